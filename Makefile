@@ -1,0 +1,25 @@
+# The commands of this repository. `make` alone explains them: each `##` below is its help.
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo bench setup
+
+help: ## Say what can be made.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+test: ## Install what tests need, then run every check and every test.
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+demo: ## Four tenants on one disk: without control, with static limits, under Tidegate.
+	@scripts/setup.sh demo
+	cargo build --release --locked --package tidegate --package tidegate-preload
+	target/release/tidegate demo
+
+bench: ## Measure Tidegate beside its peers.
+	@scripts/setup.sh bench
+	cargo build --release --locked --package tidegate --package tidegate-preload \
+		--features tidegate/peers
+	target/release/tidegate bench
+
+setup: ## Install everything that test, demo and bench need.
+	@scripts/setup.sh

@@ -1,0 +1,17 @@
+//! Decisions of Tidegate: who may pass, when, and how much, one module per mechanism.
+//!
+//! Everything here is a function of its arguments. Time is passed in, randomness too; nothing
+//! sleeps, sends or logs, so the same code runs in a live stage and in the simulator. Integers
+//! decide: the same inputs give the same outputs on every machine.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod channel;
+pub mod demand;
+pub mod fair_share;
+pub mod histogram;
+pub mod published;
+pub mod queue;
+pub mod token_bucket;

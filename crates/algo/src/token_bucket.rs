@@ -1,0 +1,528 @@
+//! A token bucket that many threads, and many processes, take from without a lock.
+//!
+//! # Problem
+//! A rate must hold exactly over every window, for requests from one byte to many times the burst,
+//! whatever the number of takers; a new rate must reach whoever is already waiting; and a taker
+//! that need not wait must not notice that the bucket is there.
+//!
+//! # Model
+//! Tokens are positions on one line that only grows. `earned(t)` is how far the line is paid for:
+//! `base + rate × (t − since)`, plus what was given back. `spent` is how far it is handed out. The
+//! bucket holds `earned − spent` tokens, at most `burst`; below zero it is in debt.
+//!
+//! # Mechanism
+//! To take `cost` tokens, move `spent` on by `cost`, in one atomic addition; where it stood is the
+//! taker's `start`. The taker may go once the line is paid up to its *due* position,
+//! `start + min(cost, burst)`: a request larger than the burst goes when the bucket is full and
+//! leaves a debt that later requests wait out. A waiter holds a position, not a time, so that a new
+//! rate changes when it goes and not whether: the change re-anchors `base` and `since` such that
+//! `earned` has no step, and no token is made or lost by it.
+//!
+//! Example at 100 tokens a second with a burst of 50, full at t = 0: a request for 30 goes (20
+//! left); one for 40 has its due position at 70, where `earned` is 50 + 100 t, so it goes at 0.2 s;
+//! one for 200 right behind starts at 70 with its due position at 70 + 50 = 120 and goes at 0.7 s;
+//! the next starts at 270 and waits out the debt.
+//!
+//! Looking at the clock takes longer than everything else, so most takers of a bucket that is far
+//! from empty do not: whoever looks and finds enough also *clears* the next positions, a 64th of
+//! the burst, and takers that end there just go.
+//!
+//! What flows over the rim is *forgotten*: taken off what is earned. Whoever looks sees to it that
+//! no more than the burst lies in front of the position where the last taker ended that `looked`
+//! before. Takers since then, who did not look or have not looked yet, are so counted as taking
+//! now, out of a bucket that has filled up: nobody knows better, and in whatever order threads
+//! come, no more than a burst goes at once. Example with a burst of 6,400, full at t = 0: one take
+//! of 1 looks and clears 100 positions. Hours later 100 tokens go without a look; then somebody
+//! looks, and finds 6,300.
+//!
+//! Bounds. In any window of length `T` the bytes of granted requests are at most
+//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in
+//! 2^-48 tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million
+//! too slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
+//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. What overflows is
+//! forgotten to a whole token, so count in tokens that are small against a request: bytes, or
+//! thousandths of an operation.
+//!
+//! Left out: order between waiters is the order in which they took, whatever they cost. Fairness
+//! between contexts is [`queue`](crate::queue)'s business.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_model::Time;
+
+use crate::published::Published;
+
+/// Rates from here on count as no limit: no device in one machine moves a tebibyte per second.
+pub const RATE_UNLIMITED: u64 = 1 << 40;
+
+/// Fraction bits of a rate, in tokens per nanosecond.
+const RATE_BITS: u32 = 48;
+const NANOSECONDS: u128 = 1_000_000_000;
+/// The part of a burst that may be taken between two looks at the clock. It is what a bucket may
+/// count too little of when it is full; with a 64th, and the usual burst of ten milliseconds, one
+/// request of 4 KiB in forty looks at one gigabyte per second, and every one at ten megabytes.
+const MARGIN: u64 = 64;
+/// More than this counts as this: positions are added without a look at where they end, and a few
+/// senseless requests must not bring them round to zero.
+const COST_MAX: u64 = 1 << 48;
+
+/// What [`TokenBucket::take`] says.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// The request may go.
+    Granted,
+    /// The request may go once the line is paid up to this position; ask
+    /// [`TokenBucket::ready_at`].
+    Wait(Due),
+}
+
+/// A position up to which the line must be paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due(u64);
+
+/// The bucket. Valid when all its bytes are zero: it then lets everything pass.
+///
+/// One party changes the settings, at one time; any number of threads take.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct TokenBucket {
+    /// How far the line is handed out. Alone on its cache line: every taker writes it, and most
+    /// write nothing else.
+    spent: OnALine<AtomicU64>,
+    /// What those read who take, and those write who look at the clock.
+    marks: OnALine<Marks>,
+    /// [`Terms`], on lines of their own.
+    terms: Published<4>,
+}
+
+/// A value with a cache line for itself.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct OnALine<T>(T);
+
+/// Positions on the line besides the one that takers move.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Marks {
+    /// 1 if there is a limit.
+    limited: AtomicU32,
+    /// How far the line may be handed out before somebody has to look at the clock.
+    cleared: AtomicU64,
+    /// Where the last taker ended that did.
+    looked: AtomicU64,
+    /// What was earned and flowed over the rim, in all.
+    forgotten: AtomicU64,
+    /// What was given back, in all.
+    credit: AtomicU64,
+}
+
+/// What the line is paid by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Terms {
+    base: u64,
+    since: u64,
+    /// Tokens per nanosecond in 2^-48; zero for no limit.
+    rate: u64,
+    burst: u64,
+}
+
+impl Terms {
+    fn unlimited(self) -> bool {
+        self.rate == 0
+    }
+
+    /// Tokens that may be taken between two looks at the clock.
+    fn margin(self) -> u64 {
+        self.burst / MARGIN
+    }
+
+    /// How far the line is paid at `now`. Rounded down: a token is earned when all of it is.
+    fn earned(self, now: Time) -> u64 {
+        let elapsed = now.0.saturating_sub(self.since);
+        let tokens = (u128::from(elapsed) * u128::from(self.rate)) >> RATE_BITS;
+        self.base.saturating_add(u64::try_from(tokens).unwrap_or(u64::MAX))
+    }
+
+    /// The part of a token beyond [`Self::earned`], in 2^-48.
+    fn fraction(self, now: Time) -> u64 {
+        let elapsed = now.0.saturating_sub(self.since);
+        (u128::from(elapsed) * u128::from(self.rate)) as u64 & ((1 << RATE_BITS) - 1)
+    }
+
+    /// The first moment at which the line is paid up to `position`. Rounded up: the inverse of
+    /// [`Self::earned`].
+    fn ready_at(self, position: u64) -> Time {
+        let missing = position.saturating_sub(self.base);
+        if missing == 0 || self.unlimited() {
+            return Time(self.since);
+        }
+        let elapsed = (u128::from(missing) << RATE_BITS).div_ceil(u128::from(self.rate));
+        Time(self.since.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
+    }
+}
+
+impl TokenBucket {
+    /// A full bucket that earns `rate` tokens per second and holds `burst`.
+    ///
+    /// ```
+    /// use tidegate_algo::token_bucket::{Take, TokenBucket};
+    /// use tidegate_model::Time;
+    /// let bucket = TokenBucket::new(100, 50, Time::ZERO);
+    /// assert_eq!(bucket.take(30, Time::ZERO), Take::Granted);
+    /// let Take::Wait(due) = bucket.take(40, Time::ZERO) else { panic!("20 tokens are left") };
+    /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 200); // milliseconds
+    /// ```
+    pub fn new(rate: u64, burst: u64, now: Time) -> Self {
+        let bucket = Self::default();
+        bucket.configure(rate, burst, now);
+        bucket
+    }
+
+    /// Changes rate and burst from `now` on, in tokens per second and tokens. Tokens in the bucket
+    /// stay, up to the new burst; debts stay. From no limit to a limit it begins full.
+    ///
+    /// To be called by one party at a time.
+    pub fn configure(&self, rate: u64, burst: u64, now: Time) {
+        let (marks, old) = (&self.marks.0, self.terms());
+        // The next takers look, and find the new terms.
+        marks.cleared.store(0, Ordering::Relaxed);
+        let (base, fraction) = if old.unlimited() {
+            // Takers did not keep `spent` meanwhile, so begin where it stands, with a full bucket.
+            let spent = self.spent.0.load(Ordering::Relaxed);
+            let forgotten = marks.forgotten.load(Ordering::Relaxed);
+            let paid = spent.saturating_add(forgotten).saturating_add(burst);
+            (paid.saturating_sub(marks.credit.load(Ordering::Relaxed)), 0)
+        } else {
+            self.forget(old, old.earned(now));
+            (old.earned(now), old.fraction(now))
+        };
+        marks.looked.fetch_max(self.spent.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Never zero, which means no limit; not even for a rate of zero.
+        let unlimited = rate >= RATE_UNLIMITED;
+        let scaled = ((u128::from(rate) << RATE_BITS) / NANOSECONDS).max(1);
+        let scaled = if unlimited { 0 } else { scaled as u64 };
+        // The part of a token that is already earned counts as time: a bucket of operations that
+        // is set ten times a second must not lose ten of them.
+        let since = now.0.saturating_sub(fraction.checked_div(scaled).unwrap_or(0));
+        self.terms.write([base, since, scaled, burst.max(1)]);
+        marks.limited.store(u32::from(!unlimited), Ordering::Release);
+    }
+
+    /// Forgets what lies more than a burst in front of the last taker that looked, if the terms pay
+    /// the line up to `earned`. Gives how far it is paid then.
+    fn forget(&self, terms: Terms, earned: u64) -> u64 {
+        let marks = &self.marks.0;
+        let earned = earned.saturating_add(marks.credit.load(Ordering::Relaxed));
+        let rim = marks.looked.load(Ordering::Relaxed).saturating_add(terms.burst);
+        let over = earned.saturating_sub(rim);
+        let mut forgotten = marks.forgotten.load(Ordering::Relaxed);
+        if over > forgotten {
+            forgotten = marks.forgotten.fetch_max(over, Ordering::Relaxed).max(over);
+        }
+        earned.saturating_sub(forgotten)
+    }
+
+    #[inline]
+    fn terms(&self) -> Terms {
+        let [base, since, rate, burst] = self.terms.read();
+        Terms { base, since, rate, burst }
+    }
+
+    /// Takes `cost` tokens: the request goes now, or when [`Self::ready_at`] its due position says.
+    /// Either way the tokens are gone; what is not used is given back with [`Self::give_back`].
+    #[inline]
+    pub fn take(&self, cost: u64, now: Time) -> Take {
+        self.take_with(cost, || now)
+    }
+
+    /// [`Self::take`], asking for the time only if it matters.
+    #[inline]
+    pub fn take_with(&self, cost: u64, now: impl FnOnce() -> Time) -> Take {
+        let marks = &self.marks.0;
+        if marks.limited.load(Ordering::Acquire) == 0 {
+            return Take::Granted;
+        }
+        let cost = cost.min(COST_MAX);
+        // Added first and looked at after: where threads meet, the line is fetched once. Relaxed:
+        // positions are all that takers tell each other.
+        let start = self.spent.0.fetch_add(cost, Ordering::Relaxed);
+        if start.saturating_add(cost) <= marks.cleared.load(Ordering::Relaxed) {
+            return Take::Granted;
+        }
+        self.look(start, cost, now)
+    }
+
+    /// What becomes of a taker that may not go without a look at the clock. A call of its own, so
+    /// that what most takers need is small enough to be part of them.
+    #[inline(never)]
+    fn look(&self, start: u64, cost: u64, now: impl FnOnce() -> Time) -> Take {
+        let (marks, terms) = (&self.marks.0, self.terms());
+        if terms.unlimited() {
+            return Take::Granted;
+        }
+        // The clock first: who ends between this look at it and the next at `looked` has looked
+        // later, and is then not counted as taking now.
+        let paid = self.forget(terms, terms.earned(now()));
+        let end = start.saturating_add(cost);
+        marks.looked.fetch_max(end, Ordering::Relaxed);
+        let cleared = end.saturating_add(terms.margin());
+        if cleared <= paid && cleared > end {
+            marks.cleared.store(cleared, Ordering::Relaxed);
+        }
+        let due = start.saturating_add(cost.min(terms.burst));
+        if due <= paid { Take::Granted } else { Take::Wait(Due(due)) }
+    }
+
+    /// When whoever waits for `due` may go, as things stand: sooner after [`Self::give_back`], and
+    /// sooner or later after [`Self::configure`]. At or before the present means now.
+    pub fn ready_at(&self, due: Due) -> Time {
+        let forgotten = self.marks.0.forgotten.load(Ordering::Relaxed);
+        let credit = self.marks.0.credit.load(Ordering::Relaxed);
+        self.terms().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
+    }
+
+    /// Gives back `tokens` of a request that used fewer than it took. Whoever waits goes earlier.
+    #[inline]
+    pub fn give_back(&self, tokens: u64) {
+        // Without a limit nothing was kept, so there is nothing to give back to.
+        if tokens > 0 && !self.terms().unlimited() {
+            self.marks.0.credit.fetch_add(tokens, Ordering::Relaxed);
+        }
+    }
+
+    /// Tokens in the bucket at `now`; negative in debt. For reports.
+    pub fn level(&self, now: Time) -> i64 {
+        let (marks, terms) = (&self.marks.0, self.terms());
+        let value = |counter: &AtomicU64| i128::from(counter.load(Ordering::Relaxed));
+        let paid = i128::from(terms.earned(now)) + value(&marks.credit) - value(&marks.forgotten);
+        let level = paid - value(&self.spent.0);
+        level.clamp(i64::MIN.into(), terms.burst.min(i64::MAX as u64).into()) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    /// Tokens are whole, so a test of exact times takes them by the thousand.
+    const K: u64 = 1_000;
+
+    /// Whether two times are the same but for the rounding of a rate.
+    fn near(left: u64, right: u64) -> bool {
+        left.abs_diff(right) <= right / 100_000 + 1
+    }
+
+    /// When a request taken at `now` goes.
+    fn goes(bucket: &TokenBucket, cost: u64, now: u64) -> u64 {
+        match bucket.take(cost, Time(now)) {
+            Take::Granted => now,
+            Take::Wait(due) => bucket.ready_at(due).0.max(now),
+        }
+    }
+
+    #[test]
+    fn the_worked_example() {
+        let bucket = TokenBucket::new(100, 50, Time::ZERO);
+        let at: Vec<u64> = [30, 40, 200, 10].iter().map(|cost| goes(&bucket, *cost, 0)).collect();
+        let wanted = [0, SECOND / 5, SECOND * 7 / 10, SECOND * 23 / 10];
+        assert!(at.iter().zip(wanted).all(|(at, wanted)| near(*at, wanted)), "{at:?}");
+    }
+
+    #[test]
+    fn left_over_tokens_are_carried_up_to_the_burst() {
+        let bucket = TokenBucket::new(100 * K, 50 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 50 * K, 0), 0);
+        assert!(bucket.level(Time(SECOND / 4)).abs_diff(25 * K as i64) <= 1, "rounded down");
+        assert_eq!(bucket.level(Time(SECOND * 9)), 50 * K as i64);
+        assert_eq!(goes(&bucket, 50 * K, SECOND * 9), SECOND * 9);
+        assert!(near(goes(&bucket, K, SECOND * 9), SECOND * 9 + SECOND / 100));
+    }
+
+    #[test]
+    fn takers_that_do_not_look_take_no_more_than_the_burst() {
+        let bucket = TokenBucket::new(100 * K, 64 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 1, 0), 0, "this one looks, and clears a thousand tokens");
+        // The bucket is full again, and the first takers do not know it yet.
+        let now = Time(SECOND * 9);
+        let looks = core::cell::Cell::new(0);
+        let take = || {
+            bucket.take_with(10, || {
+                looks.set(looks.get() + 1);
+                now
+            })
+        };
+        let granted = core::iter::repeat_with(take).take_while(|take| *take == Take::Granted);
+        let granted = granted.count() as u64 * 10;
+        assert_eq!(granted, 64 * K);
+        assert!(looks.get() <= 70 + 100, "{} of 6,400 looked", looks.get());
+    }
+
+    #[test]
+    fn threads_together_take_no_more_than_the_burst() {
+        extern crate std;
+        for round in 1..=200 {
+            let bucket = TokenBucket::new(100 * K, 64 * K, Time::ZERO);
+            assert_eq!(goes(&bucket, 1, 0), 0, "this one looks, and clears a thousand tokens");
+            let now = Time(SECOND * round);
+            let granted = std::thread::scope(|scope| {
+                let take = || (0..).take_while(|_| bucket.take(10, now) == Take::Granted).count();
+                let threads = [(); 4].map(|()| scope.spawn(take));
+                threads.map(|thread| thread.join().unwrap() as u64 * 10).iter().sum::<u64>()
+            });
+            // One who counts a thousand too many as taken just now leaves them in the bucket.
+            assert!((63 * K..=64 * K).contains(&granted), "{granted}");
+        }
+    }
+
+    #[test]
+    fn new_terms_hold_at_once() {
+        let bucket = TokenBucket::new(100 * K, 64 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 1, 0), 0, "this one looks, and clears a thousand tokens");
+        assert_eq!(goes(&bucket, 999, SECOND), SECOND, "this one does not look");
+        bucket.configure(100 * K, 64 * K, Time(SECOND));
+        assert_eq!(bucket.level(Time(SECOND)), 64 * K as i64 - 999, "it took from a full bucket");
+        bucket.configure(100 * K, 64, Time(SECOND));
+        assert_eq!(goes(&bucket, 64, SECOND), SECOND);
+        assert!(goes(&bucket, 1, SECOND) > SECOND, "the new burst is spent");
+    }
+
+    #[test]
+    fn a_new_rate_moves_waiters_and_makes_no_tokens() {
+        let bucket = TokenBucket::new(100 * K, 10 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 10 * K, 0), 0);
+        let Take::Wait(due) = bucket.take(10 * K, Time::ZERO) else {
+            panic!("the bucket is empty")
+        };
+        assert!(near(bucket.ready_at(due).0, SECOND / 10));
+        // After half of the wait the rate falls to a tenth: the other half takes ten times longer.
+        bucket.configure(10 * K, 10 * K, Time(SECOND / 20));
+        assert!(near(bucket.ready_at(due).0, SECOND / 20 + SECOND / 2));
+        bucket.configure(RATE_UNLIMITED, 10, Time(SECOND / 10));
+        assert!(bucket.ready_at(due) <= Time(SECOND / 10));
+    }
+
+    #[test]
+    fn a_bucket_that_is_set_again_and_again_loses_nothing() {
+        let bucket = TokenBucket::new(100, 10, Time::ZERO);
+        assert_eq!(goes(&bucket, 1_010, 0), 0, "the bucket is full");
+        for tick in 1..=1_000 {
+            bucket.configure(100, 10, Time(tick * SECOND / 100 + 1_234_567));
+        }
+        // A thousand tokens are paid off in ten seconds, within one token.
+        assert!((-1..=1).contains(&bucket.level(Time(SECOND * 10 + SECOND / 200))));
+    }
+
+    #[test]
+    fn what_is_given_back_moves_waiters() {
+        let bucket = TokenBucket::new(100, 10, Time::ZERO);
+        let _ = bucket.take(110, Time::ZERO);
+        let Take::Wait(due) = bucket.take(10, Time::ZERO) else { panic!("in debt") };
+        assert!(near(bucket.ready_at(due).0, SECOND * 11 / 10));
+        bucket.give_back(100);
+        assert!(near(bucket.ready_at(due).0, SECOND / 10));
+        assert!(near(goes(&bucket, 10, 0), SECOND / 5));
+    }
+
+    #[test]
+    fn all_zero_bytes_are_no_limit() {
+        let bucket = TokenBucket::default();
+        assert_eq!(bucket.take(u64::MAX, Time::ZERO), Take::Granted);
+        bucket.give_back(7);
+        // A limit set later begins with a full bucket and no debt.
+        bucket.configure(100, 10, Time(5));
+        assert_eq!(goes(&bucket, 10, 5), 5);
+        assert!(near(goes(&bucket, 10, 5), 5 + SECOND / 10));
+    }
+
+    #[test]
+    fn extreme_settings_do_not_overflow() {
+        let bucket = TokenBucket::new(RATE_UNLIMITED - 1, u64::MAX, Time::ZERO);
+        assert_eq!(bucket.take(u64::MAX, Time(u64::MAX)), Take::Granted);
+        let slow = TokenBucket::new(1, 1, Time::ZERO);
+        let _ = slow.take(u64::MAX, Time::ZERO);
+        let Take::Wait(due) = slow.take(1, Time::ZERO) else { panic!("in debt for aeons") };
+        assert_eq!(slow.ready_at(due), Time::MAX);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take { cost: u64, after: u64 },
+        Configure { rate: u64, after: u64 },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            8 => (1u64..5_000, 0u64..SECOND / 10)
+                .prop_map(|(cost, after)| Step::Take { cost, after }),
+            4 => (1u64..300, 0u64..SECOND).prop_map(|(cost, after)| Step::Take { cost, after }),
+            1 => (1u64..100_000, 0u64..SECOND / 10)
+                .prop_map(|(rate, after)| Step::Configure { rate, after }),
+        ];
+        proptest::collection::vec(step, 1..80)
+    }
+
+    proptest! {
+        /// The oracle: in every window between two grants, what was granted is at most the burst,
+        /// plus what the rate in force yielded, plus what one request is larger than the burst.
+        #[test]
+        fn no_window_holds_more_than_it_may(
+            rate in 1u64..100_000, burst in 1u64..40_000, steps in steps(),
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            let (mut now, mut grants, mut rates) = (0, Vec::new(), alloc::vec![(0u64, rate)]);
+            for step in steps {
+                match step {
+                    Step::Take { cost, after } => {
+                        // A closed loop: the next request comes after the last one went.
+                        now = goes(&bucket, cost, now + after);
+                        grants.push((now, cost));
+                    }
+                    Step::Configure { rate, after } => {
+                        now += after;
+                        bucket.configure(rate, burst, Time(now));
+                        rates.push((now, rate));
+                    }
+                }
+            }
+            let earned_until = |t: u64| -> f64 {
+                let ends = rates[1..].iter().map(|r| r.0).chain([u64::MAX]);
+                rates.iter().zip(ends)
+                    .map(|((from, rate), end)| {
+                        let span = t.min(end).saturating_sub(*from);
+                        span as f64 * *rate as f64 / 1e9
+                    })
+                    .sum()
+            };
+            for (first, (from, _)) in grants.iter().enumerate() {
+                let mut sum = 0;
+                for (to, cost) in &grants[first..] {
+                    sum += cost;
+                    let beyond = grants[first..].iter().map(|g| g.1.saturating_sub(burst)).max();
+                    let most = burst as f64 + earned_until(*to) - earned_until(*from)
+                        + beyond.unwrap_or(0) as f64;
+                    prop_assert!(sum as f64 <= most * 1.000_01 + 2.0, "{sum} > {most}");
+                }
+            }
+        }
+
+        /// A taker that always asks gets the whole rate, whatever the size of its requests.
+        #[test]
+        fn a_backlogged_taker_gets_all_of_it(
+            rate in 1_000u64..1 << 34, burst in 1u64..1 << 24, cost in 1u64..1 << 26,
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            let (mut now, mut taken) = (0, 0u128);
+            for _ in 0..200 {
+                now = goes(&bucket, cost, now);
+                taken += u128::from(cost);
+            }
+            let earned = u128::from(rate) * u128::from(now) / NANOSECONDS + u128::from(burst);
+            let behind = u128::from(cost) + u128::from(burst) + earned / 100_000;
+            prop_assert!(taken + behind >= earned, "{taken} of {earned}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! How a call went.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// It is done.
+pub const TIDEGATE_OK: c_int = 0;
+/// An argument is null, out of range, not UTF-8, or a structure of an unknown size; or an admission
+/// is not under way.
+pub const TIDEGATE_INVALID: c_int = 1;
+/// Something in the library went wrong. This is a defect: please report it.
+pub const TIDEGATE_FAILURE: c_int = 2;
+/// The operating system refused something: memory, a thread, random numbers.
+pub const TIDEGATE_SYSTEM: c_int = 3;
+/// A rule was refused; tidegate_error_detail() says why. Nothing was changed.
+pub const TIDEGATE_REFUSED: c_int = 4;
+/// The caller's buffer is too small, or content is larger than the caller allows.
+pub const TIDEGATE_TOO_SMALL: c_int = 5;
+/// A gate names a key that was not given when the stage was opened.
+pub const TIDEGATE_NO_KEY: c_int = 6;
+/// Content was changed, or was written with another key, for another place, or by no gate of this
+/// channel.
+pub const TIDEGATE_NOT_AUTHENTIC: c_int = 7;
+
+const NAMES: [&CStr; 8] = [
+    c"done",
+    c"invalid argument",
+    c"failure inside the library",
+    c"the operating system refused",
+    c"rule refused",
+    c"buffer too small",
+    c"no such key",
+    c"content is not what a gate of this channel wrote",
+];
+
+/// Why a call ends early: a status, and words about it.
+pub(crate) struct Problem(c_int, String);
+
+impl Problem {
+    pub(crate) fn new(status: c_int, detail: impl Into<String>) -> Self {
+        Self(status, detail.into())
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(TIDEGATE_INVALID, detail)
+    }
+}
+
+thread_local! {
+    static DETAIL: RefCell<CString> = RefCell::default();
+}
+
+/// Runs the body of a function of the interface.
+#[inline]
+pub(crate) fn guarded(body: impl FnOnce() -> Result<(), Problem>) -> c_int {
+    // Unwind safety: what a body leaves half done is one request's, and the caller is told.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => TIDEGATE_OK,
+        Ok(Err(problem)) => note(problem),
+        Err(_) => note(Problem::new(TIDEGATE_FAILURE, "a panic was caught; see standard error")),
+    }
+}
+
+#[cold]
+fn note(Problem(status, detail): Problem) -> c_int {
+    let detail = CString::new(detail.replace('\0', "?")).unwrap_or_default();
+    // Where the thread is about to end there is nowhere to keep it.
+    let _ = DETAIL.try_with(|cell| cell.replace(detail));
+    status
+}
+
+/// What a status means, in a few words. Never null; the text lives as long as the program.
+#[unsafe(no_mangle)]
+pub extern "C" fn tidegate_strerror(status: c_int) -> *const c_char {
+    let name = usize::try_from(status).ok().and_then(|status| NAMES.get(status));
+    name.copied().unwrap_or(c"unknown status").as_ptr()
+}
+
+/// What exactly went wrong when a function last failed on this thread, in words for people. Never
+/// null, empty if none has failed; the text lives until the next function fails on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn tidegate_error_detail() -> *const c_char {
+    let found = DETAIL.try_with(|cell| cell.try_borrow().map(|detail| detail.as_ptr()));
+    found.ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status() {
+        let status = guarded(|| panic!("this message on standard error is the test's"));
+        assert_eq!(status, TIDEGATE_FAILURE);
+        // SAFETY: never null, and read at once.
+        let detail = unsafe { CStr::from_ptr(tidegate_error_detail()) };
+        assert_eq!(detail, c"a panic was caught; see standard error");
+    }
+}

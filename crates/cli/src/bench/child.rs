@@ -1,0 +1,135 @@
+//! Contestants that are programs of their own, compiled when they are needed.
+//!
+//! Such a program reads lines and answers each with one: a length in nanoseconds and the numbers of
+//! the cores to use, for nanoseconds per call and thread, or `-` if the window was disturbed.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate_model::Span;
+
+use super::window::Contestant;
+
+/// A directory with a program in it. Dropping it removes both.
+#[derive(Debug)]
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that was compiled.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    place: Arc<Place>,
+}
+
+/// Compiles `source`: the compiler reads it after the `flags`, and then gets the `libraries`.
+pub(super) fn compile(
+    compiler: &str,
+    source: &str,
+    flags: &[&str],
+    libraries: &[&str],
+) -> Result<Program, String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tidegate-bench-{}-{number}", std::process::id());
+    let place = Arc::new(Place(std::env::temp_dir().join(name)));
+    let failed = |error: std::io::Error| format!("{}: {error}", place.0.display());
+    DirBuilder::new().mode(0o700).create(&place.0).map_err(failed)?;
+    let mut command = Command::new(compiler);
+    command.args(flags).arg("-").arg("-o").arg(place.0.join("program")).args(libraries);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = command.spawn().map_err(|error| format!("{compiler}: {error}"))?;
+    if let Some(mut input) = running.stdin.take() {
+        // A compiler that has seen enough says why below.
+        let _ = input.write_all(source.as_bytes());
+    }
+    let output = running.wait_with_output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(Program { place });
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = said.lines().find(|line| line.contains("error")).unwrap_or("it failed");
+    Err(format!("{compiler}: {errors}"))
+}
+
+impl Program {
+    /// Starts it, with these arguments and environment.
+    pub(super) fn start(
+        &self,
+        arguments: &[&OsStr],
+        environment: &[(&str, &OsStr)],
+    ) -> Result<Child, String> {
+        let mut command = Command::new(self.place.0.join("program"));
+        command.args(arguments).envs(environment.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| error.to_string())?;
+        let input = process.stdin.take();
+        let output = process.stdout.take().map(BufReader::new);
+        Ok(Child { process, input, output, _program: self.clone() })
+    }
+}
+
+/// A program that runs. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Child {
+    process: std::process::Child,
+    input: Option<std::process::ChildStdin>,
+    output: Option<BufReader<std::process::ChildStdout>>,
+    _program: Program,
+}
+
+impl Contestant for Child {
+    fn window(&mut self, length: Span, cores: &[usize]) -> Option<f64> {
+        let cores = cores.iter().map(|core| format!(" {core}")).collect::<String>();
+        self.input.as_mut()?.write_all(format!("{}{cores}\n", length.0).as_bytes()).ok()?;
+        let mut line = String::new();
+        self.output.as_mut()?.read_line(&mut line).ok()?;
+        line.trim().parse().ok()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It ends with its input.
+        drop(self.input.take());
+        let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ECHO: &str = "#include <stdio.h>\nint main(void) { char line[99];\n\
+                        while (fgets(line, 99, stdin)) { puts(line[0] == '7' ? \"1.5\" : \"-\"); \
+                        fflush(stdout); } return 0; }";
+
+    #[test]
+    fn a_program_answers_line_by_line() {
+        let program = compile("cc", ECHO, &["-x", "c"], &[]).unwrap();
+        let mut child = program.start(&[], &[]).unwrap();
+        assert_eq!(child.window(Span(7), &[0, 1]), Some(1.5));
+        assert_eq!(child.window(Span(8), &[0]), None);
+        assert_eq!(child.window(Span(7), &[]), Some(1.5));
+        let place = program.place.0.clone();
+        drop((child, program));
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_compiled_says_why() {
+        let error = compile("cc", "int main(void) { return x; }", &["-x", "c"], &[]).unwrap_err();
+        assert!(error.contains("error"), "{error}");
+        assert!(compile("no such compiler", "", &[], &[]).is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! What a stage takes for a request: to find its channel, to pass the gates, to count.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::os::fd::AsRawFd;
+
+use tidegate_model::gate::{Burst, Throughput};
+use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Operation, Rate, TenantId};
+use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_stage::{Keeper, Request, Scope, Settings, Subject};
+
+use super::Row;
+use super::window::{Plan, ours};
+
+const BENCH: &str = "stage";
+/// What a request may take to be decided on and counted (classify, decide, count; a no-op).
+const NOOP_NS: f64 = 20.0;
+/// The same as a rate.
+const NOOP_MILLIONS: f64 = 40.0;
+/// The sizes of requests.
+pub(super) const PAGE: u64 = 4 << 10;
+pub(super) const LARGE: u64 = 128 << 10;
+/// What two threads on two channels get done, beside one.
+const SCALING: f64 = 1.8;
+
+/// A stage that no controller reaches, with these rules.
+pub(super) fn keeper(rules: Vec<Rule>) -> Option<Keeper> {
+    let socket = "/nonexistent/controller.sock".into();
+    let keeper = Keeper::start(Settings { socket, ..Settings::default() }).ok()?;
+    keeper.apply(rules).ok()?;
+    Some(keeper)
+}
+
+pub(super) fn gate(name: &str, spec: GateSpec) -> Rule {
+    Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
+}
+
+pub(super) fn channel(name: &str, gates: &[&str]) -> Rule {
+    Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+        name: name.into(),
+        tenant: TenantId(1),
+        class: Class::Medium,
+        gates: gates.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+pub(super) fn default(channel: &str) -> Rule {
+    Rule::Differentiation(Differentiation::Default { channel: channel.into() })
+}
+
+fn rule(conditions: Conditions, channel: &str) -> Rule {
+    let channel = channel.into();
+    Rule::Differentiation(Differentiation::Insert { place: u32::MAX, conditions, channel })
+}
+
+fn in_context(name: &str) -> Conditions {
+    Conditions { context: vec![name.into()], ..Conditions::default() }
+}
+
+/// A bucket that no request waits at: nearly a tebibyte per second.
+pub(super) fn bucket() -> GateSpec {
+    let rate = Throughput::Bandwidth(Rate((1 << 40) - 1));
+    GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1 << 39)) }
+}
+
+/// So many rules, half of them on contexts and half on paths, before a default.
+fn with_rules(count: usize) -> Option<Keeper> {
+    let mut rules = vec![gate("g", bucket()), channel("c", &["g"]), channel("rest", &["g"])];
+    rules.extend((0..count).map(|number| {
+        let mut conditions = in_context(&context(number));
+        if number % 2 == 1 {
+            conditions.path = vec![format!("/data/{number}/**")];
+            conditions.context.clear();
+        }
+        rule(conditions, "c")
+    }));
+    rules.push(default("rest"));
+    keeper(rules)
+}
+
+fn context(number: usize) -> String {
+    format!("context {number}")
+}
+
+/// Makes requests of `bytes` and completes them.
+fn requests(keeper: &Keeper, bytes: u64, subject: Subject<'_>, calls: u64) {
+    for _ in 0..calls {
+        let request = Request::new(black_box(Operation::Write), black_box(bytes)).on(subject);
+        keeper.stage().enforce(&request).complete(black_box(bytes));
+    }
+}
+
+pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
+    if noop(plan, tell).and_then(|()| full(plan, tell)).is_none() {
+        let row = Row::nanoseconds(BENCH, "enforce and complete", None);
+        tell(row.because("no stage can be made here"));
+    }
+}
+
+/// Requests through a gate that does nothing. Their content is not passed: 128 KiB is a number.
+fn noop(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
+    const CONTEXTS: [&str; 2] = ["even", "odd"];
+    let [even, odd] = CONTEXTS;
+    let stage = &keeper(vec![
+        gate("g", GateSpec::NoOp),
+        channel("c", &["g"]),
+        channel(even, &["g"]),
+        channel(odd, &["g"]),
+        rule(in_context(even), even),
+        rule(in_context(odd), odd),
+        default("c"),
+    ])?;
+    // Each thread in its own context, and so in its own channel; or all of them in one.
+    let own = |bytes| {
+        move |thread: usize, calls| {
+            let _scope = Scope::enter(CONTEXTS[thread % 2]);
+            requests(stage, bytes, Subject::None, calls);
+        }
+    };
+    let one = |_: usize, calls| requests(stage, LARGE, Subject::None, calls);
+    let (empty, large) = (own(0), own(LARGE));
+    let measured = ours(plan, [(1, &empty), (1, &large), (2, &large), (2, &one)]);
+    let [empty, large, two, shared] = measured;
+    tell(Row::nanoseconds(BENCH, "no-op, 0 B", empty).promised(NOOP_NS));
+    tell(Row::nanoseconds(BENCH, "no-op, 128 KiB", large).promised(NOOP_NS));
+    let rate = large.map(|ns| 1_000.0 / ns);
+    tell(Row::more(BENCH, "no-op, 128 KiB, as a rate", "M/s", rate).promised(NOOP_MILLIONS));
+    let times = large.zip(two).map(|(one, two)| 2.0 * one / two);
+    let case = "no-op, two threads on two channels, beside one thread";
+    tell(Row::more(BENCH, case, "times", times).promised(SCALING));
+    tell(Row::nanoseconds(BENCH, "no-op, two threads on one channel", shared));
+    Some(())
+}
+
+/// Requests through a bucket that never makes them wait, with more and more rules.
+fn full(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
+    let (none, some, many) = (&with_rules(0)?, &with_rules(8)?, &with_rules(100)?);
+    // A file of its own for each: what is known of a descriptor is known under one set of rules.
+    let program = std::env::current_exe().ok()?;
+    let files = [File::open(&program).ok()?, File::open(&program).ok()?];
+    let [first, second] = files.each_ref().map(|file| Subject::Descriptor(file.as_raw_fd()));
+    let last = |rules: usize| context(rules - 2);
+    let (of_some, of_many) = (last(8), last(100));
+    let bucket = |_: usize, calls| requests(none, PAGE, Subject::None, calls);
+    let eight = |_: usize, calls| {
+        let _scope = Scope::enter(&of_some);
+        requests(some, PAGE, first, calls);
+    };
+    let hundred = |_: usize, calls| {
+        let _scope = Scope::enter(&of_many);
+        requests(many, PAGE, second, calls);
+    };
+    let measured = ours(plan, [(1, &bucket), (1, &eight), (1, &hundred), (2, &bucket)]);
+    let [bucket, eight, hundred, two] = measured;
+    tell(Row::nanoseconds(BENCH, "token bucket, 4 KiB", bucket));
+    tell(Row::nanoseconds(BENCH, "token bucket, open file, last of 8 rules", eight));
+    tell(Row::nanoseconds(BENCH, "token bucket, open file, last of 100 rules", hundred));
+    tell(Row::nanoseconds(BENCH, "token bucket, two threads on one channel", two));
+    Some(())
+}

@@ -1,0 +1,116 @@
+//! `tidegate run`: a program under the policy.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::FalseyValueParser;
+use tidegate_stage::supervise::{self, Exit, Options, Report, RunError};
+
+use super::Common;
+use crate::failure::{Code, Failure};
+
+/// The file that is loaded into programs.
+const SHIM: &str = "libtidegate_preload.so";
+
+/// Run a program under the policy
+///
+/// The program needs no change. Its input, output and exit code are its own: a program that ends by
+/// a signal gives 128 and the signal's number, one that is not found 127, one that cannot be
+/// started 126. Without a controller it runs unhindered, and says so, until there is one.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "tidegate run [OPTIONS] [--] PROGRAM [ARGUMENTS]...")]
+#[command(after_help = "\
+Examples:
+  tidegate run --tenant oltp -- fio jobs/oltp.fio
+  tidegate run --tenant backup --report -- tar cf backup.tar /data
+  tidegate run -- bash          (whose requests are whose is for the policy's rules to say)")]
+pub(crate) struct Args {
+    /// The tenant that the program acts for; without it, the policy's rules decide
+    #[arg(long, short, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(env = "TIDEGATE_TENANT", hide_env_values = true)]
+    tenant: String,
+
+    /// Do not start the program if there are no rules for it, or it cannot be covered
+    #[arg(long, env = "TIDEGATE_FAIL_CLOSED", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    fail_closed: bool,
+
+    /// Say nothing, not even that no controller is there or that requests passed by
+    #[arg(long, short, env = "TIDEGATE_QUIET", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "report")]
+    quiet: bool,
+
+    /// Say at the end what passed the gates and what did not, on standard error
+    #[arg(long, env = "TIDEGATE_REPORT", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    report: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let report = match (args.quiet, args.report) {
+        (true, _) => Report::Quiet,
+        (false, true) => Report::Always,
+        (false, false) => Report::Warn,
+    };
+    let mut command = args.command.into_iter();
+    let options = Options {
+        tenant: args.tenant,
+        socket: common.socket(),
+        shim: shim()?,
+        program: command.next().unwrap_or_default(),
+        arguments: command.collect(),
+        fail_closed: args.fail_closed,
+        report,
+    };
+    match supervise::run(&options) {
+        Ok(Exit::Code(code)) => Ok(ExitCode::from(code)),
+        Ok(Exit::Signal(signal)) => Ok(ExitCode::from(signal_code(signal))),
+        Err(error) => Err(not_started(&error)),
+    }
+}
+
+/// What shells say of a program that ended by a signal.
+fn signal_code(signal: i32) -> u8 {
+    u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128))
+}
+
+fn not_started(error: &RunError) -> Failure {
+    Failure::quoted(Code::Other(error.code()), &error.to_string())
+}
+
+/// Finds the shim: where TIDEGATE_SHIM says, else where it lies beside this program, installed or
+/// just built.
+pub(super) fn shim() -> Result<PathBuf, Failure> {
+    if let Some(path) = env::var_os("TIDEGATE_SHIM").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    let program = env::current_exe().unwrap_or_default();
+    let here = program.parent().unwrap_or(Path::new("."));
+    let places = [here.join("../lib/tidegate").join(SHIM), here.join(SHIM)];
+    let found = places.iter().find(|path| path.is_file());
+    found.cloned().ok_or_else(|| {
+        let [installed, built] = places.map(|path| path.display().to_string());
+        Failure::new(Code::Failure, format!("there is no shim at {installed} or {built}")).help(
+            "build it with `cargo build -p tidegate-preload`, or say where it is with \
+             TIDEGATE_SHIM",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_told_as_shells_do() {
+        assert_eq!(signal_code(9), 137);
+        assert_eq!(signal_code(64), 192);
+    }
+}

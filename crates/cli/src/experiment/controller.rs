@@ -1,0 +1,95 @@
+//! Tidegate itself, as a user would run it: `tidegate up`, `tidegate apply`, `tidegate run`, on a
+//! socket and in a directory of their own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidegate_model::Span;
+
+use super::child::{Child, Start, cannot_start};
+use super::interrupt::Interrupt;
+use super::scratch::Scratch;
+use crate::clock::Clock;
+use crate::failure::{Code, Failure};
+use crate::operator::Operator;
+
+/// How long a controller may take until it answers.
+const PATIENCE: Span = Span(10 * Span::SECOND.0);
+const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+
+/// A controller with a policy in force. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    _process: Child,
+    program: PathBuf,
+    socket: PathBuf,
+}
+
+impl Controller {
+    /// Starts a controller called `name` and puts `policy` in force.
+    ///
+    /// # Errors
+    /// If it does not start, or refuses the policy.
+    pub(crate) fn start(
+        name: &str,
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let program = std::env::current_exe()
+            .map_err(|error| cannot_start(&OsString::from("tidegate"), error))?;
+        let socket = scratch.join(&format!("{name}.sock"));
+        let mut process = Child::start(&up(name, &program, &socket, scratch), scratch.path())?;
+        let clock = Clock::start();
+        while let Err(failure) = Operator::connect_for(&socket, PATIENCE) {
+            if process.has_ended()? || clock.now().0 > PATIENCE.0 {
+                return Err(failure);
+            }
+            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        let controller = Self { _process: process, program, socket };
+        controller.apply(policy, &scratch.join(&format!("{name}.toml")))?;
+        Ok(controller)
+    }
+
+    /// `command`, run under this controller for a tenant.
+    pub(crate) fn run(&self, tenant: &str, command: Start) -> Start {
+        let mut arguments: Vec<OsString> =
+            vec!["--socket".into(), self.socket.clone().into(), "run".into()];
+        // Where it cannot be controlled the experiment says nothing, so it is not to start then.
+        arguments.extend(["--fail-closed".into(), "--tenant".into(), tenant.into(), "--".into()]);
+        arguments.push(command.program);
+        arguments.extend(command.arguments);
+        Start { program: self.program.clone().into(), arguments, ..command }
+    }
+
+    fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
+        let fail = |message: &str| Failure::new(Code::Failure, message);
+        fs::write(file, policy)
+            .map_err(|error| fail("cannot write the experiment's policy").cause(error))?;
+        let output = Command::new(&self.program)
+            .arg("--socket")
+            .arg(&self.socket)
+            .arg("apply")
+            .arg(file)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| cannot_start(&self.program.clone().into(), error))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(fail("the controller refuses the experiment's policy").cause(said))
+    }
+}
+
+fn up(name: &str, program: &Path, socket: &Path, scratch: &Scratch) -> Start {
+    let state = scratch.join(&format!("{name}.state"));
+    let arguments =
+        ["--socket".into(), socket.into(), "up".into(), "--no-http".into(), "--state".into()];
+    let arguments = arguments.into_iter().chain([state.into()]).collect();
+    let name = name.into();
+    Start { name, program: program.into(), arguments, ..Start::default() }
+}

@@ -1,0 +1,64 @@
+//! The disk below a directory, and what it can do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+use serde::Serialize;
+
+/// A block device, as the kernel limits it: the whole disk, not a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Disk {
+    /// Its name, as in `/dev`.
+    pub(crate) name: String,
+    /// `major:minor`.
+    pub(crate) number: String,
+}
+
+impl Disk {
+    /// The disk that holds `directory`, or why none can be named.
+    ///
+    /// # Errors
+    /// If the file system has no device of its own: memory, a network, layers or several disks.
+    pub(crate) fn below(directory: &Path) -> Result<Self, String> {
+        let found = rustix::fs::stat(directory).map_err(|error| error.to_string())?;
+        let number = format!("{}:{}", major(found.st_dev), minor(found.st_dev));
+        Self::numbered(Path::new("/sys/dev/block"), &number).ok_or_else(|| {
+            format!("{} lies on no block device that the kernel names", directory.display())
+        })
+    }
+
+    /// The disk with this number, or of which that is a partition.
+    fn numbered(devices: &Path, number: &str) -> Option<Self> {
+        let mut place: PathBuf = devices.join(number).canonicalize().ok()?;
+        if place.join("partition").exists() {
+            place.pop();
+        }
+        let number = fs::read_to_string(place.join("dev")).ok()?.trim().to_owned();
+        Some(Self { name: place.file_name()?.to_string_lossy().into_owned(), number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_belongs_to_its_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let disk = root.path().join("devices/pci/nvme0n1");
+        let part = disk.join("nvme0n1p2");
+        fs::create_dir_all(&part).unwrap();
+        fs::write(disk.join("dev"), "259:0\n").unwrap();
+        fs::write(part.join("dev"), "259:2\n").unwrap();
+        fs::write(part.join("partition"), "2\n").unwrap();
+        let devices = root.path().join("dev/block");
+        fs::create_dir_all(&devices).unwrap();
+        std::os::unix::fs::symlink(&disk, devices.join("259:0")).unwrap();
+        std::os::unix::fs::symlink(&part, devices.join("259:2")).unwrap();
+        let expected = Disk { name: "nvme0n1".into(), number: "259:0".into() };
+        assert_eq!(Disk::numbered(&devices, "259:0"), Some(expected.clone()));
+        assert_eq!(Disk::numbered(&devices, "259:2"), Some(expected));
+        assert_eq!(Disk::numbered(&devices, "0:42"), None);
+    }
+}

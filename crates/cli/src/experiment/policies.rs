@@ -1,0 +1,73 @@
+//! The policies of the experiment, as text: what a user would write.
+
+use std::fmt::Write;
+
+use tidegate_model::Rate;
+
+use super::plan::Plan;
+
+/// The tenant that stands for a disk which nobody divides.
+pub(crate) const DISK: &str = "disk";
+
+/// Tidegate's: promises, and a budget to share what is left of it.
+pub(crate) fn shared(plan: &Plan) -> String {
+    let mut text = format!("budget = \"{}\"\n", plan.budget);
+    for tenant in &plan.tenants {
+        section(&mut text, tenant.name, "reservation", tenant.promise);
+    }
+    text
+}
+
+/// Static limits: everybody has what was promised, whatever the others do.
+pub(crate) fn limits(plan: &Plan) -> String {
+    let mut text = String::new();
+    for tenant in &plan.tenants {
+        section(&mut text, tenant.name, "limit", tenant.promise);
+    }
+    text
+}
+
+/// A disk that does so much and no more, for all who use it.
+pub(crate) fn disk(plan: &Plan) -> String {
+    let mut text = String::new();
+    section(&mut text, DISK, "limit", plan.disk);
+    text
+}
+
+fn section(text: &mut String, name: &str, field: &str, rate: Rate) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\n[[tenant]]\nname = \"{name}\"\n{field} = \"{rate}\"\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan::MIB;
+    use tidegate_model::Policy;
+
+    #[test]
+    fn all_are_policies() {
+        for measured in [2_000, 731, 3] {
+            let plan = Plan::new(Rate(measured * MIB), 25);
+            let shared = Policy::parse(&shared(&plan)).unwrap();
+            assert_eq!(shared.feasible(), Ok(()));
+            let promises: Vec<_> =
+                shared.tenants.iter().map(|tenant| tenant.reservation.bandwidth).collect();
+            let planned: Vec<_> = plan.tenants.iter().map(|t| Some(t.promise)).collect();
+            assert_eq!(promises, planned);
+            assert_eq!(Policy::parse(&limits(&plan)).unwrap().tenants.len(), 4);
+            let disk = Policy::parse(&disk(&plan)).unwrap();
+            assert_eq!(disk.tenants[0].limit.bandwidth, Some(plan.disk));
+        }
+    }
+
+    #[test]
+    fn the_papers_policy_reads_like_the_paper() {
+        let text = shared(&Plan::new(Rate(2_000 * MIB), 25));
+        assert!(
+            text.starts_with("budget = \"1000MiB/s\"\n\n[[tenant]]\nname = \"I1\"\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("name = \"I4\"\nreservation = \"350MiB/s\"\n"), "{text}");
+    }
+}

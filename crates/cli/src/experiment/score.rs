@@ -1,0 +1,264 @@
+//! What a recording is worth: for which share of the time each tenant had its promise, and how much
+//! of what was there was used.
+
+use serde::Serialize;
+use tidegate_model::{Rate, Span};
+
+use super::plan::{KEPT_PERMILLE, Plan};
+use super::recording::{LOOK, Recording, Window, per_second, seconds};
+
+/// Windows that counted, and those in which a level was reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) counted: u64,
+    pub(crate) kept: u64,
+    /// The lowest level of all that counted, in thousandths of what was to be reached.
+    pub(crate) lowest_permille: Option<u64>,
+}
+
+impl Tally {
+    /// Counts a window. Returns whether it is the lowest so far.
+    fn take(&mut self, reached: Rate, wanted: Rate) -> bool {
+        let permille = reached.0.saturating_mul(1000) / wanted.0.max(1);
+        self.counted += 1;
+        self.kept += u64::from(permille >= KEPT_PERMILLE);
+        let is_lowest = self.lowest_permille.is_none_or(|low| permille < low);
+        if is_lowest {
+            self.lowest_permille = Some(permille);
+        }
+        is_lowest
+    }
+
+    /// Whether the level was reached whenever it counted.
+    pub(crate) fn is_kept(self) -> bool {
+        self.kept == self.counted
+    }
+
+    /// The share of the time that counted in which it was reached, in thousandths; rounded down,
+    /// so that all means all. None if nothing counted.
+    pub(crate) fn kept_permille(self) -> Option<u64> {
+        (self.counted > 0).then(|| self.kept * 1000 / self.counted)
+    }
+
+    /// About how long it was not reached.
+    pub(crate) fn missed(self) -> Span {
+        Span((self.counted - self.kept) * LOOK.0)
+    }
+}
+
+/// What may keep a tenant from its promise that no sharing of a disk can mend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Circumstances {
+    /// How long its processes waited for a processor, added up.
+    pub(crate) starved: Span,
+    /// The longest that the disk took for a small read that nobody limits.
+    pub(crate) pulse: Span,
+}
+
+/// How one tenant fared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fare {
+    pub(crate) name: &'static str,
+    pub(crate) promise: Rate,
+    /// Seconds in which it wanted its promise, had settled, and had it.
+    pub(crate) promise_kept: Tally,
+    /// What else was the matter in the second in which it had least.
+    pub(crate) then: Circumstances,
+    /// As `promise_kept`, of those in which all tenants ran.
+    pub(crate) with_all: Tally,
+    /// Its mean rate while all tenants ran and had settled, if they ever did.
+    pub(crate) rate_with_all: Option<Rate>,
+    /// From its start to its end.
+    pub(crate) took: Span,
+    /// What it read in that time, per second.
+    pub(crate) mean: Rate,
+}
+
+/// How a set-up did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Score {
+    pub(crate) fares: Vec<Fare>,
+    /// Seconds in which somebody wanted more, had settled, and all together had the budget.
+    pub(crate) budget_used: Tally,
+    /// All that was read, of what the budget would have allowed in that time, in thousandths.
+    pub(crate) used_permille: u64,
+    /// From the first start to the last end.
+    pub(crate) took: Span,
+}
+
+impl Score {
+    /// Judges a recording.
+    pub(crate) fn new(plan: &Plan, recording: &Recording) -> Self {
+        let settled: Vec<Window> =
+            recording.windows().filter(|window| recording.is_settled(*window)).collect();
+        let tenants = 0..recording.courses.len();
+        let fares = tenants.clone().map(|tenant| fare(recording, tenant, &settled)).collect();
+        let mut budget_used = Tally::default();
+        for window in &settled {
+            // A single tenant makes enough requests for the whole budget.
+            if tenants.clone().any(|tenant| recording.has_demand(tenant, *window)) {
+                budget_used.take(recording.sum(*window), plan.budget);
+            }
+        }
+        let took = recording.took();
+        let read: u64 = recording.courses.iter().map(|course| course.told_bytes).sum();
+        let used_permille = per_second(read, took).0.saturating_mul(1000) / plan.budget.0.max(1);
+        Self { fares, budget_used, used_permille, took }
+    }
+
+    /// Whether every tenant had its promise whenever it counted, and for each it did at some time.
+    pub(crate) fn are_promises_kept(&self) -> bool {
+        let is_kept = |tally: Tally| tally.counted > 0 && tally.is_kept();
+        self.fares.iter().all(|fare| is_kept(fare.promise_kept))
+    }
+}
+
+fn fare(recording: &Recording, tenant: usize, settled: &[Window]) -> Fare {
+    let course = &recording.courses[tenant];
+    let wanted = |window: &&Window| recording.has_demand(tenant, **window);
+    let with_all = |window: &Window| {
+        (0..recording.courses.len()).all(|tenant| recording.has_demand(tenant, *window))
+    };
+    let (mut promise_kept, mut kept_with_all) = (Tally::default(), Tally::default());
+    let (mut rates, mut then) = (Vec::new(), Circumstances::default());
+    for window in settled.iter().filter(wanted) {
+        let rate = recording.rate(tenant, *window);
+        if promise_kept.take(rate, course.promise) {
+            let (starved, pulse) = (recording.starved(tenant, *window), recording.pulse(*window));
+            then = Circumstances { starved, pulse };
+        }
+        if with_all(window) {
+            kept_with_all.take(rate, course.promise);
+            rates.push(rate.0);
+        }
+    }
+    let took = course.ended.since(course.started);
+    Fare {
+        name: course.name,
+        promise: course.promise,
+        promise_kept,
+        then,
+        with_all: kept_with_all,
+        rate_with_all: (!rates.is_empty())
+            .then(|| Rate(rates.iter().sum::<u64>() / rates.len() as u64)),
+        took,
+        mean: per_second(course.told_bytes, took),
+    }
+}
+
+/// What programs get to know of a set-up.
+#[derive(Debug, Serialize)]
+pub(crate) struct Numbers {
+    seconds: f64,
+    budget_used_percent: f64,
+    budget_used_percent_of_seconds: Option<f64>,
+    budget_used_lowest_percent: Option<f64>,
+    promises_kept: bool,
+    tenants: Vec<TenantNumbers>,
+}
+
+#[derive(Debug, Serialize)]
+struct TenantNumbers {
+    name: &'static str,
+    promise_bytes_per_second: u64,
+    promise_kept_percent: Option<f64>,
+    promise_missed_seconds: f64,
+    lowest_percent_of_promise: Option<f64>,
+    waited_for_processor_seconds_then: f64,
+    disk_pulse_seconds_then: f64,
+    mean_bytes_per_second: u64,
+    mean_with_all_bytes_per_second: Option<u64>,
+    seconds: f64,
+}
+
+/// Per cent, for programs.
+pub(crate) fn percent(permille: u64) -> f64 {
+    permille as f64 / 10.0
+}
+
+impl From<&Score> for Numbers {
+    fn from(score: &Score) -> Self {
+        let tenants = score.fares.iter().map(|fare| TenantNumbers {
+            name: fare.name,
+            promise_bytes_per_second: fare.promise.0,
+            promise_kept_percent: fare.promise_kept.kept_permille().map(percent),
+            promise_missed_seconds: seconds(fare.promise_kept.missed().0),
+            lowest_percent_of_promise: fare.promise_kept.lowest_permille.map(percent),
+            waited_for_processor_seconds_then: seconds(fare.then.starved.0),
+            disk_pulse_seconds_then: seconds(fare.then.pulse.0),
+            mean_bytes_per_second: fare.mean.0,
+            mean_with_all_bytes_per_second: fare.rate_with_all.map(|rate| rate.0),
+            seconds: seconds(fare.took.0),
+        });
+        Self {
+            seconds: seconds(score.took.0),
+            budget_used_percent: percent(score.used_permille),
+            budget_used_percent_of_seconds: score.budget_used.kept_permille().map(percent),
+            budget_used_lowest_percent: score.budget_used.lowest_permille.map(percent),
+            promises_kept: score.are_promises_kept(),
+            tenants: tenants.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::plan::MIB;
+    use crate::experiment::recording::{Control, fluid};
+
+    fn score(control: Control) -> Score {
+        let plan = fluid::plan();
+        Score::new(&plan, &fluid::recording(&plan, control))
+    }
+
+    fn kept(score: &Score) -> Vec<Option<u64>> {
+        score.fares.iter().map(|fare| fare.promise_kept.kept_permille()).collect()
+    }
+
+    #[test]
+    fn without_control_the_large_promises_are_missed_while_all_run() {
+        let score = score(Control::None);
+        assert!(!score.are_promises_kept());
+        let with_all: Vec<_> =
+            score.fares.iter().map(|fare| fare.with_all.kept_permille()).collect();
+        assert_eq!(with_all, [Some(1000), Some(1000), Some(0), Some(0)]);
+        assert_eq!(score.fares[3].rate_with_all, Some(Rate(256 * MIB)));
+        assert!(score.budget_used.is_kept(), "the disk is never idle");
+    }
+
+    #[test]
+    fn static_limits_keep_promises_and_leave_the_rest_idle() {
+        let score = score(Control::Static);
+        assert_eq!(kept(&score), [Some(1000); 4]);
+        assert_eq!(score.took.as_seconds().round(), 50.0);
+        assert_eq!(score.used_permille, 500);
+        assert!(score.budget_used.kept_permille() < Some(500));
+        assert_eq!(score.fares[0].mean.0 / MIB, 150);
+    }
+
+    #[test]
+    fn tidegate_keeps_promises_and_wastes_nothing() {
+        let score = score(Control::Tidegate);
+        assert_eq!(kept(&score), [Some(1000); 4]);
+        assert!(score.are_promises_kept() && score.budget_used.is_kept());
+        assert!(score.took.as_seconds() < 25.5, "{}", score.took);
+        assert!(score.fares.iter().all(|fare| fare.with_all.counted > 20));
+    }
+
+    #[test]
+    fn one_bad_second_is_enough() {
+        let plan = fluid::plan();
+        let mut recording = fluid::recording(&plan, Control::Tidegate);
+        // From 15 s on, the last tenant is one look's worth of bytes behind.
+        let behind = plan.tenants[3].promise.0 / 4;
+        for sample in &mut recording.samples[60..] {
+            sample.seen[3].bytes -= behind;
+        }
+        let score = Score::new(&plan, &recording);
+        let kept = score.fares[3].promise_kept;
+        assert_eq!((kept.counted - kept.kept, kept.lowest_permille), (4, Some(750)));
+        assert_eq!(kept.missed(), Span::SECOND);
+        assert!(!score.are_promises_kept());
+    }
+}

@@ -1,0 +1,86 @@
+//! The witness: what the kernel says a tenant's processes made the disk read.
+//!
+//! It is the same in every set-up and knows nothing of Tidegate: the sum of `read_bytes` in
+//! `/proc/<pid>/io` over a process and all below it. The kernel adds what a process read to its
+//! parent when the parent takes note of its end, so nothing is lost with those that have gone.
+//!
+//! It also notes how long those processes were ready to run and had no processor. A tenant that
+//! falls short for want of one was not let down by whoever shares out the disk.
+
+use std::fs;
+
+use super::child::tree;
+
+/// Counts for one tenant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Witness {
+    root: u32,
+    seen: Seen,
+}
+
+/// What was counted for a tenant so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// What the disk read for it.
+    pub(crate) bytes: u64,
+    /// How long its processes waited for a processor, in nanoseconds, added up over processes.
+    pub(crate) starved_ns: u64,
+}
+
+impl Witness {
+    /// A witness for the process `root` and all below it.
+    pub(crate) fn new(root: u32) -> Self {
+        Self { root, seen: Seen::default() }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn look(&mut self) -> Seen {
+        let mut now = Seen::default();
+        // Parents come before their children, so what moves from one to the other meanwhile is
+        // missed once and never counted twice; what was seen before is not taken back.
+        for pid in tree(self.root) {
+            now.bytes += read_bytes(pid).unwrap_or(0);
+            now.starved_ns += starved_ns(pid).unwrap_or(0);
+        }
+        self.seen.bytes = self.seen.bytes.max(now.bytes);
+        self.seen.starved_ns = self.seen.starved_ns.max(now.starved_ns);
+        self.seen
+    }
+}
+
+fn read_bytes(pid: u32) -> Option<u64> {
+    bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+}
+
+fn bytes(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())
+}
+
+/// Of the process's first thread, which is the one that reads.
+fn starved_ns(pid: u32) -> Option<u64> {
+    starved(&fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+}
+
+fn starved(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_are_understood() {
+        let io = "rchar: 5\nwchar: 0\nsyscr: 1\nsyscw: 0\nread_bytes: 734003200\n\
+                  write_bytes: 4096\ncancelled_write_bytes: 0\n";
+        assert_eq!(bytes(io), Some(734_003_200));
+        assert_eq!(bytes("rchar: 5\n"), None);
+        assert_eq!(starved("181245 77123 12\n"), Some(77_123));
+        assert_eq!(starved(""), None);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_has_read_nothing() {
+        assert_eq!(Witness::new(u32::MAX).look(), Seen::default());
+    }
+}

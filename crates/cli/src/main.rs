@@ -1,0 +1,19 @@
+//! `tidegate`: the one binary. Each command is a file in `commands`; what they share is here.
+#![forbid(unsafe_code)]
+
+mod amounts;
+mod bench;
+mod clock;
+mod commands;
+mod experiment;
+mod failure;
+mod fare;
+mod operator;
+mod output;
+mod policy_file;
+mod table;
+mod top;
+
+fn main() -> std::process::ExitCode {
+    commands::main()
+}

@@ -1,0 +1,134 @@
+//! A policy as somebody hands it over: read, understood, and if it is wrong, shown with the place
+//! that is wrong.
+
+use std::fs;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use miette::LabeledSpan;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tidegate_model::Policy;
+use tidegate_model::gate::Throughput;
+use tidegate_model::policy::{Infeasible, PolicyError};
+use toml::Spanned;
+
+use crate::failure::{Code, Failure};
+
+/// A policy that was read: its text and what it means.
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    /// The file's name as it was given, for messages; `<stdin>` for standard input.
+    pub(crate) name: String,
+    /// Where the text came from, for a history: an absolute path, so that it can be found again.
+    pub(crate) origin: String,
+    pub(crate) text: String,
+    pub(crate) policy: Policy,
+}
+
+impl PolicyFile {
+    /// Reads and understands the policy in `path`, or on standard input if that is `-`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not make sense.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let is_stdin = path == "-";
+        let name = if is_stdin { "<stdin>".into() } else { path.display().to_string() };
+        let text = read_text(path, is_stdin).map_err(|error| unreadable(&name, error))?;
+        let policy = Policy::parse(&text).map_err(|error| invalid(&name, &text, &error))?;
+        let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+        let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
+        Ok(Self { name, origin, text, policy })
+    }
+
+    /// Whether the budget covers every reservation.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub(crate) fn check_feasible(&self) -> Result<(), Failure> {
+        self.policy.feasible().map_err(|error| self.infeasible(error))
+    }
+
+    fn infeasible(&self, error: Infeasible) -> Failure {
+        let Infeasible { unit, budget, reserved } = error;
+        let level = |per_second| Throughput::new(unit, per_second);
+        let message = format!(
+            "reservations of {} do not fit the budget of {}",
+            level(reserved),
+            level(budget)
+        );
+        let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
+        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let mut labels = Vec::new();
+        if let Some(place) = places.budget {
+            labels.push(label(format!("there is {}", level(budget)), place.span()));
+        }
+        for (place, tenant) in places.tenant.iter().zip(&self.policy.tenants) {
+            if let (Some(place), Some(promised)) =
+                (&place.reservation, tenant.reservation.get(unit))
+            {
+                labels.push(label(format!("{} is promised", level(promised)), place.span()));
+            }
+        }
+        Failure::new(Code::Infeasible, message)
+            .help("lower a reservation or raise the budget")
+            .source(&self.name, &self.text, labels)
+    }
+}
+
+/// Where the text says what there is and what is promised.
+#[derive(Default, Deserialize)]
+struct Places {
+    budget: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    tenant: Vec<TenantPlace>,
+}
+
+#[derive(Deserialize)]
+struct TenantPlace {
+    reservation: Option<Spanned<IgnoredAny>>,
+}
+
+fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
+    if !is_stdin {
+        return fs::read_to_string(path);
+    }
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn unreadable(name: &str, error: io::Error) -> Failure {
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => "check the path; a policy comes from a file, or from - (stdin)",
+        io::ErrorKind::IsADirectory => "name one file in it",
+        io::ErrorKind::InvalidData => "a policy is a TOML file, which is text in UTF-8",
+        _ => "see whether you may read it",
+    };
+    Failure::new(Code::Invalid, format!("cannot read the policy {name}")).cause(error).help(help)
+}
+
+fn invalid(name: &str, text: &str, error: &PolicyError) -> Failure {
+    let label = LabeledSpan::new_primary_with_span(None, error.span.clone());
+    let failure = match error.fix.as_str() {
+        "" => mended(&error.message),
+        fix => Failure::new(Code::Invalid, error.message.clone()).help(fix),
+    };
+    failure.source(name, text, vec![label])
+}
+
+/// A message that says how to mend it within itself, or not at all: that of the TOML reader.
+fn mended(message: &str) -> Failure {
+    let fail = |message: &str| Failure::new(Code::Invalid, message);
+    if let Some((unknown, known)) = message.split_once(", expected one of ") {
+        return fail(unknown).help(format!("use one of {known}"));
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return fail(message).help(format!("add {field} to it"));
+    }
+    if message.starts_with("invalid type: integer") || message.starts_with("invalid type: float") {
+        return fail(message).help("a quantity is a string with a unit, like \"150MiB/s\"");
+    }
+    Failure::quoted(Code::Invalid, message)
+}

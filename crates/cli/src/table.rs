@@ -1,0 +1,160 @@
+//! Aligned columns of text. The last column is cut where the screen ends, so that no line wraps.
+
+use unicode_width::UnicodeWidthStr;
+
+use crate::output::{Paint, Tone, on_one_line};
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// On which side the text of a column is flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    /// A cell that stands out.
+    pub(crate) fn toned(tone: Tone, text: impl Into<String>) -> Self {
+        Self { text: on_one_line(&text.into()), tone }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::toned(Tone::Plain, text)
+    }
+}
+
+/// A table under construction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Clone, Debug)]
+struct Column {
+    head: &'static str,
+    align: Align,
+    width: usize,
+}
+
+impl Table {
+    /// A table without columns.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a column whose text is flush left.
+    #[must_use]
+    pub(crate) fn left(self, head: &'static str) -> Self {
+        self.column(head, Align::Left, 0)
+    }
+
+    /// Adds a column whose text is flush right, for what is compared down the page.
+    #[must_use]
+    pub(crate) fn right(self, head: &'static str) -> Self {
+        self.column(head, Align::Right, 0)
+    }
+
+    /// Adds a column that is at least `width` wide, for tables that are printed in pieces.
+    #[must_use]
+    pub(crate) fn column(mut self, head: &'static str, align: Align, width: usize) -> Self {
+        self.columns.push(Column { head, align, width: width.max(head.len()) });
+        self
+    }
+
+    /// Adds a row, which has as many cells as there are columns.
+    pub(crate) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+        assert_eq!(N, self.columns.len(), "a row fills every column");
+        for (column, cell) in self.columns.iter_mut().zip(&cells) {
+            column.width = column.width.max(cell.text.width());
+        }
+        self.rows.push(cells.into());
+    }
+
+    /// The heads as one line.
+    pub(crate) fn head(&self, paint: Paint) -> String {
+        let cell = |column: &Column| Cell::toned(Tone::Faint, column.head);
+        self.line(&self.columns.iter().map(cell).collect::<Vec<_>>(), paint, usize::MAX)
+    }
+
+    /// The rows, one line each, of at most `width` columns.
+    pub(crate) fn body(&self, paint: Paint, width: usize) -> String {
+        self.rows.iter().map(|row| self.line(row, paint, width)).collect()
+    }
+
+    /// Everything.
+    pub(crate) fn render(&self, paint: Paint, width: usize) -> String {
+        self.head(paint) + &self.body(paint, width)
+    }
+
+    fn line(&self, cells: &[Cell], paint: Paint, width: usize) -> String {
+        let mut line = String::new();
+        let mut used = 0;
+        let last = cells.len().saturating_sub(1);
+        for (place, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
+            let room = width.saturating_sub(used);
+            let text = if place == last { cut(&cell.text, room) } else { cell.text.clone() };
+            let blanks = " ".repeat(column.width.saturating_sub(text.width()));
+            let painted = paint.tone(cell.tone, &text);
+            match column.align {
+                Align::Left if place == last => line += &painted,
+                Align::Left => line += &(painted + &blanks),
+                Align::Right => line += &(blanks + &painted),
+            }
+            if place != last {
+                line += &" ".repeat(GAP);
+            }
+            used += column.width + GAP;
+        }
+        let end = line.trim_end_matches(' ').len();
+        line.truncate(end);
+        line.push('\n');
+        line
+    }
+}
+
+/// The beginning of `text` that fits `width` columns, with a mark where something is missing.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for letter in text.chars() {
+        let mut longer = short.clone();
+        longer.push(letter);
+        // Two columns for the mark, in ASCII because not every terminal has an ellipsis.
+        if longer.width() + 2 > width {
+            break;
+        }
+        short = longer;
+    }
+    short + ".."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_flush_and_the_last_one_is_cut() {
+        let mut table = Table::new().left("NAME").right("RATE").left("COMMAND");
+        table.row(["oltp".into(), "350 MiB/s".into(), "fio jobs/oltp.fio".into()]);
+        table.row(["ü".into(), Cell::toned(Tone::Bad, "5"), "tar".into()]);
+        insta::assert_snapshot!(table.render(Paint::none(), 30), @r"
+        NAME       RATE  COMMAND
+        oltp  350 MiB/s  fio jobs/ol..
+        ü             5  tar
+        ");
+    }
+}

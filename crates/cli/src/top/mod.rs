@@ -1,0 +1,119 @@
+//! `tidegate top`: how tenants and stages fare, again and again.
+//!
+//! A *watch* asks the controller, a *history* turns the answers into rows with a past, and either a
+//! *screen* draws them (`view`) or they are printed line by line (`plain`).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tidegate_model::Span;
+use tidegate_proto::controller::status::Status;
+use tidegate_proto::message::Request;
+
+use crate::clock::{self, Clock};
+use crate::failure::Failure;
+use crate::operator::{self, Operator};
+use crate::output;
+
+mod history;
+mod marks;
+mod plain;
+mod screen;
+mod view;
+
+/// How long a controller may take to answer before the screen says so. Long for a controller, and
+/// as long as a key may seem dead. Scripts have the patience of the other commands.
+const SCREEN_PATIENCE: Span = Span::SECOND;
+
+/// What to show, and how often.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) socket: PathBuf,
+    /// The time between two looks.
+    pub(crate) interval: Span,
+    /// How many looks to take; none for no end.
+    pub(crate) count: Option<u64>,
+    pub(crate) form: Form,
+}
+
+/// How to show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// On the whole terminal, until somebody quits.
+    Screen,
+    /// One line for each tenant and look.
+    Lines,
+    /// One line of JSON for each look.
+    Json,
+}
+
+/// Shows it until the end.
+///
+/// # Errors
+/// If there is no controller at first, or the terminal or the reader fails. The screen waits for a
+/// controller that goes away later; lines end with it, because a script has to know.
+pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+    let patience = match options.form {
+        Form::Screen => SCREEN_PATIENCE,
+        Form::Lines | Form::Json => operator::PATIENCE,
+    };
+    let mut watch = Watch { socket: options.socket.clone(), patience, operator: None };
+    match options.form {
+        Form::Screen => screen::run(options, watch),
+        Form::Lines => {
+            let mut lines = plain::Lines::default();
+            each(options, || output::print(&lines.told(&watch.look()?, clock::unix_ms())))
+        }
+        Form::Json => each(options, || {
+            let mut told: serde_json::Value = operator::read(&watch.ask()?)?;
+            told["at_ms"] = clock::unix_ms().into();
+            output::print_json(&told)
+        }),
+    }
+}
+
+/// Looks as often as is wanted.
+fn each(
+    options: &Options,
+    mut look: impl FnMut() -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
+    let clock = Clock::start();
+    let mut due = clock.now();
+    let mut looks = 0;
+    loop {
+        look()?;
+        looks += 1;
+        if options.count.is_some_and(|count| looks >= count) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // A look that took long is not made up for by several at once.
+        due = due.after(options.interval).max(clock.now());
+        clock.sleep_until(due);
+    }
+}
+
+/// The way to the controller, opened anew where it was lost.
+#[derive(Debug)]
+struct Watch {
+    socket: PathBuf,
+    patience: Span,
+    operator: Option<Operator>,
+}
+
+impl Watch {
+    fn look(&mut self) -> Result<Status, Failure> {
+        operator::read(&self.ask()?)
+    }
+
+    fn ask(&mut self) -> Result<String, Failure> {
+        // After a failure nobody knows which question the next answer would belong to, so the link
+        // is only kept after success.
+        let mut operator = match self.operator.take() {
+            Some(operator) => operator,
+            None => Operator::connect_for(&self.socket, self.patience)?,
+        };
+        let answer = operator.ask(&Request::Status)?;
+        self.operator = Some(operator);
+        Ok(answer)
+    }
+}

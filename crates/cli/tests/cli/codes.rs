@@ -1,0 +1,92 @@
+//! Exit codes, and what is said with them.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use crate::{tidegate, transcript};
+
+fn told(arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("good.toml"), "[[tenant]]\nname = \"kv\"\n").unwrap();
+    let output = tidegate(directory.path()).args(arguments).output().unwrap();
+    transcript(arguments, &output)
+}
+
+#[test]
+fn without_a_controller_commands_say_how_to_start_one() {
+    let all = [
+        told(&["apply", "good.toml"]),
+        told(&["status"]),
+        told(&["top", "--plain"]),
+        told(&["top", "--json"]),
+        told(&["status", "--json", "--socket", "elsewhere.sock"]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_is_invalid() {
+    let all = [
+        told(&["check", "nowhere.toml"]),
+        told(&["apply", "."]),
+        told(&["up", "--policy", "nowhere.toml", "--json"]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_command_line_without_sense_is_told_so() {
+    let all = [
+        told(&["check"]),
+        told(&["chekc", "good.toml"]),
+        told(&["apply", "good.toml", "--expect", "0"]),
+        told(&["top", "--interval", "5"]),
+        told(&["top", "--interval", "1ms"]),
+        told(&["up", "--no-http", "--http", "127.0.0.1:1"]),
+        told(&["up", "--http", "7171"]),
+        told(&["run", "--tennant", "kv", "--", "true"]),
+        told(&["run", "--quiet", "--report", "true"]),
+        told(&["completions", "tcsh"]),
+        told(&["completions", "tcsh", "--json"]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[test]
+fn a_program_is_not_started_without_a_shim() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = tidegate(directory.path());
+    let arguments = ["run", "--tenant", "kv", "--", "true"];
+    let output = run.env("TIDEGATE_SHIM", "no-shim.so").args(arguments).output().unwrap();
+    insta::assert_snapshot!(transcript(&arguments, &output));
+}
+
+#[test]
+fn flags_can_be_set_in_the_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    let status = |name: &str, value: &str| {
+        let mut status = tidegate(directory.path());
+        let output = status.env(name, value).arg("status").output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(status("TIDEGATE_SOCKET", "there.sock").contains("listens at there.sock"));
+    assert!(status("TIDEGATE_JSON", "1").starts_with("{\"error\":"));
+    assert!(!status("TIDEGATE_JSON", "0").starts_with("{"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    // The pages of all commands are more than a pipe holds, so that the write fails for certain.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["completions", "zsh", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut complained = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(complained, "");
+}

@@ -1,0 +1,213 @@
+//! With a controller: apply, status, top, and the end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::{tidegate, transcript};
+
+const POLICY: &str = "\
+budget = \"100MiB/s\"
+
+[[tenant]]
+name = \"oltp\"
+reservation = \"60MiB/s\"
+
+[[tenant]]
+name = \"backup\"
+limit = \"20MiB/s\"
+";
+
+/// A controller in a directory of its own, ended when this is dropped.
+struct Up {
+    child: Child,
+    ready: Value,
+}
+
+impl Up {
+    /// Starts a controller and waits for it to say that it is ready.
+    fn start(directory: &Path, more: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["up", "--json", "--no-http", "--state", "state", "--socket", "c.sock"])
+            .args(more)
+            .current_dir(directory)
+            .env_remove("TIDEGATE_SOCKET")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, ready: serde_json::from_str(&line).unwrap() }
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    fn end(mut self) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn told(directory: &Path, arguments: &[&str]) -> String {
+    let mut command = tidegate(directory);
+    let output = command.env("TIDEGATE_SOCKET", "c.sock").args(arguments).output().unwrap();
+    transcript(arguments, &output)
+}
+
+#[test]
+fn a_policy_is_applied_compared_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("one.toml"), POLICY).unwrap();
+    let more = POLICY.replace("60MiB/s", "70MiB/s").replace("limit", "weight = 50\nlimit");
+    fs::write(directory.join("two.toml"), more).unwrap();
+
+    let up = Up::start(directory, &[]);
+    assert_eq!(up.ready["ready"], true);
+    assert_eq!(up.ready["revision"], 0);
+    let all = [
+        told(directory, &["apply", "one.toml", "--dry-run"]),
+        told(directory, &["apply", "one.toml"]),
+        told(directory, &["apply", "one.toml"]),
+        told(directory, &["apply", "two.toml", "--expect", "7"]),
+        told(directory, &["apply", "two.toml", "--expect", "1", "--dry-run"]),
+        told(directory, &["apply", "two.toml", "--json"]),
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+    assert_eq!(up.end(), Some(0));
+
+    let up = Up::start(directory, &[]);
+    assert_eq!(up.ready["revision"], 2);
+    assert_eq!(up.ready["tenants"], 2);
+    assert_eq!(up.end(), Some(0));
+    assert!(!directory.join("c.sock").exists());
+}
+
+#[test]
+fn a_controller_starts_with_the_policy_that_it_is_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("one.toml"), POLICY).unwrap();
+    let up = Up::start(directory, &["--policy", "one.toml"]);
+    assert_eq!(up.ready["revision"], 1);
+
+    let status = told(directory, &["status"]);
+    let tenants = status.split("\n\n").nth(1).unwrap();
+    insta::assert_snapshot!(tenants);
+
+    let status = told(directory, &["status", "--json"]);
+    let status: Value = serde_json::from_str(status.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(status["budget_bytes_per_second"], 100 << 20);
+    assert_eq!(status["tenants"][0]["reservation_bytes_per_second"], 60 << 20);
+    drop(up);
+}
+
+#[test]
+fn top_counts_its_looks() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("one.toml"), POLICY).unwrap();
+    let up = Up::start(directory, &["--policy", "one.toml"]);
+
+    let lines = told(directory, &["top", "--interval", "50ms", "--count", "3"]);
+    assert_eq!(lines.matches("TENANT").count(), 1, "{lines}");
+    assert_eq!(lines.matches(" oltp ").count(), 3, "{lines}");
+    assert!(lines.ends_with("exit 0\n"), "{lines}");
+
+    let objects = told(directory, &["top", "--json", "--interval", "50ms", "--count", "2"]);
+    let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap()["at_ms"].as_u64();
+    let times: Vec<_> = objects.lines().skip(1).take(2).map(parse).collect();
+    assert!(times[0] < times[1], "{objects}");
+    drop(up);
+}
+
+#[test]
+fn a_second_controller_is_refused_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let up = Up::start(directory, &[]);
+    let second = ["up", "--no-http", "--state", "other"];
+    let text = told(directory, &second).replace(&up.child.id().to_string(), "PID");
+    insta::assert_snapshot!(text);
+    drop(up);
+}
+
+/// Runs `command` on a terminal. script(1) gives it one, tells what is written to it, and ends as
+/// the command does. The terminal has no size until somebody says one.
+fn on_a_terminal(directory: &Path, command: &str) -> Child {
+    let command = format!("stty rows 24 columns 100; {command}");
+    Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .current_dir(directory)
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Reads what is shown until `mark` is in it, or to the end.
+fn shown_until(screen: &mut impl Read, mark: &str) -> String {
+    let mut shown = String::new();
+    let mut piece = [0; 4096];
+    while !shown.contains(mark) {
+        match screen.read(&mut piece).unwrap() {
+            0 => break,
+            count => shown += &String::from_utf8_lossy(&piece[..count]),
+        }
+    }
+    shown
+}
+
+const TOP: &str = concat!(env!("CARGO_BIN_EXE_tidegate"), " top --interval 50ms --socket c.sock");
+
+#[test]
+fn top_gives_the_terminal_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let up = Up::start(directory, &[]);
+    // The count ends it if the key is not heard.
+    let mut script = on_a_terminal(directory, &format!("exec {TOP} --count 400"));
+    let mut screen = script.stdout.take().unwrap();
+    // The last line that is drawn names the keys.
+    let first = shown_until(&mut screen, "quit");
+    script.stdin.take().unwrap().write_all(b"q").unwrap();
+    let rest = shown_until(&mut screen, "never shown");
+    assert!(script.wait().unwrap().success(), "{first:?} {rest:?}");
+    assert!(first.contains("\x1b[?1049h"), "{first:?}");
+    assert!(rest.contains("\x1b[?1049l"), "{rest:?}");
+    // Every picture hides the cursor anew.
+    assert!(rest.matches("\x1b[?25l").count() < 300, "{rest:?}");
+    drop(up);
+}
+
+#[test]
+fn top_ends_with_its_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let up = Up::start(directory, &[]);
+    // A pipe with a name outlives the terminal, and is closed by the last that has it open.
+    assert!(Command::new("mkfifo").arg("alive").current_dir(directory).status().unwrap().success());
+    let command =
+        format!("exec 9> alive; trap : HUP; timeout --foreground -s KILL 60 {TOP}; echo $? >&9");
+    let mut script = on_a_terminal(directory, &command);
+    let mut alive = fs::File::open(directory.join("alive")).unwrap();
+    shown_until(&mut script.stdout.take().unwrap(), "quit");
+    script.kill().unwrap();
+    script.wait().unwrap();
+    let mut code = String::new();
+    alive.read_to_string(&mut code).unwrap();
+    // 128 and SIGHUP, not 137: it went by itself.
+    assert_eq!(code.trim(), "129");
+    drop(up);
+}

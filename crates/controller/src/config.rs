@@ -1,0 +1,44 @@
+//! How a daemon is set up.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_fabric::place::{default_socket, default_state};
+
+/// How a daemon is set up. Where it is started by root it serves the whole machine; otherwise it
+/// serves its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The socket for stages and the command line. By default `/run/tidegate/controller.sock`
+    /// for root, else `tidegate/controller.sock` in `$XDG_RUNTIME_DIR` or, without that, in the
+    /// state directory.
+    pub socket: PathBuf,
+    /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
+    /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
+    pub state: PathBuf,
+    /// Where to serve HTTP, on loopback; none for not at all. By default port 7171.
+    pub http: Option<SocketAddr>,
+    /// What to log, for example `info` or `warn,tidegate_controller=debug`.
+    pub log: String,
+    /// How long a new connection may take to say hello. By default five seconds: long for a
+    /// program on this machine, short for somebody who means to hold many connections.
+    pub hello_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            socket: default_socket(),
+            state: default_state(),
+            http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
+            log: "info".into(),
+            hello_max: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Whether the daemon runs as root, and so serves everybody.
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}

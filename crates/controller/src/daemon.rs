@@ -1,0 +1,285 @@
+//! Starting and ending.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tidegate_model::Policy;
+use tidegate_proto::controller::Controller;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::http;
+use crate::link::{Door, attend};
+use crate::machine::{INPUTS_MAX, Input, Machine};
+use crate::register::{Current, Register};
+use crate::socket::{Socket, SocketError};
+use crate::state::{State, StateError};
+use crate::store::{PolicyStore, Redb, StoreError};
+use crate::token::Token;
+use crate::users::Users;
+
+/// Events that a watcher may fall behind before it loses some.
+const EVENTS_MAX: usize = 1024;
+
+/// How long connections may take to end when the daemon does.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// How long to wait before accepting again after that failed: usually there are no file
+/// descriptors left, and there will be when somebody leaves.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a daemon does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The socket cannot be listened on.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// HTTP is for this machine only.
+    #[error(
+        "{address} is not a loopback address; HTTP is not encrypted, so put a proxy in front of \
+         127.0.0.1 to reach it from elsewhere"
+    )]
+    NotLoopback {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot serve HTTP on {address}: {error}; choose another --http address")]
+    Http {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The token cannot be read or made.
+    #[error("cannot read or make the token {path}: {error}")]
+    Token {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The log filter is none.
+    #[error(
+        "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
+    )]
+    Log {
+        /// What was given.
+        filter: String,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The process lacks something basic.
+    #[error("cannot start: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// Runs a daemon until the process gets SIGTERM or SIGINT.
+///
+/// # Errors
+/// If it cannot start. Once it runs, nothing but a signal ends it.
+pub fn serve(config: Config) -> Result<(), ServeError> {
+    log_to_stderr(&config.log)?;
+    // One thread: the machine is one task, and the other core belongs to those whom it serves.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Before anything exists that a signal would have to clean up.
+        let mut terminated = signal(SignalKind::terminate())?;
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        let daemon = Daemon::start(config).await?;
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+        daemon.stop().await;
+        Ok(())
+    })
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    http: Option<SocketAddr>,
+    register: Arc<Register>,
+    /// Says true once it is time to end.
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    /// Unlocked last, when nothing uses the directory any more.
+    _state: State,
+}
+
+impl Daemon {
+    /// Starts a daemon with the store in its state directory.
+    ///
+    /// # Errors
+    /// If anything that it needs is missing or another's.
+    pub async fn start(config: Config) -> Result<Self, ServeError> {
+        let state = State::open(&config.state)?;
+        let store = Redb::open(&state.file("policies.redb"))?;
+        Self::start_with(config, state, Box::new(store)).await
+    }
+
+    /// Starts a daemon with another store.
+    ///
+    /// # Errors
+    /// If anything that it needs is missing or another's.
+    pub async fn start_with_store(
+        config: Config,
+        store: Box<dyn PolicyStore>,
+    ) -> Result<Self, ServeError> {
+        let state = State::open(&config.state)?;
+        Self::start_with(config, state, store).await
+    }
+
+    async fn start_with(
+        config: Config,
+        state: State,
+        store: Box<dyn PolicyStore>,
+    ) -> Result<Self, ServeError> {
+        raise_descriptor_limit();
+        let token_path = state.file("token");
+        let token = Token::open(&token_path)
+            .map_err(|error| ServeError::Token { path: token_path, error })?;
+        let current = load(store.as_ref())?;
+        let http = match config.http {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let socket = Socket::listen(&config.socket).await?;
+
+        let clock = Clock::start();
+        let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
+        let (events, _) = broadcast::channel(EVENTS_MAX);
+        let (stop, stop_rx) = watch::channel(false);
+        let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
+        let policy = current.as_ref().map(|c| (c.stored.revision, c.policy.clone()));
+        let machine = Machine::new(
+            clock,
+            Controller::new(clock.now(), policy),
+            inputs_rx,
+            events.clone(),
+            cycle_seconds.clone(),
+        );
+        let register = Arc::new(Register::new(inputs.clone(), store, current));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(machine.run(stop_rx.clone()));
+        tasks.spawn(accept(socket, door(inputs, &register, config.hello_max), stop_rx.clone()));
+        let mut http_address = None;
+        if let Some(listener) = http {
+            http_address = listener.local_addr().ok();
+            let desk = http::Desk { register: register.clone(), events, cycle_seconds, token };
+            tasks.spawn(http::serve(listener, desk, stop_rx));
+        }
+        let pid = std::process::id();
+        let http = http_address.map(|address| address.to_string()).unwrap_or_default();
+        tracing::info!(pid, socket = %config.socket.display(), http, "controller is ready");
+        Ok(Self { http: http_address, register, stop, tasks, _state: state })
+    }
+
+    /// Where HTTP is served; the port is the real one if port zero was asked for.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// How long the last cycles took, oldest first: from the first question to the last new rate.
+    pub async fn cycles(&self) -> Vec<Duration> {
+        self.register.survey().await.map_or(Vec::new(), |survey| survey.cycles)
+    }
+
+    /// Ends: the socket's file is removed, connections are closed, the state directory is free.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        // Whoever takes longer is dropped with the set.
+        let _ = timeout(STOP_MAX, all).await;
+        self.tasks.shutdown().await;
+        tracing::info!("controller has stopped");
+    }
+}
+
+fn door(inputs: mpsc::Sender<Input>, register: &Arc<Register>, hello_max: Duration) -> Arc<Door> {
+    let (register, next_connection) = (register.clone(), AtomicU64::new(1));
+    Arc::new(Door { inputs, register, hello_max, next_connection, users: Users::new() })
+}
+
+/// Gives every new connection a task, until it is time to end.
+async fn accept(socket: Socket, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = socket.listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => drop(connections.spawn(attend(stream, door.clone()))),
+            Err(error) => {
+                tracing::error!("cannot accept a connection: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    // No new connection finds the file from here on; the old ones end with the set.
+    drop(socket);
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().is_loopback() {
+        return Err(ServeError::NotLoopback { address });
+    }
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| ServeError::Http { address, error })
+}
+
+/// The policy of the last life. One that this release does not accept is named and left alone: no
+/// policy at all is better than a daemon that does not start, and `apply` mends it.
+fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
+    let Some(stored) = store.latest()? else { return Ok(None) };
+    match Policy::parse(&stored.text) {
+        Ok(policy) => Ok(Some(Current { stored, policy })),
+        Err(error) => {
+            let revision = stored.revision;
+            tracing::error!(revision, "the stored policy is not in force: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Every stage holds a descriptor, and the usual soft limit of 1,024 is below the number of stages
+/// that a controller can serve. The hard limit may be all that there is to have.
+fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+}
+
+/// Logs to standard error what `filter` lets through. A program that has a logger keeps it.
+fn log_to_stderr(filter: &str) -> Result<(), ServeError> {
+    let targets = filter
+        .parse::<Targets>()
+        .map_err(|error| ServeError::Log { filter: filter.into(), error: error.to_string() })?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! HTTP on loopback: for dashboards, scripts and Prometheus.
+//!
+//! Whoever can reach the port may look. Whoever wants to change the policy shows the token from the
+//! state directory, which also keeps out a web page that talks to the port from somebody's browser.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_core::Stream;
+use prometheus_client::metrics::histogram::Histogram;
+use serde::{Deserialize, Serialize};
+use tidegate_proto::controller::status::{Applied, PolicyText, Status, TimedEvent};
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, watch};
+use utoipa::{IntoParams, OpenApi, ToSchema};
+
+use crate::metrics;
+use crate::register::{ApplyError, Order, Register, Stopping};
+use crate::store::PutError;
+use crate::token::Token;
+
+/// The longest policy that is accepted: ten thousand rules.
+const BODY_MAX: usize = 1 << 20;
+
+/// Policies that a history shows unless asked for fewer.
+const HISTORY_SHOWN: usize = 20;
+
+/// The header that carries a policy's revision.
+const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
+
+/// What the handlers need.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) register: Arc<Register>,
+    pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
+    pub(crate) cycle_seconds: Histogram,
+    pub(crate) token: Token,
+}
+
+/// Serves until it is time to end. Watchers are cut off then.
+pub(crate) async fn serve(listener: TcpListener, desk: Desk, mut stop: watch::Receiver<bool>) {
+    let app = router(desk);
+    tokio::select! {
+        ended = axum::serve(listener, app) => {
+            if let Err(error) = ended {
+                tracing::error!("HTTP has ended: {error}");
+            }
+        }
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+fn router(desk: Desk) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/policy", get(policy).put(put_policy))
+        .route("/v1/policy/history", get(history))
+        .route("/v1/events", get(events))
+        .route("/metrics", get(scrape))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/openapi.json", get(openapi_json))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(desk)
+}
+
+/// The description of this interface, as OpenAPI in JSON.
+pub fn openapi() -> String {
+    let mut text = Api::openapi().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tidegate controller",
+        description = "What the control plane knows and does. Served on loopback only.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    paths(status, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json),
+    modifiers(&TokenScheme)
+)]
+struct Api;
+
+/// Names the token in the description.
+struct TokenScheme;
+
+impl utoipa::Modify for TokenScheme {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+        let mut scheme = Http::new(HttpAuthScheme::Bearer);
+        scheme.description = Some("The content of `token` in the state directory.".into());
+        let components = api.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+/// Something was not done.
+#[derive(Debug, Serialize, ToSchema)]
+struct Problem {
+    /// The exit code that the command line would end with: 1 failure, 3 invalid, 4 infeasible.
+    code: u8,
+    /// Why, and what to do about it.
+    message: String,
+}
+
+impl Problem {
+    fn reply(status: StatusCode, code: u8, message: impl ToString) -> Response {
+        json(status, &Self { code, message: message.to_string() })
+    }
+}
+
+/// How to apply a policy.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct PutQuery {
+    /// Only say what would change.
+    #[serde(default)]
+    dry_run: bool,
+    /// Refuse unless this revision is in force; zero for any.
+    #[serde(default)]
+    expect: u64,
+}
+
+/// How much history.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct HistoryQuery {
+    /// At most so many policies, the latest first; 20 if not said.
+    count: Option<usize>,
+}
+
+/// What there is and how it fares
+#[utoipa::path(get, path = "/v1/status", responses(
+    (status = 200, description = "The state as of the last cycle", body = Status)
+))]
+async fn status(State(desk): State<Desk>) -> Response {
+    match desk.register.survey().await {
+        Ok(survey) => json(StatusCode::OK, &survey.status),
+        Err(error) => stopping(error),
+    }
+}
+
+/// The policy in force, as text
+#[utoipa::path(get, path = "/v1/policy", responses(
+    (status = 200, description = "Its text", body = String, content_type = "application/toml",
+     headers(("tidegate-revision" = u64, description = "Its revision"))),
+    (status = 404, description = "No policy is in force", body = Problem)
+))]
+async fn policy(State(desk): State<Desk>) -> Response {
+    let Some(policy) = desk.register.policy().await else {
+        return Problem::reply(StatusCode::NOT_FOUND, 1, ApplyError::NONE_YET);
+    };
+    let toml = HeaderValue::from_static("application/toml");
+    let headers = [(header::CONTENT_TYPE, toml), (REVISION, policy.revision.into())];
+    (headers, policy.text).into_response()
+}
+
+/// Brings a policy into force
+#[utoipa::path(put, path = "/v1/policy", params(PutQuery), security(("token" = [])),
+    request_body(content = String, content_type = "application/toml", description = "Its text"),
+    responses(
+        (status = 200, description = "It is in force, or would be", body = Applied),
+        (status = 400, description = "The text is not UTF-8 or the query is wrong"),
+        (status = 401, description = "The token is missing or wrong", body = Problem),
+        (status = 409, description = "Another revision is in force", body = Problem),
+        (status = 413, description = "The text is longer than 1 MiB"),
+        (status = 422, description = "The policy is invalid or infeasible", body = Problem),
+        (status = 507, description = "The store has no space left", body = Problem)
+    )
+)]
+async fn put_policy(
+    State(desk): State<Desk>,
+    headers: HeaderMap,
+    Query(query): Query<PutQuery>,
+    text: String,
+) -> Response {
+    let given = headers.get(header::AUTHORIZATION);
+    if !given.is_some_and(|header| desk.token.is_in(header.as_bytes())) {
+        let message = "send `Authorization: Bearer` with the token from the state directory";
+        let mut response = Problem::reply(StatusCode::UNAUTHORIZED, 1, message);
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        return response;
+    }
+    let PutQuery { dry_run, expect } = query;
+    let order = Order { text, source: "HTTP".into(), dry_run, expect };
+    match desk.register.apply(order).await {
+        Ok(applied) => json(StatusCode::OK, &applied),
+        Err(error) => {
+            let status = match &error {
+                ApplyError::Invalid { .. } | ApplyError::Infeasible { .. } => {
+                    StatusCode::UNPROCESSABLE_ENTITY
+                }
+                ApplyError::Put(PutError::Conflict { .. }) => StatusCode::CONFLICT,
+                ApplyError::Put(PutError::Full { .. }) => StatusCode::INSUFFICIENT_STORAGE,
+                ApplyError::Put(PutError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+                ApplyError::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Problem::reply(status, error.code(), &error)
+        }
+    }
+}
+
+/// The policies so far, the latest first
+#[utoipa::path(get, path = "/v1/policy/history", params(HistoryQuery), responses(
+    (status = 200, description = "The policies", body = Vec<PolicyText>),
+    (status = 500, description = "The store cannot be read", body = Problem)
+))]
+async fn history(State(desk): State<Desk>, Query(query): Query<HistoryQuery>) -> Response {
+    match desk.register.history(query.count.unwrap_or(HISTORY_SHOWN)).await {
+        Ok(policies) => json(StatusCode::OK, &policies),
+        Err(error) => Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error),
+    }
+}
+
+/// What happens, as it happens
+#[utoipa::path(get, path = "/v1/events", responses(
+    (status = 200, description = "Server-sent events; the data of each is a JSON object with \
+     `number`, `at_ms` and `event`, the name of what happened", body = String,
+     content_type = "text/event-stream")
+))]
+async fn events(State(desk): State<Desk>) -> Response {
+    Sse::new(Watch::new(desk.events.subscribe())).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// Metrics for Prometheus
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "Metrics in the OpenMetrics text format", body = String,
+     content_type = "application/openmetrics-text")
+))]
+async fn scrape(State(desk): State<Desk>) -> Response {
+    let survey = match desk.register.survey().await {
+        Ok(survey) => survey,
+        Err(error) => return stopping(error),
+    };
+    match metrics::text(&survey, &desk.cycle_seconds) {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error),
+    }
+}
+
+/// Whether the process lives
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It does")))]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it serves stages
+#[utoipa::path(get, path = "/readyz", responses(
+    (status = 200, description = "It does"), (status = 503, description = "It is stopping")
+))]
+async fn readyz(State(desk): State<Desk>) -> Response {
+    match desk.register.survey().await {
+        Ok(_) => "ok\n".into_response(),
+        Err(error) => stopping(error),
+    }
+}
+
+/// This description
+#[utoipa::path(get, path = "/openapi.json", responses(
+    (status = 200, description = "OpenAPI", content_type = "application/json")
+))]
+async fn openapi_json() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], openapi()).into_response()
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+fn stopping(error: Stopping) -> Response {
+    Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, error)
+}
+
+/// The events from now on, for one watcher.
+struct Watch {
+    next: Pin<Box<dyn Future<Output = (Option<SseEvent>, Events)> + Send>>,
+}
+
+type Events = broadcast::Receiver<Arc<TimedEvent>>;
+
+impl Watch {
+    fn new(events: Events) -> Self {
+        Self { next: Box::pin(next_event(events)) }
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<SseEvent, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Poll::Ready((event, events)) = self.next.as_mut().poll(cx) else {
+            return Poll::Pending;
+        };
+        self.next = Box::pin(next_event(events));
+        Poll::Ready(event.map(Ok))
+    }
+}
+
+/// The next event, or none after the last. A watcher that fell behind is told how many it lost.
+async fn next_event(mut events: Events) -> (Option<SseEvent>, Events) {
+    let event = match events.recv().await {
+        Ok(event) => match serde_json::to_string(&*event) {
+            Ok(data) => Some(SseEvent::default().id(event.number.to_string()).data(data)),
+            Err(error) => Some(SseEvent::default().comment(error.to_string())),
+        },
+        Err(broadcast::error::RecvError::Lagged(lost)) => {
+            Some(SseEvent::default().event("lost").data(lost.to_string()))
+        }
+        Err(broadcast::error::RecvError::Closed) => None,
+    };
+    (event, events)
+}

@@ -1,0 +1,42 @@
+//! The control plane of Tidegate: a daemon around the controller's machine.
+//!
+//! One task owns the machine ([`tidegate_proto::controller::Controller`]) and nothing else does;
+//! every other task turns something outside into an input of it. It *selects* the next input or
+//! deadline, which may take long, and *applies* it, which never waits: outputs are written to
+//! sockets as far as these take them, and what they do not take waits in a bounded queue of that
+//! connection alone.
+//!
+//! ```text
+//!  stages ──┐                                           ┌── policy store (redb)
+//!  operator ┴─ Unix socket ── link ──┐         ┌── register: parse, compare, store, apply
+//!                                    ├─ inputs ─┴─ the machine ── outputs ── links
+//!  people ──── HTTP on loopback ─────┘                  └── events ── watchers, log
+//! ```
+//!
+//! [`serve`] runs a daemon until it is told to end; [`Daemon`] is the same for programs that have a
+//! runtime of their own, such as tests.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod daemon;
+mod difference;
+mod http;
+mod link;
+mod machine;
+mod metrics;
+mod operator;
+mod register;
+mod socket;
+mod state;
+mod store;
+mod token;
+mod users;
+
+pub use clock::Clock;
+pub use config::Config;
+pub use daemon::{Daemon, ServeError, serve};
+pub use http::openapi;
+pub use socket::SocketError;
+pub use state::StateError;
+pub use store::{Draft, PolicyStore, PutError, Redb, StoreError};

@@ -1,0 +1,259 @@
+//! One connection: what it says becomes inputs of the machine, and what is said to it waits here
+//! until it reads.
+//!
+//! The machine's task writes straight to the socket, because almost always there is room and a
+//! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
+//! link's queue, and the link's own task writes it once the socket can take it. The queue is
+//! bounded: whoever stops reading is dropped, and nobody else notices.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_proto::codec::{DecodeError, Decoder, TooLarge, encode};
+use tidegate_proto::controller::{ConnectionId, Peer};
+use tidegate_proto::message::{FromStage, Hello, ToStage};
+use tokio::io::{Interest, Ready};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+use crate::machine::Input;
+use crate::operator;
+use crate::register::Register;
+use crate::users::Users;
+
+/// Bytes that may wait for a stage before more is added. A stage is sent some twenty bytes per
+/// cycle, so this is what collects in ten minutes; all rules of a large policy still fit on top.
+const BACKLOG_MAX: usize = 256 << 10;
+
+/// How long a link that is to be closed may take for what is still queued: a reason for a refusal,
+/// usually taken at once.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Bytes read at a time; a report of a stage with a dozen channels is about a kilobyte.
+const PIECE: usize = 8 << 10;
+
+/// A connection of a stage.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: ConnectionId,
+    stream: UnixStream,
+    queue: Mutex<Queue>,
+    /// Tells the link's task that the queue needs it.
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    /// Bytes at the front that the socket has taken.
+    sent: usize,
+    is_closing: bool,
+}
+
+/// Why nothing can be sent on a link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error("it does not read what it is sent")]
+    Backlog,
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a connection ended that we did not close.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("it closed the connection")]
+    Closed,
+    #[error("it talks nonsense: {0}")]
+    Malformed(#[from] DecodeError),
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Link {
+    /// Queues a message. The caller flushes once it has queued all that it has.
+    pub(crate) fn push(&self, message: &ToStage) -> Result<(), SendError> {
+        let mut queue = self.queue();
+        if queue.bytes.len() - queue.sent > BACKLOG_MAX {
+            return Err(SendError::Backlog);
+        }
+        Ok(encode(message, &mut queue.bytes)?)
+    }
+
+    /// Hands over what the socket takes; the link's task goes on with the rest.
+    pub(crate) fn flush(&self) -> Result<(), SendError> {
+        let mut queue = self.queue();
+        while queue.sent < queue.bytes.len() {
+            match self.stream.try_write(&queue.bytes[queue.sent..]) {
+                Ok(count) => queue.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wake.notify_one();
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        queue.bytes.clear();
+        queue.sent = 0;
+        Ok(())
+    }
+
+    /// Closes the link once the queue is empty, or after [`LINGER`].
+    pub(crate) fn close(&self) {
+        self.queue().is_closing = true;
+        self.wake.notify_one();
+    }
+
+    /// Closes the link now.
+    pub(crate) fn abort(&self) {
+        let mut queue = self.queue();
+        *queue = Queue { is_closing: true, ..Queue::default() };
+        self.wake.notify_one();
+    }
+
+    /// Whether something is queued, and whether the link is to be closed.
+    fn state(&self) -> (bool, bool) {
+        let queue = self.queue();
+        (queue.sent < queue.bytes.len(), queue.is_closing)
+    }
+
+    /// A panic with the queue locked would leave at worst half a frame, which the peer refuses.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What every new connection needs to know.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) register: Arc<Register>,
+    pub(crate) hello_max: Duration,
+    pub(crate) next_connection: AtomicU64,
+    pub(crate) users: Users,
+}
+
+/// Everything about one connection, from hello to its end.
+pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
+    let peer = match stream.peer_cred() {
+        Ok(peer) => peer,
+        Err(error) => return tracing::warn!("a connection without credentials: {error}"),
+    };
+    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+    let hello = match timeout(door.hello_max, read_hello(&stream)).await {
+        Ok(Ok(hello)) => hello,
+        Ok(Err(error)) => return tracing::warn!(pid, "refused before its hello: {error}"),
+        Err(_) => {
+            return tracing::warn!(pid, "refused: no hello within {:?}", door.hello_max);
+        }
+    };
+    match hello {
+        (Hello::Stage { version, info }, rest) => {
+            let peer = Peer { uid: peer.uid(), pid, user: door.users.name(peer.uid()).await };
+            let id = ConnectionId(door.next_connection.fetch_add(1, Ordering::Relaxed));
+            let (queue, wake) = (Mutex::default(), Notify::new());
+            let link = Arc::new(Link { id, stream, queue, wake });
+            let input = Input::Joined { link: link.clone(), peer, version, info };
+            if door.inputs.send(input).await.is_ok() {
+                attend_stage(&link, rest, &door.inputs).await;
+            }
+        }
+        (Hello::Operator { version }, rest) => {
+            let is_allowed = operator::may_operate(peer.uid());
+            let ended = operator::attend(&stream, version, is_allowed, rest, &door.register).await;
+            if let Err(error) = ended {
+                tracing::warn!(pid, "an operator's connection failed: {error}");
+            }
+        }
+    }
+}
+
+async fn read_hello(stream: &UnixStream) -> Result<(Hello, Vec<u8>), ReadError> {
+    let mut decoder = Decoder::<Hello>::new();
+    loop {
+        if let Some(hello) = decoder.next_message()? {
+            return Ok((hello, decoder.into_rest()));
+        }
+        stream.readable().await?;
+        read_piece(stream, &mut decoder)?;
+    }
+}
+
+/// Takes in what has arrived, at most [`PIECE`] bytes of it.
+fn read_piece<M: serde::de::DeserializeOwned>(
+    stream: &UnixStream,
+    decoder: &mut Decoder<M>,
+) -> Result<(), ReadError> {
+    let mut piece = [0; PIECE];
+    match stream.try_read(&mut piece) {
+        Ok(0) => Err(ReadError::Closed),
+        Ok(count) => {
+            decoder.extend(&piece[..count]);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Goes on until either side ends, and reports it to the machine if the machine does not know.
+async fn attend_stage(link: &Link, rest: Vec<u8>, inputs: &mpsc::Sender<Input>) {
+    let ended = relay(link, rest, inputs).await;
+    if let Err(error) = ended {
+        let input = Input::Closed { connection: link.id, reason: error.to_string() };
+        let _ = inputs.send(input).await;
+    }
+}
+
+async fn relay(link: &Link, rest: Vec<u8>, inputs: &mpsc::Sender<Input>) -> Result<(), ReadError> {
+    let mut decoder = Decoder::<FromStage>::new();
+    decoder.extend(&rest);
+    loop {
+        while let Some(message) = decoder.next_message()? {
+            let input = Input::Said { connection: link.id, message };
+            if inputs.send(input).await.is_err() {
+                return Ok(());
+            }
+        }
+        let (has_queue, is_closing) = link.state();
+        if is_closing {
+            let _ = timeout(LINGER, drain(link)).await;
+            return Ok(());
+        }
+        let interest = match has_queue {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        let ready = tokio::select! {
+            ready = link.stream.ready(interest) => ready?,
+            () = link.wake.notified() => Ready::EMPTY,
+        };
+        if ready.is_writable() {
+            flush(link)?;
+        }
+        if ready.is_readable() {
+            read_piece(&link.stream, &mut decoder)?;
+        }
+    }
+}
+
+/// Waits until everything that is queued is handed over.
+async fn drain(link: &Link) -> Result<(), ReadError> {
+    while link.state().0 {
+        link.stream.writable().await?;
+        flush(link)?;
+    }
+    Ok(())
+}
+
+fn flush(link: &Link) -> Result<(), ReadError> {
+    match link.flush() {
+        Err(SendError::Io(error)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,224 @@
+//! The one task that owns the machine.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::histogram::Histogram;
+use tidegate_model::gate::Unit;
+use tidegate_model::{Event, Policy, Time};
+use tidegate_proto::controller::status::{Status, TimedEvent};
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
+use tidegate_proto::message::{FromStage, StageInfo};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::sleep_until;
+
+use crate::clock::{Clock, now_ms};
+use crate::link::Link;
+
+/// Inputs that are taken in before outputs go out: enough that a round of many stages is written
+/// in few batches, few enough that nobody waits long.
+const BATCH: usize = 256;
+
+/// Inputs that may wait for the machine. Whoever has more to say is not read from.
+pub(crate) const INPUTS_MAX: usize = 1024;
+
+/// The lengths of cycles that are kept for those who want to see them one by one.
+const CYCLES_KEPT: usize = 1024;
+
+/// Something that happened outside.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A stage said hello.
+    Joined { link: Arc<Link>, peer: Peer, version: u16, info: StageInfo },
+    /// A stage said something.
+    Said { connection: ConnectionId, message: FromStage },
+    /// A stage's connection ended.
+    Closed { connection: ConnectionId, reason: String },
+    /// Somebody asks how things are.
+    Survey { reply: oneshot::Sender<Survey> },
+    /// A policy is stored and is to be in force.
+    Apply { revision: u64, policy: Box<Policy>, done: oneshot::Sender<()> },
+}
+
+/// How things are.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) status: Status,
+    /// How long requests waited at tenants' buckets.
+    pub(crate) waits: Vec<(String, Unit, Waits)>,
+    /// How long the last cycles took, from the first question to the last new rate.
+    pub(crate) cycles: Vec<Duration>,
+}
+
+/// The machine with its links.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) clock: Clock,
+    pub(crate) controller: Controller,
+    pub(crate) inputs: mpsc::Receiver<Input>,
+    pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
+    pub(crate) cycle_seconds: Histogram,
+    links: HashMap<ConnectionId, Arc<Link>>,
+    /// Links with something queued that was not yet flushed.
+    touched: Vec<Arc<Link>>,
+    event_number: u64,
+    cycles: VecDeque<Duration>,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        clock: Clock,
+        controller: Controller,
+        inputs: mpsc::Receiver<Input>,
+        events: broadcast::Sender<Arc<TimedEvent>>,
+        cycle_seconds: Histogram,
+    ) -> Self {
+        Self {
+            clock,
+            controller,
+            inputs,
+            events,
+            cycle_seconds,
+            links: HashMap::new(),
+            touched: Vec::new(),
+            event_number: 0,
+            cycles: VecDeque::new(),
+        }
+    }
+
+    /// Selects and applies until `stop` says otherwise. Links are closed at the end.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let deadline = self.clock.instant(self.controller.next_deadline());
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => break,
+                () = sleep_until(deadline) => {}
+                count = self.inputs.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        break;
+                    }
+                }
+            }
+            let cycles = self.controller.cycles();
+            let started = self.controller.cycle_started();
+            batch.drain(..).for_each(|input| self.apply(input));
+            let now = self.clock.now();
+            if self.controller.next_deadline() <= now {
+                self.controller.on_deadline(now);
+            }
+            self.perform();
+            if self.controller.cycles() != cycles {
+                self.note_cycle(started);
+            }
+        }
+        self.links.values().for_each(|link| link.close());
+    }
+
+    fn apply(&mut self, input: Input) {
+        let now = self.clock.now();
+        match input {
+            Input::Joined { link, peer, version, info } => {
+                let id = link.id;
+                self.links.insert(id, link);
+                self.controller.on_connected(now, id, peer, version, info);
+            }
+            Input::Said { connection, message } => {
+                self.controller.on_message(now, connection, message);
+            }
+            Input::Closed { connection, reason } => {
+                if self.links.remove(&connection).is_some() {
+                    self.controller.on_closed(now, connection, &reason);
+                }
+            }
+            Input::Survey { reply } => {
+                let _ = reply.send(self.survey(now));
+            }
+            Input::Apply { revision, policy, done } => {
+                self.controller.apply(now, revision, *policy);
+                // Whoever waits for it is told when the stages have been.
+                self.perform();
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Does what the machine wants done.
+    fn perform(&mut self) {
+        loop {
+            while let Some(output) = self.controller.poll_output() {
+                match output {
+                    Output::Send { to, message } => {
+                        let Some(link) = self.links.get(&to).cloned() else { continue };
+                        match link.push(&message) {
+                            Ok(()) => self.touched.push(link),
+                            Err(error) => self.drop_link(&link, &error.to_string()),
+                        }
+                    }
+                    Output::Close { connection } => {
+                        if let Some(link) = self.links.remove(&connection) {
+                            let _ = link.flush();
+                            link.close();
+                        }
+                    }
+                    Output::Event(event) => self.publish(event),
+                }
+            }
+            if self.touched.is_empty() {
+                return;
+            }
+            // In the order of their first messages: decreases of one stage go out before increases
+            // of another.
+            for link in std::mem::take(&mut self.touched) {
+                if let Err(error) = link.flush() {
+                    self.drop_link(&link, &error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Gives up a connection that cannot be written to.
+    fn drop_link(&mut self, link: &Link, reason: &str) {
+        link.abort();
+        if self.links.remove(&link.id).is_some() {
+            self.controller.on_closed(self.clock.now(), link.id, reason);
+        }
+    }
+
+    fn publish(&mut self, event: Event) {
+        match &event {
+            Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),
+            Event::StageJoined { stage, tenant, pid } => {
+                tracing::info!(%stage, tenant, pid, "stage joined");
+            }
+            Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
+            Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
+            Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
+        }
+        self.event_number += 1;
+        let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
+        // Nobody may be watching, which is no error.
+        let _ = self.events.send(Arc::new(timed));
+    }
+
+    fn note_cycle(&mut self, started: Time) {
+        let cycle = Duration::from_nanos(self.clock.now().since(started).0);
+        self.cycle_seconds.observe(cycle.as_secs_f64());
+        if self.cycles.len() == CYCLES_KEPT {
+            self.cycles.pop_front();
+        }
+        self.cycles.push_back(cycle);
+    }
+
+    fn survey(&self, now: Time) -> Survey {
+        let waits = self.controller.waits();
+        Survey {
+            status: self.controller.status(now),
+            waits: waits
+                .map(|(tenant, unit, waits)| (tenant.into(), unit, waits.clone()))
+                .collect(),
+            cycles: self.cycles.iter().copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A connection of the command line: one request, one reply, until it has no more.
+
+use std::io;
+
+use serde::Serialize;
+use tidegate_proto::codec::{DecodeError, Decoder, encode};
+use tidegate_proto::message::{Reply, Request, VERSION};
+use tokio::net::UnixStream;
+
+use crate::register::{ApplyError, Order, Register};
+
+/// Exit codes that replies carry, as the command line documents them.
+const FAILURE: u8 = 1;
+
+/// Why an operator's connection ended early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OperatorError {
+    #[error("it talks nonsense: {0}")]
+    Malformed(#[from] DecodeError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Whether a user may ask and instruct: root may, and whoever the daemon runs as.
+pub(crate) fn may_operate(uid: u32) -> bool {
+    uid == 0 || uid == nix::unistd::geteuid().as_raw()
+}
+
+/// Answers requests until the peer closes the connection.
+pub(crate) async fn attend(
+    stream: &UnixStream,
+    version: u16,
+    is_allowed: bool,
+    rest: Vec<u8>,
+    register: &Register,
+) -> Result<(), OperatorError> {
+    if let Some(reason) = refusal(version, is_allowed) {
+        return write(stream, &Reply::Refused { version: VERSION, reason }).await;
+    }
+    let mut decoder = Decoder::<Request>::new();
+    decoder.extend(&rest);
+    loop {
+        while let Some(request) = decoder.next_message()? {
+            write(stream, &answer(request, register).await).await?;
+        }
+        stream.readable().await?;
+        let mut piece = [0; 4096];
+        match stream.try_read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(count) => decoder.extend(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn refusal(version: u16, is_allowed: bool) -> Option<String> {
+    if version != VERSION {
+        return Some(format!(
+            "the command line speaks version {version} of the protocol and this controller \
+             version {VERSION}; run both from the same release of Tidegate"
+        ));
+    }
+    let reason = "only root and the controller's own user may ask or instruct it";
+    (!is_allowed).then(|| reason.to_owned())
+}
+
+async fn answer(request: Request, register: &Register) -> Reply {
+    match request {
+        Request::Apply { policy, source, dry_run, expect } => {
+            let order = Order { text: policy, source, dry_run, expect };
+            match register.apply(order).await {
+                Ok(applied) => json(&applied),
+                Err(error) => Reply::Error { code: error.code(), message: error.to_string() },
+            }
+        }
+        Request::Status => match register.survey().await {
+            Ok(survey) => json(&survey.status),
+            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+        },
+        Request::Policy => match register.policy().await {
+            Some(policy) => json(&policy),
+            None => {
+                let message = ApplyError::NONE_YET.to_owned();
+                Reply::Error { code: FAILURE, message }
+            }
+        },
+    }
+}
+
+fn json(value: &impl Serialize) -> Reply {
+    match serde_json::to_string(value) {
+        Ok(text) => Reply::Json(text),
+        Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+    }
+}
+
+async fn write(stream: &UnixStream, reply: &Reply) -> Result<(), OperatorError> {
+    let mut bytes = Vec::new();
+    if let Err(error) = encode(reply, &mut bytes) {
+        let message = format!("the answer does not fit a message: {error}; ask over HTTP");
+        encode(&Reply::Error { code: FAILURE, message }, &mut bytes).map_err(io::Error::other)?;
+    }
+    let mut sent = 0;
+    while sent < bytes.len() {
+        stream.writable().await?;
+        match stream.try_write(&bytes[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! The way from a policy's text to the policy in force, and from questions to the machine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_model::policy::Infeasible;
+use tidegate_model::{Policy, PolicyError};
+use tidegate_proto::controller::status::{Applied, PolicyText};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::now_ms;
+use crate::difference::difference;
+use crate::machine::{Input, Survey};
+use crate::store::{Draft, PolicyStore, PutError, StoreError};
+
+/// A policy to be applied.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    pub(crate) text: String,
+    /// Where the text came from.
+    pub(crate) source: String,
+    pub(crate) dry_run: bool,
+    /// The revision that must be in force; zero for any.
+    pub(crate) expect: u64,
+}
+
+/// Why a policy was not applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error("{from}: {error}")]
+    Invalid { from: String, error: PolicyError },
+    #[error("{from}: {error}")]
+    Infeasible { from: String, error: Infeasible },
+    #[error(transparent)]
+    Put(#[from] PutError),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+}
+
+impl ApplyError {
+    /// What is said where a policy is asked for and there is none.
+    pub(crate) const NONE_YET: &str = "no policy is in force; apply one with `tidegate apply`";
+
+    /// The exit code that it deserves.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Invalid { .. } => 3,
+            Self::Infeasible { .. } => 4,
+            Self::Put(_) | Self::Stopping(_) => 1,
+        }
+    }
+}
+
+/// The daemon is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the controller is stopping")]
+pub(crate) struct Stopping;
+
+/// The policies and the machine, for whoever asks or instructs.
+pub(crate) struct Register {
+    inputs: mpsc::Sender<Input>,
+    /// Written on a thread of its own, because a disk may take its time.
+    store: Arc<Mutex<Box<dyn PolicyStore>>>,
+    /// The policy in force. Held from the first look to the last step of an apply, so that
+    /// policies reach the machine in the order of their revisions.
+    current: Arc<tokio::sync::Mutex<Option<Current>>>,
+}
+
+impl std::fmt::Debug for Register {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Register").finish_non_exhaustive()
+    }
+}
+
+/// The policy in force, in both forms.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) stored: PolicyText,
+    pub(crate) policy: Policy,
+}
+
+impl Register {
+    pub(crate) fn new(
+        inputs: mpsc::Sender<Input>,
+        store: Box<dyn PolicyStore>,
+        current: Option<Current>,
+    ) -> Self {
+        let store = Arc::new(Mutex::new(store));
+        Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)) }
+    }
+
+    /// Brings a policy into force, or says what that would change. It is in the store before any
+    /// stage hears of it.
+    pub(crate) async fn apply(&self, order: Order) -> Result<Applied, ApplyError> {
+        let from = order.source.clone();
+        let policy = Policy::parse(&order.text)
+            .map_err(|error| ApplyError::Invalid { from: from.clone(), error })?;
+        policy.feasible().map_err(|error| ApplyError::Infeasible { from, error })?;
+        let current = self.current.clone().lock_owned().await;
+        let found = current.as_ref().map_or(0, |current| current.stored.revision);
+        if order.expect != 0 && order.expect != found {
+            return Err(PutError::Conflict { expected: order.expect, found }.into());
+        }
+        let before = current.as_ref().map(|current| &current.policy);
+        let is_same = |current: &Current| current.stored.text == order.text;
+        let applied = Applied {
+            revision: found,
+            dry_run: order.dry_run,
+            is_changed: !current.as_ref().is_some_and(is_same),
+            changes: difference(before, &policy),
+        };
+        if order.dry_run || !applied.is_changed {
+            return Ok(applied);
+        }
+        // On a task of its own, so that it comes to its end even if whoever asked goes away: a
+        // policy that is stored must also reach the machine.
+        let step = commit(current, self.store.clone(), self.inputs.clone(), order, policy);
+        let revision = tokio::spawn(step).await.map_err(|_| Stopping)??;
+        Ok(Applied { revision, ..applied })
+    }
+
+    /// The policy in force.
+    pub(crate) async fn policy(&self) -> Option<PolicyText> {
+        self.current.lock().await.as_ref().map(|current| current.stored.clone())
+    }
+
+    /// At most `count` policies, the latest first.
+    pub(crate) async fn history(&self, count: usize) -> Result<Vec<PolicyText>, StoreError> {
+        let store = self.store.clone();
+        let read = move || store.lock().unwrap_or_else(PoisonError::into_inner).history(count);
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Ok(Vec::new()))
+    }
+
+    /// What there is and how it fares.
+    pub(crate) async fn survey(&self) -> Result<Survey, Stopping> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
+        answer.await.map_err(|_| Stopping)
+    }
+}
+
+/// Stores a policy and brings it into force.
+async fn commit(
+    mut current: tokio::sync::OwnedMutexGuard<Option<Current>>,
+    store: Arc<Mutex<Box<dyn PolicyStore>>>,
+    inputs: mpsc::Sender<Input>,
+    order: Order,
+    policy: Policy,
+) -> Result<u64, ApplyError> {
+    let Order { text, source, expect, .. } = order;
+    let draft = Draft { text, source, applied_at_ms: now_ms() };
+    let copy = draft.clone();
+    let write = move || store.lock().unwrap_or_else(PoisonError::into_inner).put(expect, copy);
+    let revision = tokio::task::spawn_blocking(write).await.map_err(|_| Stopping)??;
+    let Draft { text, source, applied_at_ms } = draft;
+    let stored = PolicyText { revision, text, source, applied_at_ms };
+    *current = Some(Current { stored, policy: policy.clone() });
+    let (done, applied) = oneshot::channel();
+    let input = Input::Apply { revision, policy: Box::new(policy), done };
+    inputs.send(input).await.map_err(|_| Stopping)?;
+    applied.await.map_err(|_| Stopping)?;
+    Ok(revision)
+}

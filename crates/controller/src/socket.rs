@@ -1,0 +1,102 @@
+//! The Unix socket that stages and operators connect to.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::config::is_root;
+use crate::state::make_socket_directory;
+
+/// Why a socket cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A living controller listens there.
+    #[error(
+        "another controller{} listens on {path}; stop it, or choose another --socket",
+        .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+        /// The process, if the kernel says.
+        pid: Option<i32>,
+    },
+    /// Something that is no socket is in the way.
+    #[error("{path} exists and is no socket; move it away, or choose another --socket")]
+    NoSocket {
+        /// What is in the way.
+        path: PathBuf,
+    },
+    /// The kernel refuses.
+    #[error("cannot listen on {path}: {error}")]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// A socket that is listened on. Its file is removed with it, unless it is another's by then.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+    /// Device and inode of the file that we made.
+    made: (u64, u64),
+    pub(crate) listener: UnixListener,
+}
+
+impl Socket {
+    /// Listens at `path`. The file that a dead controller left is replaced.
+    ///
+    /// A daemon of root serves every user, and whom it serves is decided per connection; any other
+    /// serves its own user, and the file's mode sees to that.
+    pub(crate) async fn listen(path: &Path) -> Result<Self, SocketError> {
+        let failed = |error| SocketError::Io { path: path.into(), error };
+        make_socket_directory(path, is_root()).map_err(failed)?;
+        remove_stale(path).await?;
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let mode = if is_root() { 0o666 } else { 0o600 };
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+        let made = identity(path).map_err(failed)?;
+        Ok(Self { path: path.into(), made, listener })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|found| found == self.made) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Removes a socket on which nobody listens.
+async fn remove_stale(path: &Path) -> Result<(), SocketError> {
+    let failed = |error| SocketError::Io { path: path.into(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(SocketError::NoSocket { path: path.into() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path).await {
+        Ok(stream) => {
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            Err(SocketError::InUse { path: path.into(), pid })
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}

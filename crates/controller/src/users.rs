@@ -1,0 +1,51 @@
+//! Names of users.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use nix::unistd::{Uid, User};
+use tokio::sync::Semaphore;
+
+/// Lookups at a time. Asking may mean asking a directory server on a thread of its own, and a
+/// thousand stages that connect at once are usually of the same few users.
+const LOOKUPS_MAX: usize = 2;
+
+/// Users whose names are remembered; enough for everybody on a machine, and bounded whoever comes.
+const REMEMBERED_MAX: usize = 1024;
+
+/// Names of users by number, as far as somebody asked.
+#[derive(Debug)]
+pub(crate) struct Users {
+    known: Mutex<BTreeMap<u32, String>>,
+    lookups: Semaphore,
+}
+
+impl Users {
+    pub(crate) fn new() -> Self {
+        Self { known: Mutex::default(), lookups: Semaphore::new(LOOKUPS_MAX) }
+    }
+
+    /// The user's name, or nothing if the number has none.
+    pub(crate) async fn name(&self, uid: u32) -> String {
+        if let Some(name) = self.remembered(uid) {
+            return name;
+        }
+        let _permit = self.lookups.acquire().await;
+        // Somebody else may have asked for the same meanwhile.
+        if let Some(name) = self.remembered(uid) {
+            return name;
+        }
+        let ask = move || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+        let Ok(Some(name)) = tokio::task::spawn_blocking(ask).await else { return String::new() };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(uid, name.clone());
+        name
+    }
+
+    fn remembered(&self, uid: u32) -> Option<String> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned()
+    }
+}

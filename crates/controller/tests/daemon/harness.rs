@@ -1,0 +1,251 @@
+//! A daemon on a thread of its own, and clients that block.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_controller::{Config, Daemon, PolicyStore, ServeError};
+use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::controller::status::{Applied, Status};
+use tidegate_proto::message::{
+    FromStage, Hello, Reply, Report, Request, StageInfo, ToStage, VERSION,
+};
+use tokio::sync::oneshot;
+
+/// How long anything may take before a test gives up; far more than it ever needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A policy with two tenants; rounds are short so that tests are.
+pub(crate) const POLICY: &str = r#"
+    budget = "100MB/s"
+    redistribute = "20ms"
+    period = "100ms"
+    [[tenant]]
+    name = "oltp"
+    reservation = "60MB/s"
+    [[tenant]]
+    name = "backup"
+"#;
+
+/// A running daemon.
+pub(crate) struct Running {
+    pub(crate) directory: PathBuf,
+    pub(crate) http: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a daemon whose files lie in `directory`.
+    pub(crate) fn start(directory: &Path) -> Self {
+        Self::try_start(config(directory), None).unwrap()
+    }
+
+    pub(crate) fn try_start(
+        config: Config,
+        store: Option<Box<dyn PolicyStore>>,
+    ) -> Result<Self, ServeError> {
+        let directory = config.state.clone();
+        let (started_tx, started) = mpsc::channel();
+        let (stop, stop_rx) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let daemon = match store {
+                    Some(store) => Daemon::start_with_store(config, store).await,
+                    None => Daemon::start(config).await,
+                };
+                match daemon {
+                    Ok(daemon) => {
+                        started_tx.send(Ok(daemon.http().unwrap())).unwrap();
+                        let _ = stop_rx.await;
+                        daemon.stop().await;
+                    }
+                    Err(error) => started_tx.send(Err(error)).unwrap(),
+                }
+            });
+        });
+        let http = started.recv_timeout(PATIENCE).unwrap()?;
+        Ok(Self { directory, http, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("controller.sock")
+    }
+
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.directory.join("token")).unwrap().trim().to_owned()
+    }
+
+    /// A connection that has said nothing.
+    pub(crate) fn connect<In: DeserializeOwned>(&self) -> Client<In> {
+        Client::new(UnixStream::connect(self.socket()).unwrap())
+    }
+
+    /// A stage that said hello for a tenant.
+    pub(crate) fn stage(&self, tenant: &str) -> Client<ToStage> {
+        let mut stage = self.connect();
+        let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+        stage.say(&Hello::Stage { version: VERSION, info });
+        stage
+    }
+
+    /// The reply to one request of an operator.
+    pub(crate) fn ask(&self, request: &Request) -> Reply {
+        let mut operator = self.connect::<Reply>();
+        operator.say(&Hello::Operator { version: VERSION });
+        operator.say(request);
+        operator.hear()
+    }
+
+    pub(crate) fn try_apply(&self, policy: &str, expect: u64) -> Result<Applied, (u8, String)> {
+        let (policy, source) = (policy.into(), "test.toml".into());
+        match self.ask(&Request::Apply { policy, source, dry_run: false, expect }) {
+            Reply::Json(text) => Ok(serde_json::from_str(&text).unwrap()),
+            Reply::Error { code, message } => Err((code, message)),
+            Reply::Refused { reason, .. } => panic!("{reason}"),
+        }
+    }
+
+    pub(crate) fn apply(&self, policy: &str) -> Applied {
+        self.try_apply(policy, 0).unwrap()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let Reply::Json(text) = self.ask(&Request::Status) else { panic!("no status") };
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Waits until the status is as `condition` wants it.
+    pub(crate) fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) -> Status {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if condition(&status) {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what} never came: {status:#?}");
+            thread::yield_now();
+        }
+    }
+
+    /// An HTTP answer: status, head and body.
+    pub(crate) fn http(&self, request: &str, body: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{request}\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let _ = stream.write_all(body.as_bytes());
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).unwrap_or("0").parse().unwrap();
+        (status, head.to_owned(), body.to_owned())
+    }
+
+    /// Ends the daemon as SIGTERM would.
+    pub(crate) fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) fn config(directory: &Path) -> Config {
+    Config {
+        socket: directory.join("controller.sock"),
+        state: directory.into(),
+        http: Some("127.0.0.1:0".parse().unwrap()),
+        log: "off".into(),
+        hello_max: Duration::from_secs(5),
+    }
+}
+
+/// One end of a connection.
+pub(crate) struct Client<In> {
+    pub(crate) stream: UnixStream,
+    decoder: Decoder<In>,
+}
+
+impl<In: DeserializeOwned> Client<In> {
+    fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, decoder: Decoder::new() }
+    }
+
+    pub(crate) fn say(&mut self, message: &impl Serialize) {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The next message, or none if the other end closed the connection.
+    pub(crate) fn hear_or_end(&mut self) -> Option<In> {
+        loop {
+            if let Some(message) = self.decoder.next_message().unwrap() {
+                return Some(message);
+            }
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return None,
+                Ok(count) => self.decoder.extend(&piece[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("nothing to hear: {error}"),
+            }
+        }
+    }
+
+    pub(crate) fn hear(&mut self) -> In {
+        self.hear_or_end().expect("the connection is closed")
+    }
+}
+
+impl Client<ToStage> {
+    /// Answers what has to be answered until `wanted` finds what it looks for.
+    pub(crate) fn hear_until<T>(&mut self, mut wanted: impl FnMut(&ToStage) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < PATIENCE, "it never came");
+            let message = self.hear();
+            if let ToStage::Collect { round, .. } = message {
+                let at_ns = start.elapsed().as_nanos() as u64;
+                let report = Report { round, at_ns, processes: 1, ..Report::default() };
+                self.say(&FromStage::Report(report));
+            }
+            if let Some(found) = wanted(&message) {
+                return found;
+            }
+        }
+    }
+
+    /// The revision and rules of the next message that changes the stage.
+    pub(crate) fn rules(&mut self) -> (u64, Vec<tidegate_proto::message::Rule>) {
+        self.hear_until(|message| match message {
+            ToStage::Apply { revision, rules } => Some((*revision, rules.clone())),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! The daemon, through its doors: real sockets in a directory of the test's own, nothing mocked but
+//! the stages, which are played by the test.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod apply;
+mod harness;
+mod hostile;
+mod http;
+mod life;

@@ -1,0 +1,131 @@
+//! A link over a Unix socket: messages out without blocking, messages in as they arrive.
+
+use std::io;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_proto::codec::{self, Decoder};
+
+use crate::clock;
+
+/// Bytes that may wait for a peer that does not read. A stage's report is a few kilobytes, so a
+/// peer this far behind has been silent for minutes.
+const BACKLOG_MAX: usize = 8 << 20;
+
+/// One end of a connection on which messages of type `In` arrive.
+#[derive(Debug)]
+pub struct Link<In> {
+    stream: UnixStream,
+    decoder: Decoder<In>,
+    /// Encoded and not yet taken by the kernel.
+    backlog: Vec<u8>,
+}
+
+impl<In: DeserializeOwned> Link<In> {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// Whatever the kernel says: not found and connection refused mean that nobody listens there.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, decoder: Decoder::new(), backlog: Vec::new() })
+    }
+
+    /// Queues `message` and hands over as much as the kernel takes without blocking.
+    ///
+    /// # Errors
+    /// If the connection is gone, the message is too large, or the peer has not read for so long
+    /// that more than eight megabytes wait for it.
+    pub fn send<Out: Serialize>(&mut self, message: &Out) -> io::Result<()> {
+        codec::encode(message, &mut self.backlog).map_err(io::Error::other)?;
+        self.flush()?;
+        if self.backlog.len() > BACKLOG_MAX {
+            return Err(io::Error::other("the peer does not read"));
+        }
+        Ok(())
+    }
+
+    /// Hands over as much of the backlog as the kernel takes without blocking.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while !self.backlog.is_empty() {
+            // The standard library sends with MSG_NOSIGNAL, so a peer that left is an error and not
+            // a SIGPIPE for the host.
+            match self.stream.write(&self.backlog) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => drop(self.backlog.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message that has arrived, if one has.
+    ///
+    /// # Errors
+    /// If the peer closed the connection, or what arrived is no message.
+    pub fn receive(&mut self) -> io::Result<Option<In>> {
+        let mut piece = [0; 16_384];
+        loop {
+            if let Some(message) = self.decoder.next_message().map_err(io::Error::other)? {
+                return Ok(Some(message));
+            }
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.decoder.extend(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// As [`Self::receive`]; `TimedOut` if none arrives within `patience`.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<In> {
+        let deadline = clock::now() + patience;
+        loop {
+            self.flush()?;
+            if let Some(message) = self.receive()? {
+                return Ok(message);
+            }
+            let left = deadline.saturating_duration_since(clock::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let interest = self.interest();
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.stream, interest)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What to poll the link for: always for reading, and for writing while something waits.
+    pub fn interest(&self) -> PollFlags {
+        match self.backlog.is_empty() {
+            true => PollFlags::IN,
+            false => PollFlags::IN | PollFlags::OUT,
+        }
+    }
+}
+
+impl<In> AsFd for Link<In> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

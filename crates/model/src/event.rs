@@ -1,0 +1,50 @@
+//! What happened: one stream of facts that becomes logs, traces and the watch API.
+
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gate::Throughput;
+use crate::id::StageId;
+
+/// Something that a party decided or noticed. Facts only; whoever reads the stream decides what to
+/// print.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A policy became the one in force.
+    PolicyApplied {
+        /// Its revision, counting from one.
+        revision: u64,
+    },
+    /// A stage said hello and was accepted.
+    StageJoined {
+        /// Its number.
+        stage: StageId,
+        /// The tenant it acts for, or empty.
+        tenant: String,
+        /// The process that speaks for it.
+        pid: u32,
+    },
+    /// A stage is gone and its share is free.
+    StageLeft {
+        /// Its number.
+        stage: StageId,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A stage was turned away.
+    StageRefused {
+        /// The process that asked.
+        pid: u32,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A tenant's allocation changed by more than the threshold.
+    RateChanged {
+        /// The tenant.
+        tenant: String,
+        /// What it may use from now on.
+        rate: Throughput,
+    },
+}

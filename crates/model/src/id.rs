@@ -1,0 +1,50 @@
+//! Identities: small integers that stand for names.
+//!
+//! A name is written once in a policy and looked up once per process; from then on a request
+//! carries these, and comparing them is comparing integers.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($repr:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize,
+            Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $repr);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// Who owns a request. Zero is nobody: no promise was made to the owner.
+    TenantId(u16)
+);
+id!(
+    /// Why a request is made: `foreground`, `flush`, … as interned by one process. Zero is "not
+    /// said".
+    ContextId(u16)
+);
+id!(
+    /// One data plane stage, as numbered by its controller. Zero is "not yet numbered".
+    StageId(u64)
+);
+
+impl TenantId {
+    /// Nobody: the request matched no rule.
+    pub const NOBODY: Self = Self(0);
+}
+
+impl ContextId {
+    /// No context was given.
+    pub const NONE: Self = Self(0);
+}

@@ -1,0 +1,253 @@
+//! The policy: one text that says who is promised what, which requests are whose, and which gates
+//! they pass.
+//!
+//! Reading a policy is all or nothing: either every promise in it makes sense, or the first one
+//! that does not is named with its line, its field and the way to mend it.
+//!
+//! ```
+//! use tidegate_model::{Policy, Rate};
+//! let policy = Policy::parse(r#"
+//!     budget = "1000MiB/s"
+//!     [[tenant]]
+//!     name = "oltp"
+//!     class = "high"
+//!     reservation = "350MiB/s"
+//!     [[match]]
+//!     tenant = "oltp"
+//!     process = "postgres"
+//! "#)?;
+//! assert_eq!(policy.tenants[0].reservation.bandwidth, Some(Rate(350 << 20)));
+//!
+//! let error = Policy::parse("budget = \"1000\"").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     r#"line 1, column 10: budget: "1000" has no unit; write it like "150MiB/s" or "30k iops""#
+//! );
+//! # Ok::<(), tidegate_model::PolicyError>(())
+//! ```
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::Conditions;
+use crate::gate::{Burst, GateSpec, Unit};
+use crate::id::TenantId;
+use crate::tag::Class;
+use crate::units::{Iops, Rate, Span};
+
+mod read;
+
+/// Who is promised what, over which storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// The time over which a promise is counted.
+    pub period: Span,
+    /// The time between two distributions of the budget.
+    pub redistribute: Span,
+    /// What all tenants together may use of the shared storage. Where it is not set, there is
+    /// nothing to share out and only limits hold.
+    pub budget: Levels,
+    /// What counts against the budget.
+    pub account: Account,
+    /// What a stage enforces once it has lost its controller.
+    pub fallback: Fallback,
+    /// The tenants, in the order of the text; the first has id 1.
+    pub tenants: Vec<Tenant>,
+    /// Channels beyond the one that each tenant has of its own.
+    pub channels: Vec<Channel>,
+    /// Which requests are whose; the first rule that matches decides.
+    pub matches: Vec<Match>,
+}
+
+/// Up to one level for each unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levels {
+    /// In bytes per second.
+    pub bandwidth: Option<Rate>,
+    /// In operations per second.
+    pub operations: Option<Iops>,
+}
+
+impl Levels {
+    /// The level in `unit`, per second.
+    pub fn get(self, unit: Unit) -> Option<u64> {
+        match unit {
+            Unit::Bytes => self.bandwidth.map(|rate| rate.0),
+            Unit::Operations => self.operations.map(|iops| iops.0),
+        }
+    }
+}
+
+/// What counts against the budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Account {
+    /// Every byte that a program asks for, whether or not a cache answers.
+    #[default]
+    Requests,
+    /// The bytes that the device moves for it, as the kernel counts them: a cache hit is free.
+    Device,
+}
+
+/// What a stage enforces once it has lost its controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fallback {
+    /// The last rates it was given.
+    #[default]
+    Keep,
+    /// Its tenant's reservation: the one rate that is safe while nobody coordinates.
+    Reservation,
+    /// Nothing.
+    Unlimited,
+}
+
+/// Somebody to whom a promise is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// How urgent its requests are.
+    pub class: Class,
+    /// What it gets whenever it asks.
+    pub reservation: Levels,
+    /// What it never gets more of.
+    pub limit: Levels,
+    /// Its share of what is left once reservations are met, 1 to 1,000,000.
+    pub weight: u32,
+    /// How much it may send at once after a pause.
+    pub burst: Burst,
+    /// Users, by name or number, whose processes may act for it; empty for any.
+    pub users: Vec<String>,
+}
+
+/// A tenant's channel for some of its requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Channel {
+    /// Its name.
+    pub name: String,
+    /// Whose requests flow through it.
+    pub tenant: TenantId,
+    /// The gates it adds; the tenant's own come after them.
+    pub gates: Vec<GateSpec>,
+}
+
+/// Which requests go where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Match {
+    /// Where they go.
+    pub target: Target,
+    /// Which ones.
+    pub conditions: Conditions,
+}
+
+/// Where a matching request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// To a tenant's own channel.
+    Tenant(TenantId),
+    /// To the channel with this index in [`Policy::channels`].
+    Channel(usize),
+}
+
+impl Policy {
+    /// The weight of a tenant that names none.
+    pub const WEIGHT: u32 = 100;
+
+    /// Reads a policy from TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: bad syntax, an unknown field, a value without a unit, a name
+    /// that nothing has, a promise that contradicts another of the same tenant.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        read::policy(text)
+    }
+
+    /// The tenant with this id.
+    pub fn tenant(&self, id: TenantId) -> Option<&Tenant> {
+        self.tenants.get(usize::from(id.0).checked_sub(1)?)
+    }
+
+    /// The tenant with this name, and its id.
+    pub fn tenant_named(&self, name: &str) -> Option<(TenantId, &Tenant)> {
+        let index = self.tenants.iter().position(|tenant| tenant.name == name)?;
+        Some((tenant_id(index), &self.tenants[index]))
+    }
+
+    /// Whether the budget covers every reservation.
+    ///
+    /// # Errors
+    /// The first unit in which it does not, with both sums.
+    pub fn feasible(&self) -> Result<(), Infeasible> {
+        for unit in [Unit::Bytes, Unit::Operations] {
+            let Some(budget) = self.budget.get(unit) else { continue };
+            let promised = |tenant: &Tenant| u128::from(tenant.reservation.get(unit).unwrap_or(0));
+            let reserved = self.tenants.iter().map(promised).sum::<u128>();
+            if reserved > u128::from(budget) {
+                let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
+                return Err(Infeasible { unit, budget, reserved });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The id of the tenant at `index` in the policy's list.
+pub(crate) fn tenant_id(index: usize) -> TenantId {
+    TenantId(u16::try_from(index + 1).unwrap_or(u16::MAX))
+}
+
+/// More is promised than there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Infeasible {
+    /// What is counted.
+    pub unit: Unit,
+    /// What there is, per second.
+    pub budget: u64,
+    /// What is promised, per second.
+    pub reserved: u64,
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = |value| crate::gate::Throughput::new(self.unit, value);
+        write!(
+            f,
+            "reservations of {} do not fit the budget of {}; lower a reservation or raise the \
+             budget",
+            level(self.reserved),
+            level(self.budget)
+        )
+    }
+}
+
+impl core::error::Error for Infeasible {}
+
+/// What is wrong with a policy's text, where, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyError {
+    /// What is wrong, beginning with the field.
+    pub message: String,
+    /// How to mend it; may be empty where the message says it all.
+    pub fix: String,
+    /// The bytes of the text that it is about.
+    pub span: Range<usize>,
+    /// The line of the span's start, counting from one.
+    pub line: usize,
+    /// The column of the span's start in characters, counting from one.
+    pub column: usize,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
+        if !self.fix.is_empty() {
+            write!(f, "; {}", self.fix)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for PolicyError {}

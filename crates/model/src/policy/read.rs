@@ -1,0 +1,703 @@
+//! From TOML to a [`Policy`]: first the shape (serde, with the place of every value kept), then the
+//! meaning, one small function for each thing that a policy holds.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use core::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::tenant_id;
+use super::{Account, Channel, Fallback, Levels, Match, Policy, PolicyError, Target, Tenant};
+use crate::conditions::{Conditions, SizeRange};
+use crate::gate::{Burst, GateSpec, Throughput, Unit};
+use crate::id::TenantId;
+use crate::operation::OperationSet;
+use crate::units::{Bytes, Iops, Rate, Span};
+
+/// The longest name of a tenant or channel, in bytes; it must fit a fixed field of a segment.
+const NAME_MAX: usize = 63;
+/// More tenants than this do not fit the 16-bit id with room for "nobody".
+const TENANTS_MAX: usize = 60_000;
+/// The shortest time between two distributions: below it, collecting costs more than it tells.
+const REDISTRIBUTE_MIN: Span = Span(10 * Span::MILLISECOND.0);
+/// Heavier than this, and a weight of one would starve for hours.
+const WEIGHT_MAX: i64 = 1_000_000;
+/// More requests in service than any device has queue slots.
+const DEPTH_MAX: i64 = 65_535;
+
+type Text = Spanned<String>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPolicy {
+    period: Option<Text>,
+    redistribute: Option<Text>,
+    budget: Option<Spanned<Strings>>,
+    account: Option<Text>,
+    fallback: Option<Text>,
+    #[serde(default)]
+    tenant: Vec<Spanned<RawTenant>>,
+    #[serde(default)]
+    channel: Vec<Spanned<RawChannel>>,
+    #[serde(default, rename = "match")]
+    matches: Vec<Spanned<RawMatch>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTenant {
+    name: Text,
+    class: Option<Text>,
+    reservation: Option<Spanned<Strings>>,
+    limit: Option<Spanned<Strings>>,
+    weight: Option<Spanned<i64>>,
+    burst: Option<Text>,
+    users: Option<Strings>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawChannel {
+    name: Text,
+    tenant: Text,
+    #[serde(default)]
+    gates: Vec<Spanned<RawGate>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGate {
+    kind: Text,
+    rate: Option<Text>,
+    burst: Option<Text>,
+    depth: Option<Spanned<i64>>,
+    weights: Option<Spanned<BTreeMap<String, i64>>>,
+    order: Option<Strings>,
+    level: Option<Spanned<i64>>,
+    key: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMatch {
+    tenant: Option<Text>,
+    channel: Option<Text>,
+    #[serde(default)]
+    workflow: Strings,
+    #[serde(default)]
+    context: Strings,
+    #[serde(default)]
+    process: Strings,
+    #[serde(default)]
+    cgroup: Strings,
+    #[serde(default)]
+    user: Strings,
+    #[serde(default)]
+    path: Strings,
+    operation: Option<Spanned<Strings>>,
+    size: Option<Text>,
+}
+
+/// One string, or a list of them.
+#[derive(Default)]
+struct Strings(Vec<String>);
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Strings;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Strings, E> {
+                Ok(Strings([text.to_owned()].into()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Strings, A::Error> {
+                let mut strings = Vec::new();
+                while let Some(text) = seq.next_element()? {
+                    strings.push(text);
+                }
+                Ok(Strings(strings))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// An error before its line is counted.
+struct Wrong {
+    span: Range<usize>,
+    message: String,
+    fix: String,
+}
+
+type Outcome<T> = Result<T, Wrong>;
+
+fn wrong<T>(span: Range<usize>, message: impl fmt::Display, fix: impl fmt::Display) -> Outcome<T> {
+    Err(Wrong { span, message: message.to_string(), fix: fix.to_string() })
+}
+
+pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
+    let raw: RawPolicy = toml::from_str(text).map_err(|error| {
+        let wrong = Wrong {
+            span: error.span().unwrap_or(0..0),
+            message: error.message().trim_end().replace('\n', ", "),
+            fix: String::new(),
+        };
+        located(text, wrong)
+    })?;
+    meaning(raw).map_err(|wrong| located(text, wrong))
+}
+
+fn located(text: &str, wrong: Wrong) -> PolicyError {
+    let before = &text[..wrong.span.start.min(text.len())];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    PolicyError {
+        message: wrong.message,
+        fix: wrong.fix,
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        span: wrong.span,
+    }
+}
+
+fn meaning(raw: RawPolicy) -> Outcome<Policy> {
+    let period = quantity("period", raw.period.as_ref())?.unwrap_or(Span::SECOND);
+    let redistribute = quantity("redistribute", raw.redistribute.as_ref())?
+        .unwrap_or(Span(100 * Span::MILLISECOND.0));
+    if redistribute < REDISTRIBUTE_MIN || redistribute > period {
+        let span = raw.redistribute.or(raw.period).map_or(0..0, |text| text.span());
+        return wrong(
+            span,
+            format!("redistribute: {redistribute} is not between {REDISTRIBUTE_MIN} and period"),
+            format!("the period is {period}"),
+        );
+    }
+    let mut tenants = Vec::<Tenant>::new();
+    for raw in &raw.tenant {
+        if tenants.len() == TENANTS_MAX {
+            return wrong(raw.span(), format!("more than {TENANTS_MAX} tenants"), "merge some");
+        }
+        tenants.push(tenant(raw.get_ref(), &tenants)?);
+    }
+    let mut channels = Vec::<Channel>::new();
+    for raw in &raw.channel {
+        channels.push(channel(raw.get_ref(), &tenants, &channels)?);
+    }
+    Ok(Policy {
+        period,
+        redistribute,
+        budget: levels("budget", raw.budget.as_ref())?,
+        account: choice(
+            "account",
+            raw.account.as_ref(),
+            &[("requests", Account::Requests), ("device", Account::Device)],
+        )?,
+        fallback: choice(
+            "fallback",
+            raw.fallback.as_ref(),
+            &[
+                ("keep", Fallback::Keep),
+                ("reservation", Fallback::Reservation),
+                ("unlimited", Fallback::Unlimited),
+            ],
+        )?,
+        matches: matches(&raw.matches, &tenants, &channels)?,
+        tenants,
+        channels,
+    })
+}
+
+fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
+    let taken = before.iter().any(|tenant| tenant.name == *raw.name.get_ref());
+    let name = name("tenant", &raw.name, taken)?;
+    let reservation = levels("reservation", raw.reservation.as_ref())?;
+    let limit = levels("limit", raw.limit.as_ref())?;
+    for unit in [Unit::Bytes, Unit::Operations] {
+        if let (Some(reserved), Some(most)) = (reservation.get(unit), limit.get(unit))
+            && reserved > most
+        {
+            let (reserved, most) = (Throughput::new(unit, reserved), Throughput::new(unit, most));
+            return wrong(
+                raw.reservation.as_ref().map_or(0..0, Spanned::span),
+                format!("reservation: {name} is promised {reserved}, more than its limit {most}"),
+                "raise the limit or lower the reservation",
+            );
+        }
+    }
+    let class = match &raw.class {
+        None => Default::default(),
+        Some(text) => text.get_ref().parse().or_else(|error| {
+            wrong(text.span(), format!("class: {:?} is {error}", text.get_ref()), "")
+        })?,
+    };
+    Ok(Tenant {
+        name,
+        class,
+        reservation,
+        limit,
+        weight: count("weight", raw.weight.as_ref(), WEIGHT_MAX)?.unwrap_or(Policy::WEIGHT),
+        burst: burst(raw.burst.as_ref())?,
+        users: raw.users.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
+    })
+}
+
+fn channel(raw: &RawChannel, tenants: &[Tenant], before: &[Channel]) -> Outcome<Channel> {
+    let wanted = raw.name.get_ref();
+    let taken = tenants.iter().any(|tenant| tenant.name == *wanted)
+        || before.iter().any(|channel| channel.name == *wanted);
+    Ok(Channel {
+        name: name("channel", &raw.name, taken)?,
+        tenant: known_tenant(&raw.tenant, tenants)?,
+        gates: raw.gates.iter().map(|raw| gate(raw.get_ref())).collect::<Outcome<_>>()?,
+    })
+}
+
+fn gate(raw: &RawGate) -> Outcome<GateSpec> {
+    let depth = || match count("depth", raw.depth.as_ref(), DEPTH_MAX)? {
+        Some(depth) => Ok(depth),
+        None => wrong(
+            raw.kind.span(),
+            format!(
+                "depth: {} does not say how many requests may be in service",
+                raw.kind.get_ref()
+            ),
+            "add depth = 4, for example",
+        ),
+    };
+    let kind = raw.kind.get_ref().as_str();
+    let (spec, used): (GateSpec, &[&str]) = match kind {
+        "no-op" => (GateSpec::NoOp, &[]),
+        "token-bucket" => {
+            let Some(text) = &raw.rate else {
+                let fix = r#"add rate = "50MiB/s", for example"#;
+                return wrong(raw.kind.span(), "rate: a token-bucket needs one", fix);
+            };
+            let rate = throughput("rate", text.get_ref(), text.span())?;
+            (GateSpec::TokenBucket { rate, burst: burst(raw.burst.as_ref())? }, &["rate", "burst"])
+        }
+        "fair-queue" => {
+            (GateSpec::FairQueue { depth: depth()?, weights: weights(raw)? }, &["depth", "weights"])
+        }
+        "priority" => {
+            let order = raw.order.as_ref().map(|order| order.0.clone()).unwrap_or_default();
+            (GateSpec::Priority { depth: depth()?, order }, &["depth", "order"])
+        }
+        "concurrency" => (GateSpec::Concurrency { depth: depth()? }, &["depth"]),
+        "latency-probe" => (GateSpec::LatencyProbe, &[]),
+        "compress" => {
+            let level = count("level", raw.level.as_ref(), 19)?.unwrap_or(3);
+            (GateSpec::Compress { level: level as i32 }, &["level"])
+        }
+        "encrypt" => {
+            let Some(key) = &raw.key else {
+                let fix =
+                    r#"add key = "NAME"; the program gives the key of that name to its stage"#;
+                return wrong(raw.kind.span(), "key: encrypt needs the name of one", fix);
+            };
+            (GateSpec::Encrypt { key: key.get_ref().clone() }, &["key"])
+        }
+        other => {
+            return wrong(
+                raw.kind.span(),
+                format!("kind: {other:?} is not a gate"),
+                "known are no-op, token-bucket, fair-queue, priority, concurrency, latency-probe, \
+                 compress, encrypt",
+            );
+        }
+    };
+    refuse_unused(raw, kind, used)?;
+    Ok(spec)
+}
+
+/// A field that another kind of gate has is as wrong as one that none has.
+fn refuse_unused(raw: &RawGate, kind: &str, used: &[&str]) -> Outcome<()> {
+    let given = [
+        ("rate", raw.rate.as_ref().map(Spanned::span)),
+        ("burst", raw.burst.as_ref().map(Spanned::span)),
+        ("depth", raw.depth.as_ref().map(Spanned::span)),
+        ("weights", raw.weights.as_ref().map(Spanned::span)),
+        ("order", raw.order.as_ref().map(|_| raw.kind.span())),
+        ("level", raw.level.as_ref().map(Spanned::span)),
+        ("key", raw.key.as_ref().map(Spanned::span)),
+    ];
+    for (field, span) in given {
+        if let Some(span) = span
+            && !used.contains(&field)
+        {
+            return wrong(span, format!("{field}: a {kind} gate has no such field"), "remove it");
+        }
+    }
+    Ok(())
+}
+
+fn weights(raw: &RawGate) -> Outcome<Vec<(String, u32)>> {
+    let Some(weights) = &raw.weights else { return Ok(Vec::new()) };
+    let entry = |(context, weight): (&String, &i64)| {
+        if (1..=WEIGHT_MAX).contains(weight) {
+            return Ok((context.clone(), *weight as u32));
+        }
+        wrong(
+            weights.span(),
+            format!("weights: {context} = {weight} is out of range"),
+            format!("use 1 to {WEIGHT_MAX}"),
+        )
+    };
+    weights.get_ref().iter().map(entry).collect()
+}
+
+fn matches(
+    raw: &[Spanned<RawMatch>],
+    tenants: &[Tenant],
+    channels: &[Channel],
+) -> Outcome<Vec<Match>> {
+    let mut matches = Vec::<Match>::new();
+    for raw in raw {
+        if let Some(last) = matches.last()
+            && last.conditions == Conditions::default()
+        {
+            return wrong(
+                raw.span(),
+                "match: the rule above it matches every request, so this one never applies",
+                "move the rule without conditions to the end",
+            );
+        }
+        matches.push(rule(raw, tenants, channels)?);
+    }
+    Ok(matches)
+}
+
+fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Outcome<Match> {
+    let (span, raw) = (raw.span(), raw.get_ref());
+    let target = match (&raw.tenant, &raw.channel) {
+        (Some(tenant), None) => Target::Tenant(known_tenant(tenant, tenants)?),
+        (None, Some(channel)) => {
+            let wanted = channel.get_ref();
+            match channels.iter().position(|channel| channel.name == *wanted) {
+                Some(index) => Target::Channel(index),
+                None => {
+                    let names = channels.iter().map(|channel| channel.name.as_str());
+                    let fix = nearest(wanted, names);
+                    return wrong(channel.span(), format!("channel: none is {wanted:?}"), fix);
+                }
+            }
+        }
+        _ => {
+            let fix = r#"write tenant = "NAME" or channel = "NAME""#;
+            return wrong(span, "match: a rule names either a tenant or a channel", fix);
+        }
+    };
+    let mut conditions = Conditions {
+        workflow: raw.workflow.0.clone(),
+        context: raw.context.0.clone(),
+        process: raw.process.0.clone(),
+        cgroup: raw.cgroup.0.clone(),
+        user: raw.user.0.clone(),
+        path: raw.path.0.clone(),
+        ..Conditions::default()
+    };
+    if let Some(names) = &raw.operation {
+        conditions.operation = OperationSet::EMPTY;
+        for name in &names.get_ref().0 {
+            let set = name.parse::<OperationSet>().or_else(|error| {
+                wrong(names.span(), format!("operation: {name:?} is {error}"), "")
+            })?;
+            conditions.operation = conditions.operation.union(set);
+        }
+    }
+    if let Some(text) = &raw.size {
+        conditions.size = text.get_ref().parse::<SizeRange>().or_else(|error| {
+            wrong(text.span(), format!("size: {error}"), r#"or ">=64KiB", or "4KiB..64KiB""#)
+        })?;
+    }
+    Ok(Match { target, conditions })
+}
+
+fn known_tenant(text: &Text, tenants: &[Tenant]) -> Outcome<TenantId> {
+    let wanted = text.get_ref();
+    match tenants.iter().position(|tenant| tenant.name == *wanted) {
+        Some(index) => Ok(tenant_id(index)),
+        None => {
+            let fix = nearest(wanted, tenants.iter().map(|tenant| tenant.name.as_str()));
+            wrong(text.span(), format!("tenant: none is {wanted:?}"), fix)
+        }
+    }
+}
+
+fn name(what: &str, text: &Text, taken: bool) -> Outcome<String> {
+    let name = text.get_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
+        return wrong(
+            text.span(),
+            format!("name: {name:?} is no name for a {what}"),
+            format!("use 1 to {NAME_MAX} letters, digits, '_', '-' or '.'"),
+        );
+    }
+    if taken {
+        return wrong(text.span(), format!("name: {name:?} is taken"), "choose another name");
+    }
+    Ok(name.clone())
+}
+
+fn quantity<T: FromStr<Err: fmt::Display>>(field: &str, text: Option<&Text>) -> Outcome<Option<T>> {
+    let Some(text) = text else { return Ok(None) };
+    match text.get_ref().parse() {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => wrong(text.span(), format!("{field}: {error}"), ""),
+    }
+}
+
+fn throughput(field: &str, text: &str, span: Range<usize>) -> Outcome<Throughput> {
+    let zero = |value: u64| value == 0;
+    let parsed = match text.parse::<Iops>() {
+        Ok(iops) => Some(Throughput::Operations(iops)),
+        Err(_) => text.parse::<Rate>().ok().map(Throughput::Bandwidth),
+    };
+    match parsed {
+        Some(level) if zero(level.per_second()) => {
+            wrong(span, format!("{field}: {text:?} lets nothing through"), "leave the field out")
+        }
+        Some(level) => Ok(level),
+        None => {
+            // Both parsers refused it; the one for bandwidths says why in words that fit both.
+            let problem =
+                text.parse::<Rate>().map_or_else(|error| error.to_string(), |_| "".into());
+            let problem = problem.split("; ").next().unwrap_or_default().to_owned();
+            let fix = r#"write it like "150MiB/s" or "30k iops""#;
+            wrong(span, format!("{field}: {problem}"), fix)
+        }
+    }
+}
+
+fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> Outcome<Levels> {
+    let mut levels = Levels::default();
+    let Some(texts) = texts else { return Ok(levels) };
+    for text in &texts.get_ref().0 {
+        let level = throughput(field, text, texts.span())?;
+        if levels.get(level.unit()).is_some() {
+            let message = format!("{field}: two values in the same unit");
+            return wrong(texts.span(), message, "keep one of them");
+        }
+        match level {
+            Throughput::Bandwidth(rate) => levels.bandwidth = Some(rate),
+            Throughput::Operations(iops) => levels.operations = Some(iops),
+        }
+    }
+    Ok(levels)
+}
+
+fn burst(text: Option<&Text>) -> Outcome<Burst> {
+    let Some(text) = text else { return Ok(Burst::DEFAULT) };
+    if let Ok(span) = text.get_ref().parse::<Span>() {
+        return Ok(Burst::Time(span));
+    }
+    match text.get_ref().parse::<Bytes>() {
+        Ok(size) => Ok(Burst::Size(size)),
+        Err(error) => wrong(text.span(), format!("burst: {error}"), r#"or like "20ms""#),
+    }
+}
+
+fn count(field: &str, value: Option<&Spanned<i64>>, most: i64) -> Outcome<Option<u32>> {
+    let Some(value) = value else { return Ok(None) };
+    let number = *value.get_ref();
+    if (1..=most).contains(&number) {
+        return Ok(Some(number as u32));
+    }
+    let fix = format!("use 1 to {most}");
+    wrong(value.span(), format!("{field}: {number} is out of range"), fix)
+}
+
+fn choice<T: Copy + Default>(field: &str, text: Option<&Text>, known: &[(&str, T)]) -> Outcome<T> {
+    let Some(text) = text else { return Ok(T::default()) };
+    let word = text.get_ref();
+    if let Some((_, value)) = known.iter().find(|(name, _)| name == word) {
+        return Ok(*value);
+    }
+    let fix = nearest(word, known.iter().map(|(name, _)| *name));
+    wrong(text.span(), format!("{field}: {word:?} is not a choice"), fix)
+}
+
+/// "did you mean", by edit distance, or the list where nothing is near.
+fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let best = known.clone().min_by_key(|name| distance(wanted, name));
+    match best {
+        None => String::from("none is defined"),
+        Some(name) if distance(wanted, name) <= 2 => format!("did you mean {name:?}?"),
+        Some(_) => {
+            let names = known.take(10).collect::<Vec<_>>().join(", ");
+            format!("known are {names}")
+        }
+    }
+}
+
+/// Levenshtein distance, one row at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let b = b.chars().collect::<Vec<_>>();
+    let mut row = (0..=b.len()).collect::<Vec<_>>();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn error(text: &str) -> String {
+        Policy::parse(text).unwrap_err().to_string()
+    }
+
+    const TENANT: &str = "[[tenant]]\nname = \"kv\"\n";
+
+    #[test]
+    fn a_full_policy_reads_as_written() {
+        let policy = Policy::parse(
+            r#"
+            period = "1s"
+            redistribute = "200ms"
+            budget = ["1000MiB/s", "50k iops"]
+            account = "device"
+            fallback = "reservation"
+            [[tenant]]
+            name = "kv"
+            class = "high"
+            reservation = "300MiB/s"
+            limit = ["600MiB/s", "40k iops"]
+            weight = 300
+            burst = "4MiB"
+            users = ["rocks", "1000"]
+            [[tenant]]
+            name = "backup"
+            [[channel]]
+            name = "compaction"
+            tenant = "kv"
+            gates = [
+              { kind = "token-bucket", rate = "50MiB/s", burst = "20ms" },
+              { kind = "fair-queue", depth = 4, weights = { flush = 3, "compaction*" = 1 } },
+              { kind = "priority", depth = 2, order = ["flush", "compaction*"] },
+              { kind = "concurrency", depth = 8 },
+              { kind = "latency-probe" },
+              { kind = "no-op" },
+            ]
+            [[match]]
+            channel = "compaction"
+            context = "compaction*"
+            operation = ["write", "metadata"]
+            size = ">=64KiB"
+            [[match]]
+            tenant = "backup"
+            process = ["tar", "restic"]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(policy.tenants[0].limit.operations, Some(Iops(40_000)));
+        assert_eq!(policy.tenants[0].burst, Burst::Size(Bytes(4 << 20)));
+        assert_eq!(policy.tenants[1].weight, Policy::WEIGHT);
+        assert_eq!(policy.channels[0].gates.len(), 6);
+        assert_eq!(policy.matches[0].target, Target::Channel(0));
+        assert_eq!(policy.matches[1].target, Target::Tenant(TenantId(2)));
+        assert_eq!(policy.matches[1].conditions.process, ["tar", "restic"]);
+        assert_eq!(policy.account, Account::Device);
+        assert_eq!(policy.feasible(), Ok(()));
+    }
+
+    #[test]
+    fn every_error_names_the_place_the_field_and_the_fix() {
+        let with = |more: &str| error(&format!("{TENANT}{more}"));
+        let cases = [
+            (error("budget = 5"), "line 1, column 10: invalid type: integer"),
+            (error("bugdet = \"5\""), "line 1, column 1: unknown field `bugdet`, expected one of"),
+            (error("period = \"1\""), "column 10: period: \"1\" has no unit; write it like"),
+            (error("redistribute = \"2s\""), "redistribute: 2s is not between 10ms and period"),
+            (
+                error("account = \"devise\""),
+                "account: \"devise\" is not a choice; did you mean \"d",
+            ),
+            (with("weight = 0"), "line 3, column 10: weight: 0 is out of range; use 1 to 1000000"),
+            (with("class = \"hi\""), "class: \"hi\" is not a class; known are urgent, high"),
+            (with("limit = \"0 iops\""), "limit: \"0 iops\" lets nothing through"),
+            (with("limit = [\"1B/s\", \"2B/s\"]"), "limit: two values in the same unit"),
+            (with("burst = \"x\""), "burst: \"x\" does not start with a number; write it like"),
+            (
+                with("limit = \"1MiB/s\"\nreservation = \"2MiB/s\""),
+                "reservation: kv is promised 2MiB/s, more than its limit 1MiB/s; raise the limit",
+            ),
+            (with(TENANT), "line 4, column 8: name: \"kv\" is taken"),
+            (error("[[tenant]]\nname = \"a b\""), "name: \"a b\" is no name for a tenant; use 1"),
+            (with("[[match]]\n"), "match: a rule names either a tenant or a channel"),
+            (with("[[match]]\ntenant = \"kw\""), "tenant: none is \"kw\"; did you mean \"kv\"?"),
+            (with("[[match]]\nchannel = \"x\""), "channel: none is \"x\"; none is defined"),
+            (
+                with("[[match]]\ntenant = \"kv\"\noperation = \"fly\""),
+                "operation: \"fly\" is not an operation; known are metadata, read, write",
+            ),
+            (with("[[match]]\ntenant = \"kv\"\nsize = \"big\""), "size: \"big\" does not start"),
+            (
+                with("[[match]]\ntenant = \"kv\"\n[[match]]\ntenant = \"kv\"\n"),
+                "the rule above it matches every request",
+            ),
+        ];
+        for (got, wanted) in cases {
+            assert!(got.contains(wanted), "{got}\n  should contain\n{wanted}");
+        }
+    }
+
+    #[test]
+    fn gates_are_checked_by_kind() {
+        let gate = |gate: &str| {
+            let channel = format!("[[channel]]\nname = \"c\"\ntenant = \"kv\"\ngates = [{gate}]");
+            error(&format!("{TENANT}{channel}"))
+        };
+        assert!(
+            gate("{ kind = \"bucket\" }").contains("kind: \"bucket\" is not a gate; known are")
+        );
+        assert!(gate("{ kind = \"token-bucket\" }").contains("rate: a token-bucket needs one"));
+        assert!(gate("{ kind = \"concurrency\" }").contains("depth: concurrency does not say"));
+        assert!(gate("{ kind = \"concurrency\", depth = 0 }").contains("depth: 0 is out of range"));
+        let extra = gate("{ kind = \"no-op\", depth = 1 }");
+        assert!(extra.contains("depth: a no-op gate has no such field; remove it"), "{extra}");
+        let weight = gate("{ kind = \"fair-queue\", depth = 1, weights = { a = 0 } }");
+        assert!(weight.contains("weights: a = 0 is out of range"), "{weight}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_infeasible_rather_than_wrong() {
+        let tenants = "[[tenant]]\nname=\"a\"\nreservation=\"60MiB/s\"\n\
+                       [[tenant]]\nname=\"b\"\nreservation=\"50MiB/s\"\n";
+        let policy = Policy::parse(&format!("budget = \"100MiB/s\"\n{tenants}")).unwrap();
+        assert_eq!(
+            policy.feasible().unwrap_err().to_string(),
+            "reservations of 110MiB/s do not fit the budget of 100MiB/s; lower a reservation or \
+             raise the budget"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z\\[\\]=\"{}\n 0-9]{0,200}") {
+            if let Err(error) = Policy::parse(&text) {
+                prop_assert!(error.span.start <= text.len());
+                prop_assert!(error.line >= 1 && error.column >= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The tag: what every request carries from the first gate to the device.
+//!
+//! It is made once, where the request enters, and never derived again. Narrower carriers (two
+//! priority bits of an NVMe command, a DSCP, an RDMA immediate) are projections of it, and all of
+//! them live in this file, so that no two places can disagree on what a class means on a wire.
+
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ContextId, TenantId};
+use crate::operation::Operation;
+
+/// How urgent a tenant's requests are; decides strict priority and weighted round robin.
+/// Ordered from the most urgent to the least.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[repr(u8)]
+pub enum Class {
+    /// Served before everything else.
+    Urgent = 0,
+    /// The largest share.
+    High = 1,
+    /// The usual share.
+    #[default]
+    Medium = 2,
+    /// What is left.
+    Low = 3,
+}
+
+/// Every class with its name in policies, most urgent first.
+pub const CLASSES: [(Class, &str); 4] = [
+    (Class::Urgent, "urgent"),
+    (Class::High, "high"),
+    (Class::Medium, "medium"),
+    (Class::Low, "low"),
+];
+
+impl Class {
+    /// Its name in policies and reports.
+    pub const fn name(self) -> &'static str {
+        CLASSES[self as usize].1
+    }
+
+    /// The two priority bits of an NVMe command (NVMe base specification, weighted round robin
+    /// with urgent class: 00 urgent, 01 high, 10 medium, 11 low).
+    pub const fn nvme_priority(self) -> u8 {
+        self as u8
+    }
+
+    /// The class that these two bits stand for; higher bits are ignored.
+    pub const fn from_nvme_priority(bits: u8) -> Self {
+        CLASSES[(bits & 0b11) as usize].0
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownClass;
+
+impl fmt::Display for UnknownClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a class; known are urgent, high, medium, low")
+    }
+}
+
+impl core::error::Error for UnknownClass {}
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+    fn from_str(name: &str) -> Result<Self, UnknownClass> {
+        let found = CLASSES.iter().find(|(_, known)| *known == name);
+        found.map(|(class, _)| *class).ok_or(UnknownClass)
+    }
+}
+
+/// What travels with a request. Sixteen bytes, in memory and on a wire.
+///
+/// ```
+/// use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+/// let tag = Tag {
+///     tenant: TenantId(7),
+///     context: ContextId(0x0203),
+///     class: Class::High,
+///     operation: Operation::Write,
+///     cost: 65_536,
+///     delay: 0,
+/// };
+/// assert_eq!(Tag::from_bytes(tag.to_bytes()), Some(tag));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// Who owns the request.
+    pub tenant: TenantId,
+    /// Why it is made.
+    pub context: ContextId,
+    /// How urgent it is.
+    pub class: Class,
+    /// What it does.
+    pub operation: Operation,
+    /// What it costs, in bytes for data and in operations for the rest. One system call moves less
+    /// than 2 GiB, so 32 bits hold it.
+    pub cost: u32,
+    /// Cost that its tenant was served elsewhere since its last request to this node (DSFQ §4);
+    /// zero before a gateway has set it.
+    pub delay: u32,
+}
+
+const _: () = assert!(size_of::<Tag>() == Tag::LENGTH);
+
+impl Tag {
+    /// Its length on a wire, in bytes.
+    pub const LENGTH: usize = 16;
+
+    /// The wire form, little-endian: tenant 2, context 2, class 1, operation 1, zero 2, cost 4,
+    /// delay 4.
+    pub fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[0..2].copy_from_slice(&self.tenant.0.to_le_bytes());
+        bytes[2..4].copy_from_slice(&self.context.0.to_le_bytes());
+        bytes[4] = self.class as u8;
+        bytes[5] = self.operation as u8;
+        bytes[8..12].copy_from_slice(&self.cost.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.delay.to_le_bytes());
+        bytes
+    }
+
+    /// The tag that `bytes` stand for; none if a field has a value that no tag has, or the two
+    /// reserved bytes are not zero.
+    pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {
+        let [t0, t1, x0, x1, class, operation, 0, 0, c0, c1, c2, c3, d0, d1, d2, d3] = bytes else {
+            return None;
+        };
+        Some(Self {
+            tenant: TenantId(u16::from_le_bytes([t0, t1])),
+            context: ContextId(u16::from_le_bytes([x0, x1])),
+            class: (class < 4).then(|| Class::from_nvme_priority(class))?,
+            operation: Operation::from_number(operation)?,
+            cost: u32::from_le_bytes([c0, c1, c2, c3]),
+            delay: u32::from_le_bytes([d0, d1, d2, d3]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let tag = Tag {
+            tenant: TenantId(0x1122),
+            context: ContextId(0x3344),
+            class: Class::Low,
+            operation: Operation::Attribute,
+            cost: 0x5566_7788,
+            delay: 0x99aa_bbcc,
+        };
+        let golden =
+            [0x22, 0x11, 0x44, 0x33, 3, 8, 0, 0, 0x88, 0x77, 0x66, 0x55, 0xcc, 0xbb, 0xaa, 0x99];
+        assert_eq!(tag.to_bytes(), golden);
+        assert_eq!(Tag::from_bytes(golden), Some(tag));
+    }
+
+    #[test]
+    fn bytes_that_are_no_tag_are_refused() {
+        let good = [0; Tag::LENGTH];
+        assert!(Tag::from_bytes(good).is_some());
+        for (place, value) in [(4, 4), (5, 13), (6, 1), (7, 1)] {
+            let mut bad = good;
+            bad[place] = value;
+            assert_eq!(Tag::from_bytes(bad), None, "byte {place} = {value}");
+        }
+    }
+
+    #[test]
+    fn classes_survive_two_bits() {
+        for (class, name) in CLASSES {
+            assert_eq!(Class::from_nvme_priority(class.nvme_priority()), class);
+            assert_eq!(name.parse(), Ok(class));
+        }
+        assert!(Class::Urgent < Class::Low);
+    }
+}

@@ -1,0 +1,118 @@
+//! How the shim finds its stage, and how a forked child keeps it.
+
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use libc::{c_char, c_int};
+use tidegate_stage::segment::VARIABLE;
+use tidegate_stage::{Inside, Stage};
+
+use crate::errno::Errno;
+use crate::raw;
+use crate::real::find_all;
+use crate::stream::is_single_threaded;
+
+/// Set to anything, it makes the shim say on standard error why it lets everything pass.
+const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
+
+/// Set by the constructor and never taken away: somebody may be in a gate when the program ends.
+static STAGE: OnceLock<Stage> = OnceLock::new();
+
+/// The stage of this process, if it has one and the constructor has run.
+#[inline]
+pub(crate) fn stage() -> Option<&'static Stage> {
+    STAGE.get()
+}
+
+/// What glibc calls, with the arguments of `main`, before the program begins. Constructors of other
+/// libraries may have run before it.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+/// What glibc calls when the program returns from `main` or calls `exit`, before it writes out what
+/// is left in its streams.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = crate::ops::stdio::at_exit;
+
+extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
+    let _errno = Errno::keep();
+    // A panic in here would be a defect of the shim; its message would only disturb the program.
+    std::panic::set_hook(Box::new(|_| {}));
+    let _inside = Inside::enter();
+    // SAFETY: glibc passes the environment, which nobody has changed so early.
+    let variables = || unsafe { raw::strings(environment) };
+    let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
+    let Some(path) = value(VARIABLE.as_bytes()) else { return };
+    let attached = std::panic::catch_unwind(|| {
+        let stage = Stage::attach(Path::new(OsStr::from_bytes(path)))?;
+        stage.join();
+        std::io::Result::Ok(stage)
+    });
+    match attached {
+        Ok(Ok(stage)) => keep(stage),
+        _ if value(DEBUG).is_some() => say(&[b"tidegate: no segment of this release at ", path]),
+        _ => {}
+    }
+}
+
+/// Gives this process its stage, and those that it forks.
+fn keep(stage: Stage) {
+    if STAGE.set(stage).is_ok() {
+        // SAFETY: what runs in the child does nothing that is forbidden there. If there is no
+        // memory for it, children draw on the same buckets but are not listed.
+        unsafe { libc::pthread_atfork(Some(forks), None, Some(forked)) };
+    }
+}
+
+/// Before a fork.
+unsafe extern "C" fn forks() {
+    if !is_single_threaded() {
+        find_all();
+    }
+}
+
+/// In the child of a fork there is one thread, the one that forked.
+unsafe extern "C" fn forked() {
+    let _errno = Errno::keep();
+    Inside::reset();
+    if let Some(stage) = stage() {
+        stage.join();
+    }
+}
+
+/// The value of `variable`, a `NAME=value`, if it has this name.
+pub(crate) fn value_of<'a>(variable: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
+    variable.to_bytes().strip_prefix(name)?.strip_prefix(b"=")
+}
+
+/// Writes one line to standard error, if that works.
+fn say(pieces: &[&[u8]]) {
+    let mut line = [0; 512];
+    let mut length = 0;
+    for byte in pieces.iter().copied().flatten().take(line.len() - 1) {
+        line[length] = *byte;
+        length += 1;
+    }
+    line[length] = b'\n';
+    // SAFETY: if the descriptor is not open, the kernel says so.
+    let standard_error = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(standard_error, &line[..=length]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_exactly_its_name() {
+        assert_eq!(value_of(c"A=b=c", b"A"), Some(&b"b=c"[..]));
+        assert_eq!(value_of(c"AB=c", b"A"), None);
+        assert_eq!(value_of(c"A", b"A"), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! `errno`, which belongs to the program.
+
+use libc::c_int;
+
+/// Keeps `errno` as it was until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Errno {
+    place: *mut c_int,
+    value: c_int,
+}
+
+impl Errno {
+    #[inline]
+    pub(crate) fn keep() -> Self {
+        // SAFETY: the place is this thread's and lives as long as the thread.
+        unsafe {
+            let place = libc::__errno_location();
+            Self { place, value: *place }
+        }
+    }
+}
+
+impl Drop for Errno {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as above; the value does not leave the thread, for a raw pointer is not `Send`.
+        unsafe { *self.place = self.value }
+    }
+}
+
+/// Sets `errno`, for calls that the shim answers itself.
+pub(crate) fn set(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}

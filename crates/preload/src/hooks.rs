@@ -1,0 +1,100 @@
+//! The functions that a program calls instead of the C library's.
+//!
+//! Each hook is a line of a table: its name, its arguments, and the thought of `ops` that goes with
+//! it. Functions and types are `extern "C-unwind"`, because glibc cancels a thread by unwinding it,
+//! out of the very calls that are hooked here; with `extern "C"` that would end the process.
+//!
+//! Where a function exists under several names (`pread64`, `__pread64_chk`), each name is a hook of
+//! its own in front of its own function. That they share a thought is right only where `off_t` has
+//! 64 bits under every name; on other machines this library does not compile.
+
+#![allow(clippy::missing_safety_doc, reason = "the contract is that of the C function's manual")]
+#![allow(clippy::too_many_arguments, reason = "so has the C library")]
+#![allow(clippy::unused_unit, reason = "every line of a table names its result")]
+
+/// What is called in place of a function that is missing.
+macro_rules! absent {
+    ($result:ty) => {
+        <$result as crate::real::Outcome>::ABSENT
+    };
+    ($result:ty, $absent:ident) => {
+        crate::real::$absent as *const ()
+    };
+}
+
+/// Hooks for functions with a fixed number of arguments. A line reads
+///
+/// ```text
+/// fn name(argument: type, …) -> result
+///     = thought[what it needs to know] |what it may change| or what_if_it_is_missing;
+/// ```
+///
+/// and the thought is called with what it needs to know and a closure that makes the real call,
+/// which takes as arguments what the thought may change. The last two parts may be left out.
+macro_rules! hooks {
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
+            = $($think:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?
+            $(or $absent:ident)?;
+    )*) => {$(
+        #[doc = concat!("Hook for `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+            #[unsafe(link_section = "tidegate_real")]
+            static REAL: crate::real::Real<unsafe extern "C-unwind" fn($($type),*) -> $result> =
+                crate::real::Real::new(
+                    concat!(stringify!($name), "\0"),
+                    absent!($result $(, $absent)?),
+                );
+            // SAFETY: the type is the one that the C library declares; the caller keeps the
+            // function's contract, and the real call is made with its arguments.
+            unsafe {
+                let real = REAL.get();
+                $($think)::+($($known,)* move |$($($changed),+)?| real($($argument),*))
+            }
+        }
+    )*};
+}
+
+/// The same for functions that are declared with `...`. Those arguments that the C library may look
+/// at are written after a semicolon. A caller may have passed fewer: then what is passed on is what
+/// happened to be in the register, and as little looked at as without the shim.
+macro_rules! variadic_hooks {
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),*; $($more:ident: $more_type:ty),+)
+            -> $result:ty = $($think:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?;
+    )*) => {$(
+        #[doc = concat!("Hook for `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            $($argument: $type,)* $($more: $more_type),+
+        ) -> $result {
+            #[unsafe(link_section = "tidegate_real")]
+            static REAL: crate::real::Real<
+                unsafe extern "C-unwind" fn($($type,)* ...) -> $result,
+            > = crate::real::Real::new(
+                concat!(stringify!($name), "\0"),
+                <$result as crate::real::Outcome>::ABSENT,
+            );
+            // SAFETY: as for `hooks!`.
+            unsafe {
+                let real = REAL.get();
+                $($think)::+(
+                    $($known,)* move |$($($changed),+)?| real($($argument,)* $($more),+)
+                )
+            }
+        }
+    )*};
+}
+
+pub mod copies;
+pub mod data;
+pub mod files;
+pub mod life;
+pub mod memory;
+pub mod metadata;
+#[cfg(target_arch = "x86_64")]
+pub mod printf;
+pub mod rings;
+pub mod stdio;
+pub mod syscalls;

@@ -1,0 +1,64 @@
+//! Calls that make and end descriptors.
+
+use libc::{AT_FDCWD, c_char, c_int, c_uint};
+
+use crate::ops::files::{closes, closes_range, controls, makes, opens, replaces};
+use crate::raw::path;
+
+variadic_hooks! {
+    fn open(name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[AT_FDCWD, path(name)];
+    fn open64(name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[AT_FDCWD, path(name)];
+    fn __open(name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[AT_FDCWD, path(name)];
+    fn __open64(name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[AT_FDCWD, path(name)];
+    fn openat(directory: c_int, name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[directory, path(name)];
+    fn openat64(directory: c_int, name: *const c_char, flags: c_int; mode: c_uint) -> c_int
+        = opens[directory, path(name)];
+    fn fcntl(fd: c_int, command: c_int; argument: usize) -> c_int
+        = controls[command, || hint(argument)];
+    fn fcntl64(fd: c_int, command: c_int; argument: usize) -> c_int
+        = controls[command, || hint(argument)];
+    fn __fcntl(fd: c_int, command: c_int; argument: usize) -> c_int
+        = controls[command, || hint(argument)];
+}
+
+/// The write hint that a command of `fcntl` has read successfully.
+unsafe fn hint(argument: usize) -> u64 {
+    // SAFETY: the kernel has just read it there.
+    unsafe { std::ptr::with_exposed_provenance::<u64>(argument).read_unaligned() }
+}
+
+hooks! {
+    fn __open_2(name: *const c_char, flags: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn __open64_2(name: *const c_char, flags: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn __openat_2(directory: c_int, name: *const c_char, flags: c_int) -> c_int
+        = opens[directory, path(name)];
+    fn __openat64_2(directory: c_int, name: *const c_char, flags: c_int) -> c_int
+        = opens[directory, path(name)];
+    fn creat(name: *const c_char, mode: c_uint) -> c_int = opens[AT_FDCWD, path(name)];
+    fn creat64(name: *const c_char, mode: c_uint) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkstemp(name: *mut c_char) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkstemp64(name: *mut c_char) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkostemp(name: *mut c_char, flags: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkostemp64(name: *mut c_char, flags: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkstemps(name: *mut c_char, suffix: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkstemps64(name: *mut c_char, suffix: c_int) -> c_int = opens[AT_FDCWD, path(name)];
+    fn mkostemps(name: *mut c_char, suffix: c_int, flags: c_int) -> c_int
+        = opens[AT_FDCWD, path(name)];
+    fn mkostemps64(name: *mut c_char, suffix: c_int, flags: c_int) -> c_int
+        = opens[AT_FDCWD, path(name)];
+
+    fn close(fd: c_int) -> c_int = closes[fd];
+    fn __close(fd: c_int) -> c_int = closes[fd];
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
+        = closes_range[first, last];
+    fn closefrom(first: c_int) -> () = closes_range[first.max(0) as c_uint, c_uint::MAX];
+    fn dup(fd: c_int) -> c_int = makes[];
+    fn dup2(fd: c_int, target: c_int) -> c_int = replaces[target];
+    fn __dup2(fd: c_int, target: c_int) -> c_int = replaces[target];
+    fn dup3(fd: c_int, target: c_int, flags: c_int) -> c_int = replaces[target];
+}

@@ -1,0 +1,161 @@
+//! Streams of the C library.
+
+use libc::{FILE, c_char, c_int, c_long, c_void, off_t, off64_t, size_t, ssize_t};
+
+use crate::ops::files::{closes_range, opens_stream};
+use crate::ops::stdio::Lock::{Caller, Own};
+use crate::ops::stdio::{
+    byte, closes, flushes, prints, prints_to, reads, reads_items, reopens, seeks, until, writes,
+    writes_items,
+};
+use crate::raw::path;
+use crate::stream::Stream;
+
+unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+}
+
+type Text = *const c_char;
+/// A list of arguments. On our targets it is passed as the address of one.
+type List = *mut c_void;
+
+/// How long a string is.
+unsafe fn length(text: Text) -> u64 {
+    // SAFETY: as the hook's caller promises.
+    unsafe { path(text) }.map_or(0, |text| text.count_bytes() as u64)
+}
+
+/// How many bytes a line has that was read, if one was.
+unsafe fn line(result: *mut c_char) -> u64 {
+    // SAFETY: null or the line's buffer.
+    unsafe { length(result) }
+}
+
+/// One byte, if there is no error.
+fn one(result: &c_int) -> u64 {
+    u64::from(*result != libc::EOF)
+}
+
+/// So many bytes, if there is no error.
+fn all(length: u64) -> impl Fn(&c_int) -> u64 {
+    move |result| if *result == libc::EOF { 0 } else { length }
+}
+
+/// How many bytes a call says that it moved.
+fn said(result: &ssize_t) -> u64 {
+    u64::try_from(*result).unwrap_or(0)
+}
+
+hooks! {
+    fn fopen(name: Text, mode: Text) -> *mut FILE = opens_stream[path(name)];
+    fn fopen64(name: Text, mode: Text) -> *mut FILE = opens_stream[path(name)];
+    fn tmpfile() -> *mut FILE = opens_stream[Some(c"/tmp/")];
+    fn tmpfile64() -> *mut FILE = opens_stream[Some(c"/tmp/")];
+    fn freopen(name: Text, mode: Text, stream: *mut FILE) -> *mut FILE
+        = reopens[Stream::of(stream), path(name)];
+    fn freopen64(name: Text, mode: Text, stream: *mut FILE) -> *mut FILE
+        = reopens[Stream::of(stream), path(name)];
+    fn fclose(stream: *mut FILE) -> c_int = closes[Stream::of(stream)];
+    fn pclose(stream: *mut FILE) -> c_int = closes[Stream::of(stream)];
+    fn fcloseall() -> c_int = closes_range[0, u32::MAX];
+    fn fflush(stream: *mut FILE) -> c_int = flushes[Stream::of(stream), Own];
+    fn fflush_unlocked(stream: *mut FILE) -> c_int = flushes[Stream::of(stream), Caller];
+    fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int
+        = seeks[Stream::of(stream)];
+    fn fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int
+        = seeks[Stream::of(stream)];
+    fn fseeko64(stream: *mut FILE, offset: off64_t, whence: c_int) -> c_int
+        = seeks[Stream::of(stream)];
+    fn fsetpos(stream: *mut FILE, position: *const c_void) -> c_int = seeks[Stream::of(stream)];
+    fn fsetpos64(stream: *mut FILE, position: *const c_void) -> c_int = seeks[Stream::of(stream)];
+    fn rewind(stream: *mut FILE) -> () = seeks[Stream::of(stream)];
+}
+
+hooks! {
+    fn fread(buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t
+        = reads_items[Stream::of(stream), Own, (size, count)] |size, count|;
+    fn fread_unlocked(
+        buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE,
+    ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    fn __fread_chk(
+        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+    ) -> size_t = reads_items[Stream::of(stream), Own, (size, count)] |size, count|;
+    fn __fread_unlocked_chk(
+        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+    ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    fn fgets(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
+        = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
+    fn fgets_unlocked(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
+        = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
+    fn __fgets_chk(buffer: *mut c_char, room: size_t, size: c_int, stream: *mut FILE)
+        -> *mut c_char = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
+    fn __fgets_unlocked_chk(buffer: *mut c_char, room: size_t, size: c_int, stream: *mut FILE)
+        -> *mut c_char
+        = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
+    fn getline(text: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t
+        = reads[Stream::of(stream), Own, until(10, u64::MAX), said];
+    fn getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
+        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), said];
+    fn __getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
+        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), said];
+    fn fgetc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
+    fn getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
+    fn _IO_getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
+    fn getchar() -> c_int = reads[Stream::of(stdin), Own, byte(), one];
+    fn fgetc_unlocked(stream: *mut FILE) -> c_int
+        = reads[Stream::of(stream), Caller, byte(), one];
+    fn getc_unlocked(stream: *mut FILE) -> c_int
+        = reads[Stream::of(stream), Caller, byte(), one];
+    fn getchar_unlocked() -> c_int = reads[Stream::of(stdin), Caller, byte(), one];
+    // What `getc_unlocked` compiled into a program calls when the buffer is empty.
+    fn __uflow(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Caller, byte(), one];
+    fn __underflow(stream: *mut FILE) -> c_int
+        = reads[Stream::of(stream), Caller, byte(), |_: &c_int| 0];
+}
+
+/// How many characters fit into a line's buffer.
+fn most(size: c_int) -> u64 {
+    u64::try_from(size).unwrap_or(0).saturating_sub(1)
+}
+
+hooks! {
+    fn fwrite(buffer: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t
+        = writes_items[Stream::of(stream), Own, (size, count)] |size, count|;
+    fn fwrite_unlocked(
+        buffer: *const c_void, size: size_t, count: size_t, stream: *mut FILE,
+    ) -> size_t = writes_items[Stream::of(stream), Caller, (size, count)] |size, count|;
+    fn fputs(text: Text, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Own, length(text), all(length(text))];
+    fn fputs_unlocked(text: Text, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Caller, length(text), all(length(text))];
+    fn puts(text: Text) -> c_int
+        = writes[Stream::of(stdout), Own, length(text) + 1, all(length(text) + 1)];
+    fn fputc(character: c_int, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Own, 1, one];
+    fn putc(character: c_int, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Own, 1, one];
+    fn _IO_putc(character: c_int, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Own, 1, one];
+    fn putchar(character: c_int) -> c_int = writes[Stream::of(stdout), Own, 1, one];
+    fn fputc_unlocked(character: c_int, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Caller, 1, one];
+    fn putc_unlocked(character: c_int, stream: *mut FILE) -> c_int
+        = writes[Stream::of(stream), Caller, 1, one];
+    fn putchar_unlocked(character: c_int) -> c_int = writes[Stream::of(stdout), Caller, 1, one];
+    // What `putc_unlocked` compiled into a program calls when the buffer is full.
+    fn __overflow(stream: *mut FILE, character: c_int) -> c_int
+        = writes[Stream::of(stream), Caller, 1, one];
+
+    // Printing with a list of arguments; without one, see `printf`.
+    fn vfprintf(stream: *mut FILE, format: Text, arguments: List) -> c_int
+        = prints[Stream::of(stream)];
+    fn __vfprintf_chk(stream: *mut FILE, flag: c_int, format: Text, arguments: List) -> c_int
+        = prints[Stream::of(stream)];
+    fn vprintf(format: Text, arguments: List) -> c_int = prints[Stream::of(stdout)];
+    fn __vprintf_chk(flag: c_int, format: Text, arguments: List) -> c_int
+        = prints[Stream::of(stdout)];
+    fn vdprintf(fd: c_int, format: Text, arguments: List) -> c_int = prints_to[fd];
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: Text, arguments: List) -> c_int
+        = prints_to[fd];
+}

@@ -1,0 +1,59 @@
+//! Calls that move data inside the kernel, from one descriptor to another.
+//!
+//! Each side that is on storage moves the data, so each pays: a read of the source and a write of
+//! the target. A turn in a queue is held for one side only; if both sides stood in one queue, a
+//! request that holds its first turn would wait for its second for ever. So the write is admitted
+//! before and the read pays after, or, where the target is no storage, the read is admitted before.
+//!
+//! Copies are made in pieces. A program may ask for two gigabytes at once, and one request of that
+//! size would leave nothing for anyone else. All these calls may move less than they were asked to,
+//! and their callers go on from there. `read` and `write` may as well, but programs rely on their
+//! being whole; they are never cut.
+
+use libc::{c_int, c_ulong};
+use tidegate_model::Operation;
+use tidegate_stage::{Request, Subject};
+
+use super::{Admitted, opened, pays};
+use crate::attach::stage;
+use crate::real::Outcome;
+
+/// The most that one call copies.
+const PIECE: usize = 1 << 20;
+
+/// Copies at most `length` bytes.
+pub(crate) fn copies<T: Outcome>(
+    source: c_int,
+    target: c_int,
+    length: usize,
+    call: impl FnOnce(usize) -> T,
+) -> T {
+    let Some(stage) = stage() else { return call(length) };
+    let length = length.min(PIECE);
+    let ask = |operation, descriptor| {
+        let request = Request::new(operation, length as u64);
+        Admitted::now(stage, &request.on(Subject::Descriptor(descriptor)))
+    };
+    let write = ask(Operation::Write, target);
+    let read = (!write.is_gated()).then(|| ask(Operation::Read, source));
+    let result = call(length);
+    let moved = result.moved();
+    write.complete(moved);
+    match read {
+        Some(read) => read.complete(moved),
+        None if moved > 0 => pays(stage, Operation::Read, source, moved),
+        None => {}
+    }
+    result
+}
+
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940d;
+
+/// Asks a device or file system for something. A clone moves no data, but it is a write.
+pub(crate) fn asks(descriptor: c_int, request: c_ulong, call: impl FnOnce() -> c_int) -> c_int {
+    match request {
+        FICLONE | FICLONERANGE => opened(Operation::Write, descriptor, call),
+        _ => call(),
+    }
+}

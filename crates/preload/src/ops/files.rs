@@ -1,0 +1,140 @@
+//! Calls that make and end descriptors.
+//!
+//! What the stage knows of a descriptor is a cache: it is asked for when a gated call first uses
+//! the number, and has to be forgotten when the number changes its meaning. A number that something
+//! else made (`socket`, `pipe`, `accept`, a message with descriptors) needs no hook: either the
+//! number was free, and what freed it made it forgotten, or `dup2` replaced it.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use libc::{FILE, c_int, c_uint};
+use tidegate_model::{ContextId, Operation};
+use tidegate_stage::files::{forget, forget_range};
+use tidegate_stage::scope;
+
+use super::{paths, safely};
+use crate::attach::stage;
+use crate::stream::Stream;
+
+/// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.
+pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -> c_int) -> c_int {
+    makes(|| paths::named(Operation::Open, directory, path, call))
+}
+
+/// Opens a file by name as a stream.
+pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    let opened = paths::named(Operation::Open, libc::AT_FDCWD, path, call);
+    // SAFETY: what `fopen` returns.
+    if let Some(stream) = unsafe { Stream::of(opened) } {
+        forget(stream.descriptor());
+    }
+    opened
+}
+
+/// Returns a new descriptor.
+pub(crate) fn makes(call: impl FnOnce() -> c_int) -> c_int {
+    let made = call();
+    forget(made);
+    made
+}
+
+/// Ends a descriptor. Forgotten before: as soon as it is closed, another thread may get the number.
+pub(crate) fn closes<T>(descriptor: c_int, call: impl FnOnce() -> T) -> T {
+    forget(descriptor);
+    call()
+}
+
+/// Gives the number `target` a new meaning. Forgotten after: until then, other threads may rightly
+/// use the old one.
+pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let result = call();
+    forget(target);
+    result
+}
+
+/// Ends a range of descriptors.
+pub(crate) fn closes_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -> T) -> T {
+    forget_range(first, last);
+    call()
+}
+
+const F_SET_RW_HINT: c_int = 1036;
+const F_SET_FILE_RW_HINT: c_int = 1038;
+
+/// Controls a descriptor: some commands make a new one, some say for how long data will live.
+pub(crate) fn controls(
+    command: c_int,
+    hint: impl FnOnce() -> u64,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => makes(call),
+        F_SET_RW_HINT | F_SET_FILE_RW_HINT => {
+            let result = call();
+            if result == 0 && stage().is_some() {
+                let hint = hint();
+                safely(|| hinted(hint));
+            }
+            result
+        }
+        _ => call(),
+    }
+}
+
+/// Contexts of the hints from 2 on, in the kernel's numbers: `RWH_WRITE_LIFE_SHORT` and so on.
+const HINTS: [&[u8]; 4] = [b"hint-short", b"hint-medium", b"hint-long", b"hint-extreme"];
+
+/// Their ids, once known.
+static CONTEXTS: [AtomicU16; HINTS.len()] = [const { AtomicU16::new(0) }; HINTS.len()];
+
+/// A thread that says for how long the data of a file will live, says what it works on: a store
+/// that compacts level 3 calls its output "long", and what it reads from there on is read for that.
+/// So the hint becomes the thread's context, unless the program has set one itself.
+fn hinted(hint: u64) {
+    let is_hint = |context: ContextId| {
+        context == ContextId::NONE
+            || CONTEXTS.iter().any(|known| known.load(Ordering::Relaxed) == context.0)
+    };
+    let wanted = match usize::try_from(hint).ok().and_then(|hint| hint.checked_sub(2)) {
+        Some(index) if index < HINTS.len() => {
+            let id = scope::intern(HINTS[index]);
+            CONTEXTS[index].store(id.0, Ordering::Relaxed);
+            id
+        }
+        _ => ContextId::NONE,
+    };
+    let previous = scope::enter_here(wanted);
+    if !is_hint(previous) {
+        scope::enter_here(previous);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The context that the thread is in; asking does not change it.
+    fn context() -> ContextId {
+        let context = scope::enter_here(ContextId::NONE);
+        scope::enter_here(context);
+        context
+    }
+
+    #[test]
+    fn the_last_hint_is_the_context_unless_there_is_another() {
+        hinted(3);
+        assert_eq!(context(), scope::intern(b"hint-medium"));
+        hinted(5);
+        assert_eq!(context(), scope::intern(b"hint-extreme"));
+        hinted(0);
+        assert_eq!(context(), ContextId::NONE);
+        hinted(9);
+        assert_eq!(context(), ContextId::NONE);
+        let own = scope::intern(b"own");
+        scope::enter_here(own);
+        hinted(2);
+        assert_eq!(context(), own);
+        scope::enter_here(ContextId::NONE);
+    }
+}

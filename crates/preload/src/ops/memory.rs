@@ -1,0 +1,45 @@
+//! Files mapped into memory. What is done with a mapping cannot be seen, so it is counted that
+//! there is one.
+
+use std::os::fd::BorrowedFd;
+
+use libc::{c_int, c_void};
+use rustix::fs::FileType;
+use tidegate_stage::Bypass;
+
+use super::safely;
+use crate::attach::stage;
+
+/// Maps memory.
+pub(crate) fn maps(
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    descriptor: c_int,
+    call: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    let result = call();
+    // Code is mapped once and small; that it is read is no news.
+    let data = flags & libc::MAP_ANONYMOUS == 0 && protection & libc::PROT_EXEC == 0;
+    if !data || descriptor < 0 || result == libc::MAP_FAILED {
+        return result;
+    }
+    if let Some(stage) = stage()
+        && safely(|| is_on_storage(descriptor)) == Some(true)
+    {
+        stage.bypass(Bypass::Mapping, length as u64);
+    }
+    result
+}
+
+/// Whether a file that can be mapped is on storage.
+fn is_on_storage(descriptor: c_int) -> bool {
+    // SAFETY: the program has just used it; if it is closed by now, the kernel says so.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let regular = rustix::fs::fstat(file)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
+    // tmpfs (shared memory as well), ramfs and hugetlbfs: the file systems in memory whose files
+    // are mapped for their data.
+    const MEMORY: [u64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+    regular && rustix::fs::fstatfs(file).is_ok_and(|s| !MEMORY.contains(&(s.f_type as u64)))
+}

@@ -1,0 +1,301 @@
+//! Requests that are handed over and done later.
+//!
+//! They pay when they are handed over: when they are done, nobody may be there to wait. So short
+//! results are not given back, and a gate that limits how many requests are in service sees each
+//! one leave as soon as it is handed over.
+
+use libc::{c_int, c_long, iovec};
+use tidegate_model::Operation;
+use tidegate_stage::files::forget;
+use tidegate_stage::{Inside, Request, Stage, Subject};
+
+use super::{Admitted, pays};
+use crate::attach::stage;
+use crate::raw;
+
+/// One request, as far as gates care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    operation: Operation,
+    /// Negative for a number that only the ring knows; those stand for files, or nobody would have
+    /// registered them.
+    descriptor: c_int,
+    bytes: u64,
+}
+
+/// Marks a descriptor that is registered with a ring.
+const REGISTERED: c_int = -2;
+
+fn pay(stage: &'static Stage, entry: Entry) {
+    if entry.descriptor == REGISTERED {
+        let request = Request::new(entry.operation, entry.bytes).on(Subject::Path(b""));
+        Admitted::now(stage, &request).complete(entry.bytes);
+    } else {
+        pays(stage, entry.operation, entry.descriptor, entry.bytes);
+    }
+}
+
+/// The kernel's `iocb`.
+#[repr(C)]
+pub(crate) struct ControlBlock {
+    data: u64,
+    key: u32,
+    rw_flags: c_int,
+    opcode: u16,
+    priority: i16,
+    descriptor: u32,
+    buffer: u64,
+    length: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event: u32,
+}
+
+const _: () = assert!(size_of::<ControlBlock>() == 64);
+
+impl ControlBlock {
+    /// What it asks for, if gates care. Opcodes are those of the kernel's `aio_abi.h`.
+    fn entry(&self) -> Option<Entry> {
+        let (operation, bytes) = match self.opcode {
+            0 => (Operation::Read, self.length),
+            1 => (Operation::Write, self.length),
+            2 | 3 => (Operation::Sync, 0),
+            7 => (Operation::Read, vectors(self.buffer, self.length)),
+            8 => (Operation::Write, vectors(self.buffer, self.length)),
+            _ => return None,
+        };
+        Some(Entry { operation, descriptor: self.descriptor as c_int, bytes })
+    }
+}
+
+/// How much the vectors ask for that a request points to.
+fn vectors(address: u64, count: u64) -> u64 {
+    let vectors = std::ptr::with_exposed_provenance::<iovec>(address as usize);
+    // SAFETY: whoever made the request says that so many are there.
+    unsafe { raw::total(vectors, c_int::try_from(count).unwrap_or(-1)) }
+}
+
+/// How many requests of one call are remembered until it is known how many were taken. Of larger
+/// calls the rest pays before.
+const BATCH: usize = 64;
+
+/// Hands over requests to the kernel's asynchronous I/O. Those that it takes pay, and they do so
+/// afterwards: a full queue takes none, and the program comes again. They are looked at before, for
+/// when the call returns, another thread may have seen them done and freed them.
+///
+/// # Safety
+/// `blocks` points to `count` pointers to control blocks, as `io_submit` wants it.
+pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
+    count: c_long,
+    blocks: *const *const ControlBlock,
+    call: impl FnOnce() -> T,
+) -> T {
+    let (Some(stage), Ok(count)) = (stage(), usize::try_from(count)) else { return call() };
+    // libaio makes this call through `syscall`, which is seen as well: then it is paid for already.
+    if blocks.is_null() || Inside::enter().is_none() {
+        return call();
+    }
+    let mut entries = [None; BATCH];
+    for index in 0..count {
+        // SAFETY: as the caller promises; a null pointer among them the kernel will refuse.
+        let Some(block) = (unsafe { blocks.add(index).read().as_ref() }) else { break };
+        match entries.get_mut(index) {
+            Some(place) => *place = block.entry(),
+            None => block.entry().into_iter().for_each(|entry| pay(stage, entry)),
+        }
+    }
+    let result = {
+        let _inside = Inside::enter();
+        call()
+    };
+    let taken = usize::try_from(result.into()).unwrap_or(0);
+    entries.iter().take(taken).flatten().for_each(|entry| pay(stage, *entry));
+    result
+}
+
+/// The head of liburing's `struct io_uring`, which programs allocate themselves, so that it is the
+/// same for every liburing that a program can be linked with.
+#[repr(C)]
+pub(crate) struct Ring {
+    head: *const u32,
+    tail: *const u32,
+    mask: *const u32,
+    count: *const u32,
+    kernel_flags: *const u32,
+    dropped: *const u32,
+    array: *const u32,
+    entries: *const RingEntry,
+    /// Entries from here to `filled` were not handed over yet.
+    handed: u32,
+    filled: u32,
+    rest: [u64; 15],
+    flags: u32,
+}
+
+const _: () = assert!(std::mem::offset_of!(Ring, flags) == 192);
+
+/// The kernel's `io_uring_sqe`.
+#[repr(C)]
+struct RingEntry {
+    opcode: u8,
+    flags: u8,
+    priority: u16,
+    descriptor: c_int,
+    offset: u64,
+    address: u64,
+    length: u32,
+    rest: [u32; 9],
+}
+
+const _: () = assert!(size_of::<RingEntry>() == 64);
+
+/// `IORING_SETUP_SQE128`: every entry takes the place of two.
+const WIDE: u32 = 1 << 10;
+/// `IOSQE_FIXED_FILE`: the descriptor is the number of a registered file.
+const FIXED: u8 = 1;
+
+impl RingEntry {
+    /// What it asks for, if gates care. Opcodes are those of the kernel's `io_uring.h`.
+    fn entry(&self) -> Option<Entry> {
+        let (operation, bytes) = match self.opcode {
+            1 => (Operation::Read, vectors(self.address, self.length.into())),
+            2 => (Operation::Write, vectors(self.address, self.length.into())),
+            4 | 22 => (Operation::Read, self.length.into()),
+            5 | 23 => (Operation::Write, self.length.into()),
+            3 | 8 => (Operation::Sync, 0),
+            17 => (Operation::Allocate, 0),
+            _ => return None,
+        };
+        let descriptor = if self.flags & FIXED == 0 { self.descriptor } else { REGISTERED };
+        Some(Entry { operation, descriptor, bytes })
+    }
+}
+
+/// Hands over what was put into a ring since the last time. Each entry is handed over once,
+/// whatever the result, so it pays before.
+///
+/// # Safety
+/// `ring` is null or a ring that liburing has set up.
+pub(crate) unsafe fn hands_over(ring: *const Ring, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    let (Some(stage), Some(ring)) = (stage(), unsafe { ring.as_ref() }) else { return call() };
+    let shift = u32::from(ring.flags & WIDE != 0);
+    let fresh = ring.filled.wrapping_sub(ring.handed);
+    if ring.mask.is_null() || ring.entries.is_null() {
+        return call();
+    }
+    // SAFETY: the mask is one less than the number of entries, so that every index with it lies
+    // within them.
+    let mask = unsafe { ring.mask.read_volatile() };
+    for number in 0..fresh.min(mask.saturating_add(1)) {
+        let index = (ring.handed.wrapping_add(number) & mask) << shift;
+        // SAFETY: as above.
+        let entry = unsafe { &*ring.entries.add(index as usize) };
+        if entry.opcode == 19 && entry.flags & FIXED == 0 {
+            forget(entry.descriptor);
+        }
+        entry.entry().into_iter().for_each(|entry| pay(stage, entry));
+    }
+    call()
+}
+
+/// Asks POSIX asynchronous I/O for one request. The C library's threads that carry it out are not
+/// seen.
+///
+/// # Safety
+/// `block` is null or a control block.
+pub(crate) unsafe fn asks(
+    operation: Operation,
+    block: *const libc::aiocb,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: as the caller promises. Looked at before: it may be done and gone after.
+    let entry = unsafe { block.as_ref() }.map(|block| {
+        let bytes = if operation == Operation::Sync { 0 } else { block.aio_nbytes as u64 };
+        Entry { operation, descriptor: block.aio_fildes, bytes }
+    });
+    let result = call();
+    if let (Some(stage), Some(entry), 0) = (stage(), entry, result) {
+        pay(stage, entry);
+    }
+    result
+}
+
+/// Asks POSIX asynchronous I/O for a list of requests.
+///
+/// # Safety
+/// `blocks` points to `count` pointers, null or to control blocks.
+pub(crate) unsafe fn asks_list(
+    blocks: *const *const libc::aiocb,
+    count: c_int,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let (Some(stage), Ok(count)) = (stage(), usize::try_from(count)) else { return call() };
+    if !blocks.is_null() {
+        for index in 0..count {
+            // SAFETY: as the caller promises.
+            let Some(block) = (unsafe { blocks.add(index).read().as_ref() }) else { continue };
+            let operation = match block.aio_lio_opcode {
+                libc::LIO_READ => Operation::Read,
+                libc::LIO_WRITE => Operation::Write,
+                _ => continue,
+            };
+            let bytes = block.aio_nbytes as u64;
+            pay(stage, Entry { operation, descriptor: block.aio_fildes, bytes });
+        }
+    }
+    call()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_block_says_what_it_asks_for() {
+        let mut block: ControlBlock = ControlBlock {
+            data: 0,
+            key: 0,
+            rw_flags: 0,
+            opcode: 1,
+            priority: 0,
+            descriptor: 7,
+            buffer: 0,
+            length: 4096,
+            offset: 0,
+            reserved: 0,
+            flags: 0,
+            event: 0,
+        };
+        let write = Entry { operation: Operation::Write, descriptor: 7, bytes: 4096 };
+        assert_eq!(block.entry(), Some(write));
+        let vectors = [iovec { iov_base: std::ptr::null_mut(), iov_len: 100 }; 2];
+        (block.opcode, block.buffer, block.length) =
+            (7, vectors.as_ptr().expose_provenance() as u64, 2);
+        let read = Entry { operation: Operation::Read, descriptor: 7, bytes: 200 };
+        assert_eq!(block.entry(), Some(read));
+        block.opcode = 6;
+        assert_eq!(block.entry(), None, "a no-op asks for nothing");
+    }
+
+    #[test]
+    fn a_ring_entry_says_what_it_asks_for() {
+        let mut entry = RingEntry {
+            opcode: 23,
+            flags: 0,
+            priority: 0,
+            descriptor: 5,
+            offset: 0,
+            address: 0,
+            length: 512,
+            rest: [0; 9],
+        };
+        let write = Entry { operation: Operation::Write, descriptor: 5, bytes: 512 };
+        assert_eq!(entry.entry(), Some(write));
+        entry.flags = FIXED;
+        assert_eq!(entry.entry().map(|entry| entry.descriptor), Some(REGISTERED));
+        entry.opcode = 0;
+        assert_eq!(entry.entry(), None, "a no-op asks for nothing");
+    }
+}

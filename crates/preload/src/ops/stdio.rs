@@ -1,0 +1,319 @@
+//! Streams of the C library.
+//!
+//! What is gated is what a stream does to its file, not what a program does to its stream: ten
+//! thousand lines written with `fputs` are forty writes of 4 KiB, and so they are charged. Most
+//! calls only touch the stream's buffer; that is seen by looking at the buffer, and they are made
+//! at once. If the buffer will meet the kernel, the call passes the gates before, as large as it
+//! may get, and how full the buffer is afterwards tells what it really moved.
+
+use libc::{FILE, c_int};
+use tidegate_model::Operation;
+use tidegate_stage::files::forget;
+use tidegate_stage::{Request, Stage, Subject};
+
+use super::{Admitted, MOVED_MAX, files, paths, pays, safely};
+use crate::attach::stage;
+use crate::stream::{self, Held, Stream};
+
+/// Who sees to it that only one thread uses the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// The function itself.
+    Own,
+    /// Its caller: the `_unlocked` functions.
+    Caller,
+}
+
+impl Lock {
+    #[inline]
+    fn hold(self, stream: &Stream) -> Held<'_> {
+        match self {
+            Self::Own => Held::new(stream),
+            Self::Caller => Held::by_caller(),
+        }
+    }
+}
+
+/// A call on a stream that passes the gates.
+struct Gated<'a> {
+    stage: &'static Stage,
+    stream: &'a Stream,
+    operation: Operation,
+    most: u64,
+    admitted: Admitted,
+}
+
+impl<'a> Gated<'a> {
+    fn admit(stage: &'static Stage, stream: &'a Stream, operation: Operation, most: u64) -> Self {
+        let most = most.min(MOVED_MAX);
+        let subject = Subject::Descriptor(stream.descriptor());
+        let admitted = Admitted::now(stage, &Request::new(operation, most).on(subject));
+        Self { stage, stream, operation, most, admitted }
+    }
+
+    /// What moved may be more than was thought: a line longer than the buffer takes several reads.
+    fn complete(self, moved: u64) {
+        let descriptor = self.stream.descriptor();
+        self.admitted.complete(moved.min(self.most));
+        if moved > self.most {
+            pays(self.stage, self.operation, descriptor, moved - self.most);
+        }
+    }
+}
+
+/// What a reading call asks of its stream.
+pub(crate) struct Wanted<E> {
+    /// How many bytes at most.
+    pub(crate) most: u64,
+    /// Whether the buffer has what it takes to answer.
+    pub(crate) enough: E,
+}
+
+/// Any byte.
+pub(crate) fn byte() -> Wanted<impl Fn(&Stream) -> bool> {
+    Wanted { most: 1, enough: |stream: &Stream| stream.available() > 0 }
+}
+
+/// So many bytes.
+pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
+    Wanted { most, enough: move |stream: &Stream| stream.available() >= most }
+}
+
+/// Bytes up to a delimiter, but so many at most.
+pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
+    let enough =
+        move |stream: &Stream| stream.available() >= most || stream.holds(delimiter as u8, most);
+    // Of a line of unknown length the first buffer is asked for; a longer one pays after.
+    Wanted { most: if most == u64::MAX { 1 } else { most }, enough }
+}
+
+/// Reads from a stream; `taken` says how many bytes the result stands for.
+#[inline]
+pub(crate) fn reads<T, E: Fn(&Stream) -> bool>(
+    stream: Option<&Stream>,
+    lock: Lock,
+    wanted: Wanted<E>,
+    taken: impl FnOnce(&T) -> u64,
+    call: impl FnOnce() -> T,
+) -> T {
+    let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
+    {
+        let _held = lock.hold(stream);
+        if (wanted.enough)(stream) {
+            return call();
+        }
+    }
+    let most = wanted.most.saturating_sub(stream.available()).saturating_add(stream.buffer());
+    let gated = Gated::admit(stage, stream, Operation::Read, most);
+    let (result, fetched) = {
+        let _held = lock.hold(stream);
+        let before = stream.available();
+        let result = call();
+        let after = taken(&result).saturating_add(stream.available());
+        (result, after.saturating_sub(before))
+    };
+    gated.complete(fetched);
+    result
+}
+
+/// Writes `length` bytes to a stream; `taken` says how many of them the result stands for.
+#[inline]
+pub(crate) fn writes<T>(
+    stream: Option<&Stream>,
+    lock: Lock,
+    length: u64,
+    taken: impl FnOnce(&T) -> u64,
+    call: impl FnOnce() -> T,
+) -> T {
+    let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
+    let write = || {
+        let before = stream.pending();
+        let result = call();
+        let accepted = before.saturating_add(taken(&result));
+        (result, accepted.saturating_sub(stream.pending()))
+    };
+    let held = lock.hold(stream);
+    if length <= stream.space() {
+        let (result, flushed) = write();
+        drop(held);
+        if flushed > 0 {
+            // A buffer that was not made yet turned out smaller than usual.
+            pays(stage, Operation::Write, stream.descriptor(), flushed);
+        }
+        return result;
+    }
+    // Nobody waits at a gate with a stream held.
+    drop(held);
+    let most = stream.pending().saturating_add(length);
+    let gated = Gated::admit(stage, stream, Operation::Write, most);
+    let held = lock.hold(stream);
+    let (result, flushed) = write();
+    drop(held);
+    gated.complete(flushed);
+    result
+}
+
+/// Reads items. The C library does so byte by byte in any case; asked for bytes, it also says how
+/// many there were of an item that the file ended in.
+pub(crate) fn reads_items(
+    stream: Option<&Stream>,
+    lock: Lock,
+    (size, count): (usize, usize),
+    call: impl FnOnce(usize, usize) -> usize,
+) -> usize {
+    let Some(total) = size.checked_mul(count).filter(|total| *total > 0) else {
+        return call(size, count);
+    };
+    let taken = |moved: &usize| *moved as u64;
+    let moved = reads(stream, lock, bytes(total as u64), taken, || call(1, total));
+    if moved == total { count } else { moved / size }
+}
+
+/// Writes items.
+pub(crate) fn writes_items(
+    stream: Option<&Stream>,
+    lock: Lock,
+    (size, count): (usize, usize),
+    call: impl FnOnce(usize, usize) -> usize,
+) -> usize {
+    let Some(total) = size.checked_mul(count).filter(|total| *total > 0) else {
+        return call(size, count);
+    };
+    let moved = writes(stream, lock, total as u64, |moved| *moved as u64, || call(1, total));
+    if moved == total { count } else { moved / size }
+}
+
+/// Writes something whose length is only known afterwards, so that it pays afterwards.
+pub(crate) fn prints(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
+    let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
+    let (result, flushed) = {
+        let _held = Lock::Own.hold(stream);
+        let before = stream.pending();
+        let result = call();
+        let accepted = before.saturating_add(u64::try_from(result).unwrap_or(0));
+        (result, accepted.saturating_sub(stream.pending()))
+    };
+    if flushed > 0 {
+        pays(stage, Operation::Write, stream.descriptor(), flushed);
+    }
+    result
+}
+
+/// The same, to a descriptor.
+pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let result = call();
+    if let (Some(stage), 1..) = (stage(), result) {
+        pays(stage, Operation::Write, descriptor, result as u64);
+    }
+    result
+}
+
+/// Writes out what a stream holds; or every stream, if none is given.
+pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -> c_int) -> c_int {
+    let Some(stage) = stage() else { return call() };
+    let Some(stream) = stream else {
+        pay_for_all(stage);
+        return call();
+    };
+    let pending = stream.pending();
+    if pending == 0 {
+        return call();
+    }
+    let gated = Gated::admit(stage, stream, Operation::Write, pending);
+    let (result, flushed) = {
+        let _held = lock.hold(stream);
+        let before = stream.pending();
+        let result = call();
+        (result, before.saturating_sub(stream.pending()))
+    };
+    gated.complete(flushed);
+    result
+}
+
+/// Moves in a file. What was written is written out; and the C library reads the block in which the
+/// new place lies, which is only seen afterwards.
+pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
+    let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
+    let (result, flushed, fetched) = {
+        let _held = Lock::Own.hold(stream);
+        let (pending, place) = (stream.pending(), stream.place());
+        let result = call();
+        let now = stream.place();
+        let fetched = if now == place { 0 } else { now.held() };
+        (result, pending.saturating_sub(stream.pending()), fetched)
+    };
+    if flushed > 0 {
+        pays(stage, Operation::Write, stream.descriptor(), flushed);
+    }
+    if fetched > 0 {
+        pays(stage, Operation::Read, stream.descriptor(), fetched);
+    }
+    result
+}
+
+/// Ends a stream. After the call there is nothing to look at any more.
+pub(crate) fn closes(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
+    let Some(stream) = stream else { return call() };
+    let descriptor = stream.descriptor();
+    let pending = stream.pending();
+    let admitted = stage().filter(|_| pending > 0).map(|stage| {
+        let subject = Subject::Descriptor(descriptor);
+        Admitted::now(stage, &Request::new(Operation::Write, pending).on(subject))
+    });
+    // After the gates, which remember it.
+    let result = files::closes(descriptor, call);
+    if let Some(admitted) = admitted {
+        admitted.complete(if result == 0 { pending } else { 0 });
+    }
+    result
+}
+
+/// Ends a stream and opens another file in its place.
+pub(crate) fn reopens(
+    stream: Option<&Stream>,
+    path: Option<&std::ffi::CStr>,
+    call: impl FnOnce() -> *mut FILE,
+) -> *mut FILE {
+    if let (Some(stage), Some(stream)) = (stage(), stream) {
+        let pending = stream.pending();
+        if pending > 0 {
+            pays(stage, Operation::Write, stream.descriptor(), pending);
+        }
+        forget(stream.descriptor());
+    }
+    let opened = paths::named(Operation::Open, libc::AT_FDCWD, path, call);
+    // SAFETY: what `freopen` returns.
+    if let Some(stream) = unsafe { Stream::of(opened) } {
+        forget(stream.descriptor());
+    }
+    opened
+}
+
+/// The most streams whose rest is paid for when all are written out.
+const STREAMS_MAX: usize = 64;
+
+/// Pays for what all streams hold, which is about to be written out. The streams are not locked:
+/// whoever writes meanwhile is off by a buffer.
+fn pay_for_all(stage: &'static Stage) {
+    let mut found = [(0, 0); STREAMS_MAX];
+    let mut count = 0;
+    safely(|| {
+        stream::each(|stream| {
+            let pending = stream.pending();
+            if pending > 0 && count < STREAMS_MAX {
+                found[count] = (stream.descriptor(), pending);
+                count += 1;
+            }
+        });
+    });
+    for (descriptor, pending) in &found[..count] {
+        pays(stage, Operation::Write, *descriptor, *pending);
+    }
+}
+
+/// When the program ends, the C library writes out what is left in its streams.
+pub(crate) extern "C" fn at_exit() {
+    if let Some(stage) = stage() {
+        pay_for_all(stage);
+    }
+}

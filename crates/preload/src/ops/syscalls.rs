@@ -1,0 +1,94 @@
+//! System calls that a program makes by number, through the C library's `syscall`.
+
+use libc::{c_int, c_long, iovec};
+use tidegate_model::Operation;
+use tidegate_stage::Bypass;
+use tidegate_stage::files::forget;
+
+use super::rings::{self, ControlBlock};
+use super::{copies, files, life, moves, opened};
+use crate::attach::stage;
+use crate::raw;
+
+/// A system call's six arguments, of which it may have fewer.
+pub(crate) type Arguments = [c_long; 6];
+
+/// Makes a system call by number: those that move data pass the gates, those that make or end
+/// descriptors are noticed, everything else goes straight through. `call` takes the arguments, of
+/// which the length of a copy may be another one.
+///
+/// # Safety
+/// The arguments are those of the system call.
+pub(crate) unsafe fn made(
+    number: c_long,
+    arguments: Arguments,
+    call: impl FnOnce(Arguments) -> c_long,
+) -> c_long {
+    let [first, second, third, ..] = arguments;
+    match number {
+        libc::SYS_copy_file_range | libc::SYS_splice => {
+            return copied(first, third, 4, arguments, call);
+        }
+        libc::SYS_sendfile => return copied(second, first, 3, arguments, call),
+        _ => {}
+    }
+    let call = || call(arguments);
+    let descriptor = first as c_int;
+    let length = third as u64;
+    // SAFETY: as the caller promises.
+    let vectors = || unsafe { raw::total(at::<iovec>(second), third as c_int) };
+    match number {
+        libc::SYS_read | libc::SYS_pread64 => moves(Operation::Read, descriptor, length, call),
+        libc::SYS_write | libc::SYS_pwrite64 => moves(Operation::Write, descriptor, length, call),
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
+            moves(Operation::Read, descriptor, vectors(), call)
+        }
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+            moves(Operation::Write, descriptor, vectors(), call)
+        }
+        libc::SYS_fsync | libc::SYS_fdatasync => opened(Operation::Sync, descriptor, call),
+        libc::SYS_close => files::closes(descriptor, call),
+        libc::SYS_close_range => files::closes_range(first as u32, second as u32, call),
+        libc::SYS_dup3 => replaced(second, call),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 => replaced(second, call),
+        // SAFETY: as the caller promises.
+        libc::SYS_io_submit => unsafe {
+            rings::submits(second, at::<*const ControlBlock>(third), call)
+        },
+        libc::SYS_io_uring_setup => {
+            if let Some(stage) = stage() {
+                stage.bypass(Bypass::OwnRing, 0);
+            }
+            call()
+        }
+        libc::SYS_prctl => life::controls(first as c_int, call),
+        _ => call(),
+    }
+}
+
+/// Copies, with the length at this place of the arguments.
+fn copied(
+    source: c_long,
+    target: c_long,
+    place: usize,
+    mut arguments: Arguments,
+    call: impl FnOnce(Arguments) -> c_long,
+) -> c_long {
+    copies::copies(source as c_int, target as c_int, arguments[place] as usize, |length| {
+        arguments[place] = length as c_long;
+        call(arguments)
+    })
+}
+
+/// As [`files::replaces`].
+fn replaced(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
+    let result = call();
+    forget(target as c_int);
+    result
+}
+
+/// What an argument points to.
+fn at<T>(argument: c_long) -> *const T {
+    std::ptr::with_exposed_provenance(argument as usize)
+}

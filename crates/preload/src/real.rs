@@ -1,0 +1,205 @@
+//! The functions behind the hooks.
+
+use std::ffi::CStr;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_int, c_long, c_void, ssize_t};
+
+use crate::errno::{self, Errno};
+
+/// Libraries that may be loaded where a search from the shim on does not see them: a plug-in that
+/// the program opened brought them along.
+const PRIVATE: [&CStr; 3] = [c"libaio.so.1", c"liburing.so.2", c"liburing.so.1"];
+
+/// A function of the C library, or of whatever else stands behind the shim, found when it is first
+/// called. `F` is its type.
+///
+/// All of them lie side by side in a section of their own, so that they can be found together.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Real<F> {
+    name: &'static CStr,
+    absent: *const (),
+    address: AtomicPtr<c_void>,
+    function: PhantomData<F>,
+}
+
+// SAFETY: `absent` is the address of a function; the rest is shared as an atomic.
+unsafe impl<F> Sync for Real<F> {}
+
+impl<F: Copy> Real<F> {
+    /// The function with this name, written with its zero; `absent` is called in its place if there
+    /// is none.
+    pub(crate) const fn new(name: &'static str, absent: *const ()) -> Self {
+        assert!(size_of::<F>() == size_of::<*mut c_void>());
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {
+            panic!("a name ends with its only zero")
+        };
+        Self { name, absent, address: AtomicPtr::new(null_mut()), function: PhantomData }
+    }
+
+    /// The function.
+    ///
+    /// # Safety
+    /// `F` must be its type.
+    #[inline]
+    pub(crate) unsafe fn get(&self) -> F {
+        // Relaxed: what the address points at was there before anyone could ask.
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address.is_null() {
+            address = self.find();
+        }
+        // SAFETY: of the same size, as `new` asserts, and the caller knows the type.
+        unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) }
+    }
+
+    /// Several threads may find it at once, and a signal handler while its thread does: all find
+    /// the same.
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        let _errno = Errno::keep();
+        let mut address = next(self.name);
+        if address.is_null() {
+            address = self.absent.cast_mut().cast();
+        }
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// Finds every function that was not called yet.
+///
+/// Finding one takes a lock of the loader. In a child that a process with several threads has
+/// forked that lock may be held for ever, by a thread that is not there any more; so everything is
+/// found before. It takes some 60 microseconds, once.
+#[cfg(not(test))]
+pub(crate) fn find_all() {
+    unsafe extern "C" {
+        #[link_name = "__start_tidegate_real"]
+        static START: libc::c_char;
+        #[link_name = "__stop_tidegate_real"]
+        static STOP: libc::c_char;
+    }
+    // SAFETY: the linker puts the two around the section, in which there is nothing else; what type
+    // a function has makes no difference to where its address is kept.
+    let all = unsafe {
+        let start = (&raw const START).cast::<Real<extern "C" fn()>>();
+        let stop = (&raw const STOP).cast::<Real<extern "C" fn()>>();
+        std::slice::from_raw_parts(start, stop.offset_from_unsigned(start))
+    };
+    for real in all.iter().filter(|real| real.address.load(Ordering::Relaxed).is_null()) {
+        real.find();
+    }
+}
+
+/// There are none in tests, which have no hooks.
+#[cfg(test)]
+pub(crate) fn find_all() {}
+
+/// What the program would have called without the shim; null if there is nothing.
+pub(crate) fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: dlsym reads the name, and the libraries are only asked whether they are loaded.
+    unsafe {
+        let mut found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        if found.is_null() && name.to_bytes().starts_with(b"io_") {
+            for library in PRIVATE {
+                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+                if !handle.is_null() {
+                    found = libc::dlsym(handle, name.as_ptr());
+                    // Whoever called has it loaded, so it stays without this reference.
+                    libc::dlclose(handle);
+                }
+                if !found.is_null() {
+                    break;
+                }
+            }
+        }
+        if found.is_null() {
+            // The program must not find our failure in its next `dlerror`.
+            libc::dlerror();
+        }
+        found
+    }
+}
+
+/// A type that C functions return, and what a function that is missing returns.
+pub(crate) trait Outcome {
+    /// A function that takes no notice of its arguments and says that there is no such function. On
+    /// the C ABIs of our targets it is the caller that knows about arguments.
+    const ABSENT: *const ();
+
+    /// How many bytes a data call with this result moved.
+    fn moved(&self) -> u64;
+}
+
+impl Outcome for ssize_t {
+    const ABSENT: *const () = no_number as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        u64::try_from(*self).unwrap_or(0)
+    }
+}
+
+impl Outcome for c_long {
+    const ABSENT: *const () = no_number as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        u64::try_from(*self).unwrap_or(0)
+    }
+}
+
+impl Outcome for c_int {
+    // The lower half of a returned -1 is -1.
+    const ABSENT: *const () = no_number as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        0
+    }
+}
+
+impl Outcome for usize {
+    const ABSENT: *const () = no_pointer as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        0
+    }
+}
+
+impl<T> Outcome for *mut T {
+    const ABSENT: *const () = no_pointer as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        0
+    }
+}
+
+impl Outcome for () {
+    const ABSENT: *const () = no_number as *const ();
+
+    #[inline]
+    fn moved(&self) -> u64 {
+        0
+    }
+}
+
+extern "C" fn no_number() -> c_long {
+    errno::set(libc::ENOSYS);
+    -1
+}
+
+extern "C" fn no_pointer() -> *mut c_void {
+    errno::set(libc::ENOSYS);
+    null_mut()
+}
+
+/// For functions that return their error with a minus sign.
+pub(crate) extern "C" fn no_call() -> c_long {
+    -c_long::from(libc::ENOSYS)
+}

@@ -1,0 +1,223 @@
+//! What can be seen of a stream of the C library.
+//!
+//! A stream's functions do not call `read` and `write`, they move bytes between the program and a
+//! buffer, and the buffer meets the kernel inside the C library. How full the buffer is, before a
+//! call and after it, tells how much went through.
+
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
+
+use libc::{FILE, c_char, c_int, c_void};
+
+use crate::real::next;
+
+/// The head of glibc's `FILE`. It has not moved in twenty years, and cannot: programs have `getc`
+/// and `putc` compiled into them, which use it. Other threads change it, hence the atomics.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Stream {
+    flags: AtomicI32,
+    read_now: AtomicUsize,
+    read_end: AtomicUsize,
+    read_base: AtomicUsize,
+    write_base: AtomicUsize,
+    write_now: AtomicUsize,
+    write_end: AtomicUsize,
+    buffer_base: AtomicUsize,
+    buffer_end: AtomicUsize,
+    saved: [AtomicUsize; 3],
+    markers: AtomicUsize,
+    chain: AtomicPtr<Stream>,
+    descriptor: AtomicI32,
+    flags_more: AtomicI32,
+    old_offset: AtomicI64,
+    column: u16,
+    vtable_offset: i8,
+    short_buffer: c_char,
+    lock: *mut c_void,
+    /// Where the kernel's offset is, if the stream knows.
+    offset: AtomicI64,
+}
+
+const _: () = assert!(std::mem::offset_of!(Stream, descriptor) == 112);
+const _: () = assert!(std::mem::offset_of!(Stream, offset) == 144);
+
+/// Flags of a stream: it has no buffer, or its buffer is written out with each line.
+const UNBUFFERED: i32 = 2;
+const BY_LINE: i32 = 0x200;
+
+/// The size of a buffer that a stream has not allocated yet; the kernel's word for the usual file.
+const BUFFER: u64 = 4096;
+
+/// Where a stream's buffer stands, to see whether a move in the file read anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    base: usize,
+    end: usize,
+    offset: i64,
+}
+
+impl Place {
+    /// Bytes in the buffer.
+    pub(crate) fn held(self) -> u64 {
+        self.end.saturating_sub(self.base) as u64
+    }
+}
+
+fn distance(from: &AtomicUsize, to: &AtomicUsize) -> u64 {
+    to.load(Ordering::Relaxed).saturating_sub(from.load(Ordering::Relaxed)) as u64
+}
+
+impl Stream {
+    /// The stream behind a pointer.
+    ///
+    /// # Safety
+    /// `stream` is null or a stream that stays open during its use.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(stream: *mut FILE) -> Option<&'a Self> {
+        // SAFETY: as the caller promises; every field that is read is an atomic.
+        unsafe { stream.cast::<Self>().as_ref() }
+    }
+
+    /// Its descriptor; negative for streams on memory or on a program's own functions.
+    pub(crate) fn descriptor(&self) -> c_int {
+        self.descriptor.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were read from the kernel and not yet taken.
+    #[inline]
+    pub(crate) fn available(&self) -> u64 {
+        distance(&self.read_now, &self.read_end)
+    }
+
+    /// Bytes that were accepted and not yet written to the kernel.
+    #[inline]
+    pub(crate) fn pending(&self) -> u64 {
+        distance(&self.write_base, &self.write_now)
+    }
+
+    /// Bytes that are accepted without a word to the kernel. None for streams that do not buffer
+    /// whole blocks, or that were read from last.
+    #[inline]
+    pub(crate) fn space(&self) -> u64 {
+        match distance(&self.write_now, &self.write_end) {
+            // Not used yet.
+            0 if self.buffer_base.load(Ordering::Relaxed) == 0
+                && self.flags.load(Ordering::Relaxed) & (UNBUFFERED | BY_LINE) == 0 =>
+            {
+                BUFFER - 1
+            }
+            space => space,
+        }
+    }
+
+    /// How much it reads at once.
+    pub(crate) fn buffer(&self) -> u64 {
+        match distance(&self.buffer_base, &self.buffer_end) {
+            0 => BUFFER,
+            size => size,
+        }
+    }
+
+    /// Where its buffer stands.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            base: self.read_base.load(Ordering::Relaxed),
+            end: self.read_end.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether what is available holds `delimiter` within `most` bytes. To be asked while the
+    /// stream is held, or when there is one thread.
+    pub(crate) fn holds(&self, delimiter: u8, most: u64) -> bool {
+        let length = self.available().min(most) as usize;
+        let start = self.read_now.load(Ordering::Relaxed);
+        let start = std::ptr::with_exposed_provenance::<c_void>(start);
+        // SAFETY: between the two positions lies the stream's buffer, which nobody else changes.
+        length > 0 && !unsafe { libc::memchr(start, delimiter.into(), length) }.is_null()
+    }
+
+    fn file(&self) -> *mut FILE {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+unsafe extern "C" {
+    fn flockfile(stream: *mut FILE);
+    fn funlockfile(stream: *mut FILE);
+}
+
+/// A stream that other threads leave alone until the value is dropped, so that what is seen before
+/// and after a call belongs to that call. The lock is the stream's own, which its functions take as
+/// well, and may be taken again by who has it.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(Option<&'a Stream>);
+
+impl<'a> Held<'a> {
+    /// Holds `stream` if there are other threads.
+    #[inline]
+    pub(crate) fn new(stream: &'a Stream) -> Self {
+        if is_single_threaded() {
+            return Self(None);
+        }
+        // SAFETY: a reference to a stream that is open.
+        unsafe { flockfile(stream.file()) };
+        Self(Some(stream))
+    }
+
+    /// Holds nothing, for functions whose caller holds the stream.
+    pub(crate) const fn by_caller() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(stream) = self.0 {
+            // SAFETY: locked by `new` in this thread.
+            unsafe { funlockfile(stream.file()) };
+        }
+    }
+}
+
+/// Whether the process has one thread, as the C library knows since 2.32.
+#[inline]
+pub(crate) fn is_single_threaded() -> bool {
+    static WORD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    /// Stands for a C library that does not say.
+    static UNKNOWN: c_char = 0;
+    let mut word = WORD.load(Ordering::Relaxed);
+    if word.is_null() {
+        let _errno = crate::errno::Errno::keep();
+        word = next(c"__libc_single_threaded");
+        if word.is_null() {
+            word = (&raw const UNKNOWN).cast_mut().cast();
+        }
+        WORD.store(word, Ordering::Relaxed);
+    }
+    // SAFETY: a variable of the C library that only changes when a thread is started, or ours.
+    unsafe { *word.cast::<c_char>() != 0 }
+}
+
+/// Calls `see` with every open stream. The list is the C library's, and locked meanwhile.
+pub(crate) fn each(mut see: impl FnMut(&Stream)) {
+    let (head, lock, unlock) =
+        (next(c"_IO_list_all"), next(c"_IO_list_lock"), next(c"_IO_list_unlock"));
+    if head.is_null() || lock.is_null() || unlock.is_null() {
+        return;
+    }
+    // SAFETY: the names are those of the head of the list and of two functions without arguments;
+    // the list does not change between the two.
+    unsafe {
+        let lock = std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(lock);
+        let unlock = std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(unlock);
+        lock();
+        let mut stream = *head.cast::<*mut Stream>();
+        while let Some(next) = stream.as_ref() {
+            see(next);
+            stream = next.chain.load(Ordering::Relaxed);
+        }
+        unlock();
+    }
+}

@@ -1,0 +1,111 @@
+//! Every byte is seen once.
+
+use tidegate_model::Operation;
+use tidegate_stage::Bypass;
+
+use crate::support::{Bench, build, run};
+
+#[test]
+fn data_in_every_way_that_the_c_library_has() {
+    let bench = Bench::new();
+    bench.program("data.c", &[]);
+    assert_eq!(bench.count(Operation::Write), (11, 3631));
+    assert_eq!(bench.count(Operation::Read), (16, 3564));
+    assert_eq!(bench.count(Operation::Sync).0, 5, "msync is about no file");
+    assert_eq!(bench.count(Operation::Allocate).0, 4);
+    assert_eq!(bench.count(Operation::Open).0, 1);
+    assert_eq!(bench.bypassed(Bypass::Mapping), (1, 8192));
+}
+
+#[test]
+fn descriptors_that_change_their_meaning() {
+    let bench = Bench::new();
+    bench.program("descriptors.c", &[]);
+    assert_eq!(bench.count(Operation::Write), (8, 80));
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
+
+#[test]
+fn results_and_errors_are_those_of_the_c_library() {
+    let bench = Bench::new();
+    bench.program("errors.c", &[]);
+    assert_eq!(bench.count(Operation::Write).1, 10);
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
+
+#[test]
+fn streams_count_when_their_buffer_meets_the_kernel() {
+    let bench = Bench::new();
+    bench.program("stdio.c", &[]);
+    // 25 writes of lines; 12 blocks at once, the rest at the flush, five bytes at the end.
+    assert_eq!(bench.count(Operation::Write), (25 + 3, 100_000 + 50_001 + 5));
+    let (operations, bytes) = bench.count(Operation::Read);
+    // The first move reads its block again: only then the stream knows where it is in the file.
+    assert_eq!(bytes, 4 * 100_000 + 3 * 4096);
+    // Three times the blocks and the end, one large read, three blocks between the moves.
+    assert_eq!(operations, 3 * 26 + 1 + 3);
+}
+
+#[test]
+fn streams_that_threads_share() {
+    let bench = Bench::new();
+    let length: u64 = bench.program("shared.c", &[]).trim().parse().unwrap();
+    assert_eq!(bench.count(Operation::Write).1, length);
+    assert_eq!(bench.count(Operation::Read).1, length);
+    // Two threads may both find the buffer full; one of them writes it, and the other's turn at the
+    // gate was for nothing.
+    let blocks = length.div_ceil(4096);
+    assert!((blocks..blocks * 2).contains(&bench.count(Operation::Write).0));
+}
+
+#[test]
+fn streams_that_nobody_closes() {
+    let bench = Bench::new();
+    bench.program("exit.c", &[]);
+    assert_eq!(bench.count(Operation::Write), (2, 7 + 6));
+}
+
+#[test]
+fn printing_with_any_number_of_arguments() {
+    let bench = Bench::new();
+    let length: u64 = bench.program("printf.c", &[]).trim().parse().unwrap();
+    let optimized = build(&bench.programs, "printf.c", &["-O2", "-D_FORTIFY_SOURCE=2"]);
+    run(&mut bench.command(optimized));
+    assert!(length > 50_000, "{length}");
+    assert_eq!(bench.count(Operation::Write).1, 2 * length);
+}
+
+#[test]
+fn copies_pay_on_both_sides() {
+    let bench = Bench::new();
+    bench.program("copies.c", &[]);
+    let length = (3 << 20) + 100;
+    let (writes, written) = bench.count(Operation::Write);
+    assert_eq!(written, length + 3 * length + 5000);
+    let (reads, read) = bench.count(Operation::Read);
+    assert_eq!(read, 3 * length + 5000 + 300);
+    // In pieces of a mebibyte; the copy beyond the end asks to write and moves nothing.
+    assert_eq!((writes, reads), (4 + 3 * 4 + 1 + 1 + 1, 3 * 4 + 1 + 1));
+}
+
+#[test]
+fn requests_that_are_handed_over() {
+    let bench = Bench::new();
+    bench.program("rings.c", &["-laio", "-luring"]);
+    assert_eq!(bench.count(Operation::Write), (2 + 3 + 1, 1300 + 6000 + 40));
+    assert_eq!(bench.count(Operation::Read), (2 + 3 + 1, 800 + 900 + 40));
+    assert_eq!(bench.count(Operation::Sync).0, 3);
+    assert_eq!(bench.bypassed(Bypass::Nested).0, 0);
+}
+
+#[test]
+fn names_and_attributes() {
+    let bench = Bench::new();
+    bench.program("metadata.c", &[]);
+    let operations = |operation| bench.count(operation).0;
+    assert_eq!(operations(Operation::Open), 203);
+    assert_eq!(operations(Operation::Stat), 9);
+    assert_eq!(operations(Operation::Link), 7);
+    assert_eq!(operations(Operation::List), 1);
+    assert_eq!(operations(Operation::Attribute), 5);
+}

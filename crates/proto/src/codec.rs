@@ -1,0 +1,266 @@
+//! Frames: four bytes of length, little-endian, then that many bytes of postcard.
+//!
+//! The length is checked before anything is allocated, a message must fill its frame exactly, and a
+//! decoder that has seen one bad frame refuses all that follow: after a wrong length nothing on the
+//! connection can be trusted.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The longest frame, without its length. A policy of ten thousand rules takes a third of it.
+pub const FRAME_MAX: usize = 4 << 20;
+
+/// Bytes of the length in front of a frame.
+const LENGTH: usize = 4;
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The frame says it is longer than any frame may be.
+    TooLong {
+        /// What it says.
+        length: usize,
+    },
+    /// The frame's bytes are not the message that was expected.
+    Malformed,
+    /// The frame goes on after the message.
+    Trailing {
+        /// By how many bytes.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length } => {
+                write!(f, "a frame of {length} bytes is over the maximum of {FRAME_MAX}")
+            }
+            Self::Malformed => f.write_str("the frame is not a message of this protocol"),
+            Self::Trailing { bytes } => write!(f, "{bytes} bytes follow the message in its frame"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// A message too large to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Its length in bytes.
+    pub length: usize,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a message of {} bytes is over the maximum of {FRAME_MAX}", self.length)
+    }
+}
+
+impl core::error::Error for TooLarge {}
+
+/// Appends `message` as one frame to `out`.
+///
+/// # Errors
+/// If it is longer than [`FRAME_MAX`]; `out` is then as it was.
+pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    let start = out.len();
+    out.extend_from_slice(&[0; LENGTH]);
+    let written = postcard::to_extend(message, Tail(out)).is_ok();
+    let length = out.len() - start - LENGTH;
+    if !written || length > FRAME_MAX {
+        out.truncate(start);
+        return Err(TooLarge { length });
+    }
+    out[start..start + LENGTH].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Lets postcard append to a vector that it does not own.
+struct Tail<'a>(&'a mut Vec<u8>);
+
+impl Extend<u8> for Tail<'_> {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        self.0.extend(bytes);
+    }
+}
+
+/// Takes bytes as they arrive and gives out whole messages.
+///
+/// ```
+/// use tidegate_proto::codec::{encode, Decoder};
+/// use tidegate_proto::message::Hello;
+/// let mut bytes = Vec::new();
+/// encode(&Hello::Operator { version: 1 }, &mut bytes)?;
+/// let mut decoder = Decoder::<Hello>::new();
+/// decoder.extend(&bytes[..3]);
+/// assert_eq!(decoder.next_message()?, None);
+/// decoder.extend(&bytes[3..]);
+/// assert_eq!(decoder.next_message()?, Some(Hello::Operator { version: 1 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Decoder<M> {
+    buffer: Vec<u8>,
+    /// Bytes at the front of the buffer that are already given out.
+    used: usize,
+    broken: Option<DecodeError>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M> Default for Decoder<M> {
+    fn default() -> Self {
+        Self { buffer: Vec::new(), used: 0, broken: None, message: PhantomData }
+    }
+}
+
+impl<M: DeserializeOwned> Decoder<M> {
+    /// A decoder that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in bytes from the connection.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, or none until more bytes arrive.
+    ///
+    /// # Errors
+    /// If the bytes are no message; from then on every call gives the same error.
+    pub fn next_message(&mut self) -> Result<Option<M>, DecodeError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let result = self.take();
+        self.broken = result.as_ref().err().copied();
+        result
+    }
+
+    fn take(&mut self) -> Result<Option<M>, DecodeError> {
+        let rest = &self.buffer[self.used..];
+        let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > FRAME_MAX {
+            return Err(DecodeError::TooLong { length });
+        }
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        let (message, trailing) =
+            postcard::take_from_bytes(frame).map_err(|_| DecodeError::Malformed)?;
+        if !trailing.is_empty() {
+            return Err(DecodeError::Trailing { bytes: trailing.len() });
+        }
+        self.used += LENGTH + length;
+        Ok(Some(message))
+    }
+
+    /// Bytes taken in and not yet given out. Goes on with another message type from here: the first
+    /// message of a connection decides what the next ones are.
+    pub fn into_rest(mut self) -> Vec<u8> {
+        self.buffer.split_off(self.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{FromStage, Hello, Reply, Request, StageInfo, ToStage, VERSION};
+    use alloc::string::String;
+    use alloc::vec;
+    use proptest::prelude::*;
+    use tidegate_model::StageId;
+
+    fn bytes<M: Serialize>(message: &M) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(message, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn golden_frames_of_version_one() {
+        assert_eq!(VERSION, 1, "a new version needs new golden frames beside these");
+        let hello = Hello::Operator { version: 1 };
+        assert_eq!(bytes(&hello), [2, 0, 0, 0, 1, 1]);
+        let info = StageInfo {
+            stage: StageId(300),
+            tenant: String::from("kv"),
+            pid: 7,
+            ..StageInfo::default()
+        };
+        let golden = [13, 0, 0, 0, 0, 1, 0xac, 2, 2, b'k', b'v', 7, 0, 0, 0, 0];
+        let hello = Hello::Stage { version: 1, info };
+        let encoded = bytes(&hello);
+        assert_eq!(encoded[4..], golden[4..], "{encoded:?}");
+        assert_eq!(bytes(&ToStage::Collect { round: 5, detail: true }), [3, 0, 0, 0, 4, 5, 1]);
+        assert_eq!(bytes(&FromStage::Goodbye), [1, 0, 0, 0, 3]);
+        assert_eq!(bytes(&Request::Status), [1, 0, 0, 0, 1]);
+        let error = Reply::Error { code: 4, message: String::from("no") };
+        assert_eq!(bytes(&error), [5, 0, 0, 0, 1, 4, 2, b'n', b'o']);
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused_before_it_arrives() {
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&u32::MAX.to_le_bytes());
+        let error = DecodeError::TooLong { length: u32::MAX as usize };
+        assert_eq!(decoder.next_message(), Err(error));
+        decoder.extend(&bytes(&Hello::Operator { version: 1 }));
+        assert_eq!(decoder.next_message(), Err(error), "nothing after it is trusted");
+    }
+
+    #[test]
+    fn a_frame_with_something_left_over_is_refused() {
+        let mut frame = bytes(&Hello::Operator { version: 1 });
+        frame[0] += 1;
+        frame.push(0);
+        let mut decoder = Decoder::<Hello>::new();
+        decoder.extend(&frame);
+        assert_eq!(decoder.next_message(), Err(DecodeError::Trailing { bytes: 1 }));
+    }
+
+    #[test]
+    fn a_message_over_the_maximum_is_not_sent() {
+        let mut out = vec![1, 2, 3];
+        let message = Reply::Json("x".repeat(FRAME_MAX));
+        assert!(encode(&message, &mut out).is_err());
+        assert_eq!(out, [1, 2, 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_of_a_stream_gives_the_same_messages(
+            rounds in proptest::collection::vec(any::<(u64, bool)>(), 0..20),
+            cut in 1usize..40,
+        ) {
+            let mut stream = Vec::new();
+            for (round, detail) in &rounds {
+                encode(&ToStage::Collect { round: *round, detail: *detail }, &mut stream).unwrap();
+            }
+            let mut decoder = Decoder::<ToStage>::new();
+            let mut seen = Vec::new();
+            for piece in stream.chunks(cut) {
+                decoder.extend(piece);
+                while let Some(message) = decoder.next_message().unwrap() {
+                    let ToStage::Collect { round, detail } = message else { panic!() };
+                    seen.push((round, detail));
+                }
+            }
+            prop_assert_eq!(seen, rounds);
+            prop_assert!(decoder.into_rest().is_empty());
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+            let mut decoder = Decoder::<FromStage>::new();
+            decoder.extend(&bytes);
+            while let Ok(Some(_)) = decoder.next_message() {}
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Who may be a stage, and for whom.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::Policy;
+use tidegate_model::policy::Tenant;
+
+use super::Peer;
+use super::places::Places;
+use crate::message::{StageInfo, VERSION};
+
+/// Why a stage is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// In words for people.
+    pub(super) reason: String,
+    /// Whether asking again later can help.
+    pub(super) retry: bool,
+}
+
+/// The tenants of the policy that a stage serves.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Admission {
+    /// The place of the tenant it acts for.
+    pub(super) home: Option<usize>,
+    /// The places of all tenants whose requests it may send, in ascending order.
+    pub(super) served: Vec<usize>,
+}
+
+/// Whether a stage speaks as we do.
+pub(super) fn same_version(version: u16) -> Result<(), Refusal> {
+    if version == VERSION {
+        return Ok(());
+    }
+    let reason = format!(
+        "the stage speaks version {version} of the protocol and this controller version \
+         {VERSION}; run both from the same release of Tidegate"
+    );
+    Err(Refusal { reason, retry: false })
+}
+
+/// Which tenants a stage serves: the one that it names, or all that its user may act for.
+pub(super) fn admit(
+    policy: &Policy,
+    places: &Places,
+    peer: &Peer,
+    info: &StageInfo,
+) -> Result<Admission, Refusal> {
+    if info.tenant.is_empty() {
+        let may = |place: &usize| may_act_for(peer, &policy.tenants[*place]);
+        let served = (0..policy.tenants.len()).filter(may).collect();
+        return Ok(Admission { home: None, served });
+    }
+    let Some(place) = places.tenant(&info.tenant) else {
+        // The name comes from elsewhere; it is shortened before it is repeated.
+        let name: String = info.tenant.chars().take(64).collect();
+        let reason = format!("the policy has no tenant {name:?}; apply one that has it");
+        return Err(Refusal { reason, retry: true });
+    };
+    let tenant = &policy.tenants[place];
+    if !may_act_for(peer, tenant) {
+        let reason = format!(
+            "user {} may not act for tenant {:?}; the policy allows {}",
+            peer.user_or_number(),
+            tenant.name,
+            tenant.users.join(", ")
+        );
+        return Err(Refusal { reason, retry: false });
+    }
+    Ok(Admission { home: Some(place), served: [place].into() })
+}
+
+fn may_act_for(peer: &Peer, tenant: &Tenant) -> bool {
+    let is_peer = |user: &String| {
+        (!peer.user.is_empty() && *user == peer.user) || user.parse() == Ok(peer.uid)
+    };
+    tenant.users.is_empty() || tenant.users.iter().any(is_peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(tenant: &str, user: &str, uid: u32) -> Result<Admission, Refusal> {
+        let text = r#"
+            tenant = [
+                { name = "open" }, { name = "named", users = "ann" },
+                { name = "numbered", users = ["1001", "root"] },
+            ]
+        "#;
+        let policy = Policy::parse(text).unwrap();
+        let peer = Peer { uid, pid: 7, user: user.into() };
+        let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+        admit(&policy, &Places::new(&policy), &peer, &info)
+    }
+
+    #[test]
+    fn who_may_act_for_whom() {
+        let served = |tenant, user, uid| outcome(tenant, user, uid).map(|a| a.served);
+        assert_eq!(served("open", "", 5), Ok([0].into()));
+        assert_eq!(served("named", "ann", 1000), Ok([1].into()));
+        assert_eq!(served("numbered", "bob", 1001), Ok([2].into()));
+        assert_eq!(served("", "ann", 1000), Ok([0, 1].into()));
+        let refusal = outcome("named", "bob", 1001).unwrap_err();
+        let reason = r#"user bob may not act for tenant "named"; the policy allows ann"#;
+        assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, false));
+        let refusal = outcome("nobody", "ann", 1000).unwrap_err();
+        let reason = r#"the policy has no tenant "nobody"; apply one that has it"#;
+        assert_eq!((refusal.reason.as_str(), refusal.retry), (reason, true));
+    }
+}

@@ -1,0 +1,349 @@
+//! The decision of a cycle, and how it reaches the stages.
+//!
+//! Two things keep the sum of what is in force within the budget at every moment. Decreases go out
+//! before increases: they travel on separate sockets, so the order in which stages read them is not
+//! certain, but both are read within the same fraction of a millisecond, and what may pass in it is
+//! far below a bucket's burst. And a small decrease that is not worth a message is sent after all
+//! where the sum, or the sum of one tenant, needs it.
+//!
+//! A stage that joins between two decisions gets what nobody has, and where nobody has left
+//! anything, a part of one hundredth of the budget; the others make room a moment later.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::policy::{Account, Fallback, Tenant};
+use tidegate_model::{Event, Policy, StageId};
+
+use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
+use super::solve::{Entry, START_PART, solve};
+use super::stage::{Bucket, Stage};
+use super::{Controller, Output};
+use crate::message::{Enforcement, Rule, ToStage};
+
+/// A change of a rate by less than one part in this many is not sent. A limit has to hold within
+/// two per cent, of which this takes half; demands that are measured fluctuate by more than it.
+const CHANGE_PART: u64 = 100;
+
+pub(super) type Stages = BTreeMap<StageId, Stage>;
+
+/// A change to one bucket of one stage.
+struct Change {
+    stage: StageId,
+    /// The index of the share.
+    share: usize,
+    unit: Unit,
+    goal: u64,
+    rate: u64,
+    safe: u64,
+}
+
+impl Controller {
+    /// Decides anew what every stage may use, and tells those for whom it changes.
+    pub(super) fn distribute(&mut self) {
+        self.settle_at = None;
+        let Some(active) = &self.active else { return };
+        let policy = &active.policy;
+        let (mut decreases, mut increases) = (Vec::new(), Vec::new());
+        for unit in UNITS {
+            let goals = decide(policy, unit, &self.stages, true);
+            let pressure = Pressure::new(policy, unit, &self.stages, &goals);
+            let safe_rates = safe_rates(policy, unit, &self.stages);
+            for ((stage, share, bucket), goal) in buckets(&self.stages, unit).zip(goals) {
+                let rate = bucket_rate(policy, &self.stages[&stage], unit, goal);
+                let tenant = self.stages[&stage].shares[share].tenant;
+                let safe = safe_rates[tenant];
+                let has_safe = safe == bucket.safe || policy.fallback != Fallback::Reservation;
+                if has_safe && (goal, rate) == (bucket.goal, bucket.rate) {
+                    continue;
+                }
+                let is_decrease = goal < bucket.goal || rate < bucket.rate;
+                let is_wanted = !has_safe || pressure.demands(tenant, is_decrease);
+                if is_small(bucket.rate, rate) && !is_wanted {
+                    self.totals.suppressed = self.totals.suppressed.saturating_add(1);
+                    continue;
+                }
+                let list = if is_decrease { &mut decreases } else { &mut increases };
+                let safe = if has_safe { bucket.safe } else { safe };
+                list.push(Change { stage, share, unit, goal, rate, safe });
+            }
+        }
+        self.push(decreases);
+        self.push(increases);
+        self.announce();
+    }
+
+    /// Brings changes into force, with one message to each stage.
+    fn push(&mut self, mut changes: Vec<Change>) {
+        let Some(active) = &self.active else { return };
+        changes.sort_by_key(|change| change.stage);
+        for changes in changes.chunk_by(|one, next| one.stage == next.stage) {
+            let Some(stage) = self.stages.get_mut(&changes[0].stage) else { continue };
+            let mut rules = Vec::with_capacity(changes.len());
+            for change in changes {
+                let share = &mut stage.shares[change.share];
+                let Some(bucket) = &mut share.buckets[change.unit as usize] else { continue };
+                let (rate, safe) = (bucket.rate, bucket.safe);
+                (bucket.goal, bucket.rate, bucket.safe) = (change.goal, change.rate, change.safe);
+                let tenant = &active.policy.tenants[share.tenant];
+                if safe != change.safe {
+                    let rates = Rates { safe: change.safe, now: change.rate };
+                    push_bucket(&mut rules, tenant, change.unit, rates);
+                } else if rate != change.rate {
+                    let gate = bucket_name(&tenant.name, change.unit);
+                    let rate = Throughput::new(change.unit, change.rate);
+                    rules.push(Rule::Enforcement(Enforcement::Rate { gate, rate }));
+                }
+            }
+            if !rules.is_empty() {
+                self.totals.updates = self.totals.updates.saturating_add(rules.len() as u64);
+                let message = ToStage::Apply { revision: active.revision, rules };
+                self.outputs.push_back(Output::Send { to: stage.connection, message });
+            }
+        }
+    }
+
+    /// Gives a stage that just joined what can be given at once, and tells it everything.
+    pub(super) fn start(&mut self, id: StageId) {
+        let Some(active) = &self.active else { return };
+        for unit in UNITS {
+            let goals = decide(&active.policy, unit, &self.stages, true);
+            let own =
+                buckets(&self.stages, unit).zip(goals).filter(|((stage, ..), _)| *stage == id);
+            let own: Vec<(usize, u64)> = own.map(|((_, share, _), goal)| (share, goal)).collect();
+            let mut room = Room::new(&active.policy, unit, &self.stages);
+            let safe = safe_rates(&active.policy, unit, &self.stages);
+            let Some(stage) = self.stages.get_mut(&id) else { return };
+            for (share, goal) in own {
+                let tenant = stage.shares[share].tenant;
+                let goal = room.take(tenant, goal);
+                let rate = bucket_rate(&active.policy, stage, unit, goal);
+                if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
+                    (bucket.goal, bucket.rate, bucket.safe) = (goal, rate, safe[tenant]);
+                }
+            }
+        }
+        self.send_all(id);
+        self.announce();
+    }
+
+    /// Decides anew under a policy that is new to every stage, and tells each everything. `before`
+    /// says what each could use until now, in bytes; those that lose come first.
+    pub(super) fn restart(&mut self, before: &BTreeMap<StageId, u64>) {
+        self.settle_at = None;
+        let Some(active) = &self.active else { return };
+        for unit in UNITS {
+            // Whoever is silent finds the new policy when it reads on; nothing of the old is held.
+            let goals = decide(&active.policy, unit, &self.stages, false);
+            let safe = safe_rates(&active.policy, unit, &self.stages);
+            let keys = buckets(&self.stages, unit).map(|(stage, share, _)| (stage, share));
+            let decided: Vec<_> = keys.zip(goals).collect();
+            for ((id, share), goal) in decided {
+                let Some(stage) = self.stages.get_mut(&id) else { continue };
+                let rate = bucket_rate(&active.policy, stage, unit, goal);
+                let tenant = stage.shares[share].tenant;
+                if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
+                    (bucket.goal, bucket.rate, bucket.safe) = (goal, rate, safe[tenant]);
+                }
+            }
+        }
+        let after = bytes_in_force(&self.stages);
+        let growth = |id: &StageId| {
+            let grown = i128::from(after[id]) - i128::from(before.get(id).copied().unwrap_or(0));
+            (grown, *id)
+        };
+        let mut order: Vec<(i128, StageId)> = after.keys().map(growth).collect();
+        order.sort_unstable();
+        order.into_iter().for_each(|(_, id)| self.send_all(id));
+        self.announce();
+    }
+
+    /// Tells a stage everything that it is made of.
+    fn send_all(&mut self, id: StageId) {
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
+        let served: Vec<usize> = stage.shares.iter().map(|share| share.tenant).collect();
+        let rates = |tenant: usize, unit: Unit| {
+            let share = stage.share_of(tenant).map(|index| &stage.shares[index]);
+            let bucket = share.and_then(|share| share.bucket(unit));
+            bucket.map_or(Rates::default(), |b| Rates { safe: b.safe, now: b.rate })
+        };
+        let rules = rules(&active.policy, &served, stage.home, rates);
+        let message = ToStage::Apply { revision: active.revision, rules };
+        self.outputs.push_back(Output::Send { to: stage.connection, message });
+    }
+
+    /// Tells those who watch what tenants may use, where it changed by more than the threshold.
+    fn announce(&mut self) {
+        let Some(active) = &self.active else { return };
+        for unit in UNITS {
+            let sums = in_force(&active.policy, unit, &self.stages);
+            for ((tenant, promise), sum) in
+                self.tenants.iter_mut().zip(&active.policy.tenants).zip(sums)
+            {
+                let announced = &mut tenant.announced[unit as usize];
+                let has_news = announced.is_none_or(|before| !is_small(before, sum));
+                if sum == 0 || sum == u64::MAX {
+                    *announced = None;
+                } else if has_news {
+                    *announced = Some(sum);
+                    let (tenant, rate) = (promise.name.clone(), Throughput::new(unit, sum));
+                    self.outputs.push_back(Output::Event(Event::RateChanged { tenant, rate }));
+                }
+            }
+        }
+    }
+}
+
+/// Every bucket in `unit` with its stage and the index of its share, in a fixed order.
+fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize, &Bucket)> {
+    stages.iter().flat_map(move |(id, stage)| {
+        let shares = stage.shares.iter().enumerate();
+        shares.filter_map(move |(index, share)| Some((*id, index, share.bucket(unit)?)))
+    })
+}
+
+/// The goals of all [`buckets`], in their order. If `hold`, silent stages keep theirs.
+fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for stage in stages.values() {
+        let is_held = hold && stage.silent_since.is_some();
+        for share in &stage.shares {
+            let Some(bucket) = share.bucket(unit) else { continue };
+            let held = is_held.then_some(bucket.goal);
+            entries.push(Entry { tenant: share.tenant, demand: bucket.wanted, held, goal: 0 });
+        }
+    }
+    solve(policy, unit, &mut entries);
+    entries.into_iter().map(|entry| entry.goal).collect()
+}
+
+/// What each tenant's stages may use together, by place.
+pub(super) fn in_force(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
+    let mut sums = alloc::vec![0u64; policy.tenants.len()];
+    for (stage, share, bucket) in buckets(stages, unit) {
+        let sum = &mut sums[stages[&stage].shares[share].tenant];
+        *sum = sum.saturating_add(bucket.goal);
+    }
+    sums
+}
+
+/// What each stage may use, in bytes per second.
+pub(super) fn bytes_in_force(stages: &Stages) -> BTreeMap<StageId, u64> {
+    let goal = |stage: &Stage| {
+        let buckets = stage.shares.iter().filter_map(|share| share.bucket(Unit::Bytes));
+        buckets.fold(0u64, |sum, bucket| sum.saturating_add(bucket.goal))
+    };
+    stages.iter().map(|(id, stage)| (*id, goal(stage))).collect()
+}
+
+/// The rate of a bucket whose requests are to amount to `goal`. A bucket that never fills would
+/// hold its first request for ever, so it is at least one.
+fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
+    if goal < u64::MAX && unit == Unit::Bytes && policy.account == Account::Device {
+        return stage.calibration.bucket_rate(goal).max(1);
+    }
+    goal.max(1)
+}
+
+/// What each stage of a tenant may use while nobody coordinates, by the tenant's place. A promise
+/// is in equal parts on all stages that have it. Whoever was promised nothing has an equal part of
+/// what is not promised, or of a hundredth of the budget where everything is: a program must not
+/// stand still because a controller does.
+fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
+    let mut counts = alloc::vec![0u64; policy.tenants.len()];
+    for share in stages.values().flat_map(|stage| &stage.shares) {
+        counts[share.tenant] += 1;
+    }
+    let promise = |tenant: &Tenant| tenant.reservation.get(unit);
+    let promised = policy.tenants.iter().filter_map(promise).fold(0, u64::saturating_add);
+    let others = policy.tenants.iter().filter(|tenant| promise(tenant).is_none()).count() as u64;
+    let free = policy.budget.get(unit).map_or(u64::MAX, |budget| {
+        budget.saturating_sub(promised).max(budget / START_PART) / others.max(1)
+    });
+    let safe = |(tenant, count): (&Tenant, u64)| {
+        let limit = tenant.limit.get(unit).unwrap_or(u64::MAX);
+        match promise(tenant).unwrap_or(free).min(limit) {
+            u64::MAX => u64::MAX,
+            rate => (rate / count.max(1)).max(1),
+        }
+    };
+    policy.tenants.iter().zip(counts).map(safe).collect()
+}
+
+/// Whether a change is too small to be sent.
+fn is_small(before: u64, after: u64) -> bool {
+    u128::from(before.abs_diff(after)) * u128::from(CHANGE_PART) < u128::from(before)
+}
+
+/// Which small changes have to be sent nevertheless, by tenant.
+struct Pressure {
+    /// Decreases, for the sum would be too large without them.
+    tight: Vec<bool>,
+    /// Increases, for the tenant has less than it was promised without them.
+    owed: Vec<bool>,
+}
+
+impl Pressure {
+    fn new(policy: &Policy, unit: Unit, stages: &Stages, goals: &[u64]) -> Self {
+        let tenants = policy.tenants.len();
+        let mut target = alloc::vec![0u128; tenants];
+        let mut kept = alloc::vec![0u128; tenants];
+        let mut kept_but_owed = alloc::vec![0u128; tenants];
+        for ((id, share, bucket), goal) in buckets(stages, unit).zip(goals) {
+            let stage = &stages[&id];
+            let tenant = stage.shares[share].tenant;
+            let is_kept = is_small(bucket.rate, bucket_rate(policy, stage, unit, *goal));
+            target[tenant] += u128::from(*goal);
+            kept[tenant] += u128::from(if is_kept { bucket.goal } else { *goal });
+            kept_but_owed[tenant] +=
+                u128::from(if is_kept { bucket.goal.max(*goal) } else { *goal });
+        }
+        let promised = |t: usize| u128::from(policy.tenants[t].reservation.get(unit).unwrap_or(0));
+        let owed: Vec<bool> = (0..tenants).map(|t| kept[t] < promised(t).min(target[t])).collect();
+        let sum = |t: usize| if owed[t] { kept_but_owed[t] } else { kept[t] };
+        let limit = |t: usize| policy.tenants[t].limit.get(unit).map_or(u128::MAX, u128::from);
+        let budget = policy.budget.get(unit).map_or(u128::MAX, u128::from);
+        let is_over = (0..tenants).map(sum).sum::<u128>() > budget;
+        let tight = (0..tenants).map(|t| is_over || sum(t) > limit(t)).collect();
+        Self { tight, owed }
+    }
+
+    fn demands(&self, tenant: usize, is_decrease: bool) -> bool {
+        if is_decrease { self.tight[tenant] } else { self.owed[tenant] }
+    }
+}
+
+/// What can be given to a stage before anybody else gives something up.
+struct Room<'a> {
+    policy: &'a Policy,
+    unit: Unit,
+    /// What each tenant may use already.
+    used: Vec<u64>,
+}
+
+impl<'a> Room<'a> {
+    fn new(policy: &'a Policy, unit: Unit, stages: &Stages) -> Self {
+        Self { policy, unit, used: in_force(policy, unit, stages) }
+    }
+
+    /// Takes at most `wanted` for a tenant.
+    fn take(&mut self, tenant: usize, wanted: u64) -> u64 {
+        let all = self.used.iter().fold(0u64, |sum, used| sum.saturating_add(*used));
+        let caps = [
+            (self.policy.budget.get(self.unit), all),
+            (self.policy.tenants[tenant].limit.get(self.unit), self.used[tenant]),
+        ];
+        let mut taken = wanted;
+        for (cap, used) in caps {
+            let Some(cap) = cap else { continue };
+            let left = cap.saturating_sub(used);
+            let with_start = cap.saturating_add(cap / START_PART).saturating_sub(used);
+            taken = taken.min(left.max(with_start / 2));
+        }
+        // The stage must be able to start; a token per second is noise in any budget.
+        let taken = taken.max(1);
+        self.used[tenant] = self.used[tenant].saturating_add(taken);
+        taken
+    }
+}

@@ -1,0 +1,244 @@
+//! From a policy to what one stage is told: everything that it is made of, in one list.
+//!
+//! The list always begins with "clear", so a stage comes to the same state whatever it was before:
+//! one that is new, one that another controller had, and one that missed an update. Names are
+//! derived from the policy alone, so two lists made from similar policies name the same things
+//! alike and the stage keeps their counters and tokens.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::policy::{Target, Tenant};
+use tidegate_model::{ChannelSpec, GateSpec, Policy, TenantId};
+
+use crate::message::{Differentiation, Enforcement, Housekeeping, Rule};
+
+/// What a tenant's own bucket on a stage may let through, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rates {
+    /// What is safe while nobody coordinates; a stage goes back to it if the policy says so.
+    pub(super) safe: u64,
+    /// What is in force.
+    pub(super) now: u64,
+}
+
+/// Both units, in the order of their numbers.
+pub(super) const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
+
+/// The suffixes of the names of a tenant's own buckets, by unit.
+const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
+
+/// The name of a tenant's own bucket.
+pub(super) fn bucket_name(tenant: &str, unit: Unit) -> String {
+    format!("{tenant}:{}", BUCKETS[unit as usize])
+}
+
+/// The tenant and the unit of the bucket with this name, if it is a tenant's own.
+pub(super) fn bucket_named(name: &str) -> Option<(&str, Unit)> {
+    let (tenant, suffix) = name.split_once(':')?;
+    let place = BUCKETS.iter().position(|bucket| *bucket == suffix)?;
+    Some((tenant, UNITS[place]))
+}
+
+/// Whether a tenant has a bucket of its own in `unit`: if something was promised in that unit, to
+/// it or from it, or if all share a budget in it.
+pub(super) fn has_bucket(policy: &Policy, tenant: &Tenant, unit: Unit) -> bool {
+    let levels = [policy.budget, tenant.limit, tenant.reservation];
+    levels.iter().any(|level| level.get(unit).is_some())
+}
+
+/// The id of the tenant at `place` in a policy.
+pub(super) fn tenant_id(place: usize) -> TenantId {
+    TenantId(u16::try_from(place + 1).unwrap_or(u16::MAX))
+}
+
+/// Everything for a stage that serves the tenants at `served`, in ascending order, and sends what
+/// matches no rule to the channel of the tenant at `home`. `rates` gives those of their buckets.
+pub(super) fn rules(
+    policy: &Policy,
+    served: &[usize],
+    home: Option<usize>,
+    rates: impl Fn(usize, Unit) -> Rates,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    rules.push(Rule::Housekeeping(Housekeeping::Clear));
+    for place in served {
+        push_tenant(&mut rules, policy, *place, &rates);
+    }
+    let mut count = 0;
+    for rule in &policy.matches {
+        let (owner, channel) = match rule.target {
+            Target::Tenant(id) => (id, policy.tenant(id).map(|tenant| &tenant.name)),
+            Target::Channel(index) => {
+                let Some(channel) = policy.channels.get(index) else { continue };
+                (channel.tenant, Some(&channel.name))
+            }
+        };
+        let Some(channel) = channel else { continue };
+        if served.binary_search(&usize::from(owner.0).wrapping_sub(1)).is_err() {
+            continue;
+        }
+        rules.push(Rule::Differentiation(Differentiation::Insert {
+            place: count,
+            conditions: rule.conditions.clone(),
+            channel: channel.clone(),
+        }));
+        count += 1;
+    }
+    if let Some(home) = home {
+        let channel = policy.tenants[home].name.clone();
+        rules.push(Rule::Differentiation(Differentiation::Default { channel }));
+    }
+    rules
+}
+
+/// A tenant's own bucket: first as what is safe, then what is in force.
+pub(super) fn push_bucket(rules: &mut Vec<Rule>, tenant: &Tenant, unit: Unit, rates: Rates) {
+    let name = bucket_name(&tenant.name, unit);
+    let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));
+    let spec = GateSpec::TokenBucket { rate: safe, burst: tenant.burst };
+    rules.push(Rule::Housekeeping(Housekeeping::SetGate { name: name.clone(), spec }));
+    rules.push(Rule::Enforcement(Enforcement::Rate { gate: name, rate: now }));
+}
+
+/// A tenant's buckets, its own channel, and its other channels with their gates.
+fn push_tenant(
+    rules: &mut Vec<Rule>,
+    policy: &Policy,
+    place: usize,
+    rates: &impl Fn(usize, Unit) -> Rates,
+) {
+    let tenant = &policy.tenants[place];
+    let id = tenant_id(place);
+    let mut buckets = Vec::new();
+    for unit in UNITS.into_iter().filter(|unit| has_bucket(policy, tenant, *unit)) {
+        push_bucket(rules, tenant, unit, rates(place, unit));
+        buckets.push(bucket_name(&tenant.name, unit));
+    }
+    let channel = |name: &String, gates| {
+        let (name, class) = (name.clone(), tenant.class);
+        Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec { name, tenant: id, class, gates }))
+    };
+    rules.push(channel(&tenant.name, buckets.clone()));
+    for extra in policy.channels.iter().filter(|channel| channel.tenant == id) {
+        let mut gates = Vec::new();
+        for (index, spec) in extra.gates.iter().enumerate() {
+            let name = format!("{}:{index}", extra.name);
+            let spec = spec.clone();
+            rules.push(Rule::Housekeeping(Housekeeping::SetGate { name: name.clone(), spec }));
+            gates.push(name);
+        }
+        gates.extend(buckets.iter().cloned());
+        rules.push(channel(&extra.name, gates));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    const POLICY: &str = r#"
+        budget = "1000MiB/s"
+        [[tenant]]
+        name = "oltp"
+        limit = "30k iops"
+        [[tenant]]
+        name = "backup"
+        [[channel]]
+        name = "scans"
+        tenant = "oltp"
+        gates = [{ kind = "concurrency", depth = 2 }, { kind = "latency-probe" }]
+        [[match]]
+        tenant = "backup"
+        process = "restic"
+        [[match]]
+        channel = "scans"
+        size = ">=1MiB"
+        [[match]]
+        tenant = "oltp"
+        process = "postgres"
+    "#;
+
+    /// One line for each rule.
+    fn listing(served: &[usize], home: Option<usize>) -> String {
+        let policy = Policy::parse(POLICY).unwrap();
+        let mut text = String::new();
+        let rates = |place: usize, unit| {
+            let safe = 100 * (place as u64 + 1) + unit as u64;
+            Rates { safe, now: 10 * safe }
+        };
+        for rule in rules(&policy, served, home, rates) {
+            text += &match rule {
+                Rule::Housekeeping(Housekeeping::Clear) => "clear".to_string(),
+                Rule::Housekeeping(Housekeeping::SetGate { name, spec }) => match spec {
+                    GateSpec::TokenBucket { rate, .. } => format!("gate {name} safe at {rate}"),
+                    spec => format!("gate {name} is {}", spec.kind()),
+                },
+                Rule::Housekeeping(Housekeeping::SetChannel(channel)) => {
+                    format!("channel {} of {}: {:?}", channel.name, channel.tenant, channel.gates)
+                }
+                Rule::Differentiation(Differentiation::Insert { place, channel, .. }) => {
+                    format!("rule {place} to {channel}")
+                }
+                Rule::Differentiation(Differentiation::Default { channel }) => {
+                    format!("default to {channel}")
+                }
+                Rule::Enforcement(Enforcement::Rate { gate, rate }) => format!("{gate} at {rate}"),
+                other => format!("{other:?}"),
+            };
+            text += "\n";
+        }
+        text
+    }
+
+    #[test]
+    fn a_stage_of_a_tenant_has_what_belongs_to_it() {
+        let golden = r#"clear
+gate oltp:bandwidth safe at 100B/s
+oltp:bandwidth at 1kB/s
+gate oltp:operations safe at 101 iops
+oltp:operations at 1010 iops
+channel oltp of 1: ["oltp:bandwidth", "oltp:operations"]
+gate scans:0 is concurrency
+gate scans:1 is latency-probe
+channel scans of 1: ["scans:0", "scans:1", "oltp:bandwidth", "oltp:operations"]
+rule 0 to scans
+rule 1 to oltp
+default to oltp
+"#;
+        assert_eq!(listing(&[0], Some(0)), golden);
+    }
+
+    #[test]
+    fn a_stage_of_nobody_has_everything_and_no_default() {
+        let golden = r#"clear
+gate oltp:bandwidth safe at 100B/s
+oltp:bandwidth at 1kB/s
+gate oltp:operations safe at 101 iops
+oltp:operations at 1010 iops
+channel oltp of 1: ["oltp:bandwidth", "oltp:operations"]
+gate scans:0 is concurrency
+gate scans:1 is latency-probe
+channel scans of 1: ["scans:0", "scans:1", "oltp:bandwidth", "oltp:operations"]
+gate backup:bandwidth safe at 200B/s
+backup:bandwidth at 2kB/s
+channel backup of 2: ["backup:bandwidth"]
+rule 0 to backup
+rule 1 to scans
+rule 2 to oltp
+"#;
+        assert_eq!(listing(&[0, 1], None), golden);
+    }
+
+    #[test]
+    fn a_bucket_is_known_by_its_name() {
+        for unit in UNITS {
+            assert_eq!(bucket_named(&bucket_name("kv", unit)), Some(("kv", unit)));
+        }
+        assert_eq!(bucket_named("scans:0"), None);
+        assert_eq!(bucket_named("kv"), None);
+    }
+}

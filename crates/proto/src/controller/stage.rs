@@ -1,0 +1,379 @@
+//! What a controller knows about one stage, and how a report changes it.
+//!
+//! Everything here is bounded by the policy: a stage has one share for each tenant that it serves,
+//! and whatever else a report names is added up in one place. Counters are believed only as far as
+//! they make sense: one that goes back has begun anew, and the first sight of one tells nothing
+//! about a rate.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_algo::demand::{Calibration, Demand, Usage};
+use tidegate_model::gate::Unit;
+use tidegate_model::policy::Account;
+use tidegate_model::{Policy, Span, Time};
+
+use super::ledger::{Tally, Tenant};
+use super::places::Places;
+use super::rules::{UNITS, bucket_named, has_bucket};
+use super::{ConnectionId, Peer};
+use crate::message::{ChannelReport, Coverage, GateReport, Report, StageInfo};
+
+/// The longest command line that is kept, in bytes; enough to tell programs apart.
+const COMMAND_MAX: usize = 512;
+/// The longest other text that is kept from a stage, in bytes.
+const TEXT_MAX: usize = 255;
+/// Reasons for bypasses that are kept; the shim knows about a dozen.
+const REASONS_MAX: usize = 64;
+
+/// One connected stage.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) connection: ConnectionId,
+    pub(super) peer: Peer,
+    pub(super) info: StageInfo,
+    pub(super) joined: Time,
+    /// The revision that the stage says it has, and why it does not have a later one.
+    pub(super) revision: u64,
+    pub(super) error: Option<String>,
+    /// Whether a report for the round under way is still due.
+    pub(super) owes: bool,
+    /// Rounds missed since the last report.
+    pub(super) missed: u32,
+    pub(super) silent_since: Option<Time>,
+    pub(super) processes: u32,
+    pub(super) coverage: Coverage,
+    pub(super) device_bytes: u64,
+    /// The place of the tenant that the stage acts for.
+    pub(super) home: Option<usize>,
+    /// One for each tenant that the stage serves, by place in the policy.
+    pub(super) shares: Vec<Share>,
+    /// What flowed past every channel that the policy knows.
+    pub(super) unmatched: Counter,
+    pub(super) calibration: Calibration,
+    /// When the counters were last read, by the stage's clock.
+    read_at_ns: Option<u64>,
+    device_seen: Option<u64>,
+    /// Whether all that the counters say happened under this controller.
+    is_new: bool,
+}
+
+/// One tenant's part of a stage.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    /// The tenant's place in the policy.
+    pub(super) tenant: usize,
+    pub(super) buckets: [Option<Bucket>; 2],
+    /// What was let through in the last interval, per second, by unit.
+    pub(super) measured: [u64; 2],
+    /// Time that requests waited in the last interval.
+    pub(super) waited: Span,
+    pub(super) waiting_now: u32,
+    /// One for each channel of the tenant, in the policy's order; the first is its own.
+    channels: Vec<Counter>,
+    /// What the report at hand adds.
+    fresh: Tally,
+}
+
+/// One of a tenant's own buckets on a stage.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bucket {
+    demand: Demand,
+    /// Whether the demand comes from a report.
+    is_measured: bool,
+    /// What the stage wants, in the budget's unit.
+    pub(super) wanted: u64,
+    /// What was decided, in the budget's unit, and is in force.
+    pub(super) goal: u64,
+    /// The bucket's rate that was sent for it.
+    pub(super) rate: u64,
+    /// What was sent as safe without a controller.
+    pub(super) safe: u64,
+    waited_seen: Option<u64>,
+    waited: u64,
+    waiting_now: u32,
+    /// The waiting times as last seen, once they were.
+    histogram: Option<Vec<(u16, u64)>>,
+}
+
+/// Counters of a channel as last seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counter {
+    seen: Option<Tally>,
+    pub(super) total: Tally,
+}
+
+impl Counter {
+    /// What was added since the last look. A first look adds nothing unless `is_new` says that
+    /// nobody looked because there was nothing before.
+    fn advance(&mut self, now: Tally, is_new: bool) -> Tally {
+        let before = match self.seen {
+            Some(seen) if now.is_after(seen) => seen,
+            None if is_new => Tally::default(),
+            _ => now,
+        };
+        self.seen = Some(now);
+        let added = now.since(before);
+        self.total.add(added);
+        added
+    }
+}
+
+impl Share {
+    /// A share of nothing yet. `wanted` is what it is taken to want until a report tells.
+    fn new(policy: &Policy, place: usize, wanted: u64, is_new: bool) -> Self {
+        let tenant = &policy.tenants[place];
+        let bucket = |unit| {
+            let histogram = is_new.then(Vec::new);
+            let bucket = Bucket { wanted, histogram, ..Bucket::default() };
+            has_bucket(policy, tenant, unit).then_some(bucket)
+        };
+        let id = super::rules::tenant_id(place);
+        let extra = policy.channels.iter().filter(|channel| channel.tenant == id).count();
+        Self {
+            tenant: place,
+            buckets: UNITS.map(bucket),
+            measured: [0; 2],
+            waited: Span::ZERO,
+            waiting_now: 0,
+            channels: alloc::vec![Counter::default(); 1 + extra],
+            fresh: Tally::default(),
+        }
+    }
+
+    /// Goes on from the share that the same tenant had under an earlier policy. The tenant's own
+    /// channel keeps its name and counters; others are looked at anew.
+    fn go_on_from(&mut self, earlier: &Self) {
+        self.measured = earlier.measured;
+        self.channels[0] = earlier.channels[0].clone();
+        for (bucket, earlier) in self.buckets.iter_mut().zip(&earlier.buckets) {
+            if let (Some(bucket), Some(earlier)) = (bucket, earlier) {
+                *bucket = Bucket { goal: 0, rate: 0, ..earlier.clone() };
+            }
+        }
+    }
+
+    pub(super) fn bucket(&self, unit: Unit) -> Option<&Bucket> {
+        self.buckets[unit as usize].as_ref()
+    }
+}
+
+impl Stage {
+    pub(super) fn new(connection: ConnectionId, peer: Peer, info: StageInfo, now: Time) -> Self {
+        let is_new = info.stage.0 == 0 && info.revision == 0;
+        let mut stage = Self {
+            connection,
+            peer,
+            revision: info.revision,
+            info: StageInfo::default(),
+            joined: now,
+            error: None,
+            owes: false,
+            missed: 0,
+            silent_since: None,
+            processes: 0,
+            coverage: Coverage::default(),
+            device_bytes: 0,
+            home: None,
+            shares: Vec::new(),
+            unmatched: Counter::default(),
+            calibration: Calibration::default(),
+            read_at_ns: None,
+            device_seen: None,
+            is_new,
+        };
+        stage.set_info(info);
+        stage
+    }
+
+    /// Gives the stage a share for each tenant at `served`, in ascending order, under a policy that
+    /// is new to it. `earlier` finds the place that a tenant had under the policy before.
+    pub(super) fn serve(
+        &mut self,
+        policy: &Policy,
+        home: Option<usize>,
+        served: &[usize],
+        earlier: impl Fn(&str) -> Option<usize>,
+    ) {
+        // Whoever names a tenant came to use it, and gets its share at once; that it does not
+        // shows after an interval. Whoever names none may never use most of them.
+        let wanted = if home.is_some() { u64::MAX } else { 0 };
+        let share = |place: &usize| {
+            let mut share = Share::new(policy, *place, wanted, self.is_new);
+            let before = earlier(&policy.tenants[*place].name);
+            if let Some(index) = before.and_then(|place| self.share_of(place)) {
+                share.go_on_from(&self.shares[index]);
+            }
+            share
+        };
+        self.shares = served.iter().map(share).collect();
+        self.home = home;
+    }
+
+    /// Takes in who the stage says it is, shortened to what is worth keeping.
+    pub(super) fn set_info(&mut self, mut info: StageInfo) {
+        shorten(&mut info.command, COMMAND_MAX);
+        for text in [&mut info.tenant, &mut info.host, &mut info.release] {
+            shorten(text, TEXT_MAX);
+        }
+        self.info = info;
+    }
+
+    /// Takes in the answer to new rules.
+    pub(super) fn on_applied(&mut self, revision: u64, error: Option<String>) {
+        self.error = error.map(|mut reason| {
+            shorten(&mut reason, TEXT_MAX);
+            reason
+        });
+        if self.error.is_none() {
+            self.revision = revision;
+        }
+    }
+
+    /// Takes in a report, and adds what flowed to the tenants' totals.
+    pub(super) fn on_report(
+        &mut self,
+        policy: Option<(&Policy, &Places)>,
+        tenants: &mut [Tenant],
+        report: Report,
+    ) {
+        let at = report.at_ns;
+        let interval = match self.read_at_ns.replace(at) {
+            Some(before) => Span(at.saturating_sub(before)),
+            None => Span::ZERO,
+        };
+        self.processes = report.processes;
+        self.device_bytes = report.device_bytes;
+        self.coverage = report.coverage;
+        self.coverage.bypasses.truncate(REASONS_MAX);
+        self.coverage.bypasses.shrink_to_fit();
+        self.coverage.bypasses.iter_mut().for_each(|bypass| shorten(&mut bypass.reason, TEXT_MAX));
+        for gate in report.gates {
+            self.on_gate(policy, tenants, gate);
+        }
+        let moved = self.on_channels(policy, &report.channels);
+        let device = report.device_bytes;
+        let device_before = self.device_seen.replace(device).unwrap_or(device);
+        self.calibration.observe(moved.bytes, device.saturating_sub(device_before));
+        self.is_new = false;
+        let is_device = policy.is_some_and(|(policy, _)| policy.account == Account::Device);
+        for share in &mut self.shares {
+            tenants[share.tenant].total.add(share.fresh);
+            let calibration = is_device.then_some(&self.calibration);
+            share.settle(interval, calibration);
+            if self.processes == 0 {
+                // Nobody is left to want anything, whatever the last interval showed.
+                share.buckets.iter_mut().flatten().for_each(|bucket| bucket.wanted = 0);
+            }
+        }
+    }
+
+    /// Takes in the counters of all channels. What the report says about no channel of the
+    /// policy is added up. Returns everything that moved.
+    fn on_channels(
+        &mut self,
+        policy: Option<(&Policy, &Places)>,
+        channels: &[ChannelReport],
+    ) -> Tally {
+        let (mut moved, mut unmatched) = (Tally::default(), Tally::default());
+        for channel in channels {
+            let now = Tally {
+                bytes: channel.bytes,
+                operations: channel.operations,
+                waited_ns: channel.waited_ns,
+            };
+            let place = policy.and_then(|(_, places)| places.channel(&channel.name));
+            let share = place.and_then(|(tenant, slot)| Some((self.share_of(tenant)?, slot)));
+            match share {
+                Some((index, slot)) => {
+                    let share = &mut self.shares[index];
+                    let added = share.channels[slot].advance(now, self.is_new);
+                    share.fresh.add(added);
+                    moved.add(added);
+                }
+                None => unmatched.add(now),
+            }
+        }
+        moved.add(self.unmatched.advance(unmatched, self.is_new));
+        moved
+    }
+
+    fn on_gate(
+        &mut self,
+        policy: Option<(&Policy, &Places)>,
+        tenants: &mut [Tenant],
+        gate: GateReport,
+    ) {
+        let Some((_, places)) = policy else { return };
+        let Some((name, unit)) = bucket_named(&gate.name) else { return };
+        let Some((tenant, 0)) = places.channel(name) else { return };
+        let Some(index) = self.share_of(tenant) else { return };
+        let Some(bucket) = &mut self.shares[index].buckets[unit as usize] else { return };
+        let before = bucket.waited_seen.replace(gate.waited_ns);
+        bucket.waited = gate.waited_ns.saturating_sub(before.unwrap_or(gate.waited_ns));
+        bucket.waiting_now = gate.waiting_now;
+        let waits = &mut tenants[tenant].waits[unit as usize];
+        waits.waited_ns = waits.waited_ns.saturating_add(bucket.waited);
+        if !gate.waiting.is_empty() {
+            waits.add(&mut bucket.histogram, gate.waiting);
+        }
+    }
+
+    /// The index of the share of the tenant at `place`.
+    pub(super) fn share_of(&self, place: usize) -> Option<usize> {
+        self.shares.binary_search_by_key(&place, |share| share.tenant).ok()
+    }
+}
+
+impl Share {
+    /// Turns what the report at hand added into rates and demands.
+    fn settle(&mut self, interval: Span, calibration: Option<&Calibration>) {
+        let fresh = core::mem::take(&mut self.fresh);
+        if interval == Span::ZERO {
+            return;
+        }
+        let served = [fresh.bytes, fresh.operations];
+        self.measured = served.map(|served| per_second(served, interval));
+        self.waited = Span(fresh.waited_ns);
+        self.waiting_now = 0;
+        for unit in UNITS {
+            let Some(bucket) = &mut self.buckets[unit as usize] else { continue };
+            self.waiting_now = self.waiting_now.saturating_add(bucket.waiting_now);
+            // A request is counted once it has waited. Where some wait and none has finished, they
+            // waited all the time.
+            let is_stuck = bucket.waited == 0 && bucket.waiting_now > 0;
+            let waited = if is_stuck { interval } else { Span(bucket.waited) };
+            bucket.waited = 0;
+            let served = served[unit as usize];
+            let usage = Usage { interval, served, waited, rate: bucket.rate };
+            let wanted = bucket.demand.observe(usage);
+            bucket.is_measured = true;
+            bucket.wanted = match (unit, calibration) {
+                (Unit::Bytes, Some(calibration)) => calibration.device_rate(wanted),
+                _ => wanted,
+            };
+        }
+    }
+}
+
+impl Bucket {
+    /// What the stage wants per second, if a report has told, and has told a bound.
+    pub(super) fn known_demand(&self) -> Option<u64> {
+        (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)
+    }
+}
+
+/// `count` in `interval`, per second.
+pub(super) fn per_second(count: u64, interval: Span) -> u64 {
+    let second = u128::from(Span::SECOND.0);
+    let rate = u128::from(count) * second / u128::from(interval.0.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// Cuts `text` to at most `max` bytes, between characters, and frees the rest.
+fn shorten(text: &mut String, max: usize) {
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max));
+        text.shrink_to_fit();
+    }
+}

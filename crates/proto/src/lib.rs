@@ -1,0 +1,15 @@
+//! What Tidegate's parties say to each other, and how each one reacts.
+//!
+//! [`message`] is the vocabulary, [`codec`] its bytes. Every other module is one party as a machine
+//! without I/O: `on_…` takes in what happened, `poll_output` gives out what is to be done, and
+//! `next_deadline` says when to call again. The live daemons and the simulator run the same
+//! machines.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod codec;
+pub mod controller;
+pub mod message;
+pub mod stage;

@@ -1,0 +1,328 @@
+//! The messages, all of them.
+//!
+//! A connection opens with a [`Hello`] from whoever connected. A stage then hears [`ToStage`] and
+//! says [`FromStage`]; an operator says [`Request`] and hears one [`Reply`] to each. Adding a
+//! variant at the end of an enum, or a whole enum, keeps the version; everything else raises it.
+//!
+//! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`,
+//! [`ToStage::Inform`]; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one [`Rule`] of
+//! the kind or any number, all or none of which take effect; `collect`, [`ToStage::Collect`].
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::gate::Throughput;
+use tidegate_model::policy::Fallback;
+use tidegate_model::{ChannelSpec, Conditions, GateSpec, Span, StageId};
+
+/// The version of these messages. Both sides say theirs first and part if they differ.
+pub const VERSION: u16 = 1;
+
+/// The first message of a connection, from whoever connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hello {
+    /// A data plane stage.
+    Stage {
+        /// The version it speaks.
+        version: u16,
+        /// Who it is.
+        info: StageInfo,
+    },
+    /// Somebody who asks and instructs: the command line.
+    Operator {
+        /// The version it speaks.
+        version: u16,
+    },
+}
+
+/// Who a stage is (PAIO's `stage_info`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageInfo {
+    /// The number it had on an earlier connection, or zero.
+    pub stage: StageId,
+    /// The tenant it acts for; empty to go by the policy's rules alone.
+    pub tenant: String,
+    /// The process that holds the connection.
+    pub pid: u32,
+    /// The command line it runs, shortened.
+    pub command: String,
+    /// The machine's name.
+    pub host: String,
+    /// The release of Tidegate that the stage runs.
+    pub release: String,
+    /// The policy revision whose rules it has, or zero.
+    pub revision: u64,
+}
+
+/// From a controller to a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToStage {
+    /// The stage is accepted.
+    Welcome {
+        /// The version that the controller speaks.
+        version: u16,
+        /// The number that the stage has from now on.
+        stage: StageId,
+        /// How long the stage may go without a message before it counts the controller as lost.
+        silence_max: Span,
+        /// What to enforce then.
+        fallback: Fallback,
+    },
+    /// The stage is not accepted; the connection ends.
+    Refused {
+        /// The version that the controller speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
+        /// Whether asking again later can help.
+        retry: bool,
+    },
+    /// Asks for [`FromStage::Info`].
+    Inform,
+    /// Changes the stage: all of the rules take effect together, or none.
+    Apply {
+        /// The policy revision that the rules bring the stage to.
+        revision: u64,
+        /// Changes, in order.
+        rules: Vec<Rule>,
+    },
+    /// Asks for [`FromStage::Report`].
+    Collect {
+        /// Comes back in the report.
+        round: u64,
+        /// Whether histograms are wanted as well.
+        detail: bool,
+    },
+}
+
+/// From a stage to its controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromStage {
+    /// Who the stage is.
+    Info(StageInfo),
+    /// The rules of an [`ToStage::Apply`] took effect, or did not.
+    Applied {
+        /// The revision they were for.
+        revision: u64,
+        /// Why none of them took effect.
+        error: Option<RuleError>,
+    },
+    /// What the stage counted.
+    Report(Report),
+    /// The stage ends: nothing uses it any more.
+    Goodbye,
+}
+
+/// One change to a stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rule {
+    /// Makes, changes or removes what the stage is made of.
+    Housekeeping(Housekeeping),
+    /// Changes which requests go to which channel.
+    Differentiation(Differentiation),
+    /// Changes the state of a gate.
+    Enforcement(Enforcement),
+}
+
+/// Makes, changes or removes what a stage is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Housekeeping {
+    /// Makes a gate, or changes the one of that name and kind in place, keeping who waits there.
+    SetGate {
+        /// Its name, unique in the stage.
+        name: String,
+        /// What it is.
+        spec: GateSpec,
+    },
+    /// Removes a gate that no channel names any more. Whoever waits there passes.
+    RemoveGate {
+        /// Its name.
+        name: String,
+    },
+    /// Makes a channel, or changes the one of that name, keeping its counters.
+    SetChannel(ChannelSpec),
+    /// Removes a channel that no rule names any more.
+    RemoveChannel {
+        /// Its name.
+        name: String,
+    },
+    /// Removes every channel, gate and rule; what follows in the same message builds anew, and
+    /// whatever has the name of something that was there before keeps its counters and tokens.
+    Clear,
+}
+
+/// Changes which requests go to which channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Differentiation {
+    /// Inserts a rule before the one at `place`, or at the end if there are not so many.
+    Insert {
+        /// Its place, counting from zero; the first rule that matches a request decides.
+        place: u32,
+        /// What it asks of a request.
+        conditions: Conditions,
+        /// Where matching requests go.
+        channel: String,
+    },
+    /// Removes the rule at `place`.
+    Remove {
+        /// Its place.
+        place: u32,
+    },
+    /// Sends what matches no rule to this channel. Until it is said, such requests pass unhindered
+    /// and are counted.
+    Default {
+        /// The channel's name.
+        channel: String,
+    },
+}
+
+/// Changes the state of a gate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Enforcement {
+    /// A token bucket's rate. Sleepers notice within a millisecond.
+    Rate {
+        /// The gate's name.
+        gate: String,
+        /// Its new rate, in the unit it has.
+        rate: Throughput,
+    },
+    /// How many requests a queue or concurrency gate lets into service at a time.
+    Depth {
+        /// The gate's name.
+        gate: String,
+        /// The new depth.
+        depth: u32,
+    },
+}
+
+/// Why none of a message's rules took effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleError {
+    /// Which rule, counting from zero.
+    pub rule: u32,
+    /// Why, in words for people.
+    pub reason: String,
+}
+
+/// What a stage counted. Counters only grow while the stage lives, so a lost report loses nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The round of the [`ToStage::Collect`] that asked.
+    pub round: u64,
+    /// When the counters were read, in nanoseconds of the stage's own clock.
+    pub at_ns: u64,
+    /// Per channel.
+    pub channels: Vec<ChannelReport>,
+    /// Per gate.
+    pub gates: Vec<GateReport>,
+    /// Processes that use the stage now.
+    pub processes: u32,
+    /// Bytes that the device moved for them, as the kernel counts (`/proc/<pid>/io`, `read_bytes`
+    /// and `write_bytes`), since they joined.
+    pub device_bytes: u64,
+    /// What passed the stage by.
+    pub coverage: Coverage,
+}
+
+/// What flowed through a channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// Its name.
+    pub name: String,
+    /// The tenant's name is the controller's to know; this is the id it gave.
+    pub tenant: u16,
+    /// Requests that passed.
+    pub operations: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// Time they spent waiting at gates.
+    pub waited_ns: u64,
+    /// Waiting times, if asked for: pairs of bucket index and count, as
+    /// `tidegate_algo::histogram` numbers buckets. Requests that did not wait are not in it.
+    pub waiting: Vec<(u16, u64)>,
+    /// Service times of the timed requests, if asked for, in the same form.
+    pub service: Vec<(u16, u64)>,
+}
+
+/// What happened at a gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateReport {
+    /// Its name.
+    pub name: String,
+    /// Requests that had to wait at it.
+    pub delayed: u64,
+    /// Time they waited.
+    pub waited_ns: u64,
+    /// Requests that wait there now.
+    pub waiting_now: u32,
+    /// Waiting times, if asked for.
+    pub waiting: Vec<(u16, u64)>,
+    /// The rate in force, for a bucket.
+    pub rate: Option<Throughput>,
+}
+
+/// What a stage saw, and what it knows that it did not see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Bytes of storage requests that passed the gates.
+    pub seen_bytes: u64,
+    /// Bytes that the processes moved by system calls in all, as the kernel counts (`rchar` and
+    /// `wchar`), pipes and sockets included.
+    pub syscall_bytes: u64,
+    /// Calls that were let through on purpose, by reason.
+    pub bypasses: Vec<Bypassed>,
+}
+
+/// Calls let through without passing a gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bypassed {
+    /// The reason's name.
+    pub reason: String,
+    /// How often.
+    pub calls: u64,
+    /// How many bytes, where known.
+    pub bytes: u64,
+}
+
+/// From an operator to a controller. Replies are JSON or text that the HTTP interface gives too, so
+/// that there is one definition of each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Makes `policy` the one in force.
+    Apply {
+        /// Its text.
+        policy: String,
+        /// Where the text came from, for the history.
+        source: String,
+        /// Only say what would change.
+        dry_run: bool,
+        /// Refuse unless this revision is in force; zero for any.
+        expect: u64,
+    },
+    /// What there is and how it fares, as JSON.
+    Status,
+    /// The policy in force, as text.
+    Policy,
+}
+
+/// A controller's answer to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// It is done, or here it is: the answer as JSON.
+    Json(String),
+    /// It is not done.
+    Error {
+        /// The exit code it deserves: 1 failure, 3 invalid, 4 infeasible.
+        code: u8,
+        /// Why, in words for people.
+        message: String,
+    },
+    /// The connection ends: the versions differ, or the peer may not ask.
+    Refused {
+        /// The version that the controller speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
+    },
+}

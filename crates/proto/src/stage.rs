@@ -1,0 +1,274 @@
+//! A stage's side of the conversation: connect, say hello, follow rules, report, and outlive the
+//! controller.
+//!
+//! The machine decides; its world acts. [`Machine::poll_output`] says what to do next, and whatever
+//! happens is told with `on_…`. A stage without a controller keeps what it has, tries again with
+//! growing pauses, and after the silence that the controller itself allowed goes over to the
+//! policy's fallback. Nothing that a controller says can stop the application.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Span, Time};
+
+use crate::message::{FromStage, Hello, Rule, StageInfo, ToStage, VERSION};
+
+pub mod plan;
+
+use plan::{Change, Plan};
+
+/// The pause before the first new attempt to connect. A controller that restarts is back sooner
+/// than a person notices.
+const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
+/// The longest pause between attempts: a stage comes back within this time of its controller.
+const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
+/// The silence allowed before a controller has said what it allows.
+const SILENCE_FIRST: Span = Span(5 * Span::SECOND.0);
+
+/// What the world is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Connect to the controller, then call [`Machine::on_connected`] or [`Machine::on_closed`].
+    Connect,
+    /// Close the connection. [`Machine::on_closed`] need not be called.
+    Close,
+    /// Send this first message.
+    Hello(Hello),
+    /// Send this message.
+    Send(FromStage),
+    /// Read the counters and send a [`FromStage::Report`] with this round.
+    Report {
+        /// The round that was asked for.
+        round: u64,
+        /// Whether histograms are wanted.
+        detail: bool,
+    },
+    /// Change the gates, then, if there are words, publish them as the table in force.
+    Install(Change),
+    /// Tell the user. Said once for each thing that changes.
+    Notice(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    /// Trying again at this time.
+    Down { retry: Time },
+    /// Asked the world to connect.
+    Connecting,
+    /// Said hello.
+    Greeted,
+    /// Was welcomed.
+    Up,
+    /// Was turned away for good.
+    Refused,
+}
+
+/// A stage.
+#[derive(Debug)]
+pub struct Machine {
+    info: StageInfo,
+    plan: Plan,
+    connection: Connection,
+    pause: Span,
+    /// When the controller was last heard.
+    heard: Time,
+    silence_max: Span,
+    fallback: Fallback,
+    /// Whether the fallback is in force.
+    alone: bool,
+    outputs: VecDeque<Output>,
+    /// The notice given last, so that a lasting trouble is told once.
+    noticed: String,
+}
+
+impl Machine {
+    /// A stage that connects at once. `layered` says whether it carries content, as the layered
+    /// interface does; others refuse gates that transform it.
+    pub fn new(now: Time, info: StageInfo, layered: bool) -> Self {
+        Self {
+            info,
+            plan: Plan::new(layered),
+            connection: Connection::Down { retry: now },
+            pause: RETRY_FIRST,
+            heard: now,
+            silence_max: SILENCE_FIRST,
+            fallback: Fallback::Keep,
+            alone: false,
+            outputs: VecDeque::new(),
+            noticed: String::new(),
+        }
+    }
+
+    /// What to do next. To be called until there is nothing, after every other call.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Self::on_deadline`], if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let retry = match self.connection {
+            Connection::Down { retry } => Some(retry),
+            _ => None,
+        };
+        // The silence counts on a live connection, to notice a controller that hangs, and without
+        // one until the fallback is in force.
+        let live = matches!(self.connection, Connection::Greeted | Connection::Up);
+        let silence = (live || !self.alone).then(|| self.heard.after(self.silence_max));
+        [retry, silence].into_iter().flatten().min()
+    }
+
+    /// Channels, gates and rules as they are.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Who the stage is, as it would say now.
+    pub fn info(&self) -> &StageInfo {
+        &self.info
+    }
+
+    /// Whether a controller has welcomed the stage and not gone since.
+    pub fn is_connected(&self) -> bool {
+        self.connection == Connection::Up
+    }
+
+    /// Time has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        if let Connection::Down { retry } = self.connection
+            && retry <= now
+        {
+            self.connection = Connection::Connecting;
+            self.outputs.push_back(Output::Connect);
+        }
+        if self.heard.after(self.silence_max) > now {
+            return;
+        }
+        if matches!(self.connection, Connection::Greeted | Connection::Up) {
+            self.outputs.push_back(Output::Close);
+            self.lose(now, format!("the controller has been silent for {}", self.silence_max));
+        }
+        if !self.alone {
+            self.alone = true;
+            if let Some(change) = self.plan.fall_back(self.fallback) {
+                self.outputs.push_back(Output::Install(change));
+            }
+        }
+    }
+
+    /// The connection is there.
+    pub fn on_connected(&mut self, now: Time) {
+        self.connection = Connection::Greeted;
+        self.heard = now;
+        let hello = Hello::Stage { version: VERSION, info: self.info.clone() };
+        self.outputs.push_back(Output::Hello(hello));
+    }
+
+    /// There is no connection (any more), and why.
+    pub fn on_closed(&mut self, now: Time, reason: &str) {
+        if self.connection != Connection::Refused {
+            self.lose(now, format!("no controller: {reason}"));
+        }
+    }
+
+    fn lose(&mut self, now: Time, reason: String) {
+        self.connection = Connection::Down { retry: now.after(self.pause) };
+        self.pause = Span((self.pause.0 * 2).min(RETRY_LAST.0));
+        self.notice(reason);
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.noticed != text {
+            self.noticed.clone_from(&text);
+            self.outputs.push_back(Output::Notice(text));
+        }
+    }
+
+    /// The controller said something.
+    pub fn on_message(&mut self, now: Time, message: ToStage) {
+        self.heard = now;
+        match message {
+            ToStage::Welcome { version, stage, silence_max, fallback } => {
+                if version != VERSION {
+                    self.refused(now, version, String::from("its version differs"), false);
+                    return;
+                }
+                self.connection = Connection::Up;
+                self.info.stage = stage;
+                self.pause = RETRY_FIRST;
+                // Less than ten of the shortest cycles would mistake a busy machine for a dead one.
+                self.silence_max = silence_max.max(RETRY_FIRST);
+                self.fallback = fallback;
+                self.noticed.clear();
+            }
+            ToStage::Refused { version, reason, retry } => {
+                self.refused(now, version, reason, retry);
+            }
+            ToStage::Inform => {
+                self.outputs.push_back(Output::Send(FromStage::Info(self.info.clone())));
+            }
+            ToStage::Apply { revision, rules } => self.apply(revision, &rules),
+            ToStage::Collect { round, detail } => {
+                self.outputs.push_back(Output::Report { round, detail });
+            }
+        }
+    }
+
+    fn refused(&mut self, now: Time, version: u16, reason: String, retry: bool) {
+        self.outputs.push_back(Output::Close);
+        let reason = match version {
+            VERSION => format!("the controller refuses this stage: {reason}"),
+            _ => format!(
+                "the controller speaks version {version} and this stage version {VERSION}: {reason}"
+            ),
+        };
+        if retry {
+            self.lose(now, reason);
+        } else {
+            self.connection = Connection::Refused;
+            self.notice(reason);
+        }
+    }
+
+    fn apply(&mut self, revision: u64, rules: &[Rule]) {
+        let error = match self.plan.apply(rules) {
+            Ok(change) => {
+                self.info.revision = revision;
+                self.alone = false;
+                if let Some(change) = change {
+                    self.outputs.push_back(Output::Install(change));
+                }
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.outputs.push_back(Output::Send(FromStage::Applied { revision, error }));
+    }
+
+    /// Nothing uses the stage any more.
+    pub fn on_end(&mut self) {
+        if matches!(self.connection, Connection::Greeted | Connection::Up) {
+            // What flowed since the last round still counts.
+            let round = 0;
+            self.outputs.push_back(Output::Report { round, detail: false });
+            self.outputs.push_back(Output::Send(FromStage::Goodbye));
+        }
+        self.outputs.push_back(Output::Close);
+        self.connection = Connection::Refused;
+    }
+
+    /// Applies rules that come from the program itself rather than from a controller.
+    ///
+    /// # Errors
+    /// Why none of them took effect.
+    pub fn apply_own(&mut self, rules: &[Rule]) -> Result<(), crate::message::RuleError> {
+        if let Some(change) = self.plan.apply(rules)? {
+            self.outputs.push_back(Output::Install(change));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

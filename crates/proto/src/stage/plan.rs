@@ -1,0 +1,492 @@
+//! What a stage is made of: gates, channels and rules by name, and the numbers they have in the
+//! segment.
+//!
+//! A message's rules are applied to a draft. If one is wrong the draft is thrown away and the stage
+//! is as it was; if all are right the draft is compiled and becomes the plan, and the difference is
+//! what the segment has to be told. Things keep their numbers as long as their names live, so that
+//! a new policy does not move counters, tokens or waiters of what it leaves alone.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use tidegate_algo::channel::{
+    self, CHANNELS_MAX, ChannelEntry, FLOWS_MAX, GATES_PER_CHANNEL, QUEUES_MAX, Source,
+};
+use tidegate_algo::queue::Order;
+use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::policy::Fallback;
+use tidegate_model::{ChannelSpec, Conditions, GateSpec};
+
+use crate::message::{Differentiation, Enforcement, Housekeeping, Rule, RuleError};
+
+/// The most gates of a stage: numbers are bytes, and one of them says "none".
+const GATES_MAX: usize = 255;
+/// Of something new, before the whole message is known and numbers are given out. No gate has it:
+/// there are 255, from zero; and no channel.
+const UNNUMBERED: u8 = u8::MAX;
+/// The most queue gates that one request passes: it holds a turn at each.
+const QUEUES_PER_CHANNEL: usize = 4;
+
+/// A gate by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Its number in the segment.
+    pub number: u8,
+    /// The queue behind it, if it is a queue gate.
+    pub queue: Option<u8>,
+    /// What it is; of a bucket, the rate that is safe without a controller.
+    pub spec: GateSpec,
+    /// The rate in force, of a bucket.
+    pub rate: Option<Throughput>,
+}
+
+/// A channel by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its number in the segment.
+    pub number: u8,
+    /// What it is.
+    pub spec: ChannelSpec,
+}
+
+/// What a segment has to be told, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Gates to set.
+    pub gates: Vec<SetGate>,
+    /// Channels whose counters begin at zero, and whether every request is timed.
+    pub channels: Vec<SetChannel>,
+    /// The compiled table to publish, if it changes.
+    pub words: Option<Vec<u64>>,
+    /// Gates that are no longer used; whoever waits there is to pass.
+    pub retired: Vec<u8>,
+}
+
+/// A gate to set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetGate {
+    /// Its number.
+    pub number: u8,
+    /// Whether it is new, so that its counters begin at zero.
+    pub fresh: bool,
+    /// What it does.
+    pub setup: Setup,
+}
+
+/// A channel to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetChannel {
+    /// Its number.
+    pub number: u8,
+    /// Whether it is new, so that its counters begin at zero.
+    pub fresh: bool,
+    /// Whether every request is timed.
+    pub probed: bool,
+}
+
+/// What a gate does, in numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setup {
+    /// Lets everything pass.
+    Open,
+    /// A token bucket.
+    Bucket {
+        /// What it counts.
+        unit: Unit,
+        /// Per second; `u64::MAX` for no limit.
+        rate: u64,
+        /// How many at once.
+        burst: u64,
+    },
+    /// A queue.
+    Queue {
+        /// Which one.
+        queue: u8,
+        /// Who is next.
+        order: Order,
+        /// How many in service.
+        depth: u32,
+        /// By flow.
+        weights: Vec<u32>,
+    },
+}
+
+/// Gates, channels and rules.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    layered: bool,
+    gates: BTreeMap<String, Gate>,
+    channels: BTreeMap<String, Channel>,
+    rules: Vec<(Conditions, String)>,
+    default: Option<String>,
+    /// Numbers in the order in which they became free: the one that was free longest is used next,
+    /// so that a late reader of an old table finds an idle gate rather than a stranger's.
+    free_gates: Numbers,
+    free_channels: Numbers,
+    free_queues: Numbers,
+}
+
+/// Numbers to give out.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    given: usize,
+    freed: VecDeque<u8>,
+}
+
+impl Numbers {
+    fn take(&mut self, most: usize) -> Option<u8> {
+        if self.given < most {
+            self.given += 1;
+            return Some((self.given - 1) as u8);
+        }
+        self.freed.pop_front()
+    }
+
+    fn give_back(&mut self, number: u8) {
+        self.freed.push_back(number);
+    }
+}
+
+type Outcome<T> = Result<T, String>;
+
+impl Plan {
+    /// A plan with nothing in it.
+    pub fn new(layered: bool) -> Self {
+        Self { layered, ..Self::default() }
+    }
+
+    /// Gates by name.
+    pub fn gates(&self) -> impl Iterator<Item = (&str, &Gate)> {
+        self.gates.iter().map(|(name, gate)| (name.as_str(), gate))
+    }
+
+    /// Channels by name.
+    pub fn channels(&self) -> impl Iterator<Item = (&str, &Channel)> {
+        self.channels.iter().map(|(name, channel)| (name.as_str(), channel))
+    }
+
+    /// Rules in order, with the name of the channel that each one leads to.
+    pub fn rules(&self) -> &[(Conditions, String)] {
+        &self.rules
+    }
+
+    /// Applies `rules`, all or none, and says what the segment is to be told, if anything.
+    ///
+    /// # Errors
+    /// Which rule is wrong, and why; the plan is then as it was.
+    pub fn apply(&mut self, rules: &[Rule]) -> Result<Option<Change>, RuleError> {
+        let mut draft = self.clone();
+        let mut before = Before { gates: self.gates.clone(), channels: self.channels.clone() };
+        for (index, rule) in rules.iter().enumerate() {
+            let error = |reason| RuleError { rule: index as u32, reason };
+            draft.apply_one(rule, &before).map_err(error)?;
+        }
+        let last = rules.len().saturating_sub(1) as u32;
+        let error = |reason| RuleError { rule: last, reason };
+        draft.number(&before).map_err(error)?;
+        let structural = |rule: &Rule| !matches!(rule, Rule::Enforcement(_));
+        let mut words = None;
+        if rules.iter().any(structural) {
+            draft.check().map_err(error)?;
+            words = Some(draft.compile().map_err(error)?);
+        }
+        let change = draft.change_from(&mut before, words);
+        *self = draft;
+        Ok(if change == Change::default() { None } else { Some(change) })
+    }
+
+    fn apply_one(&mut self, rule: &Rule, before: &Before) -> Outcome<()> {
+        match rule {
+            Rule::Housekeeping(rule) => self.keep_house(rule, before),
+            Rule::Differentiation(rule) => self.differentiate(rule),
+            Rule::Enforcement(rule) => self.enforce(rule),
+        }
+    }
+
+    fn keep_house(&mut self, rule: &Housekeeping, before: &Before) -> Outcome<()> {
+        match rule {
+            Housekeeping::SetGate { name, spec } => self.set_gate(name, spec, before),
+            Housekeeping::RemoveGate { name } => {
+                let user = |channel: &&Channel| channel.spec.gates.contains(name);
+                if let Some(channel) = self.channels.values().find(user) {
+                    return Err(format!("gate {name:?} is used by {:?}", channel.spec.name));
+                }
+                self.gates.remove(name).map(drop).ok_or_else(|| no_such("gate", name))
+            }
+            Housekeeping::SetChannel(spec) => {
+                let known = self.channels.get(&spec.name).or(before.channels.get(&spec.name));
+                let number = known.map_or(UNNUMBERED, |channel| channel.number);
+                self.channels.insert(spec.name.clone(), Channel { number, spec: spec.clone() });
+                Ok(())
+            }
+            Housekeeping::RemoveChannel { name } => {
+                let used = self.rules.iter().any(|(_, channel)| channel == name);
+                if used || self.default.as_ref() == Some(name) {
+                    return Err(format!("channel {name:?} is named by a rule"));
+                }
+                self.channels.remove(name).map(drop).ok_or_else(|| no_such("channel", name))
+            }
+            Housekeeping::Clear => {
+                self.gates.clear();
+                self.channels.clear();
+                self.rules.clear();
+                self.default = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn set_gate(&mut self, name: &str, spec: &GateSpec, before: &Before) -> Outcome<()> {
+        if spec.transforms() && !self.layered {
+            let kind = spec.kind();
+            return Err(format!("a {kind} gate needs the layered interface; this stage has none"));
+        }
+        let known = self.gates.get(name).or(before.gates.get(name));
+        let number = known.map_or(UNNUMBERED, |gate| gate.number);
+        let queue = known.and_then(|gate| gate.queue).filter(|_| flows(spec).is_some());
+        let rate = match spec {
+            GateSpec::TokenBucket { rate, .. } => Some(*rate),
+            _ => None,
+        };
+        self.gates.insert(name.into(), Gate { number, queue, spec: spec.clone(), rate });
+        Ok(())
+    }
+
+    fn differentiate(&mut self, rule: &Differentiation) -> Outcome<()> {
+        let known = |channel: &String| match self.channels.contains_key(channel) {
+            true => Ok(()),
+            false => Err(no_such("channel", channel)),
+        };
+        match rule {
+            Differentiation::Insert { place, conditions, channel } => {
+                known(channel)?;
+                let place = (*place as usize).min(self.rules.len());
+                self.rules.insert(place, (conditions.clone(), channel.clone()));
+            }
+            Differentiation::Remove { place } => {
+                if *place as usize >= self.rules.len() {
+                    return Err(format!("there is no rule {place}"));
+                }
+                self.rules.remove(*place as usize);
+            }
+            Differentiation::Default { channel } => {
+                known(channel)?;
+                self.default = Some(channel.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn enforce(&mut self, rule: &Enforcement) -> Outcome<()> {
+        let (Enforcement::Rate { gate: name, .. } | Enforcement::Depth { gate: name, .. }) = rule;
+        let gate = self.gates.get_mut(name).ok_or_else(|| no_such("gate", name))?;
+        match (rule, &mut gate.spec) {
+            (Enforcement::Rate { rate: new, .. }, GateSpec::TokenBucket { rate, .. }) => {
+                if rate.unit() != new.unit() {
+                    return Err(format!("gate {name:?} counts in another unit than {new}"));
+                }
+                gate.rate = Some(*new);
+                Ok(())
+            }
+            (
+                Enforcement::Depth { depth: new, .. },
+                GateSpec::FairQueue { depth, .. }
+                | GateSpec::Priority { depth, .. }
+                | GateSpec::Concurrency { depth },
+            ) => {
+                *depth = (*new).max(1);
+                Ok(())
+            }
+            (_, spec) => Err(format!("a {} gate has no such state", spec.kind())),
+        }
+    }
+
+    /// Takes back the numbers of what is gone and gives numbers to what is new; in this order, so
+    /// that a stage that is full can be made anew.
+    fn number(&mut self, before: &Before) -> Outcome<()> {
+        for (name, old) in &before.gates {
+            let kept = self.gates.get(name);
+            if kept.is_none() {
+                self.free_gates.give_back(old.number);
+            }
+            if let Some(queue) = old.queue
+                && kept.is_none_or(|kept| kept.queue.is_none())
+            {
+                self.free_queues.give_back(queue);
+            }
+        }
+        for (name, old) in &before.channels {
+            if !self.channels.contains_key(name) {
+                self.free_channels.give_back(old.number);
+            }
+        }
+        for gate in self.gates.values_mut() {
+            if gate.number == UNNUMBERED {
+                let number = self.free_gates.take(GATES_MAX);
+                gate.number = number.ok_or_else(|| format!("more than {GATES_MAX} gates"))?;
+            }
+            if gate.queue.is_none() && flows(&gate.spec).is_some() {
+                let queue = self.free_queues.take(QUEUES_MAX);
+                let queue = queue.ok_or_else(|| format!("more than {QUEUES_MAX} queue gates"))?;
+                gate.queue = Some(queue);
+            }
+        }
+        for channel in self.channels.values_mut().filter(|one| one.number == UNNUMBERED) {
+            let number = self.free_channels.take(CHANNELS_MAX);
+            channel.number = number.ok_or_else(|| format!("more than {CHANNELS_MAX} channels"))?;
+        }
+        Ok(())
+    }
+
+    /// What only the whole can tell: that every name leads somewhere and everything fits.
+    fn check(&self) -> Outcome<()> {
+        for (name, channel) in &self.channels {
+            let gates = &channel.spec.gates;
+            if gates.len() > GATES_PER_CHANNEL {
+                return Err(format!("channel {name:?} has more than {GATES_PER_CHANNEL} gates"));
+            }
+            let mut queues = 0;
+            for gate in gates {
+                let found = self.gates.get(gate).ok_or_else(|| no_such("gate", gate))?;
+                queues += usize::from(found.queue.is_some());
+            }
+            if queues > QUEUES_PER_CHANNEL {
+                let most = QUEUES_PER_CHANNEL;
+                return Err(format!("channel {name:?} has more than {most} queue gates"));
+            }
+        }
+        let named = self.rules.iter().map(|(_, channel)| channel).chain(&self.default);
+        match named.into_iter().find(|channel| !self.channels.contains_key(*channel)) {
+            Some(channel) => Err(no_such("channel", channel)),
+            None => Ok(()),
+        }
+    }
+
+    fn compile(&self) -> Outcome<Vec<u64>> {
+        let number = |name: &String| self.channels.get(name).map_or(u8::MAX, |c| c.number);
+        let rules = self.rules.iter().map(|(conditions, name)| (conditions.clone(), number(name)));
+        let rules = rules.collect::<Vec<_>>();
+        let channels = self.channels.values().map(|channel| self.entry(channel));
+        let channels = channels.collect::<Vec<_>>();
+        let mut queues = (0..self.free_queues.given).map(|_| (Vec::new(), 0)).collect::<Vec<_>>();
+        for gate in self.gates.values() {
+            if let (Some(queue), Some(flows)) = (gate.queue, flows(&gate.spec)) {
+                if flows.0.len() >= FLOWS_MAX {
+                    return Err(format!("a queue gate names {} contexts or more", FLOWS_MAX));
+                }
+                queues[usize::from(queue)] = flows;
+            }
+        }
+        let default = self.default.as_ref().map(number);
+        let source = Source { rules: &rules, default, channels: &channels, queues: &queues };
+        channel::compile(&source).map_err(|error| error.to_string())
+    }
+
+    fn entry(&self, channel: &Channel) -> ChannelEntry {
+        let mut gates = [None; GATES_PER_CHANNEL];
+        let numbers = channel.spec.gates.iter().filter_map(|name| self.gates.get(name));
+        for (place, gate) in gates.iter_mut().zip(numbers) {
+            *place = Some(gate.number);
+        }
+        let ChannelSpec { tenant, class, .. } = channel.spec;
+        ChannelEntry { channel: channel.number, tenant, class, gates }
+    }
+
+    fn change_from(&self, before: &mut Before, words: Option<Vec<u64>>) -> Change {
+        let mut change = Change { words, ..Change::default() };
+        for (name, gate) in &self.gates {
+            let old = before.gates.remove(name);
+            if old.as_ref() != Some(gate) {
+                // A gate that has become another kind begins anew.
+                let fresh = old.as_ref().is_none_or(|old| old.spec.kind() != gate.spec.kind());
+                let number = gate.number;
+                change.gates.push(SetGate { number, fresh, setup: setup(gate) });
+            }
+        }
+        let is_used = |number| self.gates.values().any(|gate| gate.number == number);
+        let gone = before.gates.values().map(|gate| gate.number);
+        change.retired.extend(gone.filter(|number| !is_used(*number)));
+        for (name, channel) in &self.channels {
+            let old = before.channels.remove(name);
+            if old.as_ref() == Some(channel) && change.words.is_none() {
+                continue;
+            }
+            let probe = |gate: &String| {
+                self.gates.get(gate).is_some_and(|gate| gate.spec == GateSpec::LatencyProbe)
+            };
+            let probed = channel.spec.gates.iter().any(probe);
+            let number = channel.number;
+            change.channels.push(SetChannel { number, fresh: old.is_none(), probed });
+        }
+        change
+    }
+
+    /// Puts the policy's fallback in force, and says what the segment is to be told, if anything.
+    pub fn fall_back(&mut self, fallback: Fallback) -> Option<Change> {
+        let mut change = Change::default();
+        for gate in self.gates.values_mut() {
+            let GateSpec::TokenBucket { rate: safe, .. } = gate.spec else { continue };
+            let rate = match fallback {
+                Fallback::Keep => continue,
+                Fallback::Reservation => safe,
+                Fallback::Unlimited => Throughput::new(safe.unit(), u64::MAX),
+            };
+            if gate.rate != Some(rate) {
+                gate.rate = Some(rate);
+                let number = gate.number;
+                change.gates.push(SetGate { number, fresh: false, setup: setup(gate) });
+            }
+        }
+        (!change.gates.is_empty()).then_some(change)
+    }
+}
+
+/// What there was before a message's rules.
+struct Before {
+    gates: BTreeMap<String, Gate>,
+    channels: BTreeMap<String, Channel>,
+}
+
+fn no_such(what: &str, name: &str) -> String {
+    format!("there is no {what} {name:?}")
+}
+
+/// Of a queue gate, its patterns with their flows, and the flow of whatever matches none.
+fn flows(spec: &GateSpec) -> Option<(Vec<(String, u8)>, u8)> {
+    let numbered = |patterns: &mut dyn Iterator<Item = &String>| {
+        patterns.cloned().zip(0..).collect::<Vec<(String, u8)>>()
+    };
+    match spec {
+        GateSpec::FairQueue { weights, .. } => {
+            Some((numbered(&mut weights.iter().map(|(pattern, _)| pattern)), 15))
+        }
+        GateSpec::Priority { order, .. } => {
+            Some((numbered(&mut order.iter()), order.len().min(15) as u8))
+        }
+        GateSpec::Concurrency { .. } => Some((Vec::new(), 0)),
+        _ => None,
+    }
+}
+
+fn setup(gate: &Gate) -> Setup {
+    let queue = gate.queue.unwrap_or(0);
+    match (&gate.spec, gate.rate) {
+        (GateSpec::TokenBucket { burst, .. }, Some(rate)) => {
+            let per_second = rate.per_second();
+            Setup::Bucket { unit: rate.unit(), rate: per_second, burst: burst.tokens(per_second) }
+        }
+        (GateSpec::FairQueue { depth, weights }, _) => {
+            let weights = weights.iter().map(|(_, weight)| *weight).collect();
+            Setup::Queue { queue, order: Order::Fair, depth: *depth, weights }
+        }
+        (GateSpec::Priority { depth, .. }, _) => {
+            Setup::Queue { queue, order: Order::Priority, depth: *depth, weights: Vec::new() }
+        }
+        (GateSpec::Concurrency { depth }, _) => {
+            Setup::Queue { queue, order: Order::Arrival, depth: *depth, weights: Vec::new() }
+        }
+        _ => Setup::Open,
+    }
+}

@@ -1,0 +1,279 @@
+//! The stage's machine in virtual time, without a world.
+
+use super::plan::{SetChannel, SetGate, Setup};
+use super::*;
+use crate::message::{Differentiation, Enforcement, Housekeeping, RuleError};
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use tidegate_model::gate::{Burst, Throughput, Unit};
+use tidegate_model::{
+    Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Rate, StageId, TenantId,
+};
+
+const MS: u64 = 1_000_000;
+
+fn bucket(rate: u64) -> GateSpec {
+    let rate = Throughput::Bandwidth(Rate(rate));
+    GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(10)) }
+}
+
+fn set_gate(name: &str, spec: GateSpec) -> Rule {
+    Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
+}
+
+fn set_channel(name: &str, gates: &[&str]) -> Rule {
+    Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+        name: name.into(),
+        tenant: TenantId(1),
+        class: Class::High,
+        gates: gates.iter().map(|gate| gate.to_string()).collect(),
+    }))
+}
+
+fn default(channel: &str) -> Rule {
+    Rule::Differentiation(Differentiation::Default { channel: channel.into() })
+}
+
+fn rate(gate: &str, rate: u64) -> Rule {
+    let rate = Throughput::Bandwidth(Rate(rate));
+    Rule::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
+}
+
+fn outputs(machine: &mut Machine) -> Vec<Output> {
+    core::iter::from_fn(|| machine.poll_output()).collect()
+}
+
+fn welcome(fallback: Fallback) -> ToStage {
+    let silence_max = Span::SECOND;
+    ToStage::Welcome { version: VERSION, stage: StageId(7), silence_max, fallback }
+}
+
+/// A stage that is connected and welcomed at time zero.
+fn connected(fallback: Fallback) -> Machine {
+    let mut machine = Machine::new(Time::ZERO, StageInfo::default(), false);
+    machine.on_deadline(Time::ZERO);
+    assert_eq!(outputs(&mut machine), [Output::Connect]);
+    machine.on_connected(Time::ZERO);
+    machine.on_message(Time::ZERO, welcome(fallback));
+    assert!(matches!(outputs(&mut machine)[..], [Output::Hello(_)]));
+    machine
+}
+
+fn install(machine: &mut Machine, rules: Vec<Rule>) -> Change {
+    machine.on_message(Time::ZERO, ToStage::Apply { revision: 1, rules });
+    let mut outputs = outputs(machine);
+    let applied = Output::Send(FromStage::Applied { revision: 1, error: None });
+    assert_eq!(outputs.pop(), Some(applied));
+    match outputs.pop() {
+        Some(Output::Install(change)) => change,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refuse(machine: &mut Machine, rules: Vec<Rule>) -> RuleError {
+    machine.on_message(Time::ZERO, ToStage::Apply { revision: 9, rules });
+    match &outputs(machine)[..] {
+        [Output::Send(FromStage::Applied { revision: 9, error: Some(error) })] => error.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set_bucket(number: u8, fresh: bool, rate: u64) -> SetGate {
+    SetGate { number, fresh, setup: Setup::Bucket { unit: Unit::Bytes, rate, burst: 10 } }
+}
+
+#[test]
+fn rules_become_numbers_and_names_keep_them() {
+    let mut machine = connected(Fallback::Keep);
+    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    let change = install(&mut machine, rules.clone());
+    assert_eq!(change.gates, [set_bucket(0, true, 100)]);
+    assert_eq!(change.channels, [SetChannel { number: 0, fresh: true, probed: false }]);
+    assert!(change.words.is_some());
+
+    let mut again = vec![Rule::Housekeeping(Housekeeping::Clear)];
+    again.push(set_gate("first", GateSpec::LatencyProbe));
+    again.extend(rules);
+    again.push(set_channel("also", &["first", "kv"]));
+    let change = install(&mut machine, again);
+    let opened = SetGate { number: 1, fresh: true, setup: Setup::Open };
+    assert_eq!(change.gates, [opened], "the bucket is as it was");
+    let kept = SetChannel { number: 0, fresh: false, probed: false };
+    assert_eq!(change.channels, [SetChannel { number: 1, fresh: true, probed: true }, kept]);
+}
+
+#[test]
+fn a_rate_alone_compiles_nothing() {
+    let mut machine = connected(Fallback::Keep);
+    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    install(&mut machine, rules);
+    let change = install(&mut machine, vec![rate("kv", 50)]);
+    assert_eq!(change, Change { gates: vec![set_bucket(0, false, 50)], ..Change::default() });
+    machine.on_message(Time::ZERO, ToStage::Apply { revision: 1, rules: vec![rate("kv", 50)] });
+    assert_eq!(outputs(&mut machine).len(), 1, "the same rate again changes nothing");
+}
+
+#[test]
+fn one_wrong_rule_changes_nothing() {
+    let mut machine = connected(Fallback::Keep);
+    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    install(&mut machine, rules.clone());
+    let in_operations = Rule::Enforcement(Enforcement::Rate {
+        gate: "kv".into(),
+        rate: Throughput::Operations(Iops(5)),
+    });
+    let no_rule = Rule::Differentiation(Differentiation::Remove { place: 0 });
+    let nowhere = Rule::Differentiation(Differentiation::Insert {
+        place: 0,
+        conditions: Conditions::default(),
+        channel: "x".into(),
+    });
+    let remove_gate = Rule::Housekeeping(Housekeeping::RemoveGate { name: "kv".into() });
+    let remove_channel = Rule::Housekeeping(Housekeeping::RemoveChannel { name: "kv".into() });
+    let depth = Rule::Enforcement(Enforcement::Depth { gate: "kv".into(), depth: 2 });
+    let cases = [
+        (rate("x", 1), "there is no gate \"x\""),
+        (in_operations, "counts in another unit"),
+        (no_rule, "there is no rule 0"),
+        (nowhere, "there is no channel \"x\""),
+        (remove_gate, "is used by \"kv\""),
+        (remove_channel, "is named by a rule"),
+        (depth, "a token-bucket gate has no such state"),
+        (set_gate("z", GateSpec::Compress { level: 3 }), "needs the layered interface"),
+        (set_channel("kv", &["missing"]), "there is no gate \"missing\""),
+        (set_channel("kv", &["kv"; 9]), "has more than 8 gates"),
+    ];
+    for (rule, reason) in cases {
+        let error = refuse(&mut machine, vec![rate("kv", 1), rule]);
+        assert_eq!(error.rule, 1);
+        assert!(error.reason.contains(reason), "{} should say {reason}", error.reason);
+    }
+    let change = install(&mut machine, vec![rate("kv", 2)]);
+    assert_eq!(change.gates, [set_bucket(0, false, 2)], "none of the first halves took effect");
+}
+
+#[test]
+fn what_goes_is_retired_and_its_number_used_last() {
+    let mut machine = connected(Fallback::Keep);
+    let queue = |depth| GateSpec::Concurrency { depth };
+    install(&mut machine, vec![set_gate("a", queue(1)), set_gate("b", queue(2))]);
+    let remove = Rule::Housekeeping(Housekeeping::RemoveGate { name: "a".into() });
+    assert_eq!(install(&mut machine, vec![remove]).retired, [0]);
+    let change = install(&mut machine, vec![set_gate("c", queue(3))]);
+    assert_eq!(change.gates[0].number, 2);
+    assert!(matches!(change.gates[0].setup, Setup::Queue { queue: 2, depth: 3, .. }));
+}
+
+#[test]
+fn a_full_stage_can_be_made_anew() {
+    let mut machine = connected(Fallback::Keep);
+    let mut rules = |generation: u32| {
+        let clear = Rule::Housekeeping(Housekeeping::Clear);
+        let queues = (0..16).map(|i| {
+            set_gate(&alloc::format!("{generation}:{i}"), GateSpec::Concurrency { depth: 1 })
+        });
+        let channels = (0..128).map(|i| set_channel(&alloc::format!("{generation}/{i}"), &[]));
+        let rules = core::iter::once(clear).chain(queues).chain(channels).collect();
+        install(&mut machine, rules)
+    };
+    assert_eq!(rules(1).gates.len(), 16);
+    let change = rules(2);
+    assert_eq!(change.gates.len(), 16);
+    assert_eq!(change.retired.len(), 16, "there are gates enough not to use these again yet");
+    assert!(change.channels.iter().all(|channel| channel.fresh));
+}
+
+#[test]
+fn without_a_controller_it_tries_again_with_growing_pauses() {
+    let mut machine = Machine::new(Time::ZERO, StageInfo::default(), false);
+    let mut now = Time::ZERO;
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        machine.on_deadline(now);
+        assert!(outputs(&mut machine).contains(&Output::Connect));
+        machine.on_closed(now, "nobody listens");
+        outputs(&mut machine);
+        let Connection::Down { retry } = machine.connection else { panic!() };
+        pauses.push(retry.since(now).0 / MS);
+        now = retry;
+    }
+    assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+}
+
+#[test]
+fn a_lost_controller_leaves_the_rates_until_the_fallback() {
+    for (fallback, expected) in [
+        (Fallback::Keep, None),
+        (Fallback::Reservation, Some(set_bucket(0, false, 100))),
+        (Fallback::Unlimited, Some(set_bucket(0, false, u64::MAX))),
+    ] {
+        let mut machine = connected(fallback);
+        let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+        install(&mut machine, rules);
+        install(&mut machine, vec![rate("kv", 300)]);
+        machine.on_closed(Time(5 * MS), "connection reset");
+        let lost = outputs(&mut machine);
+        assert!(matches!(lost[..], [Output::Notice(_)]), "{lost:?}");
+        machine.on_deadline(Time(999 * MS));
+        assert_eq!(outputs(&mut machine), [Output::Connect], "still within the silence");
+        machine.on_deadline(Time(1_000 * MS));
+        let installed = outputs(&mut machine).into_iter().find_map(|output| match output {
+            Output::Install(change) => Some(change.gates[0].clone()),
+            _ => None,
+        });
+        assert_eq!(installed, expected);
+        machine.on_deadline(Time(2_000 * MS));
+        assert!(outputs(&mut machine).is_empty(), "said once");
+    }
+}
+
+#[test]
+fn a_controller_that_hangs_is_left() {
+    let mut machine = connected(Fallback::Keep);
+    assert_eq!(machine.next_deadline(), Some(Time(1_000 * MS)));
+    machine.on_message(Time(600 * MS), ToStage::Collect { round: 1, detail: false });
+    assert_eq!(outputs(&mut machine), [Output::Report { round: 1, detail: false }]);
+    machine.on_deadline(Time(1_000 * MS));
+    assert!(machine.is_connected());
+    machine.on_deadline(Time(1_600 * MS));
+    assert!(outputs(&mut machine).contains(&Output::Close));
+    assert!(!machine.is_connected());
+}
+
+#[test]
+fn a_refusal_is_told_once_and_kept_to() {
+    let refusal = |retry| ToStage::Refused { version: VERSION, reason: "who?".into(), retry };
+    let mut machine = connected(Fallback::Keep);
+    machine.on_message(Time::ZERO, refusal(false));
+    let told = outputs(&mut machine);
+    assert!(matches!(&told[..], [Output::Close, Output::Notice(text)] if text.contains("who?")));
+    machine.on_deadline(Time(60_000 * MS));
+    assert!(!outputs(&mut machine).contains(&Output::Connect), "refused for good");
+
+    let mut machine = connected(Fallback::Keep);
+    machine.on_message(Time::ZERO, refusal(true));
+    outputs(&mut machine);
+    machine.on_deadline(Time(100 * MS));
+    assert_eq!(outputs(&mut machine), [Output::Connect]);
+
+    let mut machine = connected(Fallback::Keep);
+    let other = ToStage::Refused { version: 9, reason: "old".into(), retry: false };
+    machine.on_message(Time::ZERO, other);
+    let told = outputs(&mut machine);
+    assert!(
+        matches!(&told[..], [_, Output::Notice(text)] if text.contains("version 9")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_end_is_said() {
+    let mut machine = connected(Fallback::Keep);
+    machine.on_end();
+    let report = Output::Report { round: 0, detail: false };
+    let goodbye = Output::Send(FromStage::Goodbye);
+    assert_eq!(outputs(&mut machine), [report, goodbye, Output::Close]);
+    machine.on_deadline(Time(60_000 * MS));
+    assert!(!outputs(&mut machine).contains(&Output::Connect));
+}

@@ -1,0 +1,318 @@
+//! What is said when.
+
+use tidegate_model::gate::Throughput;
+use tidegate_model::{Event, Span, StageId};
+use tidegate_proto::message::{
+    Enforcement, FromStage, Housekeeping, Report, Rule, RuleError, StageInfo, ToStage, VERSION,
+};
+
+use crate::world::{MIB, MS, World};
+
+const POLICY: &str = r#"
+    budget = "1000MiB/s"
+    period = "1s"
+    redistribute = "100ms"
+    [[tenant]]
+    name = "oltp"
+    reservation = "600MiB/s"
+    [[tenant]]
+    name = "backup"
+    limit = "500MiB/s"
+    users = ["1000"]
+"#;
+
+/// Whether a rate is so many MiB per second, but for what stages start with and for changes that
+/// were too small to be sent.
+fn is_about(rate: u64, mib: u64) -> bool {
+    rate.abs_diff(mib * MIB) <= mib * MIB / 50
+}
+
+fn is_rate(rule: &Rule) -> bool {
+    matches!(rule, Rule::Enforcement(Enforcement::Rate { .. }))
+}
+
+fn reasons(world: &World) -> Vec<&str> {
+    world
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::StageLeft { reason, .. } | Event::StageRefused { reason, .. } => {
+                Some(reason.as_str())
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_policy_takes_effect_with_one_message() {
+    let mut world = World::new(None);
+    let oltp = world.join("oltp", 100 * MIB);
+    let nobody = world.join("", 0);
+    world.run(Span::SECOND);
+    assert_eq!(world.stage(oltp).rate(), u64::MAX, "no policy, no gate");
+    assert!(world.status().totals.unmatched_bytes > 0, "and still it is counted");
+    world.changes(oltp);
+    world.changes(nobody);
+    world.apply(1, POLICY);
+    for connection in [oltp, nobody] {
+        let changes = world.changes(connection);
+        assert_eq!(changes.len(), 1);
+        assert_eq!(changes[0][0], Rule::Housekeeping(Housekeeping::Clear));
+    }
+    assert_eq!(world.stage(oltp).default.as_deref(), Some("oltp"));
+    assert_eq!(world.stage(nobody).default, None);
+    assert_eq!(world.stage(nobody).channels.len(), 2);
+    // A second one: everything anew in one message, and only rates in between.
+    world.run(Span::SECOND);
+    let between = world.changes(oltp);
+    assert!(between.iter().flatten().all(is_rate), "{between:?}");
+    world.apply(2, &POLICY.replace("600MiB/s", "700MiB/s"));
+    assert_eq!(world.changes(oltp).len(), 1);
+    assert_eq!(world.stage(oltp).revision, 2);
+    let status = world.status();
+    assert_eq!(status.stages[0].revision, 2);
+    assert_eq!(status.tenants[0].reservation_bytes_per_second, Some(700 * MIB));
+    assert!(status.tenants[0].bytes > 0, "counters outlive the policy");
+}
+
+#[test]
+fn who_is_refused_and_whether_it_may_come_again() {
+    let mut world = World::new(Some(POLICY));
+    let info = |tenant: &str| StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+    let cases = [
+        (world.hello(VERSION, 1_000, info("nobody")), "the policy has no tenant \"nobody\""),
+        (world.hello(VERSION, 1_001, info("backup")), "user 1001 may not act for tenant"),
+        (world.hello(VERSION + 1, 1_000, info("oltp")), "version 2 of the protocol"),
+    ];
+    assert_eq!(world.closed, cases.map(|(connection, _)| connection));
+    for (told, (_, wanted)) in reasons(&world).iter().zip(cases) {
+        assert!(told.starts_with(wanted) || told.contains(wanted), "{told}");
+    }
+    // Nobody but user 1000 reaches the backup's channel by rules either.
+    let other = world.hello(VERSION, 1_001, info(""));
+    assert_eq!(world.stage(other).channels.iter().collect::<Vec<_>>(), ["oltp"]);
+    // A policy that no longer admits a stage refuses it; it may ask again.
+    let backup = world.join("backup", 0);
+    world.apply(2, "budget = \"1000MiB/s\"\n[[tenant]]\nname = \"oltp\"");
+    assert_eq!(world.closed.last(), Some(&backup));
+    assert_eq!(world.status().stages.len(), 1);
+    assert_eq!(world.status().totals.stages_refused, 4);
+}
+
+#[test]
+fn a_stage_comes_back_under_its_number() {
+    let mut world = World::new(Some(POLICY));
+    let first = world.join("oltp", u64::MAX);
+    let id = world.stage(first).id;
+    assert_eq!(id, StageId(1));
+    let again = |pid| StageInfo { stage: id, tenant: "oltp".into(), pid, ..StageInfo::default() };
+    // Its old connection is still open because nobody noticed its end: the same process goes on.
+    let pid = world.stage(first).pid;
+    let second = world.hello(VERSION, 1_000, again(pid));
+    assert_eq!(world.closed, [first]);
+    assert_eq!(world.stage(second).id, id);
+    assert!(world.stage(second).rate() > 900 * MIB, "and is told everything");
+    // Another process that claims the number gets its own.
+    let thief = world.hello(VERSION, 1_000, again(pid + 1));
+    assert_ne!(world.stage(thief).id, id);
+    assert_eq!(world.status().stages.len(), 2);
+    // A number of an earlier controller's life is as good as any.
+    let info = StageInfo { stage: StageId(u64::MAX), ..StageInfo::default() };
+    let old = world.hello(VERSION, 1_000, info);
+    assert_eq!(world.stage(old).id, StageId(u64::MAX));
+}
+
+#[test]
+fn a_silent_stage_keeps_its_share_for_a_while() {
+    let mut world = World::new(Some(POLICY));
+    let [oltp, backup] = ["oltp", "backup"].map(|tenant| world.join(tenant, u64::MAX));
+    world.run(Span::SECOND);
+    let (kept, before) = (world.stage(backup).rate(), world.stage(oltp).rate());
+    assert!(is_about(kept, 200) && is_about(before, 800), "{kept} {before}");
+    world.stage(backup).is_deaf = true;
+    world.run(Span(500 * MS));
+    assert!(world.status().stages[1].is_silent);
+    world.changes(backup);
+    world.run(Span(1_200 * MS));
+    assert!(world.changes(backup).is_empty(), "nothing of its own changes");
+    assert_eq!(world.stage(oltp).rate(), before, "nothing of it is given away");
+    world.run(Span(1_000 * MS));
+    assert_eq!(world.closed, [backup]);
+    assert_eq!(reasons(&world), ["it did not answer"]);
+    assert!(is_about(world.stage(oltp).rate(), 1_000));
+    // It comes back, and all is as before.
+    let backup = world.join("backup", u64::MAX);
+    world.run(Span::SECOND);
+    assert!(is_about(world.stage(oltp).rate(), 800));
+    assert!(is_about(world.stage(backup).rate(), 200));
+}
+
+#[test]
+fn one_lost_moment_is_forgiven() {
+    let mut world = World::new(Some(POLICY));
+    let oltp = world.join("oltp", u64::MAX);
+    world.run(Span::SECOND);
+    world.stage(oltp).is_deaf = true;
+    world.run(Span(250 * MS));
+    world.stage(oltp).is_deaf = false;
+    world.run(Span(3 * Span::SECOND.0));
+    assert!(world.closed.is_empty());
+    assert!(!world.status().stages[0].is_silent);
+}
+
+#[test]
+fn the_share_of_a_stage_without_processes_is_free() {
+    let mut world = World::new(Some(POLICY));
+    let [oltp, backup] = ["oltp", "backup"].map(|tenant| world.join(tenant, u64::MAX));
+    world.run(Span::SECOND);
+    world.stage(backup).processes = 0;
+    world.run(Span(200 * MS));
+    assert!(world.stage(oltp).rate() > 990 * MIB);
+    world.say(backup, FromStage::Goodbye);
+    world.run(Span(20 * MS));
+    assert!(is_about(world.stage(oltp).rate(), 1_000));
+    assert_eq!(reasons(&world), ["it said goodbye"]);
+}
+
+#[test]
+fn steady_demand_costs_no_messages() {
+    let policy = "budget = \"1000MiB/s\"\ntenant = [{ name = \"a\" }, { name = \"b\" }]";
+    let mut world = World::new(Some(policy));
+    let [steady, other] = ["a", "b"].map(|tenant| world.join(tenant, 100 * MIB));
+    world.run(Span::SECOND);
+    world.changes(steady);
+    world.changes(other);
+    // A little up and down, which moves both rates by less than a hundredth.
+    for round in 0..20 {
+        world.stage(steady).wants = 100 * MIB + MIB / 4 * (round % 3);
+        world.run(Span(100 * MS));
+    }
+    assert!(world.changes(steady).is_empty());
+    assert!(world.changes(other).is_empty());
+    assert!(world.status().totals.rate_updates_suppressed > 0);
+}
+
+#[test]
+fn a_tenant_divides_its_rate_over_its_stages() {
+    let mut world = World::new(Some(POLICY));
+    let stages = [0; 3].map(|_| world.join("backup", u64::MAX));
+    let oltp = world.join("oltp", u64::MAX);
+    world.run(Span::SECOND);
+    let rates = |world: &mut World| stages.map(|stage| world.stage(stage).rate_mib());
+    assert!(is_about(world.stage(oltp).rate(), 800));
+    assert_eq!(rates(&mut world), [67, 67, 67]);
+    world.stage(stages[0]).wants = 0;
+    world.run(Span::SECOND);
+    let [idle, busy, other] = rates(&mut world);
+    assert!((1..=10).contains(&idle), "an idle stage can start: {idle}");
+    assert!(busy == other && busy >= 95, "{busy} {other}");
+    // Without oltp the tenant's limit binds, over all of its stages.
+    world.leave(oltp);
+    world.run(Span::SECOND);
+    let all = rates(&mut world).iter().sum::<u64>();
+    assert!((495..=500).contains(&all), "{all} of 500");
+}
+
+#[test]
+fn rates_that_are_safe_without_a_controller_follow_the_number_of_stages() {
+    let policy = format!("fallback = \"reservation\"\n{POLICY}");
+    let mut world = World::new(Some(&policy));
+    let first = world.join("oltp", 0);
+    let safe = |world: &mut World, stage| world.stage(stage).safe["oltp:bandwidth"].per_second();
+    assert_eq!(safe(&mut world, first), 600 * MIB);
+    let second = world.join("oltp", 0);
+    world.run(Span(20 * MS));
+    assert_eq!([first, second].map(|stage| safe(&mut world, stage)), [300 * MIB, 300 * MIB]);
+    world.leave(second);
+    world.run(Span(20 * MS));
+    assert_eq!(safe(&mut world, first), 600 * MIB);
+}
+
+#[test]
+fn rates_in_operations_are_their_own() {
+    let policy = "budget = \"10k iops\"\n[[tenant]]\nname = \"kv\"\nlimit = \"6k iops\"";
+    let mut world = World::new(Some(policy));
+    let stage = world.join("kv", u64::MAX);
+    world.run(Span(20 * MS));
+    let rates: Vec<_> = world.stage(stage).rates.clone().into_iter().collect();
+    let wanted = Throughput::Operations("6k iops".parse().unwrap());
+    assert_eq!(rates, [("kv:operations".into(), wanted)]);
+}
+
+#[test]
+fn what_a_stage_says_of_itself_is_told() {
+    let mut world = World::new(Some(POLICY));
+    let stage = world.join("oltp", 0);
+    let info =
+        StageInfo { command: "x".repeat(10_000), host: "here".into(), ..StageInfo::default() };
+    world.say(stage, FromStage::Info(info));
+    let error = RuleError { rule: 3, reason: "too many gates".into() };
+    world.say(stage, FromStage::Applied { revision: 9, error: Some(error) });
+    let status = world.status().stages.remove(0);
+    assert_eq!((status.command.len(), status.host.as_str()), (512, "here"));
+    assert_eq!(status.tenant, "oltp", "which was settled before");
+    assert_eq!((status.revision, status.error.as_deref()), (1, Some("too many gates")));
+    assert_eq!(status.pid, world.stage(stage).pid);
+}
+
+#[test]
+fn a_welcome_says_what_the_policy_says() {
+    let mut world = World::new(Some(&format!("fallback = \"reservation\"\n{POLICY}")));
+    let stage = world.join("oltp", 0);
+    let welcome = |world: &mut World| {
+        let heard = std::mem::take(&mut world.stage(stage).heard);
+        heard.into_iter().find_map(|message| match message {
+            ToStage::Welcome { silence_max, fallback, .. } => Some((silence_max, fallback)),
+            _ => None,
+        })
+    };
+    let (silence_max, fallback) = welcome(&mut world).unwrap();
+    assert_eq!(silence_max, Span(2 * Span::SECOND.0));
+    assert_eq!(fallback, tidegate_model::policy::Fallback::Reservation);
+    // A policy that says otherwise is told before its rules; one that does not is not.
+    world.apply(2, &POLICY.replace("period = \"1s\"", "period = \"10s\""));
+    assert_eq!(welcome(&mut world).unwrap().0, Span(20 * Span::SECOND.0));
+    world.apply(3, &POLICY.replace("period = \"1s\"", "period = \"10s\""));
+    assert_eq!(welcome(&mut world), None);
+}
+
+#[test]
+fn nonsense_in_reports_does_no_harm() {
+    let mut world = World::new(Some(POLICY));
+    let stage = world.join("oltp", 100 * MIB);
+    world.run(Span::SECOND);
+    let absurd = |value: u64, at_ns| {
+        let mut report = world.stages[&stage].report(value, world.now);
+        report.at_ns = at_ns;
+        report.channels[0].bytes = value;
+        report.channels[0].operations = value;
+        report.channels[0].waited_ns = value;
+        report.channels.push(report.channels[0].clone());
+        report.gates[0].waited_ns = value;
+        report.gates[0].waiting = [(u16::MAX, value), (3, value), (3, 0)].into();
+        report.device_bytes = value;
+        let mut other = report.channels[0].clone();
+        other.name = "no such channel".into();
+        report.channels.push(other.clone());
+        report.channels.push(other);
+        report
+    };
+    let at = world.now.0;
+    let reports: Vec<Report> = [
+        absurd(u64::MAX, at + 1),
+        absurd(0, at + 2),
+        absurd(u64::MAX, u64::MAX),
+        absurd(7, 0),
+        absurd(u64::MAX / 2, u64::MAX - 1),
+        Report::default(),
+    ]
+    .into();
+    for report in reports {
+        world.say(stage, FromStage::Report(report));
+        world.status();
+        world.run(Span(100 * MS));
+    }
+    world.run(Span::SECOND);
+    assert!(world.stage(stage).rate() >= 100 * MIB);
+}

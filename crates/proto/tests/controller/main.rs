@@ -1,0 +1,9 @@
+//! The controller's machine in virtual time, with stages that a test plays.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod chaos;
+mod conversation;
+mod paper;
+mod together;
+mod world;

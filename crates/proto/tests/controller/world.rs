@@ -1,0 +1,260 @@
+//! A controller and its stages on one clock. Messages take no time; programs use what their
+//! buckets allow, as fluids.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_model::gate::Throughput;
+use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
+use tidegate_proto::controller::status::Status;
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
+use tidegate_proto::message::{
+    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Housekeeping, Report, Rule,
+    StageInfo, ToStage, VERSION,
+};
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// A stage as a test plays it.
+#[derive(Debug, Default)]
+pub(crate) struct Fake {
+    pub(crate) tenant: String,
+    pub(crate) id: StageId,
+    pub(crate) pid: u32,
+    pub(crate) revision: u64,
+    /// Rates of buckets by name.
+    pub(crate) rates: BTreeMap<String, Throughput>,
+    /// Rates that are safe without a controller.
+    pub(crate) safe: BTreeMap<String, Throughput>,
+    pub(crate) gates: BTreeSet<String>,
+    pub(crate) channels: BTreeSet<String>,
+    pub(crate) default: Option<String>,
+    /// Everything that was said to it since somebody last looked.
+    pub(crate) heard: Vec<ToStage>,
+    /// Whether it answers.
+    pub(crate) is_deaf: bool,
+    pub(crate) processes: u32,
+    /// Bytes per second that its program wants.
+    pub(crate) wants: u64,
+    /// Of a thousand bytes, how many reach the device.
+    pub(crate) device_permille: u64,
+    pub(crate) done_bytes: u64,
+    pub(crate) device_bytes: u64,
+    waited_ns: u64,
+}
+
+impl Fake {
+    /// Brings the stage's parts to what a message says. Every name must lead somewhere.
+    fn apply(&mut self, revision: u64, rules: &[Rule]) {
+        self.revision = revision;
+        for rule in rules {
+            match rule {
+                Rule::Housekeeping(Housekeeping::Clear) => {
+                    (self.rates, self.safe) = Default::default();
+                    (self.gates, self.channels) = Default::default();
+                    self.default = None;
+                }
+                Rule::Housekeeping(Housekeeping::SetGate { name, spec }) => {
+                    self.gates.insert(name.clone());
+                    if let GateSpec::TokenBucket { rate, .. } = spec {
+                        self.safe.insert(name.clone(), *rate);
+                        self.rates.insert(name.clone(), *rate);
+                    }
+                }
+                Rule::Housekeeping(Housekeeping::SetChannel(channel)) => {
+                    assert!(channel.gates.iter().all(|gate| self.gates.contains(gate)));
+                    self.channels.insert(channel.name.clone());
+                }
+                Rule::Differentiation(Differentiation::Insert { channel, .. }) => {
+                    assert!(self.channels.contains(channel));
+                }
+                Rule::Differentiation(Differentiation::Default { channel }) => {
+                    assert!(self.channels.contains(channel));
+                    self.default = Some(channel.clone());
+                }
+                Rule::Enforcement(Enforcement::Rate { gate, rate }) => {
+                    assert!(self.gates.contains(gate), "no gate {gate}");
+                    assert!(rate.per_second() > 0);
+                    let known = self.rates.insert(gate.clone(), *rate);
+                    assert_eq!(known.map(Throughput::unit), Some(rate.unit()));
+                }
+                other => panic!("never said: {other:?}"),
+            }
+        }
+    }
+
+    /// What its bucket of bytes lets through.
+    pub(crate) fn rate(&self) -> u64 {
+        let bucket = self.rates.get(&format!("{}:bandwidth", self.tenant));
+        bucket.map_or(u64::MAX, |rate| rate.per_second())
+    }
+
+    /// The same in MiB per second.
+    pub(crate) fn rate_mib(&self) -> u64 {
+        self.rate() / MIB
+    }
+
+    /// Runs the program for a while.
+    fn run(&mut self, span: Span) {
+        let used = self.wants.min(self.rate());
+        let amount = (u128::from(used) * u128::from(span.0) / 1_000_000_000) as u64;
+        self.done_bytes = self.done_bytes.saturating_add(amount);
+        let device = amount / 1_000 * self.device_permille;
+        self.device_bytes = self.device_bytes.saturating_add(device);
+        if used < self.wants {
+            self.waited_ns = self.waited_ns.saturating_add(span.0);
+        }
+    }
+
+    pub(crate) fn report(&self, round: u64, now: Time) -> Report {
+        let name = self.tenant.clone();
+        let gate = format!("{name}:bandwidth");
+        let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
+        let channel = ChannelReport { name, bytes, waited_ns, ..ChannelReport::default() };
+        Report {
+            round,
+            at_ns: now.0,
+            channels: [channel].into(),
+            gates: [GateReport { name: gate, waited_ns, ..GateReport::default() }].into(),
+            processes: self.processes,
+            device_bytes: self.device_bytes,
+            ..Report::default()
+        }
+    }
+}
+
+/// The controller and everybody connected.
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) controller: Controller,
+    pub(crate) stages: BTreeMap<ConnectionId, Fake>,
+    pub(crate) events: Vec<Event>,
+    /// Connections that the controller closed.
+    pub(crate) closed: Vec<ConnectionId>,
+    last: u64,
+}
+
+impl World {
+    pub(crate) fn new(policy: Option<&str>) -> Self {
+        let policy = policy.map(|text| (1, Policy::parse(text).unwrap()));
+        Self {
+            now: Time::ZERO,
+            controller: Controller::new(Time::ZERO, policy),
+            stages: BTreeMap::new(),
+            events: Vec::new(),
+            closed: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// A stage of a tenant whose program wants so many bytes per second.
+    pub(crate) fn join(&mut self, tenant: &str, wants: u64) -> ConnectionId {
+        let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+        let id = self.hello(VERSION, 1_000, info);
+        if let Some(stage) = self.stages.get_mut(&id) {
+            stage.wants = wants;
+        }
+        id
+    }
+
+    /// Somebody of user `uid` says hello. Without a process number in `info` it has one of its own.
+    pub(crate) fn hello(&mut self, version: u16, uid: u32, info: StageInfo) -> ConnectionId {
+        self.last += 1;
+        let connection = ConnectionId(self.last);
+        let pid = if info.pid == 0 { self.last as u32 } else { info.pid };
+        let fake = Fake {
+            tenant: info.tenant.clone(),
+            pid,
+            processes: 1,
+            device_permille: 1_000,
+            ..Fake::default()
+        };
+        self.stages.insert(connection, fake);
+        let peer = Peer { uid, pid, user: String::new() };
+        self.controller.on_connected(self.now, connection, peer, version, info);
+        self.settle();
+        connection
+    }
+
+    /// The peer closes its connection.
+    pub(crate) fn leave(&mut self, connection: ConnectionId) {
+        self.stages.remove(&connection);
+        self.controller.on_closed(self.now, connection, "gone");
+        self.settle();
+    }
+
+    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromStage) {
+        self.controller.on_message(self.now, connection, message);
+        self.settle();
+    }
+
+    pub(crate) fn apply(&mut self, revision: u64, text: &str) {
+        self.controller.apply(self.now, revision, Policy::parse(text).unwrap());
+        self.settle();
+    }
+
+    /// Delivers messages until nobody has anything to say.
+    pub(crate) fn settle(&mut self) {
+        while let Some(output) = self.controller.poll_output() {
+            match output {
+                Output::Send { to, message } => self.deliver(to, message),
+                Output::Close { connection } => {
+                    self.stages.remove(&connection);
+                    self.closed.push(connection);
+                }
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+    }
+
+    fn deliver(&mut self, to: ConnectionId, message: ToStage) {
+        let Some(stage) = self.stages.get_mut(&to) else { return };
+        stage.heard.push(message.clone());
+        let answer = match message {
+            ToStage::Welcome { stage: id, .. } => {
+                stage.id = id;
+                return;
+            }
+            ToStage::Apply { revision, rules } => {
+                stage.apply(revision, &rules);
+                FromStage::Applied { revision, error: None }
+            }
+            ToStage::Collect { round, .. } if !stage.is_deaf => {
+                FromStage::Report(stage.report(round, self.now))
+            }
+            _ => return,
+        };
+        self.controller.on_message(self.now, to, answer);
+    }
+
+    /// Lets time pass, in steps of a millisecond.
+    pub(crate) fn run(&mut self, span: Span) {
+        let end = self.now.after(span);
+        while self.now < end {
+            self.now = self.now.after(Span(MS));
+            self.stages.values_mut().for_each(|stage| stage.run(Span(MS)));
+            if self.controller.next_deadline() <= self.now {
+                self.controller.on_deadline(self.now);
+                self.settle();
+            }
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.controller.status(self.now)
+    }
+
+    pub(crate) fn stage(&mut self, connection: ConnectionId) -> &mut Fake {
+        self.stages.get_mut(&connection).unwrap()
+    }
+
+    /// Changes that a stage was told since somebody last asked.
+    pub(crate) fn changes(&mut self, connection: ConnectionId) -> Vec<Vec<Rule>> {
+        let heard = std::mem::take(&mut self.stage(connection).heard);
+        let rules = |message| match message {
+            ToStage::Apply { rules, .. } => Some(rules),
+            _ => None,
+        };
+        heard.into_iter().filter_map(rules).collect()
+    }
+}

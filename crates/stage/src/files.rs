@@ -1,0 +1,197 @@
+//! What is known of this process's open files: whether each is on storage, and which rules accept
+//! its path.
+//!
+//! The table is a cache of what the kernel knows. An entry is found out when a descriptor is first
+//! used, by asking the kernel, and forgotten when something happens to the descriptor. So it does
+//! not matter how a descriptor came about: by `open`, by inheritance, from another process over a
+//! socket, by a system call that nobody intercepts. What matters is that whatever *ends* one
+//! forgets it, and that a call which makes one forgets what its number meant before.
+
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{CWD, FileType};
+use tidegate_algo::channel::{Classifier, Mask, Table, Words};
+
+use crate::identity;
+
+/// Descriptors below this number are remembered; those above are asked about each time. Programs
+/// with more open files than this have a descriptor limit that an administrator raised.
+pub const DESCRIPTORS_MAX: usize = 65_536;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    /// A file on storage, with the rules that accept its path.
+    Storage(Mask),
+    /// Something else: a pipe, a socket, a terminal, a file in memory.
+    Other,
+}
+
+/// One descriptor. `state` is: kind 2 bits, change counter 30 bits, generation 32 bits.
+#[repr(C)]
+struct Entry {
+    state: AtomicU64,
+    mask: [AtomicU64; 4],
+}
+
+const UNKNOWN: u64 = 0;
+const STORAGE: u64 = 1;
+const OTHER: u64 = 2;
+const KIND: u64 = 0b11;
+const CHANGE: u64 = 0b100;
+const CHANGES: u64 = 0xffff_fffc;
+
+/// Untouched pages of it cost nothing, so it is as large as it may have to be.
+static ENTRIES: [Entry; DESCRIPTORS_MAX] =
+    [const { Entry { state: AtomicU64::new(0), mask: [const { AtomicU64::new(0) }; 4] } };
+        DESCRIPTORS_MAX];
+
+/// One more than the highest descriptor ever remembered, so that closing "all" does not walk pages
+/// that were never touched.
+static REACH: AtomicU32 = AtomicU32::new(0);
+
+/// The process that the table is about; zero if nobody said so. A child of `vfork` runs in the
+/// memory of its parent with descriptors of its own: what it finds out is not for the table.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Says that the table is about the process with this number.
+pub(crate) fn own(pid: u32) {
+    OWNER.store(pid, Ordering::Relaxed);
+}
+
+/// What `descriptor` is, under the table of `generation`.
+#[inline]
+pub(crate) fn lookup<W: Words + ?Sized>(
+    descriptor: i32,
+    generation: u32,
+    table: &Table<'_, W>,
+) -> File {
+    let Some(entry) = usize::try_from(descriptor).ok().and_then(|index| ENTRIES.get(index)) else {
+        return find_out(descriptor, table);
+    };
+    let state = entry.state.load(Ordering::Acquire);
+    if state & KIND != UNKNOWN && (state >> 32) as u32 == generation {
+        if state & KIND == OTHER {
+            return File::Other;
+        }
+        let mask = Mask(core::array::from_fn(|word| entry.mask[word].load(Ordering::Relaxed)));
+        std::sync::atomic::fence(Ordering::Acquire);
+        if entry.state.load(Ordering::Relaxed) == state {
+            return File::Storage(mask);
+        }
+    }
+    remember(descriptor, entry, state, generation, table)
+}
+
+#[cold]
+fn remember<W: Words + ?Sized>(
+    descriptor: i32,
+    entry: &Entry,
+    seen: u64,
+    generation: u32,
+    table: &Table<'_, W>,
+) -> File {
+    let file = find_out(descriptor, table);
+    let owner = OWNER.load(Ordering::Relaxed);
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    if owner != 0 && owner != pid {
+        return file;
+    }
+    let kind = match file {
+        File::Storage(_) => STORAGE,
+        File::Other => OTHER,
+    };
+    // The entry is taken first, as unknown, so that two threads do not write different masks into
+    // it; and if the descriptor was closed meanwhile, the change counter differs and what was found
+    // out is not kept.
+    let taken = seen & CHANGES & !KIND;
+    let taken = taken.wrapping_add(CHANGE) & CHANGES;
+    let exchange = |from, to| {
+        entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    if exchange(seen, taken) {
+        REACH.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
+        if let File::Storage(mask) = file {
+            let cells = entry.mask.iter().zip(mask.0);
+            cells.for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
+        }
+        exchange(taken, taken | kind | u64::from(generation) << 32);
+    }
+    file
+}
+
+/// Asks the kernel.
+fn find_out<W: Words + ?Sized>(descriptor: i32, table: &Table<'_, W>) -> File {
+    if descriptor < 0 {
+        return File::Other;
+    }
+    // SAFETY: the descriptor is the caller's and stays open during the call that it is making; if
+    // not, the kernel says so.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let Ok(status) = rustix::fs::fstat(file) else { return File::Other };
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::BlockDevice => {}
+        FileType::RegularFile | FileType::Directory if !is_in_memory(file) => {}
+        _ => return File::Other,
+    }
+    if !table.asks_for(Classifier::Path) {
+        return File::Storage(Mask::ALL);
+    }
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0; 10];
+    let digits = identity::digits(descriptor.unsigned_abs(), &mut digits);
+    let length = 14 + digits.len();
+    link[14..length].copy_from_slice(digits);
+    let mut path = [MaybeUninit::uninit(); 4096];
+    let Ok(name) = std::ffi::CStr::from_bytes_with_nul(&link[..=length]) else {
+        return File::Storage(Mask::ALL);
+    };
+    match rustix::fs::readlinkat_raw(CWD, name, &mut path) {
+        Ok((path, _)) => File::Storage(table.accepts(Classifier::Path, path).0),
+        Err(_) => File::Storage(table.accepts(Classifier::Path, b"").0),
+    }
+}
+
+/// Whether a file's bytes are in memory only: `tmpfs` (which is `/dev/shm`), `proc` and the like.
+fn is_in_memory(file: BorrowedFd<'_>) -> bool {
+    const MEMORY: [u64; 9] = [
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x9fa0,      // proc
+        0x6265_6572, // sysfs
+        0x0027_e0eb, // cgroup
+        0x6367_7270, // cgroup2
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x9584_58f6, // hugetlbfs
+    ];
+    rustix::fs::fstatfs(file).is_ok_and(|status| MEMORY.contains(&(status.f_type as u64)))
+}
+
+/// Forgets what is known of a descriptor: it was closed, or its number stands for something new.
+#[inline]
+pub fn forget(descriptor: i32) {
+    if let Some(entry) = usize::try_from(descriptor).ok().and_then(|index| ENTRIES.get(index)) {
+        let mut state = entry.state.load(Ordering::Relaxed);
+        loop {
+            let next = (state & CHANGES).wrapping_add(CHANGE) & CHANGES;
+            match entry.state.compare_exchange_weak(
+                state,
+                next,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(seen) => state = seen,
+            }
+        }
+    }
+}
+
+/// Forgets what is known of every descriptor from `first` to `last`, both included.
+pub fn forget_range(first: u32, last: u32) {
+    let end = last.saturating_add(1).min(REACH.load(Ordering::Relaxed));
+    (first..end).for_each(|descriptor| forget(descriptor as i32));
+}

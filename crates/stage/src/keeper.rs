@@ -1,0 +1,443 @@
+//! Who writes a segment: it talks to the controller, puts rules and rates into the segment, reads
+//! counters out of it, and clears up after processes that died.
+//!
+//! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
+//! [`Keeper`] runs it on a thread for a program that uses the library.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use tidegate_algo::channel::WORDS_MAX;
+use tidegate_algo::published::VERSIONS;
+use tidegate_algo::token_bucket::RATE_UNLIMITED;
+use tidegate_fabric::place::default_socket;
+use tidegate_fabric::unix::Link;
+use tidegate_model::gate::Unit;
+use tidegate_model::{Span, Time};
+use tidegate_proto::message::{Rule, RuleError, StageInfo, ToStage};
+use tidegate_proto::stage::plan::{Change, SetChannel, SetGate, Setup};
+use tidegate_proto::stage::{Machine, Output};
+
+use crate::census::Census;
+use crate::clock::{self, kernel_time};
+use crate::gate;
+use crate::layout::{GateKind, TOKENS_PER_OPERATION};
+use crate::segment::Segment;
+use crate::stage::Stage;
+#[cfg(feature = "transform")]
+use crate::transform::{Keys, Layered, Transforms};
+use crate::{report, users};
+#[cfg(feature = "transform")]
+use std::sync::PoisonError;
+
+/// How often the keeper looks for processes that came without being noticed. Those that it knows
+/// wake it when they end.
+const LOOK_AROUND: Span = Span(250 * Span::MILLISECOND.0);
+/// How often ticks and nanoseconds are brought together again.
+const SET_CLOCK: Span = Span::SECOND;
+
+/// Who a stage is and whom it listens to.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tenant it acts for; empty to go by the policy's rules alone.
+    pub tenant: String,
+    /// The controller's socket.
+    pub socket: PathBuf,
+    /// What it runs, for people.
+    pub command: String,
+    /// Whether it carries content, so that gates may transform it.
+    pub layered: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let name = std::env::args_os().next().unwrap_or_default();
+        Self {
+            tenant: String::new(),
+            socket: default_socket(),
+            command: name.to_string_lossy().into_owned(),
+            layered: true,
+        }
+    }
+}
+
+/// The loop of a keeper.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    segment: Arc<Segment>,
+    machine: Machine,
+    socket: PathBuf,
+    link: Option<Link<ToStage>>,
+    census: Census,
+    looked: Time,
+    clock_set: Time,
+    /// What the machine has to tell the user, oldest first.
+    pub(crate) notices: Vec<String>,
+    #[cfg(feature = "transform")]
+    transforms: Transforms,
+}
+
+impl Driver {
+    pub(crate) fn new(segment: Arc<Segment>, settings: &Settings) -> Self {
+        let info = StageInfo {
+            tenant: settings.tenant.clone(),
+            pid: std::process::id(),
+            command: settings.command.chars().take(200).collect(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            release: env!("CARGO_PKG_VERSION").into(),
+            ..StageInfo::default()
+        };
+        let now = kernel_time();
+        Self {
+            machine: Machine::new(now, info, settings.layered),
+            segment,
+            socket: settings.socket.clone(),
+            link: None,
+            census: Census::default(),
+            looked: Time::ZERO,
+            clock_set: now,
+            notices: Vec::new(),
+            #[cfg(feature = "transform")]
+            transforms: Transforms::default(),
+        }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Whether a controller has given rules, or has said that it will give none.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.machine.is_connected() && self.machine.info().revision > 0
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.machine.is_connected()
+    }
+
+    /// Does what is due, then waits until something happens: on the link, to a process, on one of
+    /// the descriptors of `others`, or until the next thing is due, at the latest after `patience`.
+    pub(crate) fn turn(&mut self, others: &[BorrowedFd<'_>], patience: Span) -> io::Result<()> {
+        let now = kernel_time();
+        self.machine.on_deadline(now);
+        self.act();
+        if now.since(self.looked) >= LOOK_AROUND {
+            self.looked = now;
+            self.look_around();
+        }
+        if now.since(self.clock_set) >= SET_CLOCK {
+            self.clock_set = now;
+            clock::set(&self.segment.header.clock);
+        }
+        let deadline = self.machine.next_deadline().unwrap_or(Time::MAX);
+        let deadline = deadline.min(self.looked.after(LOOK_AROUND)).min(now.after(patience));
+        if self.wait(others, deadline)? {
+            // A process has ended. Look at once: until it is buried its descriptor stays readable,
+            // and waiting would not wait.
+            self.looked = kernel_time();
+            self.look_around();
+        }
+        self.listen();
+        self.act();
+        Ok(())
+    }
+
+    /// Waits until `deadline` or until something happens, and says whether a process ended.
+    fn wait(&self, others: &[BorrowedFd<'_>], deadline: Time) -> io::Result<bool> {
+        let mut polled = Vec::from_iter(self.census.watched().map(watch));
+        let processes = polled.len();
+        polled.extend(others.iter().map(watch));
+        if let Some(link) = &self.link {
+            polled.push(PollFd::from_borrowed_fd(link.as_fd(), link.interest()));
+        }
+        let left = deadline.since(kernel_time());
+        let timeout = Timespec {
+            tv_sec: (left.0 / 1_000_000_000) as i64,
+            tv_nsec: (left.0 % 1_000_000_000) as i64,
+        };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) => Ok(polled[..processes].iter().any(|process| !process.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in what the controller said.
+    fn listen(&mut self) {
+        while let Some(link) = &mut self.link {
+            let received = link.flush().and_then(|()| link.receive());
+            match received {
+                Ok(Some(message)) => {
+                    self.machine.on_message(kernel_time(), users::resolved(message));
+                    self.act();
+                }
+                Ok(None) => return,
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    fn lose(&mut self, error: &io::Error) {
+        self.link = None;
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                format!("nobody listens at {}", self.socket.display())
+            }
+            _ => error.to_string(),
+        };
+        self.machine.on_closed(kernel_time(), &reason);
+    }
+
+    /// Does what the machine says.
+    fn act(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            let sent = match output {
+                Output::Connect => match Link::connect(&self.socket) {
+                    Ok(link) => {
+                        self.link = Some(link);
+                        self.machine.on_connected(kernel_time());
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                Output::Close => {
+                    self.link = None;
+                    Ok(())
+                }
+                Output::Hello(hello) => self.link.as_mut().map_or(Ok(()), |link| link.send(&hello)),
+                Output::Send(message) => {
+                    self.link.as_mut().map_or(Ok(()), |link| link.send(&message))
+                }
+                Output::Report { round, detail } => {
+                    self.look_around();
+                    let (plan, census) = (self.machine.plan(), &self.census);
+                    let report = report::read(&self.segment, plan, census, round, detail);
+                    self.link.as_mut().map_or(Ok(()), |link| link.send(&report))
+                }
+                Output::Install(change) => {
+                    #[cfg(feature = "transform")]
+                    self.note_transforms();
+                    install(&self.segment, &change);
+                    Ok(())
+                }
+                Output::Notice(text) => {
+                    self.notices.push(text);
+                    Ok(())
+                }
+            };
+            if let Err(error) = sent {
+                self.lose(&error);
+            }
+        }
+    }
+
+    /// Tells the layered interface which gates transform content, before requests reach them.
+    #[cfg(feature = "transform")]
+    fn note_transforms(&self) {
+        let transforming = self.machine.plan().gates().filter(|(_, gate)| gate.spec.transforms());
+        let by_number = transforming.map(|(_, gate)| (gate.number, gate.spec.clone())).collect();
+        *self.transforms.write().unwrap_or_else(PoisonError::into_inner) = by_number;
+    }
+
+    /// Looks around a last time, when everything has ended.
+    pub(crate) fn last_look(&mut self) {
+        self.look_around();
+    }
+
+    /// Notices processes that came and went, and frees what the dead held.
+    fn look_around(&mut self) {
+        if self.census.take(&self.segment) {
+            let census = &self.census;
+            for queue in &self.segment.queues {
+                gate::abandon(queue, |pid| !census.knows(pid) && !crate::segment::is_alive(pid));
+            }
+        }
+    }
+
+    /// Says good-bye.
+    pub(crate) fn end(&mut self) {
+        self.machine.on_end();
+        self.act();
+    }
+}
+
+fn watch<Fd: AsFd>(descriptor: &Fd) -> PollFd<'_> {
+    PollFd::new(descriptor, PollFlags::IN)
+}
+
+/// Puts a change into the segment: first the gates, then the table that names them, last what no
+/// table names any more.
+fn install(segment: &Segment, change: &Change) {
+    change.gates.iter().for_each(|gate| set_gate(segment, gate));
+    change.channels.iter().for_each(|channel| set_channel(segment, *channel));
+    if let Some(words) = &change.words {
+        let header = &segment.header;
+        let next = header.generation.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let table = &segment.tables[next as usize % VERSIONS];
+        for (cell, word) in table.iter().zip(words.iter().take(WORDS_MAX)) {
+            cell.store(*word, Ordering::Relaxed);
+        }
+        header.generation.store(next, Ordering::Release);
+        gate::wake(&header.generation, u32::MAX);
+    }
+    for number in &change.retired {
+        if let Some(cell) = segment.gates.get(usize::from(*number)) {
+            cell.kind.store(GateKind::Open as u32, Ordering::Release);
+            cell.changed();
+        }
+    }
+}
+
+fn set_gate(segment: &Segment, set: &SetGate) {
+    let Some(cell) = segment.gates.get(usize::from(set.number)) else { return };
+    let now = clock::now(&segment.header.clock);
+    if set.fresh {
+        cell.delayed.store(0, Ordering::Relaxed);
+        cell.waited.store(0, Ordering::Relaxed);
+        cell.waiting.clear();
+        // Without a limit first: a limit set after that begins with a full bucket and no debt.
+        cell.bucket.configure(RATE_UNLIMITED, 1, now);
+    }
+    let kind = match &set.setup {
+        Setup::Open => GateKind::Open,
+        Setup::Bucket { unit, rate, burst } => {
+            let (kind, tokens) = match unit {
+                Unit::Bytes => (GateKind::Bytes, 1),
+                Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
+            };
+            cell.bucket.configure(rate.saturating_mul(tokens), burst.saturating_mul(tokens), now);
+            kind
+        }
+        Setup::Queue { queue, order, depth, weights } => {
+            cell.queue.store(u32::from(*queue), Ordering::Relaxed);
+            if let Some(queue) = segment.queues.get(usize::from(*queue)) {
+                gate::reconfigure(queue, |queue| queue.configure(*order, *depth, weights));
+            }
+            GateKind::Queue
+        }
+    };
+    cell.kind.store(kind as u32, Ordering::Release);
+    cell.changed();
+}
+
+fn set_channel(segment: &Segment, set: SetChannel) {
+    let Some(cell) = segment.channels.get(usize::from(set.number)) else { return };
+    if set.fresh {
+        let counters = [&cell.operations, &cell.bytes, &cell.waited];
+        counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        cell.waiting.clear();
+        cell.service.clear();
+    }
+    cell.probed.store(u32::from(set.probed), Ordering::Relaxed);
+}
+
+/// The keeper of a stage inside a program: a segment of its own and a thread. Dropping it says
+/// good-bye to the controller; what its stage enforced last stays in force for clones of the stage.
+#[derive(Debug)]
+pub struct Keeper {
+    stage: Stage,
+    commands: std::sync::mpsc::Sender<Command>,
+    bell: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    #[cfg(feature = "transform")]
+    transforms: Transforms,
+}
+
+/// What the program asks of its keeper.
+enum Command {
+    Apply(Vec<Rule>, std::sync::mpsc::Sender<Result<(), RuleError>>),
+    End,
+}
+
+impl Keeper {
+    /// Makes a stage and connects it; returns at once, whether or not a controller is there (PAIO's
+    /// `paio_init`).
+    ///
+    /// # Errors
+    /// If there is no memory for the segment or no thread to be had.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        let segment = Arc::new(Segment::private()?);
+        let stage = Stage::new(Arc::clone(&segment));
+        stage.join();
+        let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | NONBLOCK)?);
+        let (commands, inbox) = std::sync::mpsc::channel();
+        let heard = Arc::clone(&bell);
+        let mut driver = Driver::new(segment, &settings);
+        #[cfg(feature = "transform")]
+        let transforms = Arc::clone(&driver.transforms);
+        let thread = std::thread::Builder::new().name("tidegate".into()).spawn(move || {
+            while driver.turn(&[heard.as_fd()], Span::SECOND).is_ok() {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&*heard, &mut count);
+                while let Ok(command) = inbox.try_recv() {
+                    match command {
+                        Command::Apply(rules, answer) => {
+                            let result = driver.machine.apply_own(&rules);
+                            driver.act();
+                            let _ = answer.send(result);
+                        }
+                        Command::End => return driver.end(),
+                    }
+                }
+            }
+        })?;
+        Ok(Self {
+            stage,
+            commands,
+            bell,
+            thread: Some(thread),
+            #[cfg(feature = "transform")]
+            transforms,
+        })
+    }
+
+    /// The stage for requests that carry content, with the keys that the policy's gates name.
+    #[cfg(feature = "transform")]
+    pub fn layered(&self, keys: Keys) -> Layered {
+        Layered::new(self.stage.clone(), Arc::clone(&self.transforms), keys)
+    }
+
+    /// The stage that this keeper keeps.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// Applies rules of the program's own: all of them or none. A controller that connects later
+    /// replaces them.
+    ///
+    /// # Errors
+    /// Which rule is wrong and why.
+    pub fn apply(&self, rules: Vec<Rule>) -> Result<(), RuleError> {
+        let (answer, answered) = std::sync::mpsc::channel();
+        self.tell(Command::Apply(rules, answer));
+        let gone = |_| RuleError { rule: 0, reason: "the keeper's thread has ended".into() };
+        answered.recv().map_err(gone)?
+    }
+
+    fn tell(&self, command: Command) {
+        // If the thread has ended there is nobody to tell.
+        let _ = self.commands.send(command);
+        let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+const NONBLOCK: EventfdFlags = EventfdFlags::NONBLOCK;
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.tell(Command::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The data plane stage: the gates that an application's requests pass.
+//!
+//! A stage lives in a memory *segment* (ADR 2). Everything that requests touch is there: compiled
+//! rules, buckets, queues, counters. [`Stage`] is a handle on a segment; [`Stage::enforce`] is what
+//! a request calls. A *keeper* writes the segment: it holds the link to the controller, turns rules
+//! into tables and rates, and wakes whoever waits. For `tidegate run` the keeper is the supervisor
+//! process and the segment is shared by the whole process tree; for a program that uses this
+//! library it is a thread.
+//!
+//! ```no_run
+//! use tidegate_model::Operation;
+//! use tidegate_stage::{Keeper, Request, Scope, Settings};
+//!
+//! let keeper = Keeper::start(Settings { tenant: "kv".into(), ..Settings::default() })?;
+//! let stage = keeper.stage();
+//! let _scope = Scope::enter("flush");
+//! let admission = stage.enforce(&Request::new(Operation::Write, 65_536));
+//! // ... write ...
+//! admission.complete(65_536);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! What runs inside a request allocates nothing, locks nothing while it waits, makes no system call
+//! unless it has to wait, and leaves `errno` alone: system calls go through `rustix`, which does
+//! not use it.
+
+pub mod bypass;
+mod clock;
+pub mod files;
+mod gate;
+mod identity;
+pub mod inspect;
+pub mod layout;
+mod local;
+mod lock;
+pub mod scope;
+pub mod segment;
+mod stage;
+
+#[cfg(feature = "keeper")]
+mod census;
+#[cfg(feature = "keeper")]
+mod keeper;
+#[cfg(feature = "keeper")]
+mod report;
+#[cfg(feature = "keeper")]
+pub mod supervise;
+#[cfg(feature = "transform")]
+pub mod transform;
+#[cfg(feature = "keeper")]
+mod users;
+
+pub use bypass::Bypass;
+#[cfg(feature = "keeper")]
+pub use keeper::{Keeper, Settings};
+pub use local::{Inside, forget_thread};
+pub use scope::Scope;
+pub use segment::Segment;
+pub use stage::{Admission, Request, Stage, Subject};
+// For whoever needs to know what the rules in force ask for.
+pub use tidegate_algo::channel::{Classifier, Table};

@@ -1,0 +1,149 @@
+//! What a thread keeps for itself: its context, and the masks of rules that accept it.
+//!
+//! Thread-local cells without destructors: they are there from a thread's first instruction to its
+//! last, in signal handlers too, and using them never allocates.
+
+use std::cell::Cell;
+
+use tidegate_algo::channel::{Classifier, Flows, Mask, Table, Words};
+use tidegate_model::ContextId;
+
+use crate::identity;
+use crate::scope;
+
+/// Contexts whose masks a thread remembers. More than a thread alternates between at a time.
+const REMEMBERED: usize = 4;
+
+/// The rules and flows of a thread in one context, under one table. Field by field in cells: copied
+/// as a whole, a value that was just written would be read back in pieces of another size, and the
+/// processor would wait for it.
+struct Known {
+    /// Which stage, as the address of its layout, and which of its tables.
+    stage: Cell<usize>,
+    generation: Cell<u32>,
+    context: Cell<ContextId>,
+    mask: Cell<Mask>,
+    flows: Cell<Flows>,
+}
+
+impl Known {
+    const fn nothing() -> Self {
+        Self {
+            stage: Cell::new(0),
+            generation: Cell::new(0),
+            context: Cell::new(ContextId(u16::MAX)),
+            mask: Cell::new(Mask([0; 4])),
+            flows: Cell::new(Flows(0)),
+        }
+    }
+}
+
+struct Local {
+    inside: Cell<bool>,
+    context: Cell<ContextId>,
+    known: [Known; REMEMBERED],
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            inside: Cell::new(false),
+            context: Cell::new(ContextId::NONE),
+            known: [const { Known::nothing() }; REMEMBERED],
+        }
+    };
+}
+
+/// Puts the thread into `context` and returns the one it leaves.
+#[inline]
+pub(crate) fn enter(context: ContextId) -> ContextId {
+    LOCAL.with(|local| local.context.replace(context))
+}
+
+/// The thread's context.
+#[inline]
+pub(crate) fn context() -> ContextId {
+    LOCAL.with(|local| local.context.get())
+}
+
+/// Forgets what is known of the thread: its name has changed.
+pub fn forget_thread() {
+    LOCAL.with(|local| local.known.iter().for_each(|known| known.stage.set(0)));
+}
+
+/// What is known of this thread and its process under the table of `generation`: its context, the
+/// rules that accept it, and its flows.
+#[inline]
+pub(crate) fn known<W: Words + ?Sized>(
+    stage: usize,
+    generation: u32,
+    table: &Table<'_, W>,
+) -> (ContextId, Mask, Flows) {
+    LOCAL.with(
+        #[inline(always)]
+        |local| {
+            let context = local.context.get();
+            let known = &local.known[usize::from(context.0) % REMEMBERED];
+            if known.stage.get() != stage
+                || known.generation.get() != generation
+                || known.context.get() != context
+            {
+                let (mask, flows) = find_out(context, table);
+                known.mask.set(mask);
+                known.flows.set(flows);
+                known.context.set(context);
+                known.generation.set(generation);
+                known.stage.set(stage);
+            }
+            (context, known.mask.get(), known.flows.get())
+        },
+    )
+}
+
+/// Asks for everything that the rules ask for, once per thread, context and table.
+#[cold]
+fn find_out<W: Words + ?Sized>(context: ContextId, table: &Table<'_, W>) -> (Mask, Flows) {
+    let (mut mask, flows) =
+        scope::with_name(context, |name| table.accepts(Classifier::Context, name));
+    if table.asks_for(Classifier::Workflow) {
+        // PR_GET_NAME gives at most 16 bytes with the zero.
+        let name = rustix::thread::name().unwrap_or_default();
+        mask = mask.and(table.accepts(Classifier::Workflow, name.as_bytes()).0);
+    }
+    if table.asks_for(Classifier::Process) {
+        mask = mask.and(identity::with_process(|name| table.accepts(Classifier::Process, name).0));
+    }
+    if table.asks_for(Classifier::Cgroup) {
+        mask = mask.and(identity::with_cgroup(|path| table.accepts(Classifier::Cgroup, path).0));
+    }
+    if table.asks_for(Classifier::User) {
+        mask = mask.and(identity::with_user(|user| table.accepts(Classifier::User, user).0));
+    }
+    (mask, flows)
+}
+
+/// A thread's stay inside the shim. Calls that the thread makes meanwhile, because libc calls
+/// itself or a signal handler interrupts, are let through.
+#[derive(Debug)]
+pub struct Inside(());
+
+impl Inside {
+    /// Enters, unless the thread is inside already.
+    #[inline]
+    pub fn enter() -> Option<Self> {
+        LOCAL.with(|local| (!local.inside.replace(true)).then(|| Self(())))
+    }
+
+    /// Leaves, whoever entered: a child of `fork` has only the thread that forked, and that one is
+    /// outside.
+    pub fn reset() {
+        LOCAL.with(|local| local.inside.set(false));
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        LOCAL.with(|local| local.inside.set(false));
+    }
+}

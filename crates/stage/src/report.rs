@@ -1,0 +1,80 @@
+//! Reading a segment's counters (PAIO's `collect`). Nobody is stopped: every counter is read by
+//! itself, so a report may be a few requests out of step with itself, and never loses one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_algo::histogram::Histogram;
+use tidegate_proto::message::{Bypassed, ChannelReport, Coverage, FromStage, GateReport, Report};
+use tidegate_proto::stage::plan::Plan;
+
+use crate::bypass::{BYPASSES, Bypass};
+use crate::census::Census;
+use crate::clock;
+use crate::segment::Segment;
+
+fn value(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+pub(crate) fn read(
+    segment: &Segment,
+    plan: &Plan,
+    census: &Census,
+    round: u64,
+    detail: bool,
+) -> FromStage {
+    let sparse = |histogram: &Histogram| if detail { histogram.sparse() } else { Vec::new() };
+    let channels = plan.channels().filter_map(|(name, channel)| {
+        let cell = segment.channels.get(usize::from(channel.number))?;
+        Some(ChannelReport {
+            name: name.into(),
+            tenant: channel.spec.tenant.0,
+            operations: value(&cell.operations),
+            bytes: value(&cell.bytes),
+            waited_ns: value(&cell.waited),
+            waiting: sparse(&cell.waiting),
+            service: sparse(&cell.service),
+        })
+    });
+    // Under a name that no channel can have.
+    let unmatched = ChannelReport {
+        operations: value(&segment.unmatched.operations),
+        bytes: value(&segment.unmatched.bytes),
+        ..ChannelReport::default()
+    };
+    let gates = plan.gates().filter_map(|(name, gate)| {
+        let cell = segment.gates.get(usize::from(gate.number))?;
+        Some(GateReport {
+            name: name.into(),
+            delayed: value(&cell.delayed),
+            waited_ns: value(&cell.waited),
+            waiting_now: cell.sleepers.load(Ordering::Relaxed),
+            waiting: sparse(&cell.waiting),
+            rate: gate.rate,
+        })
+    });
+    FromStage::Report(Report {
+        round,
+        at_ns: clock::now(&segment.header.clock).0,
+        channels: channels.chain([unmatched]).collect(),
+        gates: gates.collect(),
+        processes: census.count(),
+        device_bytes: census.moved().by_device,
+        coverage: coverage(segment, census),
+    })
+}
+
+/// What the stage saw, and what it knows that it did not see.
+pub(crate) fn coverage(segment: &Segment, census: &Census) -> Coverage {
+    let channels = segment.channels.iter().chain([&segment.unmatched]);
+    let bypassed = |(reason, name, _): &(Bypass, &str, &str)| {
+        let cell = &segment.bypasses[*reason as usize];
+        let (calls, bytes) = (value(&cell.calls), value(&cell.bytes));
+        (calls > 0).then(|| Bypassed { reason: (*name).into(), calls, bytes })
+    };
+    Coverage {
+        seen_bytes: channels.map(|channel| value(&channel.bytes)).sum(),
+        syscall_bytes: census.moved().by_calls,
+        bypasses: BYPASSES.iter().filter_map(bypassed).collect(),
+    }
+}

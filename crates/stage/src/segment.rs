@@ -1,0 +1,171 @@
+//! Segments: made by a keeper, mapped by every process of a stage.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::clock;
+use crate::layout::{Layout, MAGIC, VERSION};
+
+/// The environment variable that tells a shim where its segment is.
+pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
+
+/// A mapped segment. Dropping the last handle of a process unmaps it.
+#[derive(Debug)]
+pub struct Segment {
+    layout: NonNull<Layout>,
+}
+
+// SAFETY: a layout is made of atomics and locks that are shared between processes anyway.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Deref for Segment {
+    type Target = Layout;
+    fn deref(&self) -> &Layout {
+        // SAFETY: mapped for as long as `self` lives, at the length of a layout; every byte pattern
+        // is valid for its fields.
+        unsafe { self.layout.as_ref() }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and nobody else has this handle. That it may fail does
+        // not matter: the mapping then stays until the process ends.
+        let _ = unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
+    }
+}
+
+impl Segment {
+    /// A segment that only this process and its forks see.
+    ///
+    /// # Errors
+    /// If memory cannot be mapped.
+    pub fn private() -> io::Result<Self> {
+        let flags = MapFlags::SHARED;
+        // SAFETY: a new mapping where the kernel likes; nothing is there yet.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), size_of::<Layout>(), PROT, flags)?
+        };
+        Self::fresh(address)
+    }
+
+    /// A new segment in a file that other processes find at the path that is returned.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or is somebody else's, or the file cannot be made or mapped.
+    pub fn create() -> io::Result<(Self, PathBuf)> {
+        let directory = directory()?;
+        let mut random = [0; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let name = format!("stage-{}-{:016x}", std::process::id(), u64::from_le_bytes(random));
+        let path = directory.join(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file: OwnedFd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
+        Ok((Self::fresh(map(&file)?)?, path))
+    }
+
+    /// Maps the segment at `path`. Makes three system calls and no allocation.
+    ///
+    /// # Errors
+    /// If there is none, or it belongs to another release.
+    pub fn attach(path: &Path) -> io::Result<Self> {
+        let file: OwnedFd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if rustix::fs::fstat(&file)?.st_size as usize != size_of::<Layout>() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let address = map(&file)?;
+        let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let segment = Self { layout };
+        let header = &segment.header;
+        if header.magic.load(Ordering::Acquire) != MAGIC
+            || header.version.load(Ordering::Relaxed) != VERSION
+        {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(segment)
+    }
+
+    /// Makes zeroed memory a segment.
+    fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
+        let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let segment = Self { layout };
+        segment.queues.iter().for_each(|queue| queue.lock.initialise());
+        clock::set(&segment.header.clock);
+        segment.header.version.store(VERSION, Ordering::Relaxed);
+        segment.header.length.store(size_of::<Layout>() as u32, Ordering::Relaxed);
+        segment.header.magic.store(MAGIC, Ordering::Release);
+        Ok(segment)
+    }
+}
+
+const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+fn map(file: &OwnedFd) -> io::Result<*mut std::ffi::c_void> {
+    // SAFETY: a new mapping where the kernel likes, of a file that has this length.
+    let address = unsafe {
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            size_of::<Layout>(),
+            PROT,
+            MapFlags::SHARED,
+            file.as_fd(),
+            0,
+        )?
+    };
+    Ok(address)
+}
+
+/// The directory of this user's segments, in memory: `/dev/shm/tidegate-<uid>`, mode 0700.
+fn directory() -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid();
+    let path = PathBuf::from(format!("/dev/shm/tidegate-{}", user.as_raw()));
+    match rustix::fs::mkdir(&path, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Whoever made the name first could watch what we do in it: it must be ours, and no link.
+    let found = rustix::fs::lstat(&path)?;
+    let is_directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
+    if !is_directory || found.st_uid != user.as_raw() || found.st_mode & 0o077 != 0 {
+        let message = format!("{} is not a private directory of this user", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    Ok(path)
+}
+
+/// Removes segment files of this user that no process maps any more: what keepers left behind that
+/// were killed.
+pub fn sweep() {
+    let Ok(directory) = directory() else { return };
+    let Ok(entries) = std::fs::read_dir(&directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let keeper = name.to_str().and_then(|name| name.strip_prefix("stage-")?.split('-').next());
+        let Some(Ok(keeper)) = keeper.map(str::parse::<u32>) else { continue };
+        let used = is_alive(keeper)
+            || Segment::attach(&entry.path()).is_ok_and(|segment| {
+                let pids = segment.processes.iter().map(|pid| pid.load(Ordering::Relaxed));
+                pids.filter(|pid| *pid != 0).any(is_alive)
+            });
+        if !used {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether a process with this number exists.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return false };
+    // No permission to signal it still means that it is there.
+    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}

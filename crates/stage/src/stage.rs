@@ -1,0 +1,355 @@
+//! What a request calls.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidegate_algo::channel::{Classifier, Destination, Flows, Gates, Mask, Table, WORDS_MAX};
+use tidegate_algo::published::{VERSIONS, is_intact};
+use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
+
+use crate::bypass::Bypass;
+use crate::clock;
+use crate::files::{self, File};
+use crate::gate::{self, Cost, Hold, NO_TURNS, Turns};
+use crate::layout::{ChannelCell, Header, Layout};
+use crate::local;
+use crate::segment::Segment;
+
+/// Of this many requests of a channel one is timed, unless a latency probe wants every one: two
+/// looks at the clock cost more than all the rest.
+const TIMED_ONE_IN: u64 = 64;
+/// How long a request sleeps at most, while it waits for the first rules, before it looks again.
+const FIRST_RULES: Span = Span(50 * Span::MILLISECOND.0);
+
+/// A stage, as its requests see it.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    segment: Arc<Segment>,
+}
+
+/// What a request is about: whatever rules on paths are to be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// Nothing that has a path.
+    #[default]
+    None,
+    /// An open file of this process.
+    Descriptor(i32),
+    /// A path. Compared with the rules each time.
+    Path(&'a [u8]),
+}
+
+/// What a request is, as far as gates care.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What it does.
+    pub operation: Operation,
+    /// How much data it moves at most, in bytes; zero for operations that move none.
+    pub bytes: u64,
+    /// What it is about.
+    pub subject: Subject<'a>,
+}
+
+impl<'a> Request<'a> {
+    /// A request about nothing in particular.
+    pub const fn new(operation: Operation, bytes: u64) -> Self {
+        Self { operation, bytes, subject: Subject::None }
+    }
+
+    /// The same request about `subject`.
+    #[must_use]
+    pub const fn on(self, subject: Subject<'a>) -> Self {
+        Self { subject, ..self }
+    }
+}
+
+/// Where a request belongs.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    to: Destination,
+    context: tidegate_model::ContextId,
+    flows: Flows,
+}
+
+/// The outcome of classification.
+#[derive(Clone, Copy, Debug)]
+enum Sorted {
+    /// It belongs to a channel.
+    To(Found),
+    /// It matches nothing, or there are no rules yet.
+    Nowhere,
+    /// It is not about storage.
+    NotStorage,
+}
+
+impl Stage {
+    /// The stage in the segment at `path`.
+    ///
+    /// # Errors
+    /// If there is none, or it belongs to another release.
+    pub fn attach(path: &Path) -> io::Result<Self> {
+        Ok(Self::new(Arc::new(Segment::attach(path)?)))
+    }
+
+    /// The stage in `segment`.
+    pub fn new(segment: Arc<Segment>) -> Self {
+        Self { segment }
+    }
+
+    /// The memory that the stage lives in.
+    pub fn layout(&self) -> &Layout {
+        &self.segment
+    }
+
+    /// Registers this process with the stage, so that its I/O is counted and its end noticed.
+    /// Makes no more than one system call; may be called again after a fork.
+    pub fn join(&self) {
+        let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        files::own(pid);
+        let cells = &self.segment.processes;
+        if cells.iter().any(|cell| cell.load(Ordering::Relaxed) == pid) {
+            return;
+        }
+        for cell in cells {
+            if cell.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Counts a call that is let through without passing a gate.
+    #[inline]
+    pub fn bypass(&self, reason: Bypass, bytes: u64) {
+        let cell = &self.segment.bypasses[reason as usize];
+        cell.calls.fetch_add(1, Ordering::Relaxed);
+        if bytes > 0 {
+            cell.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets a request pass the gates of its channel, which may take a while (PAIO's `enforce`).
+    /// Returns when it may go; what is returned is to be completed when it is done.
+    ///
+    /// A request that belongs to no channel passes at once, and is counted as unmatched.
+    // Always part of its caller, with `sort` and `admit`: what the caller knows of the request then
+    // drops out, and to hand over an admission through memory takes a quarter of the time that all
+    // of this takes.
+    #[inline(always)]
+    pub fn enforce(&self, request: &Request<'_>) -> Admission<'_> {
+        let sorted = self.sort(request);
+        let (turns, started) = match sorted {
+            Sorted::To(found) => self.admit(request.bytes, found),
+            Sorted::Nowhere | Sorted::NotStorage => (NO_TURNS, Time::ZERO),
+        };
+        let Request { operation, bytes, .. } = *request;
+        Admission { stage: self, sorted, operation, bytes, started, turns }
+    }
+
+    /// How many requests wait at the queue with this number. Takes its lock for a moment.
+    pub fn waiting_in_queue(&self, queue: usize) -> usize {
+        self.segment.queues.get(queue).map_or(0, gate::waiting)
+    }
+
+    /// The tag of a request, without passing any gate.
+    #[inline(never)]
+    pub fn classify(&self, request: &Request<'_>) -> Tag {
+        tag(request, self.sort(request))
+    }
+
+    #[inline(always)]
+    fn sort(&self, request: &Request<'_>) -> Sorted {
+        let header = &self.segment.header;
+        loop {
+            let generation = header.generation.load(Ordering::Acquire);
+            if generation == 0 {
+                if header.closed.load(Ordering::Relaxed) == 0 {
+                    return Sorted::Nowhere;
+                }
+                wait_for_rules(header);
+                continue;
+            }
+            let words: &[_; WORDS_MAX] = &self.segment.tables[generation as usize % VERSIONS];
+            let table = Table(&words[..]);
+            let stage = std::ptr::from_ref(self.layout()).addr();
+            let (context, of_thread, flows) = local::known(stage, generation, &table);
+            let of_subject = match request.subject {
+                Subject::None => Mask::ALL,
+                Subject::Descriptor(descriptor) => {
+                    match files::lookup(descriptor, generation, &table) {
+                        File::Storage(mask) => mask,
+                        File::Other => return Sorted::NotStorage,
+                    }
+                }
+                Subject::Path(path) if table.asks_for(Classifier::Path) => {
+                    table.accepts(Classifier::Path, path).0
+                }
+                Subject::Path(_) => Mask::ALL,
+            };
+            let masks = [&of_thread, &of_subject];
+            let to = table.classify(request.operation, request.bytes, masks);
+            // If newer rules have replaced the words meanwhile, what was read may be half of each.
+            if is_intact(&header.generation, generation) {
+                return match to {
+                    Some(to) => Sorted::To(Found { to, context, flows }),
+                    None => Sorted::Nowhere,
+                };
+            }
+        }
+    }
+
+    /// Passes the gates of a channel and counts. Gives the turns that the request holds, and when
+    /// its service began if it is timed.
+    ///
+    /// What happens to most requests stands here and becomes part of the caller; what waits and
+    /// what looks at the clock are calls.
+    #[inline(always)]
+    fn admit(&self, bytes: u64, found: Found) -> (Turns, Time) {
+        let layout = self.layout();
+        let cost = Cost { bytes, operations: 1 };
+        let mut gates = found.to.gates();
+        let turns = loop {
+            let Some(gate) = gates.next() else { break NO_TURNS };
+            if let Some(hold) = gate::pass(layout, gate, cost) {
+                break self.wait((gate, hold), gates, cost, found);
+            }
+        };
+        let Some(channel) = self.channel(found) else { return (turns, Time::ZERO) };
+        let before = channel.operations.fetch_add(1, Ordering::Relaxed);
+        if before.is_multiple_of(TIMED_ONE_IN) || channel.probed.load(Ordering::Relaxed) != 0 {
+            return (turns, self.now());
+        }
+        (turns, Time::ZERO)
+    }
+
+    /// Waits at the gate that holds a request, and passes those after it.
+    #[cold]
+    fn wait(&self, held: (u8, Hold), rest: Gates, cost: Cost, found: Found) -> Turns {
+        let (turns, waited) = gate::wait(self.layout(), held, rest, cost, found.flows);
+        if waited > Span::ZERO
+            && let Some(channel) = self.channel(found)
+        {
+            channel.waited.fetch_add(waited.0, Ordering::Relaxed);
+            channel.waiting.record(waited);
+        }
+        turns
+    }
+
+    /// The time on the stage's clock, which every process of the stage reads alike: nanoseconds of
+    /// the kernel's monotonic clock, found without a system call.
+    #[inline(never)]
+    pub fn now(&self) -> Time {
+        clock::now(&self.segment.header.clock)
+    }
+
+    #[inline]
+    fn channel(&self, found: Found) -> Option<&ChannelCell> {
+        self.segment.channels.get(usize::from(found.to.channel()))
+    }
+}
+
+#[cold]
+fn wait_for_rules(header: &Header) {
+    gate::sleep(&header.generation, 0, FIRST_RULES);
+}
+
+/// A request that may go. To be completed when it is done; dropped without that, it counts as done
+/// in full.
+#[must_use = "a request that is admitted must be made and completed"]
+#[derive(Debug)]
+pub struct Admission<'a> {
+    stage: &'a Stage,
+    sorted: Sorted,
+    operation: Operation,
+    bytes: u64,
+    /// When its service began, or zero if it is not timed.
+    started: Time,
+    turns: Turns,
+}
+
+impl Admission<'_> {
+    /// The tag that the request carries from here on.
+    pub fn tag(&self) -> Tag {
+        tag(&Request::new(self.operation, self.bytes), self.sorted)
+    }
+
+    /// Whether the request belongs to a channel.
+    pub fn is_gated(&self) -> bool {
+        matches!(self.sorted, Sorted::To(_))
+    }
+
+    /// The number of the channel that the request belongs to, if it belongs to one.
+    pub fn channel(&self) -> Option<u8> {
+        if let Sorted::To(found) = self.sorted { Some(found.to.channel()) } else { None }
+    }
+
+    /// The numbers of the gates that the request passed.
+    #[cfg(feature = "transform")]
+    pub(crate) fn gates(&self) -> impl Iterator<Item = u8> + use<> {
+        let found = if let Sorted::To(found) = self.sorted { Some(found) } else { None };
+        found.into_iter().flat_map(|found| found.to.gates())
+    }
+
+    /// Says that the request is done and moved `bytes`. What it took from buckets for more than
+    /// that goes back.
+    #[inline]
+    pub fn complete(self, bytes: u64) {
+        // Settled here and not when it is dropped as well.
+        ManuallyDrop::new(self).settle(bytes);
+    }
+
+    #[inline]
+    fn settle(&self, bytes: u64) {
+        let layout = self.stage.layout();
+        let found = match self.sorted {
+            Sorted::To(found) => found,
+            Sorted::Nowhere => {
+                layout.unmatched.operations.fetch_add(1, Ordering::Relaxed);
+                layout.unmatched.bytes.fetch_add(bytes, Ordering::Relaxed);
+                return;
+            }
+            Sorted::NotStorage => return self.stage.bypass(Bypass::NotStorage, bytes),
+        };
+        if let Some(channel) = self.stage.channel(found) {
+            if bytes > 0 {
+                channel.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            if self.started != Time::ZERO {
+                channel.service.record(self.stage.now().since(self.started));
+            }
+        }
+        if bytes < self.bytes {
+            let unused = Cost { bytes: self.bytes - bytes, operations: 0 };
+            gate::give_back(layout, found.to.gates(), unused);
+        }
+        if self.turns[0].is_some() {
+            gate::finish(layout, self.turns);
+        }
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        self.settle(self.bytes);
+    }
+}
+
+fn tag(request: &Request<'_>, sorted: Sorted) -> Tag {
+    let cost = if request.bytes > 0 { request.bytes } else { 1 };
+    let (tenant, context, class) = match sorted {
+        Sorted::To(Found { to, context, .. }) => (to.tenant(), context, to.class()),
+        Sorted::Nowhere | Sorted::NotStorage => {
+            (TenantId::NOBODY, local::context(), Class::default())
+        }
+    };
+    Tag {
+        tenant,
+        context,
+        class,
+        operation: request.operation,
+        cost: u32::try_from(cost).unwrap_or(u32::MAX),
+        delay: 0,
+    }
+}

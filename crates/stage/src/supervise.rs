@@ -1,0 +1,429 @@
+//! `tidegate run`: starts a program under a stage and keeps the stage for as long as anything of
+//! the program's process tree uses it.
+//!
+//! The supervisor is the program's parent and nothing else: it passes signals on, ends as the
+//! program ends, and owns no thread. When the program has ended and processes that it started still
+//! use the stage (a daemon, a background job), the supervisor goes on in the background, so that
+//! whoever waits for the program does not wait for them.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use tidegate_model::Span;
+use tidegate_proto::message::Coverage;
+
+use crate::bypass::{BYPASSES, Bypass};
+use crate::census;
+use crate::clock::kernel_time;
+use crate::inspect::{self, Verdict};
+use crate::keeper::{Driver, Settings};
+use crate::report;
+use crate::segment::{self, Segment, VARIABLE};
+
+/// How long the program's start waits for a controller's rules, so that its first request meets
+/// them. A controller on the same machine answers within a millisecond.
+const RULES_WAIT: Span = Span(2 * Span::SECOND.0);
+/// How long it waits once the controller has welcomed the stage: rules come right behind the
+/// welcome, or there is no policy yet.
+const WELCOME_WAIT: Span = Span(100 * Span::MILLISECOND.0);
+/// Signals that are passed on to the program.
+const FORWARDED: [libc::c_int; 7] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+];
+/// Less than this share of a program's bytes unseen is noise: the loader's reads, a shell's.
+const UNSEEN_SHARE: f64 = 0.01;
+/// Nor is less than this worth a word.
+const UNSEEN_BYTES: u64 = 1 << 20;
+
+/// What to tell the user about coverage when the program has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Report {
+    /// Nothing at all, not even that no controller is there.
+    Quiet,
+    /// What passed the gates by, if anything did.
+    #[default]
+    Warn,
+    /// Everything.
+    Always,
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The tenant it acts for; empty to go by the policy's rules alone.
+    pub tenant: String,
+    /// The controller's socket.
+    pub socket: PathBuf,
+    /// The shim, `libtidegate_preload.so`.
+    pub shim: PathBuf,
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Whether not to start, rather than to start without limits, if there are no rules or the
+    /// program cannot be covered.
+    pub fail_closed: bool,
+    /// What to tell the user.
+    pub report: Report,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(u8),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Why the program was not started.
+#[derive(Debug)]
+pub enum RunError {
+    /// The shim is not where it was said to be.
+    NoShim(PathBuf),
+    /// No segment could be made.
+    Segment(io::Error),
+    /// The program could not be started.
+    Start(OsString, io::Error),
+    /// No rules arrived, and the program was not to start without.
+    NoRules(String),
+    /// The program cannot be covered, and was not to start then.
+    NotCovered(OsString, &'static str),
+    /// The supervisor itself failed.
+    Supervise(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShim(path) => write!(
+                f,
+                "there is no shim at {}; build it with `cargo build -p tidegate-preload` or say \
+                 where it is with TIDEGATE_SHIM",
+                path.display()
+            ),
+            Self::Segment(error) => write!(f, "cannot make a segment in /dev/shm: {error}"),
+            Self::Start(program, error) => {
+                write!(f, "cannot start {}: {error}", program.display())
+            }
+            Self::NoRules(reason) => write!(
+                f,
+                "not started, because there are no rules for it yet ({reason}); start the \
+                 controller with `tidegate up` and apply a policy, or leave out --fail-closed"
+            ),
+            Self::NotCovered(program, advice) => write!(
+                f,
+                "not started, because the shim cannot be loaded into {}; {advice}",
+                program.display()
+            ),
+            Self::Supervise(error) => write!(f, "the supervisor failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl RunError {
+    /// The exit code that it deserves, as shells have it: 127 for a program that is not there, 126
+    /// for one that cannot be started.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Start(..) | Self::NotCovered(..) => 126,
+            Self::NoRules(_) => 5,
+            Self::NoShim(_) | Self::Segment(_) | Self::Supervise(_) => 1,
+        }
+    }
+}
+
+/// Runs a program under a stage until it ends.
+///
+/// To be called from a process with one thread: it forks.
+///
+/// # Errors
+/// If the program was not started. Once it runs, nothing that happens to the stage is an error.
+pub fn run(options: &Options) -> Result<Exit, RunError> {
+    let shim = options.shim.canonicalize().map_err(|_| RunError::NoShim(options.shim.clone()))?;
+    let tell = |text: &str| {
+        if options.report != Report::Quiet {
+            eprintln!("tidegate: {text}");
+        }
+    };
+    let uncovered = uncovered(&options.program);
+    if let Some(reason) = uncovered {
+        warn_uncovered(options, reason, tell)?;
+    }
+    segment::sweep();
+    let (segment, path) = Segment::create().map_err(RunError::Segment)?;
+    let file = Removed(path);
+    let settings = Settings {
+        tenant: options.tenant.clone(),
+        socket: options.socket.clone(),
+        command: command_line(options),
+        layered: false,
+    };
+    let mut driver = Driver::new(Arc::new(segment), &settings);
+    wait_for_rules(&mut driver, options, tell)?;
+
+    let signals = Signals::take().map_err(RunError::Supervise)?;
+    // The loader of another C library would fail on the shim rather than leave it out.
+    let shim = (uncovered != Some(Bypass::ForeignProgram)).then_some(shim);
+    let mut child = start(options, shim.as_deref(), &file.0, &signals)?;
+    let code = supervise(&mut driver, &mut child, &signals).map_err(RunError::Supervise)?;
+    let coverage = report::coverage(driver.segment(), driver.census());
+    tell_coverage(options.report, &coverage);
+    if driver.census().count() == 0 && !census::has_heirs(&file.0) {
+        driver.end();
+        return Ok(code);
+    }
+    signals.give_back();
+    stay_behind(driver, file);
+    Ok(code)
+}
+
+/// The segment's file, gone when its keeper is.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn command_line(options: &Options) -> String {
+    let words = std::iter::once(&options.program).chain(&options.arguments);
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Some programs cannot be covered, and the user is to know before one is started.
+fn warn_uncovered(options: &Options, reason: Bypass, tell: impl Fn(&str)) -> Result<(), RunError> {
+    let (_, name, advice) = BYPASSES[reason as usize];
+    if options.fail_closed {
+        return Err(RunError::NotCovered(options.program.clone(), advice));
+    }
+    let program = options.program.display();
+    tell(&format!("{program} runs without limits ({name}): {advice}"));
+    Ok(())
+}
+
+/// Waits for the first rules, but not for long: without a controller the program runs unhindered.
+fn wait_for_rules(
+    driver: &mut Driver,
+    options: &Options,
+    tell: impl Fn(&str),
+) -> Result<(), RunError> {
+    let mut deadline = kernel_time().after(RULES_WAIT);
+    let mut is_welcome = false;
+    let mut reason = String::from("the controller has not answered");
+    while !driver.is_ready() && kernel_time() < deadline {
+        let patience = Span(20 * Span::MILLISECOND.0);
+        driver.turn(&[], patience).map_err(RunError::Supervise)?;
+        if let Some(notice) = driver.notices.pop() {
+            reason = notice;
+            break;
+        }
+        if driver.is_connected() && !is_welcome {
+            is_welcome = true;
+            deadline = deadline.min(kernel_time().after(WELCOME_WAIT));
+        }
+    }
+    if driver.is_ready() {
+        return Ok(());
+    }
+    if options.fail_closed {
+        if is_welcome {
+            reason = "the controller has no policy".into();
+        }
+        return Err(RunError::NoRules(reason));
+    }
+    match driver.is_connected() {
+        true => tell("the controller has no policy yet; running without limits until it has"),
+        false => tell(&format!("{reason}; running without limits until there is one")),
+    }
+    Ok(())
+}
+
+fn start(
+    options: &Options,
+    shim: Option<&Path>,
+    segment: &Path,
+    signals: &Signals,
+) -> Result<Child, RunError> {
+    let mut command = Command::new(&options.program);
+    command.args(&options.arguments).env(VARIABLE, segment);
+    if let Some(shim) = shim {
+        let mut preload = OsString::from(shim);
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        command.env("LD_PRELOAD", preload);
+    }
+    let mask = signals.before;
+    // SAFETY: between fork and exec only sigprocmask is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    command.spawn().map_err(|error| RunError::Start(options.program.clone(), error))
+}
+
+/// Keeps the stage until the program has ended.
+fn supervise(driver: &mut Driver, child: &mut Child, signals: &Signals) -> io::Result<Exit> {
+    let pid = Pid::from_child(child);
+    let ended = pidfd_open(pid, PidfdFlags::empty())?;
+    loop {
+        driver.turn(&[signals.as_fd(), ended.as_fd()], Span::SECOND)?;
+        driver.notices.clear();
+        for signal in signals.received() {
+            let _ = kill_process(pid, signal);
+        }
+        if let Some(status) = child.try_wait()? {
+            driver.last_look();
+            let code = status.code().map(|code| Exit::Code(code as u8));
+            return Ok(code.unwrap_or(Exit::Signal(status.signal().unwrap_or(0))));
+        }
+    }
+}
+
+/// Goes on as a process of its own, for what the program left running.
+fn stay_behind(mut driver: Driver, file: Removed) {
+    // SAFETY: this process has one thread, so the child is whole.
+    match unsafe { libc::fork() } {
+        0 => {
+            // Nobody is to wait for this process, on a terminal or at the end of a pipe.
+            let _ = rustix::process::setsid();
+            let _ = std::env::set_current_dir("/");
+            if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+                let _ = rustix::stdio::dup2_stdin(&null);
+                let _ = rustix::stdio::dup2_stdout(&null);
+                let _ = rustix::stdio::dup2_stderr(&null);
+            }
+            while driver.census().count() > 0 || census::has_heirs(&file.0) {
+                driver.notices.clear();
+                if driver.turn(&[], Span::SECOND).is_err() {
+                    break;
+                }
+            }
+            driver.end();
+            drop(file);
+            std::process::exit(0);
+        }
+        // The child owns the file now; also if there is none, for the processes still use it.
+        _ => std::mem::forget(file),
+    }
+}
+
+/// Signals that arrive as data. Those that stop the process are left alone: they come to the whole
+/// group, and a supervisor that did not stop would keep the shell waiting.
+struct Signals {
+    file: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Signals {
+    fn take() -> io::Result<Self> {
+        // SAFETY: the sets are initialised by sigemptyset and sigprocmask before they are read, and
+        // the descriptor is new and ours.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in FORWARDED {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+            let file = libc::signalfd(-1, &raw const set, flags);
+            if file < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Self { file: OwnedFd::from_raw_fd(file), before })
+        }
+    }
+
+    fn give_back(&self) {
+        // SAFETY: the set is one that sigprocmask gave.
+        unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
+        }
+    }
+
+    /// What to pass on: what the terminal sent has reached the program already.
+    fn received(&self) -> impl Iterator<Item = Signal> + '_ {
+        std::iter::from_fn(|| {
+            let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+            let length = rustix::io::read(&self.file, &mut bytes).ok()?;
+            // SAFETY: the kernel writes whole structures of integers.
+            let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
+            (length == bytes.len()).then_some(info)
+        })
+        .filter(|info| info.ssi_code <= libc::SI_USER)
+        .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
+    }
+}
+
+/// Says what passed the gates by.
+fn tell_coverage(report: Report, coverage: &Coverage) {
+    if report == Report::Quiet {
+        return;
+    }
+    let seen = coverage.seen_bytes;
+    let passed: u64 = coverage.bypasses.iter().map(|bypassed| bypassed.bytes).sum();
+    let unseen = coverage.syscall_bytes.saturating_sub(seen.saturating_add(passed));
+    let much =
+        unseen > UNSEEN_BYTES && unseen as f64 > UNSEEN_SHARE * coverage.syscall_bytes as f64;
+    if much || report == Report::Always {
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        eprintln!(
+            "tidegate: {:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
+             {:.1} MiB were not seen{}",
+            mib(seen),
+            mib(passed),
+            mib(unseen),
+            if much { " (raw system calls, or programs without the shim)" } else { "" },
+        );
+    }
+    for bypassed in &coverage.bypasses {
+        let known = BYPASSES.iter().find(|(_, name, _)| *name == bypassed.reason);
+        let Some((_, name, advice)) = known else { continue };
+        let harmless = advice.starts_with("nothing");
+        if !harmless || report == Report::Always {
+            eprintln!("tidegate: {name}: {} calls; {advice}", bypassed.calls);
+        }
+    }
+}
+
+/// Why the shim will not see this program, if it will not. A program that cannot be looked at is
+/// left to its start, which says why better than a guess could.
+fn uncovered(program: &OsStr) -> Option<Bypass> {
+    let name = CString::new(program.as_encoded_bytes()).ok()?;
+    let search = std::env::var_os("PATH");
+    match inspect::program_in(&name, search.as_deref().map(OsStr::as_encoded_bytes)) {
+        Ok(Verdict::Not(reason)) => Some(reason),
+        Ok(Verdict::Covered | Verdict::Script) | Err(_) => None,
+    }
+}

@@ -1,0 +1,474 @@
+/* Tidegate: the gates of a stage, in C.
+ *
+ * Generated from crates/capi; do not edit. The guide is docs/src/capi.md.
+ *
+ * Functions return TIDEGATE_OK or another status; tidegate_strerror() says what it means and
+ * tidegate_error_detail() what exactly was wrong. Every function may be called from any thread at
+ * any time, but for tidegate_stage_close(). Structures that begin with a size may grow: set it to
+ * their sizeof and everything you do not mean to zero. Text is UTF-8 and ends with a zero; it is
+ * copied where it is kept.
+ */
+
+#ifndef TIDEGATE_H
+#define TIDEGATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// It is done.
+#define TIDEGATE_OK 0
+
+// An argument is null, out of range, not UTF-8, or a structure of an unknown size; or an admission
+// is not under way.
+#define TIDEGATE_INVALID 1
+
+// Something in the library went wrong. This is a defect: please report it.
+#define TIDEGATE_FAILURE 2
+
+// The operating system refused something: memory, a thread, random numbers.
+#define TIDEGATE_SYSTEM 3
+
+// A rule was refused; tidegate_error_detail() says why. Nothing was changed.
+#define TIDEGATE_REFUSED 4
+
+// The caller's buffer is too small, or content is larger than the caller allows.
+#define TIDEGATE_TOO_SMALL 5
+
+// A gate names a key that was not given when the stage was opened.
+#define TIDEGATE_NO_KEY 6
+
+// Content was changed, or was written with another key, for another place, or by no gate of this
+// channel.
+#define TIDEGATE_NOT_AUTHENTIC 7
+
+// The version of this header.
+#define TIDEGATE_VERSION 256
+
+// Data from storage.
+#define TIDEGATE_READ 0
+
+// Data to storage.
+#define TIDEGATE_WRITE 1
+
+// Makes data durable.
+#define TIDEGATE_SYNC 2
+
+// Reserves or frees space.
+#define TIDEGATE_ALLOCATE 3
+
+// Opens, creates or closes a file.
+#define TIDEGATE_OPEN 4
+
+// Asks about a file.
+#define TIDEGATE_STAT 5
+
+// Reads a directory.
+#define TIDEGATE_LIST 6
+
+// Changes names.
+#define TIDEGATE_LINK 7
+
+// Reads or changes attributes.
+#define TIDEGATE_ATTRIBUTE 8
+
+// Reads one key.
+#define TIDEGATE_GET 9
+
+// Writes one key.
+#define TIDEGATE_PUT 10
+
+// Removes one key.
+#define TIDEGATE_DELETE 11
+
+// Reads a range of keys.
+#define TIDEGATE_SCAN 12
+
+// Lets every request through; useful for counting.
+#define TIDEGATE_GATE_OPEN 0
+
+// A token bucket of bytes.
+#define TIDEGATE_GATE_BYTES 1
+
+// A token bucket of operations.
+#define TIDEGATE_GATE_OPERATIONS 2
+
+// At most `depth` requests in service, first come, first served.
+#define TIDEGATE_GATE_CONCURRENCY 3
+
+// Compresses with zstd (tidegate_write() and tidegate_restore() only).
+#define TIDEGATE_GATE_COMPRESS 4
+
+// Encrypts with AES-256-GCM (tidegate_write() and tidegate_restore() only).
+#define TIDEGATE_GATE_ENCRYPT 5
+
+// Served before everything else.
+#define TIDEGATE_URGENT 0
+
+// The largest share.
+#define TIDEGATE_HIGH 1
+
+// The usual share.
+#define TIDEGATE_MEDIUM 2
+
+// What is left.
+#define TIDEGATE_LOW 3
+
+// A stage: gates that this process's requests pass, and the link to a controller that sets them.
+//
+// Every function may be called from any thread at any time, except that no other call may be under
+// way, and no admission, when the stage is closed.
+typedef struct tidegate_stage tidegate_stage;
+
+// A key for gates that encrypt.
+typedef struct {
+    // The name that gates call it by.
+    const char *name;
+    // 32 bytes.
+    const uint8_t *bytes;
+} tidegate_key;
+
+// Who a stage is and whom it listens to. What is zero has its default.
+typedef struct {
+    // sizeof(tidegate_settings).
+    size_t size;
+    // The tenant that the program acts for. By default the policy's match rules decide.
+    const char *tenant;
+    // The controller's socket. By default $TIDEGATE_SOCKET, else where `tidegate up` listens.
+    const char *socket;
+    // What the program is, for people. By default its command.
+    const char *command;
+    // 1 if content passes through tidegate_write() and tidegate_restore(), so that the policy may
+    // have it compressed and encrypted; 0 if not.
+    int layered;
+    // How many keys there are.
+    size_t key_count;
+    // Keys for gates that encrypt. They are copied, and never leave the process.
+    const tidegate_key *keys;
+} tidegate_settings;
+
+// What a stage says of itself.
+typedef struct {
+    // sizeof(tidegate_info), set by the caller.
+    size_t size;
+    // How many sets of rules it has had; zero means that requests pass unhindered.
+    uint32_t generation;
+    // Zero.
+    uint32_t reserved;
+    // Requests that passed unhindered because they were about no storage.
+    uint64_t not_storage;
+    // Requests that passed unhindered because a queue was full for two seconds.
+    uint64_t queue_full;
+} tidegate_info;
+
+// What flowed through a channel. Counters only grow.
+typedef struct {
+    // The channel's number, as in tidegate_tag. Channels are numbered from zero in the order in
+    // which they are made; the number of one that was removed is given again, last of all.
+    uint32_t channel;
+    // Zero.
+    uint32_t reserved;
+    // Requests that passed.
+    uint64_t operations;
+    // Bytes they moved.
+    uint64_t bytes;
+    // Nanoseconds they waited, in all.
+    uint64_t waited_ns;
+} tidegate_counters;
+
+// A request that may go, in memory of the caller, who need not initialise it. It may be moved, and
+// completed by another thread than the one that got it; it must not be copied and completed twice.
+typedef struct {
+    // The library's.
+    uint64_t opaque[16];
+} tidegate_admission;
+
+// The tag that a request carries from here on: 16 bytes, and the channel beside them.
+typedef struct {
+    // Whose the request is, as the controller numbers tenants; zero is nobody's.
+    uint16_t tenant;
+    // Why it is made; see tidegate_intern().
+    uint16_t context;
+    // How urgent it is: one of TIDEGATE_URGENT to TIDEGATE_LOW.
+    uint8_t urgency;
+    // What it does: one of TIDEGATE_READ to TIDEGATE_SCAN.
+    uint8_t operation;
+    // Zero.
+    uint16_t reserved;
+    // What it costs: bytes, or 1 if it moves none.
+    uint32_t cost;
+    // Cost that its tenant was served elsewhere; zero before a gateway has set it.
+    uint32_t delay;
+    // The channel that it belongs to, or -1 if it belongs to none and passed unhindered.
+    int32_t channel;
+} tidegate_tag;
+
+// A gate. Fields that its kind does not use are ignored.
+typedef struct {
+    // sizeof(tidegate_gate).
+    size_t size;
+    // One of TIDEGATE_GATE_OPEN to TIDEGATE_GATE_ENCRYPT.
+    uint32_t kind;
+    // For concurrency: how many requests are in service at a time, from 1 to 256.
+    uint32_t depth;
+    // For buckets: bytes or operations per second; from 2^40 on there is no limit.
+    uint64_t rate;
+    // For buckets: how many bytes or operations may pass at once after a pause. By default what
+    // the rate yields in ten milliseconds.
+    uint64_t burst;
+    // For compression: the level, from 1, fast, to 19, small. By default 3.
+    int32_t level;
+    // For encryption: the name of a key in tidegate_settings.
+    const char *key;
+} tidegate_gate;
+
+// What a rule asks of a request. What is zero is not asked for.
+//
+// Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
+// class, `{a,b}` a choice; everything else stands for itself.
+typedef struct {
+    // sizeof(tidegate_rule).
+    size_t size;
+    // Operations, as a sum of 1u << TIDEGATE_READ and so on.
+    uint64_t operations;
+    // The least bytes that it moves.
+    uint64_t bytes_min;
+    // The most bytes that it moves.
+    uint64_t bytes_max;
+    // A pattern of contexts; see tidegate_scope_enter().
+    const char *context;
+    // A pattern of absolute paths.
+    const char *path;
+    // A pattern of thread names.
+    const char *workflow;
+} tidegate_rule;
+
+// A request with content.
+typedef struct {
+    // sizeof(tidegate_request).
+    size_t size;
+    // One of TIDEGATE_READ to TIDEGATE_SCAN.
+    uint32_t operation;
+    // Zero.
+    uint32_t reserved;
+    // The absolute path of the file it is about, for rules that ask for it, or null.
+    const char *path;
+} tidegate_request;
+
+// Bytes to read. The pointer may be null if the length is zero.
+typedef struct {
+    // Where they are.
+    const uint8_t *data;
+    // How many there are.
+    size_t length;
+} tidegate_bytes;
+
+// Room for bytes. The pointer may be null if the capacity is zero.
+typedef struct {
+    // Where it is.
+    uint8_t *data;
+    // How many fit.
+    size_t capacity;
+} tidegate_buffer;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// What a status means, in a few words. Never null; the text lives as long as the program.
+const char *tidegate_strerror(int status);
+
+// What exactly went wrong when a function last failed on this thread, in words for people. Never
+// null, empty if none has failed; the text lives until the next function fails on this thread.
+const char *tidegate_error_detail(void);
+
+// The version of the library: 0x00MMmmpp for MM.mm.pp. To be compared with TIDEGATE_VERSION, that
+// of the header.
+uint32_t tidegate_version(void);
+
+// Opens a stage and starts its thread, which connects to the controller. Returns at once, whether
+// or not a controller is there: without one, requests pass unhindered, and the thread goes on
+// trying. A null pointer for `settings` means the defaults.
+//
+// After fork() the child's requests still pass the stage's gates and are counted; the thread and
+// the link stay with the parent. To be called once per process, usually, and before threads that
+// use it are started.
+//
+// TIDEGATE_INVALID: a null pointer for `stage`, a key that is not there.
+// TIDEGATE_SYSTEM: no memory for the segment, or no thread.
+int tidegate_stage_open(const tidegate_settings *settings, tidegate_stage **stage);
+
+// Closes a stage: says good-bye to the controller and ends the thread, which takes some
+// milliseconds. Requests that still wait at its gates keep waiting, so there must be none. Does
+// nothing with a null pointer.
+int tidegate_stage_close(tidegate_stage *stage);
+
+// Fills `info`, whose size the caller has set.
+//
+// TIDEGATE_INVALID: a null pointer, or a size that is not sizeof(tidegate_info).
+int tidegate_stage_info(const tidegate_stage *stage, tidegate_info *info);
+
+// Reads the counters of every channel that anything has flowed through, in order of their numbers,
+// without stopping anybody. Stores as many as there are in `count`, and the first `capacity` of
+// them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
+//
+// TIDEGATE_INVALID: a null pointer.
+// TIDEGATE_TOO_SMALL: there are more than `capacity`.
+int tidegate_collect(const tidegate_stage *stage,
+                     tidegate_counters *counters,
+                     size_t capacity,
+                     size_t *count);
+
+// Lets a request pass the gates of its channel, which may take a while: the thread sleeps as long
+// as the rules in force demand. Returns when the request may be made, and fills `admission`, which
+// is to be completed with tidegate_complete() when it is done. Takes some 20 ns if there is
+// nothing to wait for, allocates nothing and makes no system call then.
+//
+// operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
+// bytes: how much data it moves at most; zero for operations that move none.
+// path: the absolute path of the file it is about, for rules that ask for it, or null.
+//
+// TIDEGATE_INVALID: a null pointer for `stage` or `admission`, an unknown operation, a path that
+// is not UTF-8. There is nothing to complete then.
+int tidegate_enforce(const tidegate_stage *stage,
+                     uint32_t operation,
+                     uint64_t bytes,
+                     const char *path,
+                     tidegate_admission *admission);
+
+// tidegate_enforce() for a request about an open file of this process, whose path is found out
+// when the descriptor is first used and then remembered. Requests about pipes, sockets, terminals
+// and files in memory pass unhindered. Call tidegate_forget() when the descriptor is closed.
+int tidegate_enforce_descriptor(const tidegate_stage *stage,
+                                uint32_t operation,
+                                uint64_t bytes,
+                                int descriptor,
+                                tidegate_admission *admission);
+
+// Forgets what is known of a descriptor: it is being closed, or its number stands for another file
+// from now on.
+void tidegate_forget(int descriptor);
+
+// Says that a request is done and moved `bytes`; what it took from buckets for more than that goes
+// back, so zero is right for one that failed. To be called once for each admission, by any thread.
+//
+// TIDEGATE_INVALID: a null pointer, or an admission that is not under way.
+int tidegate_complete(tidegate_admission *admission, uint64_t bytes);
+
+// Fills `tag` with the tag of an admission that is under way.
+//
+// TIDEGATE_INVALID: a null pointer, or an admission that is not under way.
+int tidegate_admission_tag(const tidegate_admission *admission, tidegate_tag *tag);
+
+// Enters a scope: from now on, requests of this thread are made in the context with this name
+// ("flush", "compaction", ...), until tidegate_scope_leave() is called with what this returns.
+// Scopes nest, and belong to the thread that entered them. Takes some 20 ns for a known name.
+//
+// Names are cut after 63 bytes, and a process has at most 255 of them; later ones, a null pointer
+// and text that is not UTF-8 count as no context.
+uint16_t tidegate_scope_enter(const char *name);
+
+// Leaves a scope: the thread is again where it was when tidegate_scope_enter() returned
+// `previous`.
+void tidegate_scope_leave(uint16_t previous);
+
+// The number that the context with this name has in this process, for comparing it with the one in
+// a tag. Zero is no context; see tidegate_scope_enter() for names that count as none.
+uint16_t tidegate_intern(const char *name);
+
+// Makes a gate, or changes the one of that name and kind in place, keeping who waits there. A gate
+// has no effect until a channel names it.
+//
+// Rules of the program's own hold until a controller connects, which replaces them.
+//
+// TIDEGATE_INVALID: a null pointer, an unknown kind.
+// TIDEGATE_REFUSED: a field is out of range, or there are too many gates (255).
+int tidegate_set_gate(const tidegate_stage *stage, const char *name, const tidegate_gate *gate);
+
+// Makes a channel, or changes the one of that name, keeping its counters: a request that flows
+// through it passes `gate_count` gates in the order of their names at `gates`. A channel has no
+// effect until a rule, or the default, names it.
+//
+// tenant: whose its requests are, for their tags.
+// urgency: one of TIDEGATE_URGENT to TIDEGATE_LOW.
+//
+// TIDEGATE_INVALID: a null pointer, an unknown urgency.
+// TIDEGATE_REFUSED: a gate that there is not, more than 8 gates, more than 128 channels.
+int tidegate_set_channel(const tidegate_stage *stage,
+                         const char *name,
+                         uint16_t tenant,
+                         uint32_t urgency,
+                         const char *const *gates,
+                         size_t gate_count);
+
+// Sends requests that match no rule to this channel. Without a default they pass unhindered.
+//
+// TIDEGATE_INVALID: a null pointer.
+// TIDEGATE_REFUSED: there is no such channel.
+int tidegate_set_default(const tidegate_stage *stage, const char *channel);
+
+// Adds a rule behind those that there are: requests that match it, and none before it, go to this
+// channel.
+//
+// TIDEGATE_INVALID: a null pointer, an operation that there is not.
+// TIDEGATE_REFUSED: there is no such channel, a pattern is longer than 255 bytes, or there are too
+// many rules (256).
+int tidegate_add_rule(const tidegate_stage *stage, const tidegate_rule *rule, const char *channel);
+
+// Changes the rate of a bucket, in bytes or operations per second. Requests that wait there notice
+// within a millisecond.
+//
+// TIDEGATE_INVALID: a null pointer.
+// TIDEGATE_REFUSED: there is no such gate, or it is no bucket.
+int tidegate_set_rate(const tidegate_stage *stage, const char *gate, uint64_t rate);
+
+// Removes every rule, channel and gate. Requests pass unhindered, and those that wait go.
+//
+// TIDEGATE_INVALID: a null pointer.
+int tidegate_clear_rules(const tidegate_stage *stage);
+
+// The largest result that tidegate_write() can have for so many bytes of content, whatever the
+// gates.
+size_t tidegate_bound(size_t length);
+
+// Lets a request with content pass its gates, as tidegate_enforce() does, and gives what is to be
+// written instead of the content: `*result` is the content itself if no gate of the channel
+// transforms it, which copies nothing, else it is in `buffer`. The admission is to be completed
+// with the length of the *content* when the result is written.
+//
+// associated: data that is not written but must be the same when the content is read, such as
+// where it belongs, so that it cannot be moved elsewhere.
+//
+// There is nothing to complete after an error:
+// TIDEGATE_INVALID: a null pointer, an unknown operation, a path that is not UTF-8.
+// TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
+// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` says how long it is, or
+// use tidegate_bound(). The request has passed its gates, and will do so again.
+// TIDEGATE_SYSTEM: there are no random numbers.
+int tidegate_write(const tidegate_stage *stage,
+                   const tidegate_request *request,
+                   tidegate_bytes content,
+                   tidegate_bytes associated,
+                   tidegate_buffer buffer,
+                   tidegate_bytes *result,
+                   tidegate_admission *admission);
+
+// Restores what tidegate_write() gave, after it was read: `*result` is the content itself if no
+// gate of the request's channel transforms it, else it is in `buffer`, whose capacity is the most
+// that is believed to belong there. The admission stays under way.
+//
+// TIDEGATE_INVALID: a null pointer, an admission that is not under way.
+// TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
+// TIDEGATE_NOT_AUTHENTIC: the content, or the associated data, is not what was written.
+// TIDEGATE_TOO_SMALL: the result would be larger than the buffer.
+int tidegate_restore(const tidegate_stage *stage,
+                     const tidegate_admission *admission,
+                     tidegate_bytes content,
+                     tidegate_bytes associated,
+                     tidegate_buffer buffer,
+                     tidegate_bytes *result);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TIDEGATE_H */

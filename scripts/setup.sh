@@ -1,0 +1,99 @@
+#!/bin/sh
+# Installs the system packages that the given parts of this repository need and that are missing:
+#
+#   scripts/setup.sh [test] [demo] [bench]        (all three if none is named)
+#
+# It says what it installs and why, and it changes nothing else. When nothing is missing it asks
+# dpkg once and is done, so `make test` may call it every time. Installing needs root, or sudo;
+# asking does not. Rust is not its business: rustup and rust-version in Cargo.toml are.
+#
+# It knows Debian and Ubuntu. On another system it prints the list, warns and goes on, because the
+# same tools may be there under other names.
+set -eu
+
+usage() {
+    echo "usage: scripts/setup.sh [test] [demo] [bench]" >&2
+    exit 2
+}
+
+# package | parts that need it | why
+packages() {
+    cat <<'LIST'
+gcc            | test demo bench | links Rust programs, builds the C programs that tests run
+libc6-dev      | test demo bench | C headers and start files, for the same
+make           | test            | the C example is built as its readers would build it
+git            | test            | a real program that tests run under a policy
+python3        | test            | a real program that tests run under a policy
+tar            | test            | a real program that tests run under a policy
+rsync          | test            | a real program that tests run under a policy
+sqlite3        | test            | a real program that tests run under a policy
+qemu-utils     | test            | qemu-img: vectored and io_uring I/O under a policy
+rocksdb-tools  | test bench      | db_bench: threads with names, files with write hints
+fio            | test demo bench | the tenants: real I/O of every kind
+libaio-dev     | test            | a test program that submits through libaio
+liburing-dev   | test            | a test program that submits through liburing
+g++            | bench           | builds the peer below
+librocksdb-dev | bench           | RocksDB's rate limiter, a peer in the table of buckets
+LIST
+}
+
+needed() { # the lines of `packages` for the named parts, without blanks around the bars
+    packages | awk -F ' *[|] *' -v parts="$*" '
+        BEGIN { count = split(parts, part, " ") }
+        {
+            wanted = 0
+            for (i = 1; i <= count; i++) if (index(" " $2 " ", " " part[i] " ")) wanted = 1
+            if (wanted) print $1 "|" $3
+        }
+    '
+}
+
+missing() { # of the lines on standard input, those whose package dpkg does not call installed
+    lines=$(cat)
+    # shellcheck disable=SC2046  # names of packages hold no blanks
+    installed=$(dpkg-query -W -f '${Package}:${db:Status-Status}\n' \
+        $(printf '%s\n' "$lines" | cut -d '|' -f 1) 2>/dev/null || true)
+    printf '%s\n' "$lines" | while IFS='|' read -r package why; do
+        printf '%s\n' "$installed" | grep -qxF "$package:installed" || echo "$package|$why"
+    done
+}
+
+show() { # lines of package|why, aligned
+    awk -F '|' '{ printf "  %-15s %s\n", $1, $2 }'
+}
+
+[ $# -gt 0 ] || set -- test demo bench
+for part in "$@"; do
+    case $part in test | demo | bench) ;; *) usage ;; esac
+done
+
+command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "setup: not Debian or Ubuntu, so nothing is installed. $* needs the like of:" >&2
+    needed "$@" | show >&2
+    exit 0
+fi
+
+lacking=$(needed "$@" | missing)
+[ -n "$lacking" ] || exit 0
+
+echo "setup: installing for $*:"
+printf '%s\n' "$lacking" | show
+names=$(printf '%s\n' "$lacking" | cut -d '|' -f 1 | tr '\n' ' ')
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif sudo -n true 2>/dev/null; then
+    as_root='sudo -n'
+elif command -v sudo >/dev/null && [ -t 0 ]; then
+    as_root=sudo
+else
+    echo "setup: this needs root. As root, run: apt-get install $names" >&2
+    exit 1
+fi
+
+# An index that is out of date may still name the packages, so its failure is not the end.
+$as_root apt-get -q update || echo "setup: apt-get update failed; going on" >&2
+# shellcheck disable=SC2086  # names of packages hold no blanks
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 \
+    install --no-install-recommends $names

@@ -1,0 +1,73 @@
+//! Where cargo put what is tested.
+
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// How to build what is missing.
+const BUILD: &str = "cargo test does not build it; run `cargo build --workspace` first, or \
+                     scripts/test.sh, which does";
+
+/// The folder of this profile's programs: `target/debug` for a plain `cargo test`.
+fn folder() -> PathBuf {
+    // The test binary is in `deps`, an example in `examples`.
+    let here = std::env::current_exe().expect("a program knows where it is");
+    let folder = here.parent().and_then(Path::parent);
+    folder.expect("cargo puts tests two folders below its target folder").to_path_buf()
+}
+
+fn built(name: &str) -> PathBuf {
+    let path = folder().join(name);
+    assert!(path.is_file(), "there is no {}: {BUILD}", path.display());
+    path
+}
+
+/// The command.
+pub fn tidegate() -> PathBuf {
+    built("tidegate")
+}
+
+/// The shim.
+pub fn shim() -> PathBuf {
+    built("libtidegate_preload.so")
+}
+
+/// The library for C programs.
+pub fn library() -> PathBuf {
+    built("libtidegate.so")
+}
+
+/// Where scenarios put their files: beside what cargo builds, or where `TIDEGATE_TEST_DIR` says.
+///
+/// It has to be on a disk, because files in memory are none of Tidegate's business.
+pub fn scratch() -> PathBuf {
+    let target = || folder().parent().map(|target| target.join("tmp"));
+    let asked = std::env::var_os("TIDEGATE_TEST_DIR").map(PathBuf::from);
+    let scratch = asked.or_else(target).expect("the target folder has a name");
+    std::fs::create_dir_all(&scratch)
+        .unwrap_or_else(|error| panic!("cannot make {}: {error}", scratch.display()));
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(|| sweep(&scratch));
+    let kind = rustix::fs::statfs(&scratch).map(|found| found.f_type);
+    assert!(
+        kind.is_ok_and(|kind| kind as u64 != TMPFS),
+        "{} is in memory; set TIDEGATE_TEST_DIR to a folder on a disk",
+        scratch.display()
+    );
+    scratch
+}
+
+/// Removes what earlier runs left, for somebody to look at or because they were killed. The second
+/// part of each folder's name is the process that made it.
+fn sweep(scratch: &Path) {
+    for entry in std::fs::read_dir(scratch).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
+        let is_ours = name.starts_with("bed-") || name.starts_with("programs-");
+        if is_ours && owner.is_some_and(|pid| !crate::process::is_alive(pid)) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// What the kernel calls a file system in memory.
+const TMPFS: u64 = 0x0102_1994;

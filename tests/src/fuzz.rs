@@ -1,0 +1,43 @@
+//! Fuzz targets: functions of bytes that must not panic, hang or contradict themselves.
+//!
+//! They are plain functions, so that three drivers can share them: a test runs each of them for a
+//! moment with a fixed seed (`tests/fuzz.rs`), `cargo xtask fuzz` runs them for as long as one
+//! likes, and the programs in `fuzz/` put libFuzzer in front of them, which is guided by coverage.
+
+pub mod codec;
+pub mod controller;
+pub mod engine;
+pub mod mutate;
+pub mod policy;
+pub mod queue;
+pub mod stage;
+pub mod table;
+pub mod tape;
+
+/// Something to be fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Does it with these bytes; panics if something is wrong.
+    pub run: fn(&[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Words that inputs are made of, for mutations that splice.
+    pub words: &'static [&'static str],
+}
+
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    Target { name: "codec", run: codec::run, seeds: codec::seeds, words: &[] },
+    Target { name: "policy", run: policy::run, seeds: policy::seeds, words: policy::WORDS },
+    Target { name: "table", run: table::run, seeds: table::seeds, words: table::WORDS },
+    Target { name: "queue", run: queue::run, seeds: queue::seeds, words: &[] },
+    Target { name: "stage", run: stage::run, seeds: stage::seeds, words: &[] },
+    Target { name: "controller", run: controller::run, seeds: controller::seeds, words: &[] },
+];
+
+/// The target with this name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

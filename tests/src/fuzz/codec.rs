@@ -1,0 +1,166 @@
+//! The codec: any bytes, cut anywhere, are the same messages or the same error.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_model::gate::{Burst, Throughput};
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId};
+use tidegate_proto::codec::{DecodeError, Decoder, encode};
+use tidegate_proto::message::{
+    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping, Reply,
+    Report, Request, Rule, StageInfo, ToStage, VERSION,
+};
+
+use super::tape::Tape;
+
+/// The first byte says who listens, the second how large the pieces are; the rest arrives.
+pub fn run(bytes: &[u8]) {
+    let mut tape = Tape::new(bytes);
+    let listener = tape.below(5);
+    let piece = 1 + tape.below(64);
+    let stream = tape.bytes(usize::MAX);
+    match listener {
+        0 => heard::<Hello>(stream, piece),
+        1 => heard::<ToStage>(stream, piece),
+        2 => heard::<FromStage>(stream, piece),
+        3 => heard::<Request>(stream, piece),
+        _ => heard::<Reply>(stream, piece),
+    }
+}
+
+fn heard<M: Serialize + DeserializeOwned + PartialEq + Debug>(stream: &[u8], piece: usize) {
+    let (whole, end) = decoded::<M>(stream, stream.len().max(1));
+    let (pieces, end_of_pieces) = decoded::<M>(stream, piece);
+    assert_eq!(whole, pieces, "the cut changes what is heard");
+    assert_eq!(end, end_of_pieces, "the cut changes the error");
+    let mut again = Vec::new();
+    for message in &whole {
+        encode(message, &mut again).expect("what came in a frame fits a frame");
+    }
+    assert_eq!(decoded::<M>(&again, piece), (whole, Ok(())), "a message said again is another");
+}
+
+fn decoded<M: DeserializeOwned>(stream: &[u8], piece: usize) -> (Vec<M>, Result<(), DecodeError>) {
+    let mut decoder = Decoder::new();
+    let mut messages = Vec::new();
+    for bytes in stream.chunks(piece) {
+        decoder.extend(bytes);
+        loop {
+            match decoder.next_message() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => return (messages, Err(error)),
+            }
+        }
+    }
+    (messages, Ok(()))
+}
+
+/// Every message once, behind the byte that makes the right party listen.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    let mut add = |listener: u8, frame: Vec<u8>| seeds.push([vec![listener, 7], frame].concat());
+    add(0, frame(&Hello::Operator { version: VERSION }));
+    let info = StageInfo {
+        stage: StageId(300),
+        tenant: "kv".into(),
+        pid: 7,
+        command: "fio job".into(),
+        ..StageInfo::default()
+    };
+    add(0, frame(&Hello::Stage { version: VERSION, info: info.clone() }));
+    to_stage().iter().for_each(|message| add(1, frame(message)));
+    add(2, frame(&FromStage::Info(info)));
+    add(2, frame(&FromStage::Report(report())));
+    add(
+        2,
+        [frame(&FromStage::Applied { revision: 3, error: None }), frame(&FromStage::Goodbye)]
+            .concat(),
+    );
+    let policy = "budget = \"1GB/s\"".to_owned();
+    let apply = Request::Apply { policy, source: "-".into(), dry_run: true, expect: 9 };
+    add(3, frame(&apply));
+    add(3, [frame(&Request::Status), frame(&Request::Policy)].concat());
+    add(4, frame(&Reply::Json("{}".into())));
+    add(4, frame(&Reply::Error { code: 3, message: "no".into() }));
+    add(4, frame(&Reply::Refused { version: 2, reason: "no".into() }));
+    seeds
+}
+
+pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes).expect("a seed fits a frame");
+    bytes
+}
+
+/// Every kind of message to a stage.
+pub(super) fn to_stage() -> Vec<ToStage> {
+    let gate =
+        |name: &str, spec| Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec });
+    let rate = Throughput::Bandwidth(Rate(1 << 20));
+    let channel = ChannelSpec {
+        name: "c".into(),
+        tenant: TenantId(1),
+        class: Class::High,
+        gates: vec!["b".into(), "q".into()],
+    };
+    let conditions = Conditions { path: vec!["/data/**".into()], ..Conditions::default() };
+    let rules = vec![
+        Rule::Housekeeping(Housekeeping::Clear),
+        gate("b", GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(4096)) }),
+        gate("q", GateSpec::Priority { depth: 2, order: vec!["flush".into()] }),
+        gate("f", GateSpec::FairQueue { depth: 2, weights: vec![("a".into(), 3)] }),
+        Rule::Housekeeping(Housekeeping::SetChannel(channel)),
+        Rule::Differentiation(Differentiation::Insert {
+            place: 0,
+            conditions,
+            channel: "c".into(),
+        }),
+        Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
+        Rule::Enforcement(Enforcement::Rate { gate: "b".into(), rate }),
+        Rule::Enforcement(Enforcement::Depth { gate: "q".into(), depth: 9 }),
+        Rule::Housekeeping(Housekeeping::RemoveGate { name: "f".into() }),
+    ];
+    let silence_max = tidegate_model::Span::SECOND;
+    let (version, stage, fallback) = (VERSION, StageId(1), Fallback::Reservation);
+    vec![
+        ToStage::Welcome { version, stage, silence_max, fallback },
+        ToStage::Apply { revision: 1, rules },
+        ToStage::Collect { round: 5, detail: true },
+        ToStage::Inform,
+        ToStage::Refused { version, reason: "full".into(), retry: true },
+    ]
+}
+
+/// A report with one of everything.
+pub(super) fn report() -> Report {
+    let waiting = vec![(3, 1), (9, 20)];
+    let channel = ChannelReport {
+        name: "kv".into(),
+        tenant: 1,
+        operations: 10,
+        bytes: 40_960,
+        waited_ns: 5_000,
+        waiting: waiting.clone(),
+        service: waiting.clone(),
+    };
+    let gate = GateReport {
+        name: "kv:bandwidth".into(),
+        delayed: 3,
+        waited_ns: 5_000,
+        waiting_now: 1,
+        waiting,
+        rate: Some(Throughput::Bandwidth(Rate(1 << 20))),
+    };
+    Report {
+        round: 5,
+        at_ns: 1_000_000_000,
+        channels: vec![channel],
+        gates: vec![gate],
+        processes: 1,
+        device_bytes: 4_096,
+        ..Report::default()
+    }
+}

@@ -1,0 +1,259 @@
+//! Programs that scenarios start: watched, bounded in time, and ended with the scenario.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::{PATIENCE, wait_for};
+
+/// How long a program may run. The longest takes some seconds on an idle machine; one that is still
+/// there after this hangs.
+const RUN_MAX: Duration = Duration::from_secs(150);
+
+/// How a program ended, and what it said.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub time: Duration,
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, signal, stdout, stderr, .. } = self;
+        write!(f, "code {code:?}, signal {signal:?}\n-- out:\n{stdout}\n-- err:\n{stderr}")
+    }
+}
+
+impl Outcome {
+    /// Itself, if it ended well.
+    ///
+    /// # Panics
+    /// If it did not, with what it said.
+    #[track_caller]
+    pub fn success(self) -> Self {
+        assert!(self.code == Some(0), "{self:?}");
+        self
+    }
+
+    /// Itself, if it ended with this code.
+    ///
+    /// # Panics
+    /// If it did not, with what it said.
+    #[track_caller]
+    pub fn failure(self, code: i32) -> Self {
+        assert!(self.code == Some(code), "not exit code {code}: {self:?}");
+        self
+    }
+
+    /// Standard error as one line, whatever the terminal's width broke it into.
+    pub fn complaint(&self) -> String {
+        let words = self.stderr.split_whitespace().filter(|word| *word != "│");
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What the program itself said on standard error: without Tidegate's lines.
+    pub fn own_stderr(&self) -> String {
+        let own = self.stderr.lines().filter(|line| !line.starts_with("tidegate: "));
+        own.map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What Tidegate said on standard error.
+    pub fn notices(&self) -> String {
+        let ours = self.stderr.lines().filter(|line| line.starts_with("tidegate: "));
+        ours.map(|line| format!("{line}\n")).collect()
+    }
+}
+
+/// Runs a program to its end, with nothing on its standard input.
+///
+/// # Panics
+/// If it cannot be started, or does not end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Outcome {
+    spawn(command.stdin(Stdio::null())).finish()
+}
+
+/// Starts a program; its standard input is ours to write unless `command` says otherwise.
+///
+/// # Panics
+/// If it cannot be started.
+#[track_caller]
+pub fn spawn(command: &mut Command) -> Running {
+    // A group of its own, so that everything it starts can be ended with it, and nothing else.
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let started = Instant::now();
+    let mut child =
+        command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+    let stdout = child.stdout.take().map(Heard::listen).unwrap_or_default();
+    let stderr = child.stderr.take().map(Heard::listen).unwrap_or_default();
+    Running { child, stdout, stderr, started, status: None, what: format!("{command:?}") }
+}
+
+/// A program that runs. Dropping it ends it and its process group.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: Heard,
+    stderr: Heard,
+    started: Instant,
+    status: Option<ExitStatus>,
+    what: String,
+}
+
+impl Running {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said so far on standard output.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// What it has said so far on standard error.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        if self.status.is_none() {
+            self.status = self.child.try_wait().expect("a child can be waited for");
+        }
+        self.status.is_none()
+    }
+
+    /// Writes to its standard input.
+    ///
+    /// # Panics
+    /// If it does not read.
+    pub fn say(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().expect("its input is a pipe");
+        input.write_all(text.as_bytes()).expect("it reads its input");
+    }
+
+    /// Waits until it has said this on standard output.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[track_caller]
+    pub fn hear(&self, text: &str) {
+        wait_for(&format!("{text:?} from {}", self.what), PATIENCE, || {
+            // Looked at before what it said is: what it says last is not missed.
+            let has_ended = !is_alive(self.pid()) && self.stdout.has_ended();
+            let has_said = self.stdout().contains(text);
+            assert!(has_said || !has_ended, "it ended without saying {text:?}: {}", self.stderr());
+            has_said.then_some(())
+        });
+    }
+
+    /// Sends a signal to it alone.
+    pub fn signal(&self, signal: Signal) {
+        send(self.pid(), signal);
+    }
+
+    /// Ends it at once, as a power cut would.
+    pub fn kill(mut self) -> Outcome {
+        let _ = self.child.kill();
+        self.finish()
+    }
+
+    /// Closes its standard input and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[track_caller]
+    pub fn finish(mut self) -> Outcome {
+        drop(self.child.stdin.take());
+        let what = format!("the end of {}", self.what);
+        wait_for(&what, RUN_MAX, || (!self.is_running()).then_some(()));
+        let time = self.started.elapsed();
+        // Something that it left running may hold the pipes: it need not be waited for.
+        let all_said = || self.stdout.has_ended() && self.stderr.has_ended();
+        let start = Instant::now();
+        wait_for("its last words", PATIENCE, || {
+            (all_said() || start.elapsed() > Duration::from_secs(2)).then_some(())
+        });
+        let status = self.status.expect("it has ended");
+        Outcome {
+            code: status.code(),
+            signal: status.signal(),
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+            time,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The group's number cannot be another's while somebody of the group lives or the child
+        // has not been waited for; where both are over, there is nobody to end.
+        if self.is_running()
+            && let Some(group) = Pid::from_raw(self.pid() as i32)
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("-- {}\n{}{}", self.what, self.stdout.text(), self.stderr.text());
+        }
+    }
+}
+
+/// Sends a signal to the process with this number.
+pub fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether a process with this number lives; one that has ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
+    state.is_some_and(|state| state != b'Z' && state != b'X')
+}
+
+/// What was heard from a pipe until now.
+#[derive(Debug, Default)]
+struct Heard(Arc<Mutex<(Vec<u8>, bool)>>);
+
+impl Heard {
+    fn listen(mut pipe: impl Read + Send + 'static) -> Self {
+        let heard = Self::default();
+        let shared = Arc::clone(&heard.0);
+        std::thread::spawn(move || {
+            let mut piece = [0; 16_384];
+            while let Ok(count @ 1..) = pipe.read(&mut piece) {
+                let mut heard = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.0.extend_from_slice(&piece[..count]);
+            }
+            shared.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        });
+        heard
+    }
+
+    fn text(&self) -> String {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&heard.0).into_owned()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}

@@ -1,0 +1,50 @@
+//! Each fuzz target for a moment, with a fixed seed: whoever breaks one learns it here, and whoever
+//! wants to find more runs `cargo xtask fuzz`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_tests::fuzz::engine::{self, Budget};
+
+/// The same on every machine, so that a failure can be repeated.
+const SEED: u64 = 2022;
+
+fn brief(name: &str, inputs: u64) {
+    let target = tidegate_tests::fuzz::target(name).expect("a target of this name");
+    let artifacts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/artifacts");
+    // A slow machine tries fewer inputs; it does not fail for that.
+    let budget = Budget { inputs, time: Duration::from_millis(1_900) };
+    if let Err(found) = engine::run(target, SEED, budget, &artifacts) {
+        panic!("{found}");
+    }
+}
+
+#[test]
+fn codec() {
+    brief("codec", 20_000);
+}
+
+#[test]
+fn policy() {
+    brief("policy", 2_000);
+}
+
+#[test]
+fn table() {
+    brief("table", 10_000);
+}
+
+#[test]
+fn queue() {
+    brief("queue", 5_000);
+}
+
+#[test]
+fn stage() {
+    brief("stage", 1_000);
+}
+
+#[test]
+fn controller() {
+    brief("controller", 1_000);
+}

@@ -1,0 +1,352 @@
+//! Limits hold for real programs, and requests are told apart by all that is known about them.
+//!
+//! Times are bounded from below only: a slow machine may take longer, nobody may take less. Who a
+//! request belongs to is read from the controller's counters, while the program stays to be asked.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tidegate_tests::bed::Bed;
+use tidegate_tests::process::{self, Running};
+use tidegate_tests::{built, tools};
+
+const MIB: u64 = 1 << 20;
+
+/// A tenant with a limit of 4 MiB/s that may send 64 KiB at once.
+const SLOW: &str = "[[tenant]]\nname = \"slow\"\nlimit = \"4MiB/s\"\nburst = \"64KiB\"\n";
+
+/// The least time in which `bytes` can pass [`SLOW`].
+fn least(bytes: u64) -> Duration {
+    Duration::from_secs_f64((bytes - (64 << 10)) as f64 / (4 * MIB) as f64)
+}
+
+/// Runs a script whose last process stays until it is told to go, so that its counters can be read.
+pub(crate) fn held(bed: &Bed, tenant: &str, script: &str) -> Running {
+    let mut command = bed.run_script(tenant, &format!("{script}\necho done; read nothing || true"));
+    let running = process::spawn(command.stdin(Stdio::piped()));
+    running.hear("done");
+    running
+}
+
+/// Checks what each tenant moved: exactly this many bytes.
+#[track_caller]
+pub(crate) fn bytes_are(bed: &Bed, expected: &[(&str, u64)]) {
+    for (tenant, bytes) in expected {
+        bed.wait_for_count(tenant, "bytes", *bytes);
+    }
+    let counted = expected.iter().map(|(name, _)| (*name, bed.tenant(name)["bytes"].as_u64()));
+    let expected = expected.iter().map(|(name, bytes)| (*name, Some(*bytes)));
+    assert_eq!(counted.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_written_and_read_takes_its_time() {
+    let bed = Bed::new(SLOW);
+    let script = "dd if=/dev/zero of=file bs=64k count=64 2> /dev/null
+                  dd if=file of=/dev/null bs=1M 2> /dev/null";
+    let outcome = process::run(&mut bed.run_script("slow", script)).success();
+    assert!(outcome.time >= least(8 * MIB), "{:?}", outcome.time);
+}
+
+#[test]
+fn eight_processes_share_one_bucket() {
+    let bed = Bed::new(SLOW);
+    let script = "for i in 1 2 3 4 5 6 7 8; do
+                      dd if=/dev/zero of=file-$i bs=32k count=32 2> /dev/null &
+                  done; wait";
+    let outcome = process::run(&mut bed.run_script("slow", script)).success();
+    assert!(outcome.time >= least(8 * MIB), "{:?}", outcome.time);
+}
+
+#[test]
+fn two_runs_of_a_tenant_share_its_limit() {
+    let bed = Bed::new(SLOW);
+    let start = std::time::Instant::now();
+    let write = |name: &str| {
+        let mut command = bed.run("slow", "dd");
+        command.args(["if=/dev/zero", &format!("of={name}"), "bs=32k", "count=128"]);
+        process::spawn(command.stdin(Stdio::null()))
+    };
+    let runs = [write("one"), write("other")];
+    for run in runs {
+        run.finish().success();
+    }
+    // Each may begin with a burst, and for the moment until the shares are settled, a hundredth.
+    let least = least(8 * MIB).mul_f64(0.97);
+    assert!(start.elapsed() >= least, "{:?} is less than {least:?}", start.elapsed());
+}
+
+#[test]
+fn operations_are_limited_as_such() {
+    let policy = "
+        [[tenant]]
+        name = \"busy\"
+        [[channel]]
+        name = \"names\"
+        tenant = \"busy\"
+        gates = [{ kind = \"token-bucket\", rate = \"200 iops\", burst = \"10ms\" }]
+        [[match]]
+        channel = \"names\"
+        operation = \"metadata\"";
+    let bed = Bed::new(policy);
+    let script = "import os, sys\n\
+                  for number in range(200): os.mkdir(f'{number}'); os.stat(f'{number}')\n\
+                  open('data', 'wb').write(bytes(1 << 20))";
+    let mut command = bed.run("busy", tools::need("python3"));
+    let outcome = process::run(command.args(["-c", script])).success();
+    // Four hundred names, two of which may pass at once.
+    assert!(outcome.time >= Duration::from_secs_f64(398.0 / 200.0), "{:?}", outcome.time);
+    let created = (0..200).all(|number| bed.path(&number.to_string()).is_dir());
+    assert!(created && fs::metadata(bed.path("data")).unwrap().len() == MIB);
+}
+
+#[test]
+fn programs_are_told_apart_by_name() {
+    let policy = "
+        tenant = [{ name = \"copies\" }, { name = \"dumps\" }]
+        [[match]]
+        tenant = \"dumps\"
+        process = \"d[d]\"
+        [[match]]
+        tenant = \"copies\"
+        process = [\"nothing\", \"{cat,cp}\"]";
+    let bed = Bed::new(policy);
+    let script = "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null; head -c 1000 a > b
+                  sh -c 'cat a > c; exec dd if=/dev/zero of=d bs=1k count=5' 2> /dev/null";
+    let running = held(&bed, "", script);
+    bytes_are(&bed, &[("dumps", MIB + 5 * 1024), ("copies", 2 * MIB)]);
+    running.finish().success();
+}
+
+#[test]
+fn what_is_nobodys_passes_and_is_counted() {
+    let bed =
+        Bed::new("tenant = [{ name = \"a\" }]\nmatch = [{ tenant = \"a\", process = \"x\" }]");
+    let running = held(&bed, "", "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null");
+    tidegate_tests::eventually("a count of what matched nothing", || {
+        bed.status()["totals"]["unmatched_bytes"].as_u64() >= Some(MIB)
+    });
+    assert_eq!(bed.tenant("a")["bytes"], 0);
+    let outcome = running.finish().success();
+    assert!(!outcome.notices().contains("not seen"), "it was seen: {outcome:?}");
+}
+
+#[test]
+fn what_short_programs_move_is_counted() {
+    let bed = Bed::new("[[tenant]]\nname = \"kv\"\n");
+    for number in 0..5 {
+        let mut command = bed.run("kv", "dd");
+        command.args(["if=/dev/zero", &format!("of=file-{number}"), "bs=64k", "count=16"]);
+        process::run(&mut command).success();
+    }
+    bytes_are(&bed, &[("kv", 5 * MIB)]);
+}
+
+#[test]
+fn files_are_told_apart_by_path() {
+    let policy = "
+        tenant = [{ name = \"logs\" }, { name = \"deep\" }, { name = \"rest\" }]
+        [[match]]
+        tenant = \"logs\"
+        path = \"**/*.log\"
+        [[match]]
+        tenant = \"deep\"
+        path = \"**/deep/**\"
+        [[match]]
+        tenant = \"rest\"
+        operation = \"write\"";
+    let bed = Bed::new(policy);
+    bed.subfolder("deep/deeper");
+    let script = "w() { dd if=/dev/zero bs=1k count=$2 of=$1 2> /dev/null; }
+                  w a.log 1; w deep/b.log 2; w deep/deeper/c 4; w deep/d 8; w e 16; w log 32";
+    let running = held(&bed, "", script);
+    bytes_are(&bed, &[("logs", 3 << 10), ("deep", 12 << 10), ("rest", 48 << 10)]);
+    running.finish().success();
+}
+
+#[test]
+fn requests_are_told_apart_by_size_and_operation() {
+    let policy = "
+        tenant = [{ name = \"large\" }, { name = \"reads\" }, { name = \"small\" }]
+        [[match]]
+        tenant = \"large\"
+        size = \">=64KiB\"
+        operation = [\"read\", \"write\"]
+        [[match]]
+        tenant = \"reads\"
+        operation = \"read\"
+        path = \"**/file\"
+        [[match]]
+        tenant = \"small\"
+        size = \"4KiB..64KiB\"
+        operation = \"write\"";
+    let bed = Bed::new(policy);
+    let script = "w() { dd if=$1 bs=$2 count=$3 of=$4 conv=notrunc 2> /dev/null; }
+                  w /dev/zero 64k 1 file; w /dev/zero 65535 1 file; w /dev/zero 4k 1 file
+                  w /dev/zero 4095 1 file; w file 4k 3 /dev/null; w file 64k 1 /dev/null";
+    let running = held(&bed, "", script);
+    let expected = [("large", 128 << 10), ("reads", 12 << 10), ("small", 65_535 + 4_096)];
+    bytes_are(&bed, &expected);
+    running.finish().success();
+}
+
+#[test]
+fn threads_are_told_apart_by_name() {
+    let policy = "
+        tenant = [{ name = \"flush\" }, { name = \"low\" }, { name = \"own\" }]
+        [[match]]
+        tenant = \"flush\"
+        workflow = \"kv:high\"
+        [[match]]
+        tenant = \"low\"
+        workflow = \"kv:low*\"
+        [[match]]
+        tenant = \"own\"
+        workflow = \"threads*\"";
+    let bed = Bed::new(policy);
+    let mut command = bed.run("", tools::compiled("threads", &[]));
+    command.args(["file", "kv:high", "kv:low", "kv:low1", "other"]).stdin(Stdio::piped());
+    let running = process::spawn(&mut command);
+    running.hear("done");
+    bytes_are(&bed, &[("flush", MIB), ("low", 2 * MIB), ("own", 0)]);
+    running.finish().success();
+}
+
+#[test]
+fn contexts_are_told_apart_by_what_the_program_says() {
+    let policy = "
+        tenant = [{ name = \"flush\" }, { name = \"compaction\" }, { name = \"rest\" }]
+        [[match]]
+        tenant = \"flush\"
+        context = \"flush\"
+        [[match]]
+        tenant = \"compaction\"
+        context = \"compaction_*\"
+        [[match]]
+        tenant = \"rest\"
+        operation = \"write\"";
+    let bed = Bed::new(policy);
+    let library = built::library();
+    let folder = library.parent().unwrap().display();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
+    let flags =
+        [format!("-I{}", include.display()), format!("-L{folder}"), format!("-Wl,-rpath,{folder}")];
+    let [include, search, run_path] = &flags;
+    let program = tools::compiled("contexts", &[include, search, run_path, "-ltidegate"]);
+    let running = process::spawn(bed.run("", program).stdin(Stdio::piped()));
+    running.hear("done");
+    let piece = 64 << 10;
+    bytes_are(&bed, &[("flush", 13 * piece), ("compaction", 2 * piece), ("rest", 16 * piece)]);
+    running.finish().success();
+}
+
+#[test]
+fn users_are_told_apart_by_name_and_number() {
+    let user = rustix::process::geteuid().as_raw();
+    let other = user + 1;
+    let policy = format!(
+        "tenant = [{{ name = \"other\" }}, {{ name = \"mine\" }}]
+         [[match]]
+         tenant = \"other\"
+         user = \"{other}\"
+         [[match]]
+         tenant = \"mine\"
+         user = [\"nobody-at-all\", \"{user}\"]"
+    );
+    let bed = Bed::new(&policy);
+    let running = held(&bed, "", "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null");
+    bed.wait_for_count("mine", "bytes", MIB);
+    assert_eq!(bed.tenant("other")["bytes"], 0);
+    running.finish().success();
+}
+
+#[test]
+fn a_tenant_is_only_for_its_users() {
+    if !tools::is_root() {
+        return tools::skipped("only root can be two users");
+    }
+    let policy = "tenant = [{ name = \"theirs\", users = \"65534\" }, { name = \"all\" }]";
+    let bed = Bed::new(policy);
+    let refused = process::run(&mut bed.run("theirs", "true")).success();
+    let reason = "user root may not act for tenant \"theirs\"";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    let mut closed = bed.tidegate(&["run", "--fail-closed", "--tenant", "theirs", "true"]);
+    let closed = process::run(closed.current_dir(bed.folder())).failure(5);
+    assert!(closed.complaint().contains(reason), "{closed:?}");
+    // The other user needs to reach the command, the shim and the socket.
+    let mut nobody = Command::new(tools::need("setpriv"));
+    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    nobody.arg(built::tidegate()).env("TIDEGATE_SOCKET", bed.socket());
+    nobody.args(["run", "--fail-closed", "--tenant", "theirs", "--", "true"]);
+    let reached = fs::metadata("/proc/self/cwd").is_ok();
+    let outcome = process::run(&mut nobody);
+    if outcome.stderr.contains("Permission denied") && reached {
+        return tools::skipped("another user cannot reach the folder of the tests");
+    }
+    outcome.success();
+}
+
+#[test]
+fn control_groups_are_told_apart() {
+    let name = format!("tidegate-tests-{}", std::process::id());
+    // The second is where the tree is while a system still has the older ones as well.
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+    let root = roots.into_iter().find(|root| root.join("cgroup.procs").exists());
+    let group = root.unwrap_or(roots[0]).join(&name);
+    if root.is_none() || fs::create_dir(&group).is_err() {
+        return tools::skipped("control groups cannot be made here");
+    }
+    let policy = format!(
+        "tenant = [{{ name = \"batch\" }}, {{ name = \"rest\" }}]
+         [[match]]
+         tenant = \"batch\"
+         cgroup = \"/{name}\"
+         [[match]]
+         tenant = \"rest\"
+         operation = \"write\""
+    );
+    let bed = Bed::new(&policy);
+    let script = "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null; echo done; read nothing";
+    let mut inner = bed.run_script("", script);
+    let mut command = Command::new("sh");
+    let join = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display());
+    command.args(["-euc", &join, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    command.env("TIDEGATE_SOCKET", bed.socket()).current_dir(bed.folder());
+    let running = process::spawn(command.stdin(Stdio::piped()));
+    inner.stdin(Stdio::null());
+    running.hear("done");
+    bytes_are(&bed, &[("batch", MIB), ("rest", 0)]);
+    drop(running);
+    tidegate_tests::eventually("an empty control group", || fs::remove_dir(&group).is_ok());
+}
+
+#[test]
+fn channels_add_gates_of_their_own() {
+    let policy = "
+        [[tenant]]
+        name = \"kv\"
+        [[channel]]
+        name = \"compaction\"
+        tenant = \"kv\"
+        gates = [
+          { kind = \"token-bucket\", rate = \"4MiB/s\", burst = \"64KiB\" },
+          { kind = \"concurrency\", depth = 1 },
+          { kind = \"fair-queue\", depth = 2, weights = { \"a\" = 2 } },
+          { kind = \"latency-probe\" },
+        ]
+        [[match]]
+        channel = \"compaction\"
+        path = \"**/slow-*\"";
+    let bed = Bed::new(policy);
+    let script = "dd if=/dev/zero of=fast bs=64k count=64 2> /dev/null
+                  for i in 1 2 3 4; do
+                      dd if=/dev/zero of=slow-$i bs=64k count=32 2> /dev/null &
+                  done; wait";
+    let outcome = process::run(&mut bed.run_script("kv", script)).success();
+    assert!(outcome.time >= least(8 * MIB), "{:?}", outcome.time);
+    assert!(
+        (1..=4).all(|i| fs::metadata(bed.path(&format!("slow-{i}"))).unwrap().len() == 2 * MIB)
+    );
+}

@@ -1,0 +1,9 @@
+//! Every scenario, a module each, in one binary.
+#![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
+
+mod apply;
+mod defects;
+mod fuzz;
+mod limits;
+mod sturdy;
+mod transparent;

@@ -1,0 +1,296 @@
+//! Rules about Rust: lengths, purity, clocks, sleeps, unwraps, names, heads and SAFETY sentences.
+
+use super::exceptions::{Rule, excepted};
+use crate::Finding;
+use crate::files::TextFile;
+use crate::source::{self, Line, has_word};
+
+const FUNCTION_LINES_MAX: usize = 60;
+const FILE_LINES_MAX: usize = 600;
+
+/// How far above `unsafe` its SAFETY comment may end, and above `.unwrap()` its proof: room for an
+/// attribute and the first lines of a long expression.
+const COMMENT_DISTANCE_MAX: usize = 3;
+
+/// The rings that know no clock, no thread, no socket and no global.
+const PURE_RINGS: &[&str] = &["crates/model/src/", "crates/algo/src/", "crates/proto/src/"];
+
+/// Nouns that name nothing.
+const EMPTY_NOUNS: &[&str] = &["Manager", "Helper", "Util", "Managers", "Helpers", "Utils"];
+
+pub(super) fn check(file: &TextFile) -> Vec<Finding> {
+    let lines = source::lines(&file.text);
+    let mut sight = Sight { path: &file.path, lines: &lines, findings: Vec::new() };
+    sight.head(&file.text);
+    sight.lengths();
+    for at in 0..lines.len() {
+        sight.purity(at);
+        sight.time(at);
+        sight.unwraps(at);
+        sight.names(at);
+        sight.safety(at);
+    }
+    sight.findings
+}
+
+/// One file under inspection.
+struct Sight<'a> {
+    path: &'a str,
+    lines: &'a [Line],
+    findings: Vec<Finding>,
+}
+
+impl Sight<'_> {
+    fn find(&mut self, at: usize, what: impl Into<String>, mend: &str) {
+        self.findings.push(Finding::new(self.path, at + 1, what, mend));
+    }
+
+    fn is_test(&self, at: usize) -> bool {
+        self.lines[at].test || is_test_file(self.path)
+    }
+
+    /// A crate's first lines tell a newcomer what it is.
+    fn head(&mut self, text: &str) {
+        let root = self.path.ends_with("src/lib.rs") || self.path.ends_with("src/main.rs");
+        let told = text.starts_with("//!") || text.starts_with("#![doc = include_str!");
+        if root && !told {
+            self.find(0, "a crate without a head comment", "open with `//!` and what it is for");
+        }
+    }
+
+    fn lengths(&mut self) {
+        let own = self.lines.iter().filter(|line| !line.test).count();
+        if own > FILE_LINES_MAX && !excepted(Rule::LongFile, self.path, "") {
+            self.find(
+                FILE_LINES_MAX,
+                format!("{own} lines before tests"),
+                "split the file by nouns, at most 600 lines each",
+            );
+        }
+        for function in source::functions(self.lines) {
+            let length = function.last - function.first + 1;
+            if length > FUNCTION_LINES_MAX
+                && !excepted(Rule::LongFunction, self.path, &function.name)
+            {
+                self.find(
+                    function.first,
+                    format!("`{}` has {length} lines", function.name),
+                    "split it, at most 60 lines each",
+                );
+            }
+        }
+    }
+
+    fn purity(&mut self, at: usize) {
+        if self.is_test(at) || !PURE_RINGS.iter().any(|ring| self.path.starts_with(ring)) {
+            return;
+        }
+        let code = &self.lines[at].code;
+        let mend = "model, algo and proto are pure: use core and alloc, or move it outward";
+        if code.contains("extern crate std") {
+            self.find(at, "`extern crate std` in a pure ring", mend);
+        } else if has_word(code, "std") && code.contains("std::") {
+            self.find(at, "`std::` in a pure ring", mend);
+        }
+        if has_word(code, "unsafe") {
+            self.find(at, "`unsafe` in a pure ring", mend);
+        }
+    }
+
+    fn time(&mut self, at: usize) {
+        let code = &self.lines[at].code;
+        let reads = code.contains("Instant::now") || code.contains("SystemTime::now");
+        if reads && !self.is_test(at) && !excepted(Rule::Clock, self.path, "") {
+            self.find(
+                at,
+                "reads the clock",
+                "take the time as an argument, or ask the crate's clock.rs",
+            );
+        }
+        let sleeps = has_word(code, "thread::sleep");
+        if sleeps && self.is_test(at) && !excepted(Rule::Sleep, self.path, "") {
+            self.find(at, "a test that sleeps", "wait for the condition, with a deadline");
+        }
+    }
+
+    fn unwraps(&mut self, at: usize) {
+        if self.lines[at].code.contains(".unwrap()")
+            && !self.is_test(at)
+            && !self.comment_near(at, |said| !said.starts_with(['/', '!']))
+        {
+            self.find(at, "`.unwrap()` without its proof", "handle it, or say why it cannot fail");
+        }
+    }
+
+    fn names(&mut self, at: usize) {
+        let code = &self.lines[at].code;
+        let Some(name) = type_name(code) else { return };
+        let words = camel_words(name);
+        if let Some(word) = words.iter().find(|word| EMPTY_NOUNS.contains(word)) {
+            let what = format!("`{name}` says {word}");
+            self.find(at, what, "name what it is or does, in a noun one could say aloud");
+        }
+    }
+
+    fn safety(&mut self, at: usize) {
+        let code = &self.lines[at].code;
+        let opens = code.contains("unsafe {") || code.contains("unsafe impl");
+        if opens && !self.comment_near(at, |said| said.contains("SAFETY:")) {
+            self.find(
+                at,
+                "`unsafe` without a SAFETY sentence",
+                "say above it, after `// SAFETY:`, why it is sound",
+            );
+        }
+    }
+
+    /// Whether a comment on line `at`, or in the block of comment lines that ends at most three
+    /// lines above it, says what is asked.
+    fn comment_near(&self, at: usize, asked: impl Fn(&str) -> bool) -> bool {
+        let says = |at: usize| !self.lines[at].comment.is_empty() && asked(&self.lines[at].comment);
+        let only_comment =
+            |at: usize| self.lines[at].code.trim().is_empty() && !self.lines[at].comment.is_empty();
+        if says(at) {
+            return true;
+        }
+        let nearest =
+            (at.saturating_sub(COMMENT_DISTANCE_MAX)..at).rev().find(|at| only_comment(*at));
+        let Some(end) = nearest else { return false };
+        (0..=end).rev().take_while(|at| only_comment(*at)).any(says)
+    }
+}
+
+/// Whether all of a file is for tests or benches.
+fn is_test_file(path: &str) -> bool {
+    let folders = ["tests/", "benches/", "fuzz/"];
+    let named = ["/tests.rs", "_test.rs", "_tests.rs", "_fuzz.rs"];
+    folders.iter().any(|folder| path.starts_with(folder) || path.contains(&format!("/{folder}")))
+        || named.iter().any(|name| path.ends_with(name))
+}
+
+/// The name of the type that a line of code declares.
+fn type_name(code: &str) -> Option<&str> {
+    let mut tokens = code.split_whitespace().skip_while(|token| {
+        token.starts_with("pub") || matches!(*token, "unsafe" | "auto") || token.ends_with(')')
+    });
+    let keyword = tokens.next()?;
+    if !matches!(keyword, "struct" | "enum" | "union" | "trait" | "type") {
+        return None;
+    }
+    let rest = tokens.next()?;
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
+/// `IoHelperTable` as `Io`, `Helper`, `Table`.
+fn camel_words(name: &str) -> Vec<&str> {
+    let mut starts: Vec<usize> =
+        name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).collect();
+    starts.push(name.len());
+    starts.windows(2).map(|pair| &name[pair[0]..pair[1]]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tidy::check_text;
+
+    #[track_caller]
+    fn fires(path: &str, text: &str, what: &str) {
+        let found = check_text(path, text);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains(what), "{found:#?}");
+    }
+
+    #[track_caller]
+    fn silent(path: &str, text: &str) {
+        assert_eq!(check_text(path, text), [""; 0]);
+    }
+
+    fn function_of(lines: usize) -> String {
+        format!("fn long() {{\n{}}}\n", "    step();\n".repeat(lines - 2))
+    }
+
+    #[test]
+    fn long_functions() {
+        fires("crates/cli/src/a.rs", &function_of(61), ":1: `long` has 61 lines; split it");
+        silent("crates/cli/src/a.rs", &function_of(60));
+    }
+
+    #[test]
+    fn long_files() {
+        let text = "const A: u8 = 1;\n".repeat(601);
+        fires("crates/cli/src/a.rs", &text, "601 lines before tests");
+        let tests = "#[cfg(test)]\nmod tests {\n    const A: u8 = 1;\n}\n";
+        let text = "const A: u8 = 1;\n".repeat(600) + &tests.repeat(100);
+        silent("crates/cli/src/a.rs", &text);
+    }
+
+    #[test]
+    fn pure_rings() {
+        fires("crates/algo/src/a.rs", "use std::fmt;\n", "`std::` in a pure ring");
+        fires("crates/model/src/a.rs", "extern crate std;\n", "`extern crate std`");
+        fires("crates/proto/src/a.rs", "unsafe fn a() {}\n", "`unsafe` in a pure ring");
+        silent("crates/algo/src/a.rs", "// std::fmt would be unsafe here\nuse core::fmt;\n");
+        silent("crates/algo/src/a.rs", "#[cfg(test)]\nextern crate std;\n");
+        silent("crates/algo/tests/a.rs", "use std::fmt;\n");
+        silent("crates/stage/src/a.rs", "use std::fmt;\n");
+    }
+
+    #[test]
+    fn clocks() {
+        let text = "fn a() {\n    Instant::now();\n}\n";
+        fires("crates/stage/src/a.rs", text, ":2: reads the clock");
+        fires("crates/controller/src/a.rs", "let a = SystemTime::now();\n", "reads the clock");
+        silent("crates/stage/src/clock.rs", text);
+        silent("crates/stage/benches/a.rs", text);
+    }
+
+    #[test]
+    fn sleeps() {
+        let text = "fn a() {\n    std::thread::sleep(A);\n}\n";
+        fires("tests/tests/a.rs", text, ":2: a test that sleeps");
+        fires("crates/cli/src/a.rs", &format!("#[cfg(test)]\n{text}"), "a test that sleeps");
+        silent("crates/cli/src/a.rs", text);
+        silent("tests/src/lib.rs", &format!("//! Waiting.\n{text}"));
+    }
+
+    #[test]
+    fn unwraps() {
+        fires("crates/cli/src/a.rs", "let a = b.unwrap();\n", "`.unwrap()` without its proof");
+        fires("crates/cli/src/a.rs", "/// A.\nlet a = b.unwrap();\n", "without its proof");
+        silent("crates/cli/src/a.rs", "let a = b.unwrap(); // b was set above\n");
+        silent("crates/cli/src/a.rs", "// b was set above\nlet a = b\n    .c()\n    .unwrap();\n");
+        silent(
+            "crates/cli/src/a.rs",
+            "#[cfg(test)]\nmod tests {\n    const A: A = b.unwrap();\n}\n",
+        );
+        silent("crates/cli/src/a.rs", "let a = b.unwrap_or(c);\n");
+    }
+
+    #[test]
+    fn empty_nouns() {
+        fires("crates/cli/src/a.rs", "pub(crate) struct LinkManager {\n}\n", "says Manager");
+        fires("crates/cli/src/a.rs", "trait Utils: Sized {}\n", "`Utils` says Utils");
+        silent("crates/cli/src/a.rs", "struct Utilization;\nenum Link {}\n");
+        silent("crates/cli/src/a.rs", "fn a(helper: Helper) {}\n");
+    }
+
+    #[test]
+    fn heads() {
+        fires("crates/cli/src/main.rs", "fn main() {}\n", "a crate without a head comment");
+        silent("crates/cli/src/main.rs", "//! The command.\nfn main() {}\n");
+        silent("crates/cli/src/a.rs", "fn a() {}\n");
+    }
+
+    #[test]
+    fn safety_sentences() {
+        let what = "`unsafe` without a SAFETY sentence";
+        fires("crates/preload/src/a.rs", "let a = unsafe { b() };\n", what);
+        fires("crates/preload/src/a.rs", "unsafe impl Send for A {}\n", what);
+        let long = "// SAFETY: b is sound, because\n// of one thing,\n// of another,\n// and c.\n";
+        silent("crates/preload/src/a.rs", &format!("{long}let a =\n    unsafe {{ b() }};\n"));
+        silent("crates/preload/src/a.rs", "let a = unsafe { b() }; // SAFETY: b is sound.\n");
+        let far = "// SAFETY: b is sound.\nlet c = 1;\nlet d = 2;\nlet e = 3;\nunsafe { b() };\n";
+        fires("crates/preload/src/a.rs", far, what);
+    }
+}
