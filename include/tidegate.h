@@ -18,8 +18,8 @@
 // It is done.
 #define TIDEGATE_OK 0
 
-// An argument is null, out of range, not UTF-8, or a structure of an unknown size; or an admission
-// is not under way.
+// An argument is null, misaligned, out of range, not UTF-8, or a structure of an unknown size; or
+// an admission is not under way.
 #define TIDEGATE_INVALID 1
 
 // Something in the library went wrong. This is a defect: please report it.
@@ -40,6 +40,10 @@
 // Content was changed, or was written with another key, for another place, or by no gate of this
 // channel.
 #define TIDEGATE_NOT_AUTHENTIC 7
+
+// The rules changed while a request was under way, or in the parent since this process was forked,
+// so that it is not known any more whether its content is to be encrypted or compressed.
+#define TIDEGATE_RULES_CHANGED 8
 
 // The version of this header.
 #define TIDEGATE_VERSION 256
@@ -179,7 +183,7 @@ typedef struct {
 // completed by another thread than the one that got it; it must not be copied and completed twice.
 typedef struct {
     // The library's.
-    uint64_t opaque[16];
+    uint64_t opaque[20];
 } tidegate_admission;
 
 // The tag that a request carries from here on: 16 bytes, and the channel beside them.
@@ -290,28 +294,33 @@ uint32_t tidegate_version(void);
 // trying. A null pointer for `settings` means the defaults.
 //
 // After fork() the child's requests still pass the stage's gates and are counted; the thread and
-// the link stay with the parent. To be called once per process, usually, and before threads that
-// use it are started.
+// the link stay with the parent. So in the child functions that change rules answer
+// TIDEGATE_REFUSED, and once the parent's rules have changed, content that may have to be
+// encrypted or compressed TIDEGATE_RULES_CHANGED. To be called once per process, usually, and
+// before threads that use it are started.
 //
-// TIDEGATE_INVALID: a null pointer for `stage`, a key that is not there.
+// TIDEGATE_INVALID: a null or misaligned pointer for `stage`, a key that is not there.
 // TIDEGATE_SYSTEM: no memory for the segment, or no thread.
 int tidegate_stage_open(const tidegate_settings *settings, tidegate_stage **stage);
 
 // Closes a stage: says good-bye to the controller and ends the thread, which takes some
 // milliseconds. Requests that still wait at its gates keep waiting, so there must be none. Does
-// nothing with a null pointer.
+// nothing with a null pointer. In a child of fork() it frees what the child has of the stage, and
+// leaves the parent's as it is.
+//
+// TIDEGATE_INVALID: a misaligned pointer.
 int tidegate_stage_close(tidegate_stage *stage);
 
 // Fills `info`, whose size the caller has set.
 //
-// TIDEGATE_INVALID: a null pointer, or a size that is not sizeof(tidegate_info).
+// TIDEGATE_INVALID: a null or misaligned pointer, or a size that is not sizeof(tidegate_info).
 int tidegate_stage_info(const tidegate_stage *stage, tidegate_info *info);
 
 // Reads the counters of every channel that anything has flowed through, in order of their numbers,
 // without stopping anybody. Stores as many as there are in `count`, and the first `capacity` of
 // them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
 //
-// TIDEGATE_INVALID: a null pointer.
+// TIDEGATE_INVALID: a null or misaligned pointer.
 // TIDEGATE_TOO_SMALL: there are more than `capacity`.
 int tidegate_collect(const tidegate_stage *stage,
                      tidegate_counters *counters,
@@ -327,8 +336,11 @@ int tidegate_collect(const tidegate_stage *stage,
 // bytes: how much data it moves at most; zero for operations that move none.
 // path: the absolute path of the file it is about, for rules that ask for it, or null.
 //
-// TIDEGATE_INVALID: a null pointer for `stage` or `admission`, an unknown operation, a path that
-// is not UTF-8. There is nothing to complete then.
+// A thread that has an admission under way must not make another request through the same queue
+// (concurrency, fair, priority) before it is completed: it might wait for its own turn, for good.
+//
+// TIDEGATE_INVALID: a null or misaligned pointer for `stage` or `admission`, an unknown operation,
+// a path that is not UTF-8. There is nothing to complete then.
 int tidegate_enforce(const tidegate_stage *stage,
                      uint32_t operation,
                      uint64_t bytes,
@@ -338,6 +350,8 @@ int tidegate_enforce(const tidegate_stage *stage,
 // tidegate_enforce() for a request about an open file of this process, whose path is found out
 // when the descriptor is first used and then remembered. Requests about pipes, sockets, terminals
 // and files in memory pass unhindered. Call tidegate_forget() when the descriptor is closed.
+//
+// TIDEGATE_INVALID: as for tidegate_enforce().
 int tidegate_enforce_descriptor(const tidegate_stage *stage,
                                 uint32_t operation,
                                 uint64_t bytes,
@@ -378,7 +392,9 @@ uint16_t tidegate_intern(const char *name);
 // Makes a gate, or changes the one of that name and kind in place, keeping who waits there. A gate
 // has no effect until a channel names it.
 //
-// Rules of the program's own hold until a controller connects, which replaces them.
+// Rules of the program's own hold until a controller connects, which replaces them. They belong to
+// the process that opened the stage: in a child of fork() this function and the others here answer
+// TIDEGATE_REFUSED.
 //
 // TIDEGATE_INVALID: a null pointer, an unknown kind.
 // TIDEGATE_REFUSED: a field is out of range, or there are too many gates (255).
@@ -392,7 +408,9 @@ int tidegate_set_gate(const tidegate_stage *stage, const char *name, const tideg
 // urgency: one of TIDEGATE_URGENT to TIDEGATE_LOW.
 //
 // TIDEGATE_INVALID: a null pointer, an unknown urgency.
-// TIDEGATE_REFUSED: a gate that there is not, more than 8 gates, more than 128 channels.
+// TIDEGATE_REFUSED: a gate that there is not or that is named twice, more than 8 gates, more than
+// 128 channels; or queue gates (concurrency, fair, priority) in an order that contradicts another
+// channel's, for their requests would wait for each other for good.
 int tidegate_set_channel(const tidegate_stage *stage,
                          const char *name,
                          uint16_t tenant,
@@ -424,6 +442,7 @@ int tidegate_set_rate(const tidegate_stage *stage, const char *gate, uint64_t ra
 // Removes every rule, channel and gate. Requests pass unhindered, and those that wait go.
 //
 // TIDEGATE_INVALID: a null pointer.
+// TIDEGATE_REFUSED: this process is a child of the one that opened the stage.
 int tidegate_clear_rules(const tidegate_stage *stage);
 
 // The largest result that tidegate_write() can have for so many bytes of content, whatever the
@@ -438,11 +457,13 @@ size_t tidegate_bound(size_t length);
 // associated: data that is not written but must be the same when the content is read, such as
 // where it belongs, so that it cannot be moved elsewhere.
 //
-// There is nothing to complete after an error:
-// TIDEGATE_INVALID: a null pointer, an unknown operation, a path that is not UTF-8.
+// There is nothing to complete after an error, and what the request took is given back:
+// TIDEGATE_INVALID: a null or misaligned pointer, an unknown operation, a path that is not UTF-8.
 // TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
 // TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` says how long it is, or
 // use tidegate_bound(). The request has passed its gates, and will do so again.
+// TIDEGATE_RULES_CHANGED: the rules changed meanwhile; make the request again. In a child of
+// fork() it stays so, for only the parent knows the new rules; the child may open its own stage.
 // TIDEGATE_SYSTEM: there are no random numbers.
 int tidegate_write(const tidegate_stage *stage,
                    const tidegate_request *request,
@@ -456,10 +477,11 @@ int tidegate_write(const tidegate_stage *stage,
 // gate of the request's channel transforms it, else it is in `buffer`, whose capacity is the most
 // that is believed to belong there. The admission stays under way.
 //
-// TIDEGATE_INVALID: a null pointer, an admission that is not under way.
+// TIDEGATE_INVALID: a null or misaligned pointer, an admission that is not under way.
 // TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
 // TIDEGATE_NOT_AUTHENTIC: the content, or the associated data, is not what was written.
 // TIDEGATE_TOO_SMALL: the result would be larger than the buffer.
+// TIDEGATE_RULES_CHANGED: as for tidegate_write().
 int tidegate_restore(const tidegate_stage *stage,
                      const tidegate_admission *admission,
                      tidegate_bytes content,

@@ -16,24 +16,29 @@ usage() {
     exit 2
 }
 
-# package | parts that need it | why
+# package | parts that need it | why | command
+#
+# A command is named where it may well have come from elsewhere (a JDK, a Node.js of a version
+# manager): where it is there, the package is not needed.
 packages() {
     cat <<'LIST'
-gcc            | test demo bench | links Rust programs, builds the C programs that tests run
-libc6-dev      | test demo bench | C headers and start files, for the same
-make           | test            | the C example is built as its readers would build it
-git            | test            | a real program that tests run under a policy
-python3        | test            | a real program that tests run under a policy
-tar            | test            | a real program that tests run under a policy
-rsync          | test            | a real program that tests run under a policy
-sqlite3        | test            | a real program that tests run under a policy
-qemu-utils     | test            | qemu-img: vectored and io_uring I/O under a policy
-rocksdb-tools  | test bench      | db_bench: threads with names, files with write hints
-fio            | test demo bench | the tenants: real I/O of every kind
-libaio-dev     | test            | a test program that submits through libaio
-liburing-dev   | test            | a test program that submits through liburing
-g++            | bench           | builds the peer below
-librocksdb-dev | bench           | RocksDB's rate limiter, a peer in the table of buckets
+gcc                  | test demo bench | links Rust programs, builds the C programs that tests run
+libc6-dev            | test demo bench | C headers and start files, for the same
+make                 | test            | the C example is built as its readers would build it
+git                  | test            | a real program that tests run under a policy
+python3              | test            | a real program that tests run under a policy
+tar                  | test            | a real program that tests run under a policy
+rsync                | test            | a real program that tests run under a policy
+sqlite3              | test            | a real program that tests run under a policy
+qemu-utils           | test            | qemu-img: vectored and io_uring I/O under a policy
+rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
+default-jre-headless | test            | a real program that tests run under a policy | java
+nodejs               | test            | a real program that tests run under a policy | node
+fio                  | test demo bench | the tenants: real I/O of every kind
+libaio-dev           | test            | a test program that submits through libaio
+liburing-dev         | test            | a test program that submits through liburing
+g++                  | bench           | builds the peer below
+librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
 LIST
 }
 
@@ -43,23 +48,24 @@ needed() { # the lines of `packages` for the named parts, without blanks around 
         {
             wanted = 0
             for (i = 1; i <= count; i++) if (index(" " $2 " ", " " part[i] " ")) wanted = 1
-            if (wanted) print $1 "|" $3
+            if (wanted) print $1 "|" $3 "|" $4
         }
     '
 }
 
-missing() { # of the lines on standard input, those whose package dpkg does not call installed
+missing() { # of the lines on standard input, those whose package or command is not there
     lines=$(cat)
     # shellcheck disable=SC2046  # names of packages hold no blanks
     installed=$(dpkg-query -W -f '${Package}:${db:Status-Status}\n' \
         $(printf '%s\n' "$lines" | cut -d '|' -f 1) 2>/dev/null || true)
-    printf '%s\n' "$lines" | while IFS='|' read -r package why; do
+    printf '%s\n' "$lines" | while IFS='|' read -r package why program; do
+        [ -z "$program" ] || ! command -v "$program" >/dev/null || continue
         printf '%s\n' "$installed" | grep -qxF "$package:installed" || echo "$package|$why"
     done
 }
 
 show() { # lines of package|why, aligned
-    awk -F '|' '{ printf "  %-15s %s\n", $1, $2 }'
+    awk -F '|' '{ printf "  %-20s %s\n", $1, $2 }'
 }
 
 [ $# -gt 0 ] || set -- test demo bench

@@ -1,4 +1,10 @@
-/* Forbids itself nearly everything, as sandboxes do, and then writes a megabyte. */
+/* Forbids itself nearly everything, as sandboxes do, and then writes a megabyte: `filtered [HOW]`.
+ * Nothing is written before, so that the file is not known yet when it is forbidden to ask.
+ *
+ *     (nothing)   read, write, sleep on a futex, and end
+ *     no-sleep    read, write, and end
+ *     strict      the same by the kernel's own strict mode
+ */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,6 +14,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,20 +25,25 @@
 
 static char block[65536];
 
-int main(void) {
+int main(int count, char **arguments) {
+    const char *how = count > 1 ? arguments[1] : "";
+    int strict = strcmp(how, "strict") == 0;
+    /* What `exit` is called where sleeping is not allowed either: it stands in for the futex. */
+    int sleep = strcmp(how, "no-sleep") == 0 ? SYS_exit : SYS_futex;
     int file = open("filtered", O_WRONLY | O_CREAT | O_TRUNC, 0644);
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         ALLOW(SYS_write),
         ALLOW(SYS_read),
-        ALLOW(SYS_futex),
+        ALLOW(sleep),
         ALLOW(SYS_exit_group),
         /* Anything else ends the program. */
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
     struct sock_fprog program = {sizeof steps / sizeof *steps, steps};
     if (file < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-        || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        || (strict ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)
+                   : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) != 0) {
         return 77;
     }
     for (int round = 0; round < 16; round++) {
@@ -42,5 +54,6 @@ int main(void) {
     write(1, "done\n", 5);
     char byte;
     read(0, &byte, 1);
-    _exit(0);
+    /* The only end that strict mode knows. */
+    syscall(strict ? SYS_exit : SYS_exit_group, 0);
 }

@@ -5,5 +5,6 @@ mod apply;
 mod defects;
 mod fuzz;
 mod limits;
+mod readme;
 mod sturdy;
 mod transparent;

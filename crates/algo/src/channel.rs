@@ -30,22 +30,23 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_model::operation::OPERATIONS;
+use tidegate_model::policy::limits;
 use tidegate_model::{Bytes, Class, Conditions, Operation, TenantId};
 
 /// The most rules in a table.
-pub const RULES_MAX: usize = 256;
+pub const RULES_MAX: usize = limits::RULES;
 /// The most channels in a table.
-pub const CHANNELS_MAX: usize = 128;
+pub const CHANNELS_MAX: usize = limits::CHANNELS;
 /// The most gates that a channel has.
-pub const GATES_PER_CHANNEL: usize = 8;
+pub const GATES_PER_CHANNEL: usize = limits::GATES_PER_CHANNEL;
 /// The most queue gates in a table.
-pub const QUEUES_MAX: usize = 16;
+pub const QUEUES_MAX: usize = limits::QUEUES;
 /// The most flows that a queue gate tells apart.
-pub const FLOWS_MAX: usize = 16;
+pub const FLOWS_MAX: usize = limits::FLOWS;
 /// The longest table, in words: 64 KiB. Rules with patterns of 40 characters fit some 1,000 times.
 pub const WORDS_MAX: usize = 8_192;
 /// The longest pattern, in bytes, that can be told apart on a stack buffer.
-pub const PATTERN_MAX: usize = 255;
+pub const PATTERN_MAX: usize = limits::PATTERN;
 
 /// Words of a mask.
 const MASK: usize = RULES_MAX / 64;
@@ -248,7 +249,7 @@ const TARGETS: usize = OPERATION + 16 * MASK; // per rule: index into the channe
 const FLOWS: usize = TARGETS + RULES_MAX / 8; // flows of a context that matches no pattern
 const PATTERNS: usize = FLOWS + 1; // offset of the patterns, and their number << 32
 const CHANNELS: usize = PATTERNS + 1; // two words for each, then the sizes
-const SIZES_MAX: usize = 64; // bounds, then masks below, between and above them
+const SIZES_MAX: usize = limits::SIZES; // bounds, then masks below, between and above them
 
 /// Compiles rules to words.
 ///

@@ -45,11 +45,20 @@ impl<const N: usize> Published<N> {
     pub fn write(&self, words: [u64; N]) {
         let next = self.current.load(Ordering::Relaxed).wrapping_add(1);
         let version = &self.versions[next as usize % VERSIONS];
+        about_to_write();
         for (cell, word) in version.iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
         self.current.store(next, Ordering::Release);
     }
+}
+
+/// To be called by a writer before it overwrites the oldest version.
+#[inline]
+pub fn about_to_write() {
+    // Whoever reads one of the words to come sees also that the counter had come this far, and so
+    // that what it reads is not what it asked for.
+    fence(Ordering::Release);
 }
 
 /// Whether what was read under the counter value `seen` was not overwritten meanwhile. To be called

@@ -66,6 +66,11 @@ pub const WEIGHT_MAX: u32 = 1_000_000;
 const TOKEN: u128 = 720_720 * 1_600_000;
 const _: () = assert!(TOKEN >= WEIGHT_MAX as u128 * 1_000_000);
 
+/// Of so many slots each flow has one to itself, so that a flow with more requests than there are
+/// slots leaves room for the others. In a queue of 512 slots these are sixteen for each, and one
+/// flow alone can have 272.
+const SLOTS_PER_OWN: usize = 2 * FLOWS;
+
 /// States of a slot. Any other number is a slot that is not in use.
 const WAITING: u8 = 1;
 const IN_SERVICE: u8 = 2;
@@ -209,8 +214,12 @@ impl<const N: usize> Queue<N> {
     }
 
     /// A request of `flow` starts to wait; flows beyond the last are the last. None if all slots
-    /// are taken. `owner` is whoever has to be alive for the request to mean anything.
+    /// are taken that the flow may have. `owner` is whoever has to be alive for the request to mean
+    /// anything.
     pub fn arrive(&mut self, flow: u8, cost: u64, owner: u32) -> Option<SlotId> {
+        if !self.has_room_for(usize::from(flow).min(FLOWS - 1)) {
+            return None;
+        }
         let index = self.slots.iter().position(|slot| !slot.is_used())?;
         let slot = &mut self.slots[index];
         slot.generation = slot.generation.wrapping_add(1);
@@ -257,9 +266,33 @@ impl<const N: usize> Queue<N> {
         Some(SlotId { index: index as u32, generation: slot.generation })
     }
 
+    /// Whether a flow may have another slot: of those that are its own, or of those that are
+    /// nobody's.
+    fn has_room_for(&self, flow: usize) -> bool {
+        let own = N / SLOTS_PER_OWN;
+        let mut taken = [0; FLOWS];
+        self.used().iter().filter(|slot| slot.is_used()).for_each(|slot| taken[slot.flow()] += 1);
+        let others = taken.iter().enumerate().filter(|(other, _)| *other != flow);
+        let kept: usize = others.map(|(_, taken)| own.saturating_sub(*taken)).sum();
+        taken.iter().sum::<usize>() + kept < N
+    }
+
     /// A request leaves service. False if it was not there.
     pub fn finish(&mut self, slot: SlotId) -> bool {
         self.remove(slot, IN_SERVICE)
+    }
+
+    /// A request leaves service that turned out to cost only `used`: its flow gets the rest back,
+    /// as far as it is still ahead. False if it was not there.
+    pub fn finish_having_used(&mut self, slot: SlotId, used: u64) -> bool {
+        if self.order() == Order::Fair && self.holds(slot, IN_SERVICE) {
+            let Slot { cost, .. } = self.slots[slot.index()];
+            let flow = self.slots[slot.index()].flow();
+            let unused = self.length(flow, cost) - self.length(flow, used.min(cost));
+            let tag = self.start_tags[flow].saturating_sub(unused);
+            self.start_tags[flow] = tag.max(self.virtual_time.min(self.start_tags[flow]));
+        }
+        self.finish(slot)
     }
 
     /// A request stops waiting, and its flow is charged nothing. False if it does not wait, perhaps
@@ -271,13 +304,18 @@ impl<const N: usize> Queue<N> {
     /// Drops all requests of dead owners, waiting or in service, and returns how many.
     pub fn abandon(&mut self, mut is_dead: impl FnMut(u32) -> bool) -> usize {
         let mut dropped = 0;
-        for index in 0..N {
+        for index in 0..self.used().len() {
             if self.slots[index].is_used() && is_dead(self.slots[index].owner) {
                 self.free(index);
                 dropped += 1;
             }
         }
         dropped
+    }
+
+    /// Whether this request waits.
+    pub fn is_waiting(&self, slot: SlotId) -> bool {
+        self.holds(slot, WAITING)
     }
 
     /// Whether this request is in service.
@@ -348,12 +386,17 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Moves virtual time to the start of a request and its flow to the end. A request that costs
-    /// nothing counts as one token, or an endless row of them would stop time for everybody else.
-    fn charge(&mut self, index: usize) {
-        let (flow, cost) = (self.slots[index].flow(), self.slots[index].cost.max(1));
+    /// How long a request is. One that costs nothing counts as one token, or an endless row of them
+    /// would stop time for everybody else.
+    fn length(&self, flow: usize, cost: u64) -> u128 {
         // 2^64 tokens of 2^41 units each fit 128 bits.
-        let length = u128::from(cost) * TOKEN / u128::from(self.weight(flow));
+        u128::from(cost.max(1)) * TOKEN / u128::from(self.weight(flow))
+    }
+
+    /// Moves virtual time to the start of a request and its flow to the end.
+    fn charge(&mut self, index: usize) {
+        let flow = self.slots[index].flow();
+        let length = self.length(flow, self.slots[index].cost);
         self.virtual_time = self.start_tags[flow];
         self.start_tags[flow] = self.virtual_time.saturating_add(length);
     }
@@ -544,6 +587,33 @@ mod tests {
         assert!(!queue.finish(first) && !queue.withdraw(second));
         assert!(queue.is_in_service(second) && queue.finish(second));
         assert_eq!((queue.waiting(), queue.in_service()), (0, 0));
+    }
+
+    #[test]
+    fn a_flow_leaves_room_for_others() {
+        let mut queue = Queue::<64>::new();
+        let mut come = |flow| (0..64).take_while(|_| queue.arrive(flow, 1, 0).is_some()).count();
+        // Of 64 slots each of the fifteen others has two.
+        assert_eq!(come(0), 34);
+        assert_eq!(come(1), 2);
+        assert_eq!((come(0), come(15)), (0, 2));
+    }
+
+    #[test]
+    fn what_is_not_used_is_not_charged() {
+        let mut queue = configured::<8>(Order::Fair, 1, &[]);
+        queue.arrive(1, 100, 0);
+        let asked_for_much = queue.arrive(0, 1_000_000, 0).unwrap();
+        let other = queue.dispatch().unwrap();
+        queue.finish(other);
+        assert_eq!(queue.dispatch(), Some(asked_for_much));
+        let second = queue.arrive(1, 100, 0).unwrap();
+        let next = queue.arrive(0, 100, 0).unwrap();
+        assert!(queue.finish_having_used(asked_for_much, 50));
+        assert_eq!(queue.dispatch(), Some(next), "it starts at 50, the other at 100");
+        assert!(queue.finish_having_used(next, u64::MAX), "not more than was asked for");
+        assert_eq!(queue.dispatch(), Some(second));
+        assert!(!queue.finish_having_used(next, 1), "it is gone");
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn grants(bucket: &TokenBucket, takers: usize, cost: u64) -> Vec<(u64, u64)> {
         if now > RUN {
             continue;
         }
-        let at = match bucket.take(cost, Time(now)) {
+        let at = match bucket.take_in(taker, cost, || Time(now)) {
             Take::Granted => now,
             Take::Wait(due) => bucket.ready_at(due).0.max(now),
         };

@@ -8,7 +8,7 @@ use tidegate_stage::{Request, Subject};
 
 use crate::stage::{StageHandle, handle};
 use crate::status::{Problem, guarded};
-use crate::text::optional;
+use crate::text::{optional, out};
 
 /// Data from storage.
 pub const TIDEGATE_READ: u32 = 0;
@@ -45,7 +45,7 @@ const _: () = assert!(TIDEGATE_SCAN == Operation::Scan as u32, "those of the mod
 #[repr(C)]
 pub struct Admission {
     /// The library's.
-    pub opaque: [u64; 16],
+    pub opaque: [u64; 20],
 }
 
 /// What is in an admission.
@@ -109,10 +109,7 @@ pub(crate) unsafe fn put(place: *mut Admission, admission: tidegate_stage::Admis
 /// Checks where an admission is to go.
 #[inline]
 pub(crate) fn place(place: *mut Admission) -> Result<*mut Admission, Problem> {
-    match !place.is_null() && place.is_aligned() {
-        true => Ok(place),
-        false => Err(Problem::invalid("admission is null or misaligned")),
-    }
+    out(place, "admission")
 }
 
 /// # Safety
@@ -138,8 +135,11 @@ pub(crate) unsafe fn get<'a>(
 /// bytes: how much data it moves at most; zero for operations that move none.
 /// path: the absolute path of the file it is about, for rules that ask for it, or null.
 ///
-/// TIDEGATE_INVALID: a null pointer for `stage` or `admission`, an unknown operation, a path that
-/// is not UTF-8. There is nothing to complete then.
+/// A thread that has an admission under way must not make another request through the same queue
+/// (concurrency, fair, priority) before it is completed: it might wait for its own turn, for good.
+///
+/// TIDEGATE_INVALID: a null or misaligned pointer for `stage` or `admission`, an unknown operation,
+/// a path that is not UTF-8. There is nothing to complete then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_enforce(
     stage: *const StageHandle,
@@ -165,6 +165,8 @@ pub unsafe extern "C" fn tidegate_enforce(
 /// tidegate_enforce() for a request about an open file of this process, whose path is found out
 /// when the descriptor is first used and then remembered. Requests about pipes, sockets, terminals
 /// and files in memory pass unhindered. Call tidegate_forget() when the descriptor is closed.
+///
+/// TIDEGATE_INVALID: as for tidegate_enforce().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_enforce_descriptor(
     stage: *const StageHandle,
@@ -225,10 +227,9 @@ pub unsafe extern "C" fn tidegate_admission_tag(
     guarded(|| {
         // SAFETY: null, or an admission.
         let admission = unsafe { get(admission) }?;
-        // SAFETY: null, or a structure that the caller has for us.
-        let place = unsafe { tag.as_mut() }.ok_or_else(|| Problem::invalid("tag is null"))?;
+        let place = out(tag, "tag")?;
         let tag = admission.tag();
-        *place = Tag {
+        let tag = Tag {
             tenant: tag.tenant.0,
             context: tag.context.0,
             urgency: tag.class as u8,
@@ -238,6 +239,8 @@ pub unsafe extern "C" fn tidegate_admission_tag(
             delay: tag.delay,
             channel: admission.channel().map_or(-1, i32::from),
         };
+        // SAFETY: not null and aligned, and a structure that the caller has for us.
+        unsafe { place.write(tag) };
         Ok(())
     })
 }

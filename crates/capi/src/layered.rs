@@ -9,9 +9,10 @@ use tidegate_stage::{Request as StageRequest, Subject};
 use crate::admission::{self, Admission, operation};
 use crate::stage::{StageHandle, handle};
 use crate::status::{
-    Problem, TIDEGATE_NO_KEY, TIDEGATE_NOT_AUTHENTIC, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded,
+    Problem, TIDEGATE_NO_KEY, TIDEGATE_NOT_AUTHENTIC, TIDEGATE_RULES_CHANGED, TIDEGATE_SYSTEM,
+    TIDEGATE_TOO_SMALL, guarded,
 };
-use crate::text::{Versioned, optional, sized, slice};
+use crate::text::{Versioned, optional, out, sized, slice};
 
 /// A request with content.
 #[repr(C)]
@@ -68,6 +69,7 @@ impl From<TransformError> for Problem {
             TransformError::NotAuthentic | TransformError::NotCompressed => TIDEGATE_NOT_AUTHENTIC,
             TransformError::TooLarge => TIDEGATE_TOO_SMALL,
             TransformError::NoRandomness => TIDEGATE_SYSTEM,
+            TransformError::RulesChanged | TransformError::Forked => TIDEGATE_RULES_CHANGED,
         };
         Self::new(status, error.to_string())
     }
@@ -90,11 +92,13 @@ pub extern "C" fn tidegate_bound(length: usize) -> usize {
 /// associated: data that is not written but must be the same when the content is read, such as
 /// where it belongs, so that it cannot be moved elsewhere.
 ///
-/// There is nothing to complete after an error:
-/// TIDEGATE_INVALID: a null pointer, an unknown operation, a path that is not UTF-8.
+/// There is nothing to complete after an error, and what the request took is given back:
+/// TIDEGATE_INVALID: a null or misaligned pointer, an unknown operation, a path that is not UTF-8.
 /// TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
 /// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` says how long it is, or
 /// use tidegate_bound(). The request has passed its gates, and will do so again.
+/// TIDEGATE_RULES_CHANGED: the rules changed meanwhile; make the request again. In a child of
+/// fork() it stays so, for only the parent knows the new rules; the child may open its own stage.
 /// TIDEGATE_SYSTEM: there are no random numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_write(
@@ -115,14 +119,12 @@ pub unsafe extern "C" fn tidegate_write(
             (handle(stage)?, request, given, associated, path)
         };
         let place = admission::place(admission)?;
-        // SAFETY: null, or a structure that the caller has for us.
-        let result =
-            unsafe { result.as_mut() }.ok_or_else(|| Problem::invalid("result is null"))?;
+        let result = out(result, "result")?;
         let subject = path.map_or(Subject::None, |path| Subject::Path(path.as_bytes()));
         let operation = operation(request.operation)?;
         let request = StageRequest::new(operation, given.len() as u64).on(subject);
         let (admitted, written) = stage.layered.write(&request, given, associated)?;
-        // SAFETY: the buffer is the caller's, of the capacity that it says.
+        // SAFETY: the buffer is the caller's, of the capacity that it says; the place is checked.
         if let Err(problem) = unsafe { give(written, content, buffer, result) } {
             // It will not be made like this: what it took goes back.
             admitted.complete(0);
@@ -138,10 +140,11 @@ pub unsafe extern "C" fn tidegate_write(
 /// gate of the request's channel transforms it, else it is in `buffer`, whose capacity is the most
 /// that is believed to belong there. The admission stays under way.
 ///
-/// TIDEGATE_INVALID: a null pointer, an admission that is not under way.
+/// TIDEGATE_INVALID: a null or misaligned pointer, an admission that is not under way.
 /// TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
 /// TIDEGATE_NOT_AUTHENTIC: the content, or the associated data, is not what was written.
 /// TIDEGATE_TOO_SMALL: the result would be larger than the buffer.
+/// TIDEGATE_RULES_CHANGED: as for tidegate_write().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_restore(
     stage: *const StageHandle,
@@ -157,13 +160,11 @@ pub unsafe extern "C" fn tidegate_restore(
             let (given, associated) = (content.slice("content")?, associated.slice("associated")?);
             (handle(stage)?, admission::get(admission)?, given, associated)
         };
-        // SAFETY: null, or a structure that the caller has for us.
-        let result =
-            unsafe { result.as_mut() }.ok_or_else(|| Problem::invalid("result is null"))?;
+        let result = out(result, "result")?;
         // Content that is not transformed needs no buffer.
         let largest = buffer.capacity.max(given.len());
         let restored = stage.layered.restore(admission, given, associated, largest)?;
-        // SAFETY: the buffer is the caller's, of the capacity that it says.
+        // SAFETY: the buffer is the caller's, of the capacity that it says; the place is checked.
         unsafe { give(restored, content, buffer, result) }
     })
 }
@@ -171,18 +172,20 @@ pub unsafe extern "C" fn tidegate_restore(
 /// Gives the caller a result: where it gave the content, or in its buffer.
 ///
 /// # Safety
-/// The buffer has the capacity that it says.
+/// The buffer has the capacity that it says, and the result is a place for one.
 unsafe fn give(
     made: Cow<'_, [u8]>,
     content: Bytes,
     buffer: Buffer,
-    result: &mut Bytes,
+    result: *mut Bytes,
 ) -> Result<(), Problem> {
-    let Cow::Owned(made) = made else {
-        *result = content;
-        return Ok(());
+    let (value, made) = match made {
+        Cow::Borrowed(_) => (content, None),
+        Cow::Owned(made) => (Bytes { data: buffer.data, length: made.len() }, Some(made)),
     };
-    *result = Bytes { data: buffer.data, length: made.len() };
+    // SAFETY: the caller's promise.
+    unsafe { result.write(value) };
+    let Some(made) = made else { return Ok(()) };
     if made.len() > buffer.capacity || buffer.data.is_null() {
         let (length, capacity) = (made.len(), buffer.capacity);
         let detail = format!("the result has {length} bytes, the buffer {capacity}");

@@ -94,7 +94,9 @@ unsafe impl Versioned for Rule {
 /// Makes a gate, or changes the one of that name and kind in place, keeping who waits there. A gate
 /// has no effect until a channel names it.
 ///
-/// Rules of the program's own hold until a controller connects, which replaces them.
+/// Rules of the program's own hold until a controller connects, which replaces them. They belong to
+/// the process that opened the stage: in a child of fork() this function and the others here answer
+/// TIDEGATE_REFUSED.
 ///
 /// TIDEGATE_INVALID: a null pointer, an unknown kind.
 /// TIDEGATE_REFUSED: a field is out of range, or there are too many gates (255).
@@ -146,7 +148,9 @@ unsafe fn gate_spec(gate: &Gate) -> Result<GateSpec, Problem> {
 /// urgency: one of TIDEGATE_URGENT to TIDEGATE_LOW.
 ///
 /// TIDEGATE_INVALID: a null pointer, an unknown urgency.
-/// TIDEGATE_REFUSED: a gate that there is not, more than 8 gates, more than 128 channels.
+/// TIDEGATE_REFUSED: a gate that there is not or that is named twice, more than 8 gates, more than
+/// 128 channels; or queue gates (concurrency, fair, priority) in an order that contradicts another
+/// channel's, for their requests would wait for each other for good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_set_channel(
     stage: *const StageHandle,
@@ -267,6 +271,7 @@ pub unsafe extern "C" fn tidegate_set_rate(
 /// Removes every rule, channel and gate. Requests pass unhindered, and those that wait go.
 ///
 /// TIDEGATE_INVALID: a null pointer.
+/// TIDEGATE_REFUSED: this process is a child of the one that opened the stage.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_clear_rules(stage: *const StageHandle) -> c_int {
     guarded(|| {

@@ -7,7 +7,7 @@ use tidegate_stage::transform::{Keys, Layered};
 use tidegate_stage::{Bypass, Keeper, Stage};
 
 use crate::status::{Problem, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded};
-use crate::text::{Versioned, optional, sized, slice, text};
+use crate::text::{Versioned, optional, out, sized, slice, text};
 
 /// A stage: gates that this process's requests pass, and the link to a controller that sets them.
 ///
@@ -103,10 +103,12 @@ pub const TIDEGATE_VERSION: u32 = 0x00_00_01_00;
 /// trying. A null pointer for `settings` means the defaults.
 ///
 /// After fork() the child's requests still pass the stage's gates and are counted; the thread and
-/// the link stay with the parent. To be called once per process, usually, and before threads that
-/// use it are started.
+/// the link stay with the parent. So in the child functions that change rules answer
+/// TIDEGATE_REFUSED, and once the parent's rules have changed, content that may have to be
+/// encrypted or compressed TIDEGATE_RULES_CHANGED. To be called once per process, usually, and
+/// before threads that use it are started.
 ///
-/// TIDEGATE_INVALID: a null pointer for `stage`, a key that is not there.
+/// TIDEGATE_INVALID: a null or misaligned pointer for `stage`, a key that is not there.
 /// TIDEGATE_SYSTEM: no memory for the segment, or no thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_stage_open(
@@ -114,15 +116,17 @@ pub unsafe extern "C" fn tidegate_stage_open(
     stage: *mut *mut StageHandle,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: the caller passes null or a place for a pointer.
-        let place = unsafe { stage.as_mut() }.ok_or_else(|| Problem::invalid("stage is null"))?;
-        *place = std::ptr::null_mut();
+        let place = out(stage, "stage")?;
+        // SAFETY: not null and aligned, and the caller's place for a pointer.
+        unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the caller passes null or settings that begin with their size.
         let (settings, keys) = unsafe { read_settings(settings) }?;
         let keeper = Keeper::start(settings)
             .map_err(|error| Problem::new(TIDEGATE_SYSTEM, error.to_string()))?;
         let (stage, layered) = (keeper.stage().clone(), keeper.layered(keys));
-        *place = Box::into_raw(Box::new(StageHandle { keeper, stage, layered }));
+        let handle = Box::into_raw(Box::new(StageHandle { keeper, stage, layered }));
+        // SAFETY: as above.
+        unsafe { place.write(handle) };
         Ok(())
     })
 }
@@ -161,11 +165,15 @@ unsafe fn read_settings(
 
 /// Closes a stage: says good-bye to the controller and ends the thread, which takes some
 /// milliseconds. Requests that still wait at its gates keep waiting, so there must be none. Does
-/// nothing with a null pointer.
+/// nothing with a null pointer. In a child of fork() it frees what the child has of the stage, and
+/// leaves the parent's as it is.
+///
+/// TIDEGATE_INVALID: a misaligned pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_stage_close(stage: *mut StageHandle) -> c_int {
     guarded(|| {
         if !stage.is_null() {
+            let stage = out(stage, "stage")?;
             // SAFETY: made by `tidegate_stage_open`, and the caller gives it up.
             drop(unsafe { Box::from_raw(stage) });
         }
@@ -179,31 +187,39 @@ pub unsafe extern "C" fn tidegate_stage_close(stage: *mut StageHandle) -> c_int 
 /// Null, or from `tidegate_stage_open` and not closed during `'a`.
 #[inline]
 pub(crate) unsafe fn handle<'a>(stage: *const StageHandle) -> Result<&'a StageHandle, Problem> {
-    // SAFETY: the caller's promise.
-    unsafe { stage.as_ref() }.ok_or_else(|| Problem::invalid("stage is null"))
+    let stage = out(stage.cast_mut(), "stage")?;
+    // SAFETY: not null and aligned; the rest is the caller's promise.
+    Ok(unsafe { &*stage })
 }
 
 /// Fills `info`, whose size the caller has set.
 ///
-/// TIDEGATE_INVALID: a null pointer, or a size that is not sizeof(tidegate_info).
+/// TIDEGATE_INVALID: a null or misaligned pointer, or a size that is not sizeof(tidegate_info).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_stage_info(stage: *const StageHandle, info: *mut Info) -> c_int {
     guarded(|| {
         // SAFETY: null, or open.
         let layout = unsafe { handle(stage) }?.stage.layout();
-        // SAFETY: null, or a structure that the caller has for us.
-        let info = unsafe { info.as_mut() }.ok_or_else(|| Problem::invalid("info is null"))?;
-        if info.size != size_of::<Info>() {
-            return Err(Problem::invalid(format!("the size of tidegate_info is {}", info.size)));
+        let info = out(info, "info")?;
+        // SAFETY: not null and aligned, and the caller has set this much of it.
+        let size = unsafe { (*info).size };
+        if size != size_of::<Info>() {
+            return Err(Problem::invalid(format!("the size of tidegate_info is {size}")));
         }
-        let bypassed = |reason: Bypass| layout.bypasses[reason as usize].calls.load(RELAXED);
-        *info = Info {
-            size: info.size,
-            generation: layout.header.generation.load(RELAXED),
+        let bypassed = |reason: Bypass| layout.bypasses[reason as usize].operations();
+        // Tables are numbered on from a random number, to be told from those of other stages.
+        let header = &layout.header;
+        let (first, last) = (header.first.load(RELAXED).max(1), header.generation.load(RELAXED));
+        let published = last.wrapping_sub(first).wrapping_add(1);
+        let value = Info {
+            size,
+            generation: if last == 0 { 0 } else { published },
             reserved: 0,
             not_storage: bypassed(Bypass::NotStorage),
             queue_full: bypassed(Bypass::QueueFull),
         };
+        // SAFETY: as above, and it is as large as its size says.
+        unsafe { info.write(value) };
         Ok(())
     })
 }
@@ -212,7 +228,7 @@ pub unsafe extern "C" fn tidegate_stage_info(stage: *const StageHandle, info: *m
 /// without stopping anybody. Stores as many as there are in `count`, and the first `capacity` of
 /// them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
 ///
-/// TIDEGATE_INVALID: a null pointer.
+/// TIDEGATE_INVALID: a null or misaligned pointer.
 /// TIDEGATE_TOO_SMALL: there are more than `capacity`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_collect(
@@ -224,27 +240,29 @@ pub unsafe extern "C" fn tidegate_collect(
     guarded(|| {
         // SAFETY: null, or open.
         let layout = unsafe { handle(stage) }?.stage.layout();
-        // SAFETY: null, or a place for a number.
-        let count = unsafe { count.as_mut() }.ok_or_else(|| Problem::invalid("count is null"))?;
-        if counters.is_null() && capacity > 0 {
-            return Err(Problem::invalid("counters is null"));
+        let place = out(count, "count")?;
+        if capacity > 0 {
+            out(counters, "counters")?;
         }
-        *count = 0;
-        for (channel, cell) in (0u32..).zip(&layout.channels) {
-            let operations = cell.operations.load(RELAXED);
+        let mut count = 0;
+        let used = layout.header.channels.load(RELAXED) as usize;
+        for (channel, cell) in (0u32..).zip(layout.channels.iter().take(used)) {
+            let operations = cell.passed.operations();
             if operations == 0 {
                 continue;
             }
-            if *count < capacity {
-                let bytes = cell.bytes.load(RELAXED);
+            if count < capacity {
+                let bytes = cell.passed.bytes();
                 let waited_ns = cell.waited.load(RELAXED);
                 let value = Counters { channel, reserved: 0, operations, bytes, waited_ns };
                 // SAFETY: the caller has room for `capacity` of them.
-                unsafe { counters.add(*count).write(value) };
+                unsafe { counters.add(count).write(value) };
             }
-            *count += 1;
+            count += 1;
         }
-        match *count > capacity {
+        // SAFETY: not null and aligned, and the caller's place for a number.
+        unsafe { place.write(count) };
+        match count > capacity {
             true => Err(Problem::new(TIDEGATE_TOO_SMALL, format!("there are {count} channels"))),
             false => Ok(()),
         }

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// It is done.
 pub const TIDEGATE_OK: c_int = 0;
-/// An argument is null, out of range, not UTF-8, or a structure of an unknown size; or an admission
-/// is not under way.
+/// An argument is null, misaligned, out of range, not UTF-8, or a structure of an unknown size; or
+/// an admission is not under way.
 pub const TIDEGATE_INVALID: c_int = 1;
 /// Something in the library went wrong. This is a defect: please report it.
 pub const TIDEGATE_FAILURE: c_int = 2;
@@ -22,8 +22,11 @@ pub const TIDEGATE_NO_KEY: c_int = 6;
 /// Content was changed, or was written with another key, for another place, or by no gate of this
 /// channel.
 pub const TIDEGATE_NOT_AUTHENTIC: c_int = 7;
+/// The rules changed while a request was under way, or in the parent since this process was forked,
+/// so that it is not known any more whether its content is to be encrypted or compressed.
+pub const TIDEGATE_RULES_CHANGED: c_int = 8;
 
-const NAMES: [&CStr; 8] = [
+const NAMES: [&CStr; 9] = [
     c"done",
     c"invalid argument",
     c"failure inside the library",
@@ -32,6 +35,7 @@ const NAMES: [&CStr; 8] = [
     c"buffer too small",
     c"no such key",
     c"content is not what a gate of this channel wrote",
+    c"rules changed meanwhile",
 ];
 
 /// Why a call ends early: a status, and words about it.

@@ -49,6 +49,15 @@ pub(crate) unsafe fn slice<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
+/// A place of the caller's for a value, which may not be initialised yet.
+#[inline]
+pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<*mut T, Problem> {
+    match !pointer.is_null() && pointer.is_aligned() {
+        true => Ok(pointer),
+        false => Err(Problem::invalid(format!("{what} is null or misaligned"))),
+    }
+}
+
 /// A structure whose first field is its size, so that it can grow: a caller that was built with an
 /// older header passes a shorter one, whose missing fields count as zero, and one that was built
 /// with a newer header a longer one, whose further fields must be zero.

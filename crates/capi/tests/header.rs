@@ -128,3 +128,21 @@ fn the_cpp_example_does_what_it_says() {
     compiler.arg("-std=c++17");
     assert_eq!(example("flush.cpp", compiler, &["-ltidegate"]), SAID);
 }
+
+#[test]
+fn a_child_of_fork_leaves_the_stage_to_its_parent() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fork.c");
+    let said = "\
+open: done
+child enforces: done
+child completes: done
+child sets a gate: rule refused
+because it was forked
+child clears: rule refused
+child closes: done
+child ended: 0
+parent sets a gate: done
+parent closes: done
+";
+    assert_eq!(example(source, compiler("CC", "cc"), &["-ltidegate"]), said);
+}

@@ -256,7 +256,7 @@ fn content_that_no_gate_transforms_stays_where_it_is() {
 #[test]
 fn what_makes_no_sense_is_invalid() {
     let open = Open::new();
-    let mut admission = Admission { opaque: [0; 16] };
+    let mut admission = Admission { opaque: [0; 20] };
     assert_eq!(complete(&mut admission, 0), TIDEGATE_INVALID);
     assert_eq!(open.enforce(13, 0).err(), Some(TIDEGATE_INVALID));
     assert!(detail().contains("no operation 13"), "{}", detail());
@@ -339,16 +339,112 @@ fn a_bucket_takes_its_rate_in_its_own_unit() {
     let mut info = Info { size: size_of::<Info>(), ..EMPTY };
     // SAFETY: the structure is ours.
     assert_eq!(unsafe { tidegate_stage_info(open.0, &raw mut info) }, TIDEGATE_OK);
-    assert!(info.generation > 0);
+    assert_eq!(info.generation, 3, "the gate, the channel and the default; a rate makes no table");
 }
 
 const EMPTY: Info = Info { size: 0, generation: 0, reserved: 0, not_storage: 0, queue_full: 0 };
 
 #[test]
 fn every_status_has_a_name() {
-    for status in [-1, TIDEGATE_OK, TIDEGATE_NOT_AUTHENTIC, TIDEGATE_NOT_AUTHENTIC + 1] {
+    for status in [-1, TIDEGATE_OK, TIDEGATE_RULES_CHANGED, TIDEGATE_RULES_CHANGED + 1] {
         // SAFETY: never null, and constant.
         let text = unsafe { CStr::from_ptr(tidegate_strerror(status)) };
         assert!(!text.is_empty());
     }
+}
+
+/// The same address and one byte.
+fn askew<T>(pointer: *mut T) -> *mut T {
+    pointer.wrapping_byte_add(1)
+}
+
+#[test]
+fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
+    let open = Open::new();
+    open.with(&[(c"g", kind(TIDEGATE_GATE_OPEN))]);
+    let mut admission = open.enforce(TIDEGATE_READ, 1).unwrap();
+    let mut room = [0u64; 40];
+    let place = room.as_mut_ptr();
+    let (mut count, nothing) = (0, Bytes { data: null(), length: 0 });
+    let buffer = Buffer { data: null_mut(), capacity: 0 };
+    let (stage, request) = (askew(open.0), request());
+    // SAFETY: misaligned pointers are what is tried, and there is room behind each of them;
+    // everything else outlives its call.
+    let statuses = unsafe {
+        let (own, result) = (&raw mut admission, askew(place).cast::<Bytes>());
+        [
+            tidegate_stage_open(null(), askew(place).cast()),
+            tidegate_stage_close(stage),
+            tidegate_stage_info(stage, place.cast()),
+            tidegate_stage_info(open.0, askew(place).cast()),
+            tidegate_collect(stage, null_mut(), 0, &raw mut count),
+            tidegate_collect(open.0, null_mut(), 0, askew(place).cast()),
+            tidegate_collect(open.0, askew(place).cast(), 1, &raw mut count),
+            tidegate_enforce(stage, TIDEGATE_READ, 1, null(), place.cast()),
+            tidegate_enforce(open.0, TIDEGATE_READ, 1, null(), askew(place).cast()),
+            tidegate_enforce_descriptor(stage, TIDEGATE_READ, 1, 0, place.cast()),
+            tidegate_complete(askew(own), 1),
+            tidegate_admission_tag(own, askew(place).cast()),
+            tidegate_admission_tag(askew(own), place.cast()),
+            tidegate_write(
+                open.0,
+                &raw const request,
+                nothing,
+                nothing,
+                buffer,
+                result,
+                place.cast(),
+            ),
+            tidegate_write(
+                stage,
+                &raw const request,
+                nothing,
+                nothing,
+                buffer,
+                result,
+                place.cast(),
+            ),
+            tidegate_restore(open.0, own, nothing, nothing, buffer, result),
+            tidegate_set_default(stage, c"c".as_ptr()),
+            tidegate_clear_rules(stage),
+        ]
+    };
+    assert_eq!(statuses, [TIDEGATE_INVALID; 18]);
+    assert_eq!(room, [0; 40], "nothing was written");
+    assert!(detail().contains("stage is null or misaligned"), "{}", detail());
+    assert_eq!(complete(&mut admission, 1), TIDEGATE_OK, "the request is still under way");
+    assert_eq!(open.collect(), (1, 1), "and was the only one");
+}
+
+#[test]
+fn a_write_that_is_refused_is_not_charged() {
+    let open = Open::new();
+    let mut slow = kind(TIDEGATE_GATE_BYTES);
+    (slow.rate, slow.burst) = (1, 1_000);
+    let other = Gate { key: c"other".as_ptr(), ..kind(TIDEGATE_GATE_ENCRYPT) };
+    open.with(&[(c"slow", slow), (c"other", other)]);
+    let begin = std::time::Instant::now();
+    for _ in 0..3 {
+        assert_eq!(written(&open, &[1; 1_000], b"", 2_000), Err(TIDEGATE_NO_KEY));
+    }
+    assert!(begin.elapsed().as_secs() < 500, "each finds the bucket full");
+    assert_eq!(open.collect().1, 0, "no byte was written");
+}
+
+#[test]
+fn channels_that_would_wait_for_each_other_are_refused() {
+    let open = Open::new();
+    let one = Gate { depth: 1, ..kind(TIDEGATE_GATE_CONCURRENCY) };
+    open.with(&[(c"a", one), (c"b", one)]);
+    let set = |gates: [&CStr; 2]| {
+        let gates = gates.map(CStr::as_ptr);
+        // SAFETY: everything outlives the call.
+        unsafe { tidegate_set_channel(open.0, c"d".as_ptr(), 1, TIDEGATE_LOW, gates.as_ptr(), 2) }
+    };
+    assert_eq!(set([c"b", c"a"]), TIDEGATE_REFUSED);
+    assert!(detail().contains(r#"channel "d""#), "{}", detail());
+    assert!(detail().contains(r#"channel "c""#), "{}", detail());
+    assert_eq!(set([c"a", c"a"]), TIDEGATE_REFUSED);
+    assert!(detail().contains("twice"), "{}", detail());
+    assert_eq!(set([c"a", c"b"]), TIDEGATE_OK);
 }

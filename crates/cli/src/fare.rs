@@ -248,7 +248,10 @@ fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
     if let Some(error) = &stage.error {
         warn(
             format!("{name} did not take the last rules: {error}"),
-            "it keeps the ones before; mend the policy and apply it again",
+            match stage.revision {
+                0 => "it has none and holds nothing back; mend the policy and apply it again",
+                _ => "it keeps the ones before; mend the policy and apply it again",
+            },
         );
     }
     let covered = covered(stage);

@@ -12,7 +12,7 @@ use tidegate_model::Policy;
 use tidegate_proto::controller::Controller;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing_subscriber::filter::Targets;
@@ -21,14 +21,18 @@ use tracing_subscriber::prelude::*;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::http;
+use crate::limits::Limits;
 use crate::link::{Door, attend};
-use crate::machine::{INPUTS_MAX, Input, Machine};
+use crate::machine::{INPUTS_MAX, Machine};
 use crate::register::{Current, Register};
+use crate::seats::Seats;
 use crate::socket::{Socket, SocketError};
 use crate::state::{State, StateError};
 use crate::store::{PolicyStore, Redb, StoreError};
+use crate::switchboard::Switchboard;
 use crate::token::Token;
 use crate::users::Users;
+use crate::visit::Entrance;
 
 /// Events that a watcher may fall behind before it loses some.
 const EVENTS_MAX: usize = 1024;
@@ -38,7 +42,7 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after that failed: usually there are no file
 /// descriptors left, and there will be when somebody leaves.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a daemon does not start.
 #[derive(Debug, thiserror::Error)]
@@ -97,20 +101,42 @@ pub enum ServeError {
 /// # Errors
 /// If it cannot start. Once it runs, nothing but a signal ends it.
 pub fn serve(config: Config) -> Result<(), ServeError> {
+    serve_with(config, |_| Ok(()))
+}
+
+/// Runs a daemon until the process gets SIGTERM or SIGINT. Once it can be reached, `ready` is told
+/// where it serves HTTP; it may block, and talk to the daemon as any client would.
+///
+/// # Errors
+/// If the daemon cannot start, or what `ready` returns; the daemon has ended then.
+pub fn serve_with<E>(
+    config: Config,
+    ready: impl FnOnce(Option<SocketAddr>) -> Result<(), E> + Send + 'static,
+) -> Result<(), E>
+where
+    E: From<ServeError> + Send + 'static,
+{
     log_to_stderr(&config.log)?;
     // One thread: the machine is one task, and the other core belongs to those whom it serves.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(ServeError::Runtime)?.block_on(async {
         // Before anything exists that a signal would have to clean up.
-        let mut terminated = signal(SignalKind::terminate())?;
-        let mut interrupted = signal(SignalKind::interrupt())?;
+        let mut terminated = signal(SignalKind::terminate()).map_err(ServeError::Runtime)?;
+        let mut interrupted = signal(SignalKind::interrupt()).map_err(ServeError::Runtime)?;
         let daemon = Daemon::start(config).await?;
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
+        let http = daemon.http();
+        let is_ready = match tokio::task::spawn_blocking(move || ready(http)).await {
+            Ok(is_ready) => is_ready,
+            Err(error) => Err(ServeError::Runtime(io::Error::other(error)).into()),
+        };
+        if is_ready.is_ok() {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                _ = interrupted.recv() => {}
+            }
         }
         daemon.stop().await;
-        Ok(())
+        is_ready
     })
 }
 
@@ -132,9 +158,17 @@ impl Daemon {
     /// # Errors
     /// If anything that it needs is missing or another's.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
+        Self::start_within(config, Limits::default()).await
+    }
+
+    /// Starts a daemon that serves fewer or more clients than usual.
+    ///
+    /// # Errors
+    /// If anything that it needs is missing or another's.
+    pub async fn start_within(config: Config, limits: Limits) -> Result<Self, ServeError> {
         let state = State::open(&config.state)?;
         let store = Redb::open(&state.file("policies.redb"))?;
-        Self::start_with(config, state, Box::new(store)).await
+        Self::start_with(config, limits, state, Box::new(store)).await
     }
 
     /// Starts a daemon with another store.
@@ -146,15 +180,16 @@ impl Daemon {
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
         let state = State::open(&config.state)?;
-        Self::start_with(config, state, store).await
+        Self::start_with(config, Limits::default(), state, store).await
     }
 
     async fn start_with(
         config: Config,
+        limits: Limits,
         state: State,
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
-        raise_descriptor_limit();
+        let limits = raise_descriptor_limit().map_or(limits, |files| limits.within(files));
         let token_path = state.file("token");
         let token = Token::open(&token_path)
             .map_err(|error| ServeError::Token { path: token_path, error })?;
@@ -181,12 +216,26 @@ impl Daemon {
         let register = Arc::new(Register::new(inputs.clone(), store, current));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
-        tasks.spawn(accept(socket, door(inputs, &register, config.hello_max), stop_rx.clone()));
+        let switchboard = Arc::new(Switchboard::new(inputs.clone())?);
+        tasks.spawn(switchboard.clone().run(stop_rx.clone()));
+        let door = Door {
+            inputs,
+            register: register.clone(),
+            switchboard,
+            hello_max: config.hello_max,
+            next_connection: AtomicU64::new(1),
+            users: Users::new(),
+            seats: Seats::new(limits.connections, limits.connections_per_user),
+            clock,
+        };
+        tasks.spawn(accept(socket, Arc::new(door), stop_rx.clone()));
         let mut http_address = None;
         if let Some(listener) = http {
             http_address = listener.local_addr().ok();
-            let desk = http::Desk { register: register.clone(), events, cycle_seconds, token };
-            tasks.spawn(http::serve(listener, desk, stop_rx));
+            let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
+            let register = register.clone();
+            let desk = http::Desk { register, events, watchers, cycle_seconds, token };
+            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, stop_rx));
         }
         let pid = std::process::id();
         let http = http_address.map(|address| address.to_string()).unwrap_or_default();
@@ -213,11 +262,6 @@ impl Daemon {
         self.tasks.shutdown().await;
         tracing::info!("controller has stopped");
     }
-}
-
-fn door(inputs: mpsc::Sender<Input>, register: &Arc<Register>, hello_max: Duration) -> Arc<Door> {
-    let (register, next_connection) = (register.clone(), AtomicU64::new(1));
-    Arc::new(Door { inputs, register, hello_max, next_connection, users: Users::new() })
 }
 
 /// Gives every new connection a task, until it is time to end.
@@ -264,14 +308,17 @@ fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
 }
 
 /// Every stage holds a descriptor, and the usual soft limit of 1,024 is below the number of stages
-/// that a controller can serve. The hard limit may be all that there is to have.
-fn raise_descriptor_limit() {
+/// that a controller can serve. The hard limit may be all that there is to have. Returns how many
+/// files may be open, as far as the kernel says.
+fn raise_descriptor_limit() -> Option<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         tracing::warn!("cannot raise the limit of open files: {error}");
     }
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    usize::try_from(soft).ok()
 }
 
 /// Logs to standard error what `filter` lets through. A program that has a logger keeps it.

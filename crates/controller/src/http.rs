@@ -18,14 +18,14 @@ use futures_core::Stream;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tidegate_proto::controller::status::{Applied, PolicyText, Status, TimedEvent};
-use tokio::net::TcpListener;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::metrics;
 use crate::register::{ApplyError, Order, Register, Stopping};
 use crate::store::PutError;
 use crate::token::Token;
+use crate::visit::Entrance;
 
 /// The longest policy that is accepted: ten thousand rules.
 const BODY_MAX: usize = 1 << 20;
@@ -41,15 +41,17 @@ const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 pub(crate) struct Desk {
     pub(crate) register: Arc<Register>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
+    /// Watchers stay for as long as they like, so not all connections may be theirs.
+    pub(crate) watchers: Arc<Semaphore>,
     pub(crate) cycle_seconds: Histogram,
     pub(crate) token: Token,
 }
 
 /// Serves until it is time to end. Watchers are cut off then.
-pub(crate) async fn serve(listener: TcpListener, desk: Desk, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(entrance: Entrance, desk: Desk, mut stop: watch::Receiver<bool>) {
     let app = router(desk);
     tokio::select! {
-        ended = axum::serve(listener, app) => {
+        ended = axum::serve(entrance, app) => {
             if let Err(error) = ended {
                 tracing::error!("HTTP has ended: {error}");
             }
@@ -230,7 +232,12 @@ async fn history(State(desk): State<Desk>, Query(query): Query<HistoryQuery>) ->
      content_type = "text/event-stream")
 ))]
 async fn events(State(desk): State<Desk>) -> Response {
-    Sse::new(Watch::new(desk.events.subscribe())).keep_alive(KeepAlive::default()).into_response()
+    let Ok(permit) = desk.watchers.try_acquire_owned() else {
+        let message = "too many watch already; try again later";
+        return Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, message);
+    };
+    let watch = Watch::new(desk.events.subscribe(), permit);
+    Sse::new(watch).keep_alive(KeepAlive::default()).into_response()
 }
 
 /// Metrics for Prometheus
@@ -288,13 +295,14 @@ fn stopping(error: Stopping) -> Response {
 /// The events from now on, for one watcher.
 struct Watch {
     next: Pin<Box<dyn Future<Output = (Option<SseEvent>, Events)> + Send>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 type Events = broadcast::Receiver<Arc<TimedEvent>>;
 
 impl Watch {
-    fn new(events: Events) -> Self {
-        Self { next: Box::pin(next_event(events)) }
+    fn new(events: Events, permit: OwnedSemaphorePermit) -> Self {
+        Self { next: Box::pin(next_event(events)), _permit: permit }
     }
 }
 

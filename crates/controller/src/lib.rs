@@ -13,8 +13,10 @@
 //!  people ──── HTTP on loopback ─────┘                  └── events ── watchers, log
 //! ```
 //!
-//! [`serve`] runs a daemon until it is told to end; [`Daemon`] is the same for programs that have a
-//! runtime of their own, such as tests.
+//! What stages say goes through the switchboard, which listens to all of them at once.
+//!
+//! [`serve_with`] runs a daemon until it is told to end; [`Daemon`] is the same for programs that
+//! have a runtime of their own, such as tests.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -22,21 +24,26 @@ mod config;
 mod daemon;
 mod difference;
 mod http;
+mod limits;
 mod link;
 mod machine;
 mod metrics;
 mod operator;
 mod register;
+mod seats;
 mod socket;
 mod state;
 mod store;
+mod switchboard;
 mod token;
 mod users;
+mod visit;
 
 pub use clock::Clock;
 pub use config::Config;
-pub use daemon::{Daemon, ServeError, serve};
+pub use daemon::{Daemon, ServeError, serve, serve_with};
 pub use http::openapi;
+pub use limits::Limits;
 pub use socket::SocketError;
 pub use state::StateError;
 pub use store::{Draft, PolicyStore, PutError, Redb, StoreError};

@@ -1,27 +1,31 @@
-//! One connection: what it says becomes inputs of the machine, and what is said to it waits here
-//! until it reads.
+//! One connection: from its hello to its end, and what is said to it until it reads.
 //!
 //! The machine's task writes straight to the socket, because almost always there is room and a
 //! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
-//! bounded: whoever stops reading is dropped, and nobody else notices.
+//! bounded: whoever stops reading is dropped, and nobody else notices. What a stage says is heard
+//! by the switchboard, for the same reason; so a link's task sleeps while all is well.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream as Socket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_proto::codec::{DecodeError, Decoder, TooLarge, encode};
+use tidegate_proto::codec::{Decoder, TooLarge, encode};
 use tidegate_proto::controller::{ConnectionId, Peer};
-use tidegate_proto::message::{FromStage, Hello, ToStage};
-use tokio::io::{Interest, Ready};
+use tidegate_proto::message::{Hello, ToStage};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::machine::Input;
 use crate::operator;
 use crate::register::Register;
+use crate::seats::{Guest, Seats};
+use crate::switchboard::{ReadError, Switchboard};
 use crate::users::Users;
 
 /// Bytes that may wait for a stage before more is added. A stage is sent some twenty bytes per
@@ -32,14 +36,15 @@ const BACKLOG_MAX: usize = 256 << 10;
 /// usually taken at once.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Bytes read at a time; a report of a stage with a dozen channels is about a kilobyte.
-const PIECE: usize = 8 << 10;
+/// Bytes read at a time of a hello, which is a few hundred.
+const PIECE: usize = 4 << 10;
 
 /// A connection of a stage.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
-    stream: UnixStream,
+    /// Not the runtime's: it would wake us whenever the peer has read something.
+    pub(crate) stream: Socket,
     queue: Mutex<Queue>,
     /// Tells the link's task that the queue needs it.
     wake: Notify,
@@ -64,17 +69,6 @@ pub(crate) enum SendError {
     Io(#[from] io::Error),
 }
 
-/// Why a connection ended that we did not close.
-#[derive(Debug, thiserror::Error)]
-enum ReadError {
-    #[error("it closed the connection")]
-    Closed,
-    #[error("it talks nonsense: {0}")]
-    Malformed(#[from] DecodeError),
-    #[error("the connection failed: {0}")]
-    Io(#[from] io::Error),
-}
-
 impl Link {
     /// Queues a message. The caller flushes once it has queued all that it has.
     pub(crate) fn push(&self, message: &ToStage) -> Result<(), SendError> {
@@ -89,8 +83,9 @@ impl Link {
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {
-            match self.stream.try_write(&queue.bytes[queue.sent..]) {
+            match (&self.stream).write(&queue.bytes[queue.sent..]) {
                 Ok(count) => queue.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.wake.notify_one();
                     return Ok(());
@@ -133,9 +128,12 @@ impl Link {
 pub(crate) struct Door {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) register: Arc<Register>,
+    pub(crate) switchboard: Arc<Switchboard>,
     pub(crate) hello_max: Duration,
     pub(crate) next_connection: AtomicU64,
     pub(crate) users: Users,
+    pub(crate) seats: Arc<Seats>,
+    pub(crate) clock: Clock,
 }
 
 /// Everything about one connection, from hello to its end.
@@ -144,6 +142,12 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
         Ok(peer) => peer,
         Err(error) => return tracing::warn!("a connection without credentials: {error}"),
     };
+    let guest = match operator::may_operate(peer.uid()) {
+        true => Guest::Operator,
+        false => Guest::User(peer.uid()),
+    };
+    // Whoever finds none is not told why: only its hello would say in which words.
+    let Some(_seat) = door.seats.take(guest, door.clock.now()) else { return };
     let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
     let hello = match timeout(door.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
@@ -155,12 +159,18 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
     match hello {
         (Hello::Stage { version, info }, rest) => {
             let peer = Peer { uid: peer.uid(), pid, user: door.users.name(peer.uid()).await };
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => return tracing::warn!(pid, "a connection failed: {error}"),
+            };
             let id = ConnectionId(door.next_connection.fetch_add(1, Ordering::Relaxed));
             let (queue, wake) = (Mutex::default(), Notify::new());
             let link = Arc::new(Link { id, stream, queue, wake });
             let input = Input::Joined { link: link.clone(), peer, version, info };
             if door.inputs.send(input).await.is_ok() {
-                attend_stage(&link, rest, &door.inputs).await;
+                door.switchboard.connect(&link, &rest).await;
+                attend_stage(&link, &door.inputs).await;
+                door.switchboard.disconnect(&link);
             }
         }
         (Hello::Operator { version }, rest) => {
@@ -185,10 +195,7 @@ async fn read_hello(stream: &UnixStream) -> Result<(Hello, Vec<u8>), ReadError> 
 }
 
 /// Takes in what has arrived, at most [`PIECE`] bytes of it.
-fn read_piece<M: serde::de::DeserializeOwned>(
-    stream: &UnixStream,
-    decoder: &mut Decoder<M>,
-) -> Result<(), ReadError> {
+fn read_piece(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), ReadError> {
     let mut piece = [0; PIECE];
     match stream.try_read(&mut piece) {
         Ok(0) => Err(ReadError::Closed),
@@ -201,59 +208,51 @@ fn read_piece<M: serde::de::DeserializeOwned>(
     }
 }
 
-/// Goes on until either side ends, and reports it to the machine if the machine does not know.
-async fn attend_stage(link: &Link, rest: Vec<u8>, inputs: &mpsc::Sender<Input>) {
-    let ended = relay(link, rest, inputs).await;
-    if let Err(error) = ended {
+/// Writes what the machine could not, until the link is to be closed. A failure to do so is told
+/// to the machine.
+async fn attend_stage(link: &Link, inputs: &mpsc::Sender<Input>) {
+    if let Err(error) = relay(link).await {
         let input = Input::Closed { connection: link.id, reason: error.to_string() };
         let _ = inputs.send(input).await;
     }
 }
 
-async fn relay(link: &Link, rest: Vec<u8>, inputs: &mpsc::Sender<Input>) -> Result<(), ReadError> {
-    let mut decoder = Decoder::<FromStage>::new();
-    decoder.extend(&rest);
+async fn relay(link: &Link) -> io::Result<()> {
     loop {
-        while let Some(message) = decoder.next_message()? {
-            let input = Input::Said { connection: link.id, message };
-            if inputs.send(input).await.is_err() {
+        match link.state() {
+            (_, true) => {
+                let _ = timeout(LINGER, drain(link)).await;
                 return Ok(());
             }
-        }
-        let (has_queue, is_closing) = link.state();
-        if is_closing {
-            let _ = timeout(LINGER, drain(link)).await;
-            return Ok(());
-        }
-        let interest = match has_queue {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
-        let ready = tokio::select! {
-            ready = link.stream.ready(interest) => ready?,
-            () = link.wake.notified() => Ready::EMPTY,
-        };
-        if ready.is_writable() {
-            flush(link)?;
-        }
-        if ready.is_readable() {
-            read_piece(&link.stream, &mut decoder)?;
+            (true, false) => {
+                tokio::select! {
+                    drained = drain(link) => drained?,
+                    // It may be to be closed, and then has a second rather than for ever.
+                    () = link.wake.notified() => {}
+                }
+            }
+            (false, false) => link.wake.notified().await,
         }
     }
 }
 
 /// Waits until everything that is queued is handed over.
-async fn drain(link: &Link) -> Result<(), ReadError> {
+async fn drain(link: &Link) -> io::Result<()> {
+    if !link.state().0 {
+        return Ok(());
+    }
+    let socket = UnixStream::from_std(link.stream.try_clone()?)?;
     while link.state().0 {
-        link.stream.writable().await?;
-        flush(link)?;
+        socket.writable().await?;
+        let written = socket.try_io(Interest::WRITABLE, || match link.flush() {
+            Err(SendError::Io(error)) => Err(error),
+            _ if link.state().0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        });
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
     }
     Ok(())
-}
-
-fn flush(link: &Link) -> Result<(), ReadError> {
-    match link.flush() {
-        Err(SendError::Io(error)) => Err(error.into()),
-        _ => Ok(()),
-    }
 }

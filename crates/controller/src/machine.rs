@@ -194,6 +194,10 @@ impl Machine {
             }
             Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
             Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
+            Event::RulesRefused { stage, revision, reason } => {
+                let what = "rules refused; mend the policy and apply it again";
+                tracing::warn!(%stage, revision, reason, "{what}");
+            }
             Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
         }
         self.event_number += 1;

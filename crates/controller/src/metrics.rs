@@ -89,6 +89,12 @@ fn register_totals(registry: &mut Registry, status: &Status) {
         totals.rate_updates_suppressed,
     );
     counter("stages_refused", "Stages that were turned away", totals.stages_refused);
+    counter("rules_refused", "Times that a stage did not take its rules", totals.rules_refused);
+    let refusing = status.stages.iter().filter(|stage| stage.error.is_some()).count();
+    let gauge = Value::default();
+    gauge.set(refusing as f64);
+    let help = "Connected stages that did not take the rules of the policy in force";
+    registry.register("stages_refusing_rules", help, gauge);
 }
 
 /// A metric of tenants: its name, its help, and its value where there is one.
@@ -156,6 +162,14 @@ fn register_tenants(registry: &mut Registry, tenants: &[TenantStatus]) {
         waited.get_or_create(&label(tenant)).inc_by(tenant.waited_ns as f64 / 1e9);
     }
     registry.register("tenant_wait_seconds", "Time that requests waited, all together", waited);
+    let longest = Family::<TenantLabel, Value>::default();
+    for tenant in tenants {
+        if let Some(wait) = tenant.wait_p99_ns {
+            longest.get_or_create(&label(tenant)).set(wait as f64 / 1e9);
+        }
+    }
+    let help = "How long 99 of 100 requests of the last period waited at most";
+    registry.register("tenant_wait_p99_seconds", help, longest);
 }
 
 /// Waiting times at tenants' own buckets.
@@ -204,6 +218,23 @@ fn buckets(counts: &[u64]) -> Vec<(f64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tail_is_told_in_seconds() {
+        let tenant = |name: &str, wait_p99_ns| TenantStatus {
+            name: name.into(),
+            wait_p99_ns,
+            ..TenantStatus::default()
+        };
+        let tenants = vec![tenant("oltp", Some(1_310_720)), tenant("idle", None)];
+        let mut status = Status { tenants, ..Status::default() };
+        status.totals.rules_refused = 3;
+        let survey = Survey { status, waits: Vec::new(), cycles: Vec::new() };
+        let text = text(&survey, &Histogram::new([1.0])).unwrap();
+        assert!(text.contains("\ntidegate_tenant_wait_p99_seconds{tenant=\"oltp\"} 0.00131072\n"));
+        assert!(!text.contains("wait_p99_seconds{tenant=\"idle\"}"), "it has no requests");
+        assert!(text.contains("\ntidegate_rules_refused_total 3\n"), "{text}");
+    }
 
     #[test]
     fn no_wait_looks_shorter_than_it_was() {

@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod crowd;
 pub mod place;
 pub mod unix;

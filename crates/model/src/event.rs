@@ -40,6 +40,15 @@ pub enum Event {
         /// Why, in words for people.
         reason: String,
     },
+    /// A stage did not take the rules that it was sent; it goes on with those that it had before.
+    RulesRefused {
+        /// The stage's number.
+        stage: StageId,
+        /// The revision of the policy that the rules are from.
+        revision: u64,
+        /// Why, in words for people.
+        reason: String,
+    },
     /// A tenant's allocation changed by more than the threshold.
     RateChanged {
         /// The tenant.

@@ -39,6 +39,8 @@ use crate::id::TenantId;
 use crate::tag::Class;
 use crate::units::{Iops, Rate, Span};
 
+mod fits;
+pub mod limits;
 mod read;
 
 /// Who is promised what, over which storage.
@@ -160,7 +162,8 @@ impl Policy {
     ///
     /// # Errors
     /// The first thing that is wrong: bad syntax, an unknown field, a value without a unit, a name
-    /// that nothing has, a promise that contradicts another of the same tenant.
+    /// that nothing has, a promise that contradicts another of the same tenant, more of something
+    /// than a stage holds.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         read::policy(text)
     }

@@ -10,9 +10,8 @@ use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Inside, Stage};
 
 use crate::errno::Errno;
-use crate::raw;
 use crate::real::find_all;
-use crate::stream::is_single_threaded;
+use crate::{raw, sandbox};
 
 /// Set to anything, it makes the shim say on standard error why it lets everything pass.
 const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
@@ -45,6 +44,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     // A panic in here would be a defect of the shim; its message would only disturb the program.
     std::panic::set_hook(Box::new(|_| {}));
     let _inside = Inside::enter();
+    find_all();
     // SAFETY: glibc passes the environment, which nobody has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
@@ -66,14 +66,7 @@ fn keep(stage: Stage) {
     if STAGE.set(stage).is_ok() {
         // SAFETY: what runs in the child does nothing that is forbidden there. If there is no
         // memory for it, children draw on the same buckets but are not listed.
-        unsafe { libc::pthread_atfork(Some(forks), None, Some(forked)) };
-    }
-}
-
-/// Before a fork.
-unsafe extern "C" fn forks() {
-    if !is_single_threaded() {
-        find_all();
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }
 }
 
@@ -81,7 +74,11 @@ unsafe extern "C" fn forks() {
 unsafe extern "C" fn forked() {
     let _errno = Errno::keep();
     Inside::reset();
-    if let Some(stage) = stage() {
+    if let Some(stage) = stage()
+        && !sandbox::forbids(sandbox::CHILD)
+    {
+        // Which forgets the thread.
+        sandbox::forgets_thread();
         stage.join();
     }
 }

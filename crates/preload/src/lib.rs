@@ -22,11 +22,14 @@
 compile_error!("the shim is for 64-bit Linux with glibc");
 
 mod attach;
+mod cancel;
 mod errno;
+mod filter;
 // Tests do without: they would be hooked themselves.
 #[cfg(not(test))]
 pub mod hooks;
 mod ops;
 mod raw;
 mod real;
+mod sandbox;
 mod stream;

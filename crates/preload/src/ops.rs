@@ -2,13 +2,16 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use libc::c_int;
+use libc::{c_int, c_void};
 use tidegate_model::Operation;
+use tidegate_stage::files::{Status, about_to_ask, tell};
 use tidegate_stage::{Admission, Bypass, Inside, Request, Stage, Subject};
 
 use crate::attach::stage;
+use crate::cancel::Shielded;
 use crate::errno::Errno;
 use crate::real::Outcome;
+use crate::sandbox;
 
 pub(crate) mod copies;
 pub(crate) mod directories;
@@ -33,6 +36,8 @@ pub(crate) enum Admitted {
     Through(Admission<'static>),
     /// It came from inside the shim, or from a signal handler that interrupted the shim.
     Nested(&'static Stage),
+    /// Its gates would need a system call that the program has forbidden itself.
+    Barred(&'static Stage),
     /// The shim is broken.
     Failed(&'static Stage),
 }
@@ -41,9 +46,27 @@ impl Admitted {
     /// Asks the stage, which may take a while.
     #[inline]
     pub(crate) fn now(stage: &'static Stage, request: &Request<'_>) -> Self {
-        let Some(_inside) = Inside::enter() else { return Self::Nested(stage) };
+        match life::news() {
+            0 => Self::asked(stage, request),
+            news => Self::unusual(stage, request, news),
+        }
+    }
+
+    /// The same in a process that has done what is seldom done.
+    #[cold]
+    #[inline(never)]
+    fn unusual(stage: &'static Stage, request: &Request<'_>, news: u32) -> Self {
+        let _shielded = (news & life::CANCELLED_ANYWHERE != 0).then(Shielded::new);
+        if news & life::SANDBOXED != 0 && sandbox::bars(stage, request) {
+            return Self::Barred(stage);
+        }
+        Self::asked(stage, request)
+    }
+
+    #[inline(always)]
+    fn asked(stage: &'static Stage, request: &Request<'_>) -> Self {
+        let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
         let _errno = Errno::keep();
-        life::notice_names();
         match catch_unwind(AssertUnwindSafe(|| stage.enforce(request))) {
             Ok(admission) => Self::Through(admission),
             Err(panic) => {
@@ -52,6 +75,12 @@ impl Admitted {
                 Self::Failed(stage)
             }
         }
+    }
+
+    /// What comes from inside the shim.
+    #[cold]
+    fn inside(stage: &'static Stage) -> Self {
+        if sandbox::is_strict() { Self::Barred(stage) } else { Self::Nested(stage) }
     }
 
     /// Whether it passed the gates of a channel.
@@ -72,6 +101,7 @@ impl Admitted {
                 }
             }
             Self::Nested(stage) => stage.bypass(Bypass::Nested, bytes),
+            Self::Barred(stage) => stage.bypass(sandbox::SANDBOXED, bytes),
             Self::Failed(stage) => stage.bypass(Bypass::Failure, bytes),
         }
     }
@@ -80,6 +110,7 @@ impl Admitted {
 /// Thinks where the stage is not asked. None if the thread is inside already, or if this is where
 /// the shim is broken.
 pub(crate) fn safely<R>(think: impl FnOnce() -> R) -> Option<R> {
+    let _shielded = Shielded::new();
     let _inside = Inside::enter()?;
     let _errno = Errno::keep();
     match catch_unwind(AssertUnwindSafe(think)) {
@@ -117,6 +148,22 @@ pub(crate) fn opened<T>(operation: Operation, descriptor: c_int, call: impl FnOn
     let admitted = Admitted::now(stage, &request);
     let result = call();
     admitted.complete(0);
+    result
+}
+
+/// Makes a call that asks for the status of an open file. First the call, then the gates: what it
+/// finds is what the stage would have to ask for itself before it knows which gates those are.
+pub(crate) fn asks(descriptor: c_int, status: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
+    let Some(stage) = stage() else { return call() };
+    let before = about_to_ask(descriptor);
+    let result = call();
+    if result == 0 {
+        // SAFETY: the call has succeeded, and has so filled a structure of this type.
+        let status = unsafe { status.cast::<libc::stat>().read() };
+        let status = Status { mode: status.st_mode, device: status.st_dev };
+        tell(descriptor, before, status);
+    }
+    pays(stage, Operation::Stat, descriptor, 0);
     result
 }
 

@@ -13,8 +13,9 @@ use crate::errno::{self, Errno};
 /// the program opened brought them along.
 const PRIVATE: [&CStr; 3] = [c"libaio.so.1", c"liburing.so.2", c"liburing.so.1"];
 
-/// A function of the C library, or of whatever else stands behind the shim, found when it is first
-/// called. `F` is its type.
+/// A function of the C library, or of whatever else stands behind the shim; `F` is its type. Found
+/// when the program begins, or when it is first called, if that is before or there was none yet.
+/// Or a variable; then `F` is the type of its address.
 ///
 /// All of them lie side by side in a section of their own, so that they can be found together.
 #[derive(Debug)]
@@ -56,13 +57,16 @@ impl<F: Copy> Real<F> {
     }
 
     /// Several threads may find it at once, and a signal handler while its thread does: all find
-    /// the same.
+    /// the same. That there is none is not kept: the library that has it may be loaded later.
     #[cold]
     fn find(&self) -> *mut c_void {
         let _errno = Errno::keep();
         let mut address = next(self.name);
         if address.is_null() {
-            address = self.absent.cast_mut().cast();
+            address = private(self.name);
+        }
+        if address.is_null() {
+            return self.absent.cast_mut().cast();
         }
         self.address.store(address, Ordering::Relaxed);
         address
@@ -71,9 +75,10 @@ impl<F: Copy> Real<F> {
 
 /// Finds every function that was not called yet.
 ///
-/// Finding one takes a lock of the loader. In a child that a process with several threads has
-/// forked that lock may be held for ever, by a thread that is not there any more; so everything is
-/// found before. It takes some 60 microseconds, once.
+/// Finding one takes a lock of the loader, which a thread holds for as long as `dlopen` runs the
+/// constructors of a library; if those wait for another thread, that one must not wait for the lock
+/// at its first `read`. It also makes the loader forget the error that the program's next `dlerror`
+/// asks for. So everything is found when the program begins. It takes some 60 microseconds.
 #[cfg(not(test))]
 pub(crate) fn find_all() {
     unsafe extern "C" {
@@ -83,14 +88,14 @@ pub(crate) fn find_all() {
         static STOP: libc::c_char;
     }
     // SAFETY: the linker puts the two around the section, in which there is nothing else; what type
-    // a function has makes no difference to where its address is kept.
+    // a function or a variable has makes no difference to where its address is kept.
     let all = unsafe {
         let start = (&raw const START).cast::<Real<extern "C" fn()>>();
         let stop = (&raw const STOP).cast::<Real<extern "C" fn()>>();
         std::slice::from_raw_parts(start, stop.offset_from_unsigned(start))
     };
     for real in all.iter().filter(|real| real.address.load(Ordering::Relaxed).is_null()) {
-        real.find();
+        real.address.store(next(real.name), Ordering::Relaxed);
     }
 }
 
@@ -99,29 +104,40 @@ pub(crate) fn find_all() {
 pub(crate) fn find_all() {}
 
 /// What the program would have called without the shim; null if there is nothing.
-pub(crate) fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: dlsym reads the name, and the libraries are only asked whether they are loaded.
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: dlsym reads the name.
     unsafe {
-        let mut found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        if found.is_null() && name.to_bytes().starts_with(b"io_") {
-            for library in PRIVATE {
-                let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
-                if !handle.is_null() {
-                    found = libc::dlsym(handle, name.as_ptr());
-                    // Whoever called has it loaded, so it stays without this reference.
-                    libc::dlclose(handle);
-                }
-                if !found.is_null() {
-                    break;
-                }
-            }
-        }
+        let found = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         if found.is_null() {
             // The program must not find our failure in its next `dlerror`.
             libc::dlerror();
         }
         found
     }
+}
+
+/// The function with this name in a library that only a plug-in sees; null if there is none.
+fn private(name: &CStr) -> *mut c_void {
+    let mut found = null_mut();
+    if !name.to_bytes().starts_with(b"io_") {
+        return found;
+    }
+    for library in PRIVATE {
+        // SAFETY: dlsym reads the name, and the libraries are only asked whether they are loaded.
+        unsafe {
+            let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            if !handle.is_null() {
+                found = libc::dlsym(handle, name.as_ptr());
+                // Whoever called has it loaded, so it stays without this reference.
+                libc::dlclose(handle);
+            }
+            if !found.is_null() {
+                break;
+            }
+            libc::dlerror();
+        }
+    }
+    found
 }
 
 /// A type that C functions return, and what a function that is missing returns.

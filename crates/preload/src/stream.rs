@@ -4,11 +4,12 @@
 //! buffer, and the buffer meets the kernel inside the C library. How full the buffer is, before a
 //! call and after it, tells how much went through.
 
+use std::ptr::null;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, c_void};
 
-use crate::real::next;
+use crate::real::Real;
 
 /// The head of glibc's `FILE`. It has not moved in twenty years, and cannot: programs have `getc`
 /// and `putc` compiled into them, which use it. Other threads change it, hence the atomics.
@@ -181,39 +182,39 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Stands for a C library that does not say whether there is one thread.
+static UNKNOWN: c_char = 0;
+
 /// Whether the process has one thread, as the C library knows since 2.32.
 #[inline]
 pub(crate) fn is_single_threaded() -> bool {
-    static WORD: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    /// Stands for a C library that does not say.
-    static UNKNOWN: c_char = 0;
-    let mut word = WORD.load(Ordering::Relaxed);
-    if word.is_null() {
-        let _errno = crate::errno::Errno::keep();
-        word = next(c"__libc_single_threaded");
-        if word.is_null() {
-            word = (&raw const UNKNOWN).cast_mut().cast();
-        }
-        WORD.store(word, Ordering::Relaxed);
-    }
-    // SAFETY: a variable of the C library that only changes when a thread is started, or ours.
-    unsafe { *word.cast::<c_char>() != 0 }
+    #[unsafe(link_section = "tidegate_real")]
+    static WORD: Real<*const c_char> =
+        Real::new("__libc_single_threaded\0", (&raw const UNKNOWN).cast());
+    // SAFETY: the address of a variable of the C library that only changes when a thread is
+    // started, or of ours.
+    unsafe { *WORD.get() != 0 }
 }
 
 /// Calls `see` with every open stream. The list is the C library's, and locked meanwhile.
 pub(crate) fn each(mut see: impl FnMut(&Stream)) {
-    let (head, lock, unlock) =
-        (next(c"_IO_list_all"), next(c"_IO_list_lock"), next(c"_IO_list_unlock"));
-    if head.is_null() || lock.is_null() || unlock.is_null() {
-        return;
-    }
+    type Lock = Option<unsafe extern "C" fn()>;
+    #[unsafe(link_section = "tidegate_real")]
+    static HEAD: Real<*const *mut Stream> = Real::new("_IO_list_all\0", null());
+    #[unsafe(link_section = "tidegate_real")]
+    static LOCK: Real<Lock> = Real::new("_IO_list_lock\0", null());
+    #[unsafe(link_section = "tidegate_real")]
+    static UNLOCK: Real<Lock> = Real::new("_IO_list_unlock\0", null());
     // SAFETY: the names are those of the head of the list and of two functions without arguments;
     // the list does not change between the two.
     unsafe {
-        let lock = std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(lock);
-        let unlock = std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(unlock);
+        let (Some(head), Some(lock), Some(unlock)) =
+            (HEAD.get().as_ref(), LOCK.get(), UNLOCK.get())
+        else {
+            return;
+        };
         lock();
-        let mut stream = *head.cast::<*mut Stream>();
+        let mut stream = *head;
         while let Some(next) = stream.as_ref() {
             see(next);
             stream = next.chain.load(Ordering::Relaxed);

@@ -69,6 +69,14 @@ const MISSED_MAX: u32 = 2;
 /// Periods for which a silent stage keeps its share.
 const SILENT_PERIODS: u64 = 2;
 
+/// The parts of a period in which its waiting times are asked for, so that what is told about a
+/// long period is not as old as the period.
+const DETAILS: u64 = 8;
+
+/// The least time between two questions for histograms, and the least over which waiting is told. A
+/// histogram can be as large as everything else in a report; one round in ten bears it.
+const DETAIL_MIN: Span = Span::SECOND;
+
 /// The least time without a message after which a stage may count its controller as lost. A
 /// controller on a busy machine can be late by some hundred milliseconds.
 const SILENCE_MIN: Span = Span::SECOND;
@@ -130,7 +138,9 @@ struct Round {
     is_open: bool,
     /// Stages whose report is still due.
     awaited: usize,
-    /// When histograms were last asked for.
+    /// Whether histograms are asked for.
+    is_detailed: bool,
+    /// When they were last asked for.
     detailed: Option<Time>,
 }
 
@@ -140,6 +150,7 @@ struct Totals {
     updates: u64,
     suppressed: u64,
     refused: u64,
+    rules_refused: u64,
     cycles: u64,
     /// How long the last cycle took, from its first question to its last report.
     cycle: Span,
@@ -228,8 +239,10 @@ impl Controller {
                 let (stage_id, tenant) = (id, stage.info.tenant.clone());
                 stage.set_info(StageInfo { stage: stage_id, tenant, ..info });
             }
-            FromStage::Applied { revision, error } => {
-                stage.on_applied(revision, error.map(|error| error.reason));
+            FromStage::Applied { error, .. } => {
+                if stage.on_applied(error.map(|error| error.reason)) {
+                    self.note_refusal(id);
+                }
             }
             FromStage::Report(report) => self.on_report(now, id, report),
             FromStage::Goodbye => {
@@ -268,7 +281,14 @@ impl Controller {
 
     /// What to do next, if anything.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        // Here every message passes in the order in which the stage answers.
+        if let Some(Output::Send { to, message: ToStage::Apply { revision, rules } }) = &output
+            && let Some(stage) = self.connections.get(to).and_then(|id| self.stages.get_mut(id))
+        {
+            stage.on_sent(*revision, rules);
+        }
+        output
     }
 
     /// Brings a policy into force. Every stage is told everything in one message, except those
@@ -382,6 +402,15 @@ impl Controller {
         self.outputs.push_back(Output::Event(event));
     }
 
+    /// Tells those who watch why a stage did not take its rules.
+    fn note_refusal(&mut self, id: StageId) {
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
+        let Some(reason) = stage.error.clone() else { return };
+        self.totals.rules_refused = self.totals.rules_refused.saturating_add(1);
+        let event = Event::RulesRefused { stage: id, revision: active.revision, reason };
+        self.outputs.push_back(Output::Event(event));
+    }
+
     fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
         self.connections.remove(&stage.connection);
@@ -415,11 +444,13 @@ impl Controller {
         // A world that was late does not make up for the rounds that it missed.
         let next = self.next_round_at.after(self.cycle());
         self.next_round_at = if next > now { next } else { now.after(self.cycle()) };
-        let period = self.period();
-        let detail = self.round.detailed.is_none_or(|at| now.since(at) >= period);
+        // Rounds are late by a moment now and then, which must not cost a whole one.
+        let pause = Span(self.detail_pause().0.saturating_sub(self.redistribute().0 / 2));
+        let detail = self.round.detailed.is_none_or(|at| now.since(at) >= pause);
         if detail {
             self.round.detailed = Some(now);
         }
+        self.round.is_detailed = detail;
         let number = self.round.number + 1;
         let mut awaited = 0;
         for stage in self.stages.values_mut() {
@@ -445,7 +476,9 @@ impl Controller {
         stage.missed = 0;
         stage.silent_since = None;
         let policy = self.active.as_ref().map(|active| (&active.policy, &active.places));
-        stage.on_report(policy, &mut self.tenants, report);
+        // A detailed report that comes too late is left to the next one, which has it all.
+        let is_detailed = self.round.is_detailed && report.round == self.round.number;
+        stage.on_report(policy, &mut self.tenants, report, is_detailed);
         if is_due {
             self.await_less(now);
         }
@@ -479,6 +512,11 @@ impl Controller {
     fn sample(&mut self, now: Time) {
         let period = self.period();
         self.tenants.iter_mut().for_each(|tenant| tenant.sample(now, period));
+        if self.round.is_detailed {
+            let (at, pause) = (self.round.started, self.detail_pause());
+            let window = period.max(DETAIL_MIN);
+            self.tenants.iter_mut().for_each(|tenant| tenant.close_stretch(at, pause, window));
+        }
     }
 
     /// Frees the shares of those that have been silent for too long.
@@ -505,6 +543,11 @@ impl Controller {
 
     fn period(&self) -> Span {
         self.active.as_ref().map_or(Span::SECOND, |active| active.policy.period)
+    }
+
+    /// The time between two questions for histograms.
+    fn detail_pause(&self) -> Span {
+        Span(self.period().0 / DETAILS).max(DETAIL_MIN)
     }
 
     fn silence_max(&self) -> Span {

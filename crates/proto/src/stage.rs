@@ -13,7 +13,7 @@ use alloc::string::String;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
-use crate::message::{FromStage, Hello, Rule, StageInfo, ToStage, VERSION};
+use crate::message::{FromStage, Hello, Housekeeping, Rule, StageInfo, ToStage, VERSION};
 
 pub mod plan;
 
@@ -234,7 +234,10 @@ impl Machine {
     fn apply(&mut self, revision: u64, rules: &[Rule]) {
         let error = match self.plan.apply(rules) {
             Ok(change) => {
-                self.info.revision = revision;
+                // New rates for rules that were refused do not make them the ones in force.
+                if rules.contains(&Rule::Housekeeping(Housekeeping::Clear)) {
+                    self.info.revision = revision;
+                }
                 self.alone = false;
                 if let Some(change) = change {
                     self.outputs.push_back(Output::Install(change));
@@ -251,7 +254,7 @@ impl Machine {
         if matches!(self.connection, Connection::Greeted | Connection::Up) {
             // What flowed since the last round still counts.
             let round = 0;
-            self.outputs.push_back(Output::Report { round, detail: false });
+            self.outputs.push_back(Output::Report { round, detail: true });
             self.outputs.push_back(Output::Send(FromStage::Goodbye));
         }
         self.outputs.push_back(Output::Close);

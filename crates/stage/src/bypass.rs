@@ -30,10 +30,13 @@ pub enum Bypass {
     Unloaded = 10,
     /// Something in the shim went wrong and the call was made without it.
     Failure = 11,
+    /// A filter on system calls that the program has installed forbids what the shim would have to
+    /// ask the kernel.
+    Sandboxed = 12,
 }
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
-pub const BYPASSES: [(Bypass, &str, &str); 12] = [
+pub const BYPASSES: [(Bypass, &str, &str); 13] = [
     (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
@@ -46,6 +49,7 @@ pub const BYPASSES: [(Bypass, &str, &str); 12] = [
     (Bypass::GoProgram, "go_program", "Go makes its own system calls; serve its files otherwise"),
     (Bypass::Unloaded, "unloaded", "keep LD_PRELOAD in the environment that it is started in"),
     (Bypass::Failure, "failure", "report it: this is a defect of the shim"),
+    (Bypass::Sandboxed, "sandboxed", "its own filter forbids futex or fstat; allow them there"),
 ];
 
 impl Bypass {

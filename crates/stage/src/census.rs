@@ -58,8 +58,8 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// Looks at the segment's list and at `/proc`. Says whether anybody ended.
-    pub(crate) fn take(&mut self, segment: &Segment) -> bool {
+    /// Looks at the segment's list and at `/proc`.
+    pub(crate) fn take(&mut self, segment: &Segment) {
         for cell in &segment.processes {
             let pid = cell.load(Ordering::Acquire);
             if pid != 0 && !self.processes.contains_key(&pid) {
@@ -86,7 +86,6 @@ impl Census {
         let sum = living.fold(self.departed, Moved::and);
         self.most.by_calls = self.most.by_calls.max(sum.by_calls);
         self.most.by_device = self.most.by_device.max(sum.by_device);
-        !ended.is_empty()
     }
 
     fn welcome(&mut self, pid: u32) {
@@ -108,11 +107,6 @@ impl Census {
             }
         }
         ended.iter().for_each(|pid| drop(self.processes.remove(pid)));
-    }
-
-    /// Whether this process was alive at the last look.
-    pub(crate) fn knows(&self, pid: u32) -> bool {
-        self.processes.contains_key(&pid)
     }
 
     /// How many there are.
@@ -212,12 +206,12 @@ mod tests {
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         segment.processes[5].store(child.id(), Ordering::Release);
         let mut census = Census::default();
-        assert!(!census.take(&segment));
-        assert_eq!((census.count(), census.knows(child.id())), (1, true));
+        census.take(&segment);
+        assert_eq!(census.count(), 1);
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(census.take(&segment), "its end is noticed");
-        assert_eq!(census.count(), 0);
+        census.take(&segment);
+        assert_eq!(census.count(), 0, "its end is noticed");
         assert_eq!(segment.processes[5].load(Ordering::Acquire), 0);
         assert!(census.moved().by_calls > 0, "what it moved is kept");
     }

@@ -7,7 +7,7 @@
 //! earned. The keeper sets them anew every second, so that the rate follows the kernel's clock.
 //! Without a keeper the last words stay; they drift by parts in a million.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_algo::published::Published;
@@ -82,7 +82,12 @@ impl Sighting {
 }
 
 /// The first sighting of this process: rates are measured from here, so they get better with time.
-static FIRST: LazyLock<Sighting> = LazyLock::new(Sighting::take);
+/// Anew when the clocks have come apart, as they do while a machine is suspended: the counter may
+/// go on then, and the kernel's clock does not.
+static FIRST: LazyLock<Mutex<Sighting>> = LazyLock::new(|| Mutex::new(Sighting::take()));
+/// Nanoseconds by which the clocks may differ before they are taken to have come apart. Between two
+/// settings they drift by some microseconds.
+const APART: u64 = 1_000_000;
 
 /// Publishes how ticks become nanoseconds. To be called by the keeper, at the start and then about
 /// once a second.
@@ -90,8 +95,11 @@ pub(crate) fn set(words: &Published<3>) {
     if !trustworthy() {
         return;
     }
-    let first = *FIRST;
     let mut last = Sighting::take();
+    let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
+    if words.read()[2] != 0 && now(words).0.abs_diff(kernel_time().0) > APART {
+        *first = last;
+    }
     // Over two milliseconds the error of a sighting, some 50 ns, is 25 parts in a million.
     while last.nanoseconds.saturating_sub(first.nanoseconds) < 2_000_000 {
         std::hint::spin_loop();
@@ -106,6 +114,22 @@ pub(crate) fn set(words: &Published<3>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clocks_that_came_apart_are_set_anew() {
+        let words = Published::default();
+        set(&words);
+        let [ticks, nanoseconds, scale] = words.read();
+        if scale == 0 {
+            return; // This machine's counter is not to be trusted, and nothing goes by it.
+        }
+        // An hour of suspension, in which the counter went on.
+        words.write([ticks, nanoseconds + 3_600_000_000_000, scale]);
+        set(&words);
+        assert!(now(&words).0.abs_diff(kernel_time().0) < APART);
+        let [_, _, again] = words.read();
+        assert!(again.abs_diff(scale) < scale / 1_000, "{again} ticks per nanosecond, not {scale}");
+    }
 
     #[test]
     fn both_clocks_tell_the_same_time() {

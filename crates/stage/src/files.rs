@@ -7,9 +7,10 @@
 //! socket, by a system call that nobody intercepts. What matters is that whatever *ends* one
 //! forgets it, and that a call which makes one forgets what its number meant before.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType};
 use tidegate_algo::channel::{Classifier, Mask, Table, Words};
@@ -61,6 +62,79 @@ pub(crate) fn own(pid: u32) {
     OWNER.store(pid, Ordering::Relaxed);
 }
 
+/// Whether the table is about this process. A child of `vfork` finds its parent's here.
+pub fn is_own() -> bool {
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner == 0 || owner == rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// Set where asking the kernel could end the program: it has forbidden itself to.
+static MUTE: AtomicBool = AtomicBool::new(false);
+
+/// Says whether the kernel may be asked. While it may not, a descriptor that is not known yet is
+/// taken for something else than storage; whoever wants to count it otherwise asks [`known`] first.
+pub fn may_ask(may: bool) {
+    MUTE.store(!may, Ordering::Release);
+}
+
+/// Set once two threads mean different files by one number.
+static PARTED: AtomicBool = AtomicBool::new(false);
+
+/// Says that a thread goes on with a copy of the descriptors, so that from now on a number says
+/// nothing without the thread. There is one table, so nothing is remembered any more: each request
+/// asks. Threads that do this are too few for a table each.
+pub fn part() {
+    PARTED.store(true, Ordering::Release);
+    forget_range(0, u32::MAX);
+}
+
+/// What a program has just asked the kernel about a descriptor, so that this need not ask again.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    descriptor: i32,
+    /// Of its entry, before the program asked: if it is another one when the answer is needed, the
+    /// number may stand for something else.
+    state: u64,
+    status: Status,
+}
+
+/// Of a file's status, what says where its bytes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// `st_mode`.
+    pub mode: u32,
+    /// `st_dev`.
+    pub device: u64,
+}
+
+thread_local! {
+    static TOLD: Cell<Told> = const {
+        let status = Status { mode: 0, device: 0 };
+        Cell::new(Told { descriptor: -1, state: 0, status })
+    };
+}
+
+/// To be called before a program asks for the status of `descriptor`; what it gives is for
+/// [`tell`].
+pub fn about_to_ask(descriptor: i32) -> Option<u64> {
+    let entry = ENTRIES.get(usize::try_from(descriptor).ok()?)?;
+    Some(entry.state.load(Ordering::Acquire))
+}
+
+/// Says what a program found out about `descriptor`, which most do as soon as they have opened a
+/// file.
+pub fn tell(descriptor: i32, before: Option<u64>, status: Status) {
+    if let Some(state) = before {
+        TOLD.set(Told { descriptor, state, status });
+    }
+}
+
+/// What is known of `descriptor` under the table of `generation`, without asking the kernel.
+pub fn known(descriptor: i32, generation: u32) -> Option<File> {
+    let Ok(index) = usize::try_from(descriptor) else { return Some(File::Other) };
+    remembered(ENTRIES.get(index)?, generation).ok()
+}
+
 /// What `descriptor` is, under the table of `generation`.
 #[inline]
 pub(crate) fn lookup<W: Words + ?Sized>(
@@ -69,23 +143,33 @@ pub(crate) fn lookup<W: Words + ?Sized>(
     table: &Table<'_, W>,
 ) -> File {
     let Some(entry) = usize::try_from(descriptor).ok().and_then(|index| ENTRIES.get(index)) else {
-        return find_out(descriptor, table);
+        return find_out(descriptor, None, table);
     };
+    match remembered(entry, generation) {
+        Ok(file) => file,
+        Err(state) => remember(descriptor, entry, state, generation, table),
+    }
+}
+
+/// What an entry says under the table of `generation`; its state if that is nothing.
+#[inline(always)]
+fn remembered(entry: &Entry, generation: u32) -> Result<File, u64> {
     let state = entry.state.load(Ordering::Acquire);
     if state & KIND != UNKNOWN && (state >> 32) as u32 == generation {
         if state & KIND == OTHER {
-            return File::Other;
+            return Ok(File::Other);
         }
         let mask = Mask(core::array::from_fn(|word| entry.mask[word].load(Ordering::Relaxed)));
         std::sync::atomic::fence(Ordering::Acquire);
         if entry.state.load(Ordering::Relaxed) == state {
-            return File::Storage(mask);
+            return Ok(File::Storage(mask));
         }
     }
-    remember(descriptor, entry, state, generation, table)
+    Err(state)
 }
 
 #[cold]
+#[inline(never)]
 fn remember<W: Words + ?Sized>(
     descriptor: i32,
     entry: &Entry,
@@ -93,10 +177,8 @@ fn remember<W: Words + ?Sized>(
     generation: u32,
     table: &Table<'_, W>,
 ) -> File {
-    let file = find_out(descriptor, table);
-    let owner = OWNER.load(Ordering::Relaxed);
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
-    if owner != 0 && owner != pid {
+    let file = find_out(descriptor, Some(seen), table);
+    if MUTE.load(Ordering::Acquire) || PARTED.load(Ordering::Acquire) || !is_own() {
         return file;
     }
     let kind = match file {
@@ -122,18 +204,29 @@ fn remember<W: Words + ?Sized>(
     file
 }
 
-/// Asks the kernel.
-fn find_out<W: Words + ?Sized>(descriptor: i32, table: &Table<'_, W>) -> File {
-    if descriptor < 0 {
+/// Asks the kernel. A call of its own, as what asks for the path is: a request whose descriptor is
+/// known must not pay for their frames, and the handler of a crash, which may be the first to use
+/// its descriptor, has a small stack.
+#[cold]
+#[inline(never)]
+fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table<'_, W>) -> File {
+    if descriptor < 0 || MUTE.load(Ordering::Acquire) {
         return File::Other;
     }
     // SAFETY: the descriptor is the caller's and stays open during the call that it is making; if
     // not, the kernel says so.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let Ok(status) = rustix::fs::fstat(file) else { return File::Other };
-    match FileType::from_raw_mode(status.st_mode) {
+    let told = TOLD.get();
+    let status = match told.descriptor == descriptor && Some(told.state) == seen {
+        true => told.status,
+        false => match rustix::fs::fstat(file) {
+            Ok(status) => Status { mode: status.st_mode, device: status.st_dev },
+            Err(_) => return File::Other,
+        },
+    };
+    match FileType::from_raw_mode(status.mode) {
         FileType::BlockDevice => {}
-        FileType::RegularFile | FileType::Directory if !is_in_memory(file) => {}
+        FileType::RegularFile | FileType::Directory if !is_in_memory(file, status.device) => {}
         _ => return File::Other,
     }
     if !table.asks_for(Classifier::Path) {
@@ -144,18 +237,41 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, table: &Table<'_, W>) -> File {
     let digits = identity::digits(descriptor.unsigned_abs(), &mut digits);
     let length = 14 + digits.len();
     link[14..length].copy_from_slice(digits);
-    let mut path = [MaybeUninit::uninit(); 4096];
-    let Ok(name) = std::ffi::CStr::from_bytes_with_nul(&link[..=length]) else {
+    let Ok(link) = std::ffi::CStr::from_bytes_with_nul(&link[..=length]) else {
         return File::Storage(Mask::ALL);
     };
-    match rustix::fs::readlinkat_raw(CWD, name, &mut path) {
-        Ok((path, _)) => File::Storage(table.accepts(Classifier::Path, path).0),
-        Err(_) => File::Storage(table.accepts(Classifier::Path, b"").0),
-    }
+    let mask = by_path::<SHORT, W>(link, table).or_else(|| by_path::<PATH_MAX, W>(link, table));
+    File::Storage(mask.unwrap_or(Mask::ALL))
+}
+
+/// The longest path that the kernel takes, and one that most are shorter than.
+const PATH_MAX: usize = 4096;
+const SHORT: usize = 256;
+
+/// The rules that accept the path of the open file behind `link`; those that accept none if it
+/// cannot be had. None if it may be longer than `LENGTH`.
+#[cold]
+#[inline(never)]
+fn by_path<const LENGTH: usize, W: Words + ?Sized>(
+    link: &std::ffi::CStr,
+    table: &Table<'_, W>,
+) -> Option<Mask> {
+    let mut path = [MaybeUninit::uninit(); LENGTH];
+    let path: &[u8] = match rustix::fs::readlinkat_raw(CWD, link, &mut path) {
+        Ok((path, _)) if path.len() == LENGTH && LENGTH < PATH_MAX => return None,
+        Ok((path, _)) => path,
+        Err(_) => b"",
+    };
+    Some(table.accepts(Classifier::Path, path).0)
 }
 
 /// Whether a file's bytes are in memory only: `tmpfs` (which is `/dev/shm`), `proc` and the like.
-fn is_in_memory(file: BorrowedFd<'_>) -> bool {
+/// Those have no device, and get a number that has no major part; so has a file system of several
+/// devices or of another machine, and only then the kernel is asked.
+fn is_in_memory(file: BorrowedFd<'_>, device: u64) -> bool {
+    if rustix::fs::major(device) != 0 {
+        return false;
+    }
     const MEMORY: [u64; 9] = [
         0x0102_1994, // tmpfs
         0x8584_58f6, // ramfs

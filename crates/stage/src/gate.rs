@@ -3,33 +3,35 @@
 //! The decisions are `algo`'s; here is only the sleeping. A sleeper holds no lock. It sleeps on a
 //! futex with a time limit, so that it wakes at its time by itself and at once when something
 //! changes, and whatever happens to others (a process killed in its sleep, a keeper that died) it
-//! looks again by itself.
+//! looks again by itself, and frees what the dead hold.
 
 use std::num::NonZeroU8;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::thread::futex;
 use tidegate_algo::channel::{Flows, Gates};
-use tidegate_algo::queue::{Queue, SlotId};
+use tidegate_algo::queue::{FLOWS, Queue, SlotId};
 use tidegate_algo::token_bucket::{Due, Take};
 use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
 use crate::layout::{GateCell, GateKind, Layout, QueueCell, SLOTS_MAX, TOKENS_PER_OPERATION};
+use crate::local;
 use crate::lock::Found;
+use crate::seat;
 
 /// How long a sleeper sleeps at most before it looks again without being told: the bound on what a
 /// lost wake-up can cost.
 const LOOK_AGAIN: Span = Span(100 * Span::MILLISECOND.0);
-/// How long a request waits for a free slot of a full queue before it looks again.
-const FULL_AGAIN: Span = Span::MILLISECOND;
-/// How often it looks before it passes by: a queue that stays full for this long, two seconds, has
-/// more threads than it was made for.
-const FULL_TIMES: u32 = 2_000;
+/// How long a request waits for a free slot of a full queue before it passes by: long enough for
+/// any device, short enough for a program whose requests wait for each other.
+const FULL_AT_MOST: Span = Span(30 * Span::SECOND.0);
+/// A sleeper that has not looked again for so long is dead, or as good as.
+const ASLEEP: Span = Span(2 * Span::SECOND.0);
 /// The most queue gates of a channel.
-const QUEUES_PER_CHANNEL: usize = 4;
+const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
 
 /// A request's turn at a queue gate; to be given up when the request is done.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +81,8 @@ impl GateCell {
         let tokens = Self::tokens(self.kind(), unused);
         if tokens > 0 {
             self.bucket.give_back(tokens);
+            // Either who is about to sleep sees the tokens, or it is seen here.
+            fence(Ordering::SeqCst);
             if self.sleepers.load(Ordering::Relaxed) > 0 {
                 self.changed();
             }
@@ -103,7 +107,7 @@ pub(crate) enum Hold {
 
 /// Lets a request pass the gate with this number, unless it has to wait there.
 #[inline]
-pub(crate) fn pass(layout: &Layout, gate: u8, cost: Cost) -> Option<Hold> {
+pub(crate) fn pass(layout: &Layout, gate: u8, lane: u8, cost: Cost) -> Option<Hold> {
     let cell = layout.gates.get(usize::from(gate))?;
     let kind = cell.kind();
     if kind == GateKind::Open {
@@ -116,7 +120,8 @@ pub(crate) fn pass(layout: &Layout, gate: u8, cost: Cost) -> Option<Hold> {
     if tokens == 0 {
         return None;
     }
-    match cell.bucket.take_with(tokens, || clock::now(&layout.header.clock)) {
+    let now = || clock::now(&layout.header.clock);
+    match cell.bucket.take_in(usize::from(lane), tokens, now) {
         Take::Granted => None,
         Take::Wait(due) => Some(Hold::Tokens(due)),
     }
@@ -130,7 +135,7 @@ pub(crate) fn wait(
     held: (u8, Hold),
     mut rest: Gates,
     cost: Cost,
-    flows: Flows,
+    (lane, flows): (u8, Flows),
 ) -> (Turns, Span) {
     let (mut turns, mut waited) = (NO_TURNS, Span::ZERO);
     let mut held = Some(held);
@@ -143,13 +148,13 @@ pub(crate) fn wait(
                 match turns.iter_mut().find(|kept| kept.is_none()) {
                     Some(place) => *place = turn,
                     // More than fit: give it up rather than lose it.
-                    None => turn.into_iter().for_each(|turn| give_up(layout, turn)),
+                    None => turn.into_iter().for_each(|turn| give_up(layout, turn, cost.bytes)),
                 }
                 span
             }
         };
         waited = waited.saturating_add(span);
-        held = rest.find_map(|gate| pass(layout, gate, cost).map(|hold| (gate, hold)));
+        held = rest.find_map(|gate| pass(layout, gate, lane, cost).map(|hold| (gate, hold)));
     }
     (turns, waited)
 }
@@ -168,6 +173,7 @@ pub(crate) fn give_back(layout: &Layout, gates: Gates, unused: Cost) {
 fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
     let begin = clock::now(&layout.header.clock);
     cell.sleepers.fetch_add(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
     let waited = loop {
         // Read before the decision: a change in between makes the sleep end at once.
         let changes = cell.changes.load(Ordering::Acquire);
@@ -180,9 +186,12 @@ fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
         if ready <= now {
             break now.since(begin);
         }
+        cell.asleep.fetch_max(now.after(ASLEEP).0, Ordering::Relaxed);
         sleep(&cell.changes, changes, ready.since(now).min(LOOK_AGAIN));
     };
-    cell.sleepers.fetch_sub(1, Ordering::Relaxed);
+    let fewer = |sleepers: u32| sleepers.checked_sub(1);
+    // Not below none: the keeper may have given this thread up, if it was stopped for long.
+    let _ = cell.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
     count_wait(cell, waited);
     waited
 }
@@ -233,6 +242,8 @@ fn advance(cell: &QueueCell, change: impl FnOnce(&mut Queue<SLOTS_MAX>)) {
     }
 }
 
+/// Waits for a turn at a queue gate. No turn if there can be none: the gate became something else,
+/// or the queue is full.
 #[cold]
 fn wait_for_turn(
     layout: &Layout,
@@ -242,59 +253,126 @@ fn wait_for_turn(
 ) -> (Span, Option<Turn>) {
     let index = cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len();
     let queue = &layout.queues[index];
-    let owner = std::process::id();
-    // A request without bytes still takes its turn; it weighs as much as a small one.
-    let weight = cost.bytes.max(512);
     let begin = clock::now(&layout.header.clock);
-    let mut attempts = 0;
-    let slot = loop {
-        let mut slot = None;
-        advance(queue, |queue| slot = queue.arrive(flows.flow(index), weight, owner));
-        if let Some(slot) = slot {
-            break slot;
+    let mut slept = false;
+    let turn = loop {
+        let Some(slot) = take_slot(layout, queue, (flows.flow(index), cost), begin, &mut slept)
+        else {
+            layout.bypasses[Bypass::QueueFull as usize].count(local::lane(), cost.bytes);
+            break None;
+        };
+        match stand_in_line(layout, (cell, queue), slot, &mut slept) {
+            Stand::Turn => {
+                let queue = NonZeroU8::MIN.saturating_add(index as u8);
+                break Some(Turn { queue, slot });
+            }
+            Stand::Closed => break None,
+            Stand::Lost => {}
         }
-        attempts += 1;
-        if attempts > FULL_TIMES {
-            let bypass = &layout.bypasses[Bypass::QueueFull as usize];
-            bypass.calls.fetch_add(1, Ordering::Relaxed);
-            bypass.bytes.fetch_add(cost.bytes, Ordering::Relaxed);
-            return (clock::now(&layout.header.clock).since(begin), None);
-        }
-        let changes = cell.changes.load(Ordering::Acquire);
-        sleep(&cell.changes, changes, FULL_AGAIN);
     };
-    let turn = &queue.turns[slot.index() % SLOTS_MAX];
-    let mut waited = Span::ZERO;
-    loop {
-        let seen = turn.load(Ordering::Acquire);
-        if locked(queue, |queue| queue.is_in_service(slot)) {
-            break;
-        }
-        if cell.kind() != GateKind::Queue {
-            // The gate became something else: leave the queue and go.
-            advance(queue, |queue| _ = queue.withdraw(slot) || queue.finish(slot));
-            return (waited, None);
-        }
-        sleep(turn, seen, LOOK_AGAIN);
-        waited = clock::now(&layout.header.clock).since(begin);
-        // Whoever was to wake this thread may have died: see for itself who may go.
-        advance(queue, |_| ());
-    }
+    // Who need not sleep has not waited.
+    let waited = match slept {
+        true => clock::now(&layout.header.clock).since(begin),
+        false => Span::ZERO,
+    };
     if waited > Span::ZERO {
         count_wait(cell, waited);
     }
-    (waited, Some(Turn { queue: NonZeroU8::MIN.saturating_add(index as u8), slot }))
+    (waited, turn)
 }
 
-/// Gives up a request's turns: others go.
+/// What a request weighs in a queue: one without bytes takes its turn like a small one.
+fn weight(bytes: u64) -> u64 {
+    bytes.max(512)
+}
+
+/// Takes a slot of a queue, as soon as there is one.
+fn take_slot(
+    layout: &Layout,
+    queue: &QueueCell,
+    (flow, cost): (u8, Cost),
+    begin: Time,
+    slept: &mut bool,
+) -> Option<SlotId> {
+    let owner = seat::sit(layout)?;
+    loop {
+        let mut slot = None;
+        let room = queue.room.load(Ordering::Acquire);
+        advance(queue, |queue| slot = queue.arrive(flow, weight(cost.bytes), owner));
+        if slot.is_some() || clock::now(&layout.header.clock).since(begin) > FULL_AT_MOST {
+            return slot;
+        }
+        *slept = true;
+        queue.outside.fetch_add(1, Ordering::SeqCst);
+        if !sleep(&queue.room, room, LOOK_AGAIN) {
+            abandon(layout, queue);
+        }
+        let fewer = |outside: u32| outside.checked_sub(1);
+        let _ = queue.outside.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
+    }
+}
+
+/// How it ends to stand in line.
+enum Stand {
+    /// With a turn.
+    Turn,
+    /// The gate became something else.
+    Closed,
+    /// Somebody took this request for dead.
+    Lost,
+}
+
+/// Waits until a request in a slot may go.
+fn stand_in_line(
+    layout: &Layout,
+    (cell, queue): (&GateCell, &QueueCell),
+    slot: SlotId,
+    slept: &mut bool,
+) -> Stand {
+    let turn = &queue.turns[slot.index() % SLOTS_MAX];
+    loop {
+        let seen = turn.load(Ordering::Acquire);
+        let (is_next, waits) =
+            locked(queue, |queue| (queue.is_in_service(slot), queue.is_waiting(slot)));
+        if is_next {
+            return Stand::Turn;
+        }
+        if cell.kind() != GateKind::Queue {
+            // Leave the queue and go.
+            advance(queue, |queue| _ = queue.withdraw(slot) || queue.finish(slot));
+            tell_of_room(queue);
+            return Stand::Closed;
+        }
+        if !waits {
+            return Stand::Lost;
+        }
+        *slept = true;
+        if !sleep(turn, seen, LOOK_AGAIN) {
+            // Whoever was to wake this thread may have died, or whoever has the turn.
+            abandon(layout, queue);
+        }
+    }
+}
+
+/// Gives up a request's turns, now that it has moved so many bytes: others go.
 #[cold]
-pub(crate) fn finish(layout: &Layout, turns: Turns) {
-    turns.into_iter().flatten().for_each(|turn| give_up(layout, turn));
+pub(crate) fn finish(layout: &Layout, turns: Turns, moved: u64) {
+    turns.into_iter().flatten().for_each(|turn| give_up(layout, turn, moved));
 }
 
-fn give_up(layout: &Layout, turn: Turn) {
-    if let Some(cell) = layout.queues.get(usize::from(turn.queue.get() - 1)) {
-        advance(cell, |queue| _ = queue.finish(turn.slot));
+fn give_up(layout: &Layout, turn: Turn, moved: u64) {
+    let Some(cell) = layout.queues.get(usize::from(turn.queue.get() - 1)) else { return };
+    let used = weight(moved);
+    advance(cell, |queue| _ = queue.finish_having_used(turn.slot, used));
+    tell_of_room(cell);
+}
+
+/// Tells some of those that wait for a slot that there is one. One is not enough, for its flow may
+/// have all that it may have.
+fn tell_of_room(cell: &QueueCell) {
+    if cell.outside.load(Ordering::SeqCst) > 0 {
+        cell.room.fetch_add(1, Ordering::SeqCst);
+        wake(&cell.room, FLOWS as u32);
     }
 }
 
@@ -303,10 +381,27 @@ pub(crate) fn waiting(cell: &QueueCell) -> usize {
     locked(cell, |queue| queue.waiting()) as usize
 }
 
-/// Frees what dead processes hold.
+/// Frees what the dead hold.
+pub(crate) fn abandon(layout: &Layout, cell: &QueueCell) {
+    let mut dropped = 0;
+    advance(cell, |queue| dropped = queue.abandon(|owner| seat::is_gone(layout, owner)));
+    if dropped > 0 {
+        tell_of_room(cell);
+    }
+}
+
+/// Forgets the dead that wait at a gate or are in service there.
 #[cfg(feature = "keeper")]
-pub(crate) fn abandon(cell: &QueueCell, is_dead: impl FnMut(u32) -> bool) {
-    advance(cell, |queue| _ = queue.abandon(is_dead));
+pub(crate) fn forget_the_dead(layout: &Layout, gate: u8) {
+    let Some(cell) = layout.gates.get(usize::from(gate)) else { return };
+    if cell.kind() == GateKind::Queue {
+        let index = cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len();
+        abandon(layout, &layout.queues[index]);
+    }
+    let now = clock::now(&layout.header.clock);
+    if cell.sleepers.load(Ordering::Relaxed) > 0 && cell.asleep.load(Ordering::Relaxed) < now.0 {
+        cell.sleepers.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Changes a queue, keeping who waits there.
@@ -315,15 +410,17 @@ pub(crate) fn reconfigure(cell: &QueueCell, change: impl FnOnce(&mut Queue<SLOTS
     advance(cell, change);
 }
 
-/// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed.
-pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) {
+/// Sleeps until `word` is woken, unless it is no longer `seen`, or until `span` has passed, which
+/// gives false.
+pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
     let timeout = futex::Timespec {
         tv_sec: (span.0 / 1_000_000_000) as i64,
         tv_nsec: (span.0 % 1_000_000_000) as _,
     };
     // Whatever it returns (woken, changed before, timed out, interrupted by a signal), the caller
     // looks again.
-    let _: Result<(), Errno> = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+    let woken = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+    woken != Err(Errno::TIMEDOUT)
 }
 
 /// Wakes up to `count` sleepers, in any process.

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use tidegate_algo::channel::WORDS_MAX;
-use tidegate_algo::published::VERSIONS;
+use tidegate_algo::published::{VERSIONS, about_to_write};
 use tidegate_algo::token_bucket::RATE_UNLIMITED;
 use tidegate_fabric::place::default_socket;
 use tidegate_fabric::unix::Link;
@@ -26,20 +26,21 @@ use tidegate_proto::stage::{Machine, Output};
 use crate::census::Census;
 use crate::clock::{self, kernel_time};
 use crate::gate;
-use crate::layout::{GateKind, TOKENS_PER_OPERATION};
+use crate::layout::{GateKind, Header, TOKENS_PER_OPERATION};
 use crate::segment::Segment;
 use crate::stage::Stage;
 #[cfg(feature = "transform")]
 use crate::transform::{Keys, Layered, Transforms};
 use crate::{report, users};
-#[cfg(feature = "transform")]
-use std::sync::PoisonError;
 
 /// How often the keeper looks for processes that came without being noticed. Those that it knows
 /// wake it when they end.
 const LOOK_AROUND: Span = Span(250 * Span::MILLISECOND.0);
 /// How often ticks and nanoseconds are brought together again.
 const SET_CLOCK: Span = Span::SECOND;
+/// How many notices are kept for somebody to read. A supervisor reads them at every turn, and the
+/// keeper of a library has nobody who does.
+const NOTICES_MAX: usize = 16;
 
 /// Who a stage is and whom it listens to.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ pub(crate) struct Driver {
     census: Census,
     looked: Time,
     clock_set: Time,
-    /// What the machine has to tell the user, oldest first.
+    /// What the machine has to tell the user, oldest first; no more than the last few.
     pub(crate) notices: Vec<String>,
     #[cfg(feature = "transform")]
     transforms: Transforms,
@@ -226,11 +227,13 @@ impl Driver {
                 }
                 Output::Install(change) => {
                     #[cfg(feature = "transform")]
-                    self.note_transforms();
+                    self.note_transforms(&change);
                     install(&self.segment, &change);
                     Ok(())
                 }
                 Output::Notice(text) => {
+                    let excess = (self.notices.len() + 1).saturating_sub(NOTICES_MAX);
+                    self.notices.drain(..excess);
                     self.notices.push(text);
                     Ok(())
                 }
@@ -241,12 +244,15 @@ impl Driver {
         }
     }
 
-    /// Tells the layered interface which gates transform content, before requests reach them.
+    /// Tells the layered interface what the gates of a new table do to content, before requests
+    /// reach them.
     #[cfg(feature = "transform")]
-    fn note_transforms(&self) {
-        let transforming = self.machine.plan().gates().filter(|(_, gate)| gate.spec.transforms());
-        let by_number = transforming.map(|(_, gate)| (gate.number, gate.spec.clone())).collect();
-        *self.transforms.write().unwrap_or_else(PoisonError::into_inner) = by_number;
+    fn note_transforms(&self, change: &Change) {
+        // Without a table the gates are those of the last one.
+        if change.words.is_some() {
+            let gates = self.machine.plan().gates().map(|(_, gate)| (gate.number, &gate.spec));
+            self.transforms.note(next_generation(&self.segment.header), gates);
+        }
     }
 
     /// Looks around a last time, when everything has ended.
@@ -256,11 +262,9 @@ impl Driver {
 
     /// Notices processes that came and went, and frees what the dead held.
     fn look_around(&mut self) {
-        if self.census.take(&self.segment) {
-            let census = &self.census;
-            for queue in &self.segment.queues {
-                gate::abandon(queue, |pid| !census.knows(pid) && !crate::segment::is_alive(pid));
-            }
+        self.census.take(&self.segment);
+        for (_, gate) in self.machine.plan().gates() {
+            gate::forget_the_dead(&self.segment, gate.number);
         }
     }
 
@@ -275,6 +279,15 @@ fn watch<Fd: AsFd>(descriptor: &Fd) -> PollFd<'_> {
     PollFd::new(descriptor, PollFlags::IN)
 }
 
+/// The generation of the table that is published next. Only the keeper publishes.
+fn next_generation(header: &Header) -> u32 {
+    let next = match header.generation.load(Ordering::Relaxed) {
+        0 => header.first.load(Ordering::Relaxed),
+        last => last.wrapping_add(1),
+    };
+    next.max(1)
+}
+
 /// Puts a change into the segment: first the gates, then the table that names them, last what no
 /// table names any more.
 fn install(segment: &Segment, change: &Change) {
@@ -282,8 +295,9 @@ fn install(segment: &Segment, change: &Change) {
     change.channels.iter().for_each(|channel| set_channel(segment, *channel));
     if let Some(words) = &change.words {
         let header = &segment.header;
-        let next = header.generation.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let next = next_generation(header);
         let table = &segment.tables[next as usize % VERSIONS];
+        about_to_write();
         for (cell, word) in table.iter().zip(words.iter().take(WORDS_MAX)) {
             cell.store(*word, Ordering::Relaxed);
         }
@@ -332,9 +346,10 @@ fn set_gate(segment: &Segment, set: &SetGate) {
 
 fn set_channel(segment: &Segment, set: SetChannel) {
     let Some(cell) = segment.channels.get(usize::from(set.number)) else { return };
+    segment.header.channels.fetch_max(u32::from(set.number) + 1, Ordering::Relaxed);
     if set.fresh {
-        let counters = [&cell.operations, &cell.bytes, &cell.waited];
-        counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        cell.passed.clear();
+        cell.waited.store(0, Ordering::Relaxed);
         cell.waiting.clear();
         cell.service.clear();
     }
@@ -343,14 +358,26 @@ fn set_channel(segment: &Segment, set: SetChannel) {
 
 /// The keeper of a stage inside a program: a segment of its own and a thread. Dropping it says
 /// good-bye to the controller; what its stage enforced last stays in force for clones of the stage.
+///
+/// In a child of `fork` the stage is the parent's and its gates hold, but the thread is not there:
+/// rules cannot be applied there, and dropping the handle leaves the parent's keeper as it is.
 #[derive(Debug)]
 pub struct Keeper {
     stage: Stage,
-    commands: std::sync::mpsc::Sender<Command>,
     bell: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    /// Always there until the end.
+    worker: Option<Worker>,
+    /// The process that has the thread.
+    pid: u32,
     #[cfg(feature = "transform")]
     transforms: Transforms,
+}
+
+/// The keeper's thread, and the way to it.
+#[derive(Debug)]
+struct Worker {
+    commands: std::sync::mpsc::Sender<Command>,
+    thread: JoinHandle<()>,
 }
 
 /// What the program asks of its keeper.
@@ -374,7 +401,7 @@ impl Keeper {
         let heard = Arc::clone(&bell);
         let mut driver = Driver::new(segment, &settings);
         #[cfg(feature = "transform")]
-        let transforms = Arc::clone(&driver.transforms);
+        let transforms = driver.transforms.clone();
         let thread = std::thread::Builder::new().name("tidegate".into()).spawn(move || {
             while driver.turn(&[heard.as_fd()], Span::SECOND).is_ok() {
                 let mut count = [0; 8];
@@ -393,9 +420,9 @@ impl Keeper {
         })?;
         Ok(Self {
             stage,
-            commands,
             bell,
-            thread: Some(thread),
+            worker: Some(Worker { commands, thread }),
+            pid: std::process::id(),
             #[cfg(feature = "transform")]
             transforms,
         })
@@ -404,7 +431,7 @@ impl Keeper {
     /// The stage for requests that carry content, with the keys that the policy's gates name.
     #[cfg(feature = "transform")]
     pub fn layered(&self, keys: Keys) -> Layered {
-        Layered::new(self.stage.clone(), Arc::clone(&self.transforms), keys)
+        Layered::new(self.stage.clone(), self.transforms.clone(), keys)
     }
 
     /// The stage that this keeper keeps.
@@ -416,17 +443,32 @@ impl Keeper {
     /// replaces them.
     ///
     /// # Errors
-    /// Which rule is wrong and why.
+    /// Which rule is wrong and why; or that this process was forked from the one with the keeper.
     pub fn apply(&self, rules: Vec<Rule>) -> Result<(), RuleError> {
+        let error = |reason| RuleError { rule: 0, reason };
+        if self.is_elsewhere() {
+            let reason = format!(
+                "this process was forked from process {}, which keeps the stage; rules can be \
+                 changed only there, or in a stage that this process opens itself",
+                self.pid
+            );
+            return Err(error(reason));
+        }
         let (answer, answered) = std::sync::mpsc::channel();
         self.tell(Command::Apply(rules, answer));
-        let gone = |_| RuleError { rule: 0, reason: "the keeper's thread has ended".into() };
-        answered.recv().map_err(gone)?
+        answered.recv().map_err(|_| error("the keeper's thread has ended".into()))?
+    }
+
+    /// Whether the thread is another process's.
+    fn is_elsewhere(&self) -> bool {
+        std::process::id() != self.pid
     }
 
     fn tell(&self, command: Command) {
         // If the thread has ended there is nobody to tell.
-        let _ = self.commands.send(command);
+        if let Some(worker) = &self.worker {
+            let _ = worker.commands.send(command);
+        }
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
     }
 }
@@ -435,9 +477,33 @@ const NONBLOCK: EventfdFlags = EventfdFlags::NONBLOCK;
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.tell(Command::End);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        if self.is_elsewhere() {
+            // There is no thread to join, and the channel to it may be locked for good. The bell is
+            // the parent's as well: ringing it would wake the parent's thread.
+            std::mem::forget(self.worker.take());
+            return;
         }
+        self.tell(Command::End);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_that_nobody_reads_are_bounded() {
+        let segment = Arc::new(Segment::private().unwrap());
+        let mut driver = Driver::new(segment, &Settings::default());
+        for round in 0..1_000 {
+            // As a controller does that goes and comes back: each time is news.
+            driver.machine.on_closed(Time::ZERO, &format!("gone {round}"));
+            driver.act();
+        }
+        assert_eq!(driver.notices.len(), NOTICES_MAX);
+        assert!(driver.notices.last().is_some_and(|last| last.contains("gone 999")));
     }
 }

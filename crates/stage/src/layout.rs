@@ -6,16 +6,18 @@
 //! which prefetchers stop pairing cache lines.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_algo::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::histogram::Histogram;
 use tidegate_algo::published::{Published, VERSIONS};
 use tidegate_algo::queue::Queue;
-use tidegate_algo::token_bucket::TokenBucket;
+use tidegate_algo::token_bucket::{LANES, TokenBucket};
+use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
 use crate::lock::SharedLock;
+use crate::seat::Seat;
 
 /// The first eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
@@ -23,11 +25,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// without gates rather than guess.
 pub const VERSION: u32 = 1;
 /// The most gates in a stage; one less than the numbers of a byte.
-pub const GATES_MAX: usize = 255;
+pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
 pub const PROCESSES_MAX: usize = 1_024;
+/// The most threads that may wait at queues, in all processes together.
+pub const SEATS_MAX: usize = 1_024;
 /// The most requests at one queue gate, waiting and in service.
-pub const SLOTS_MAX: usize = 256;
+pub const SLOTS_MAX: usize = 512;
 /// Tokens for one operation, for buckets that count operations; they are whole numbers and need to
 /// be small against a request.
 pub const TOKENS_PER_OPERATION: u64 = 1_000;
@@ -48,10 +52,12 @@ pub struct Layout {
     pub gates: [GateCell; GATES_MAX],
     /// The queues behind queue gates.
     pub queues: [QueueCell; QUEUES_MAX],
+    /// Threads that have waited at queues.
+    pub seats: [Seat; SEATS_MAX],
     /// Processes that use the segment; zero is free.
     pub processes: [AtomicU32; PROCESSES_MAX],
     /// Calls that passed by, by reason.
-    pub bypasses: [BypassCell; BYPASSES.len()],
+    pub bypasses: [Tally; BYPASSES.len()],
 }
 
 /// What the segment is and which table is in force.
@@ -64,26 +70,96 @@ pub struct Header {
     pub version: AtomicU32,
     /// The length of the segment in bytes.
     pub length: AtomicU32,
-    /// How many tables were published; zero until the first. A futex.
+    /// The table in force; zero until there is one, then one more with each. A futex.
     pub generation: AtomicU32,
+    /// The first generation: a random number, so that what a thread remembers of one stage's rules
+    /// is not taken for another's.
+    pub first: AtomicU32,
     /// 1 if requests wait for the first table rather than pass.
     pub closed: AtomicU32,
     /// How ticks become nanoseconds: see `clock`.
     pub clock: Published<3>,
+    /// How many threads were given a lane.
+    pub threads: AtomicU32,
+    /// All channels from here on were never used, and are not to be touched: memory that nobody
+    /// touches does not exist.
+    pub channels: AtomicU32,
+}
+
+/// Operations and the bytes that they moved. Each thread counts in its lane, because threads that
+/// write one word wait for each other; who reads adds the lanes up.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Tally {
+    lanes: [Lane; LANES],
+}
+
+/// Where some of the threads count.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Lane {
+    operations: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Lane {
+    /// Counts one operation, and gives how many were counted here before.
+    #[inline]
+    pub(crate) fn operation(&self) -> u64 {
+        self.operations.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts what an operation moved.
+    #[inline]
+    pub(crate) fn moved(&self, bytes: u64) {
+        if bytes > 0 {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Tally {
+    /// Where the threads with this lane count.
+    #[inline]
+    pub(crate) fn lane(&self, lane: u8) -> &Lane {
+        &self.lanes[usize::from(lane) % LANES]
+    }
+
+    /// Counts an operation and what it moved.
+    pub(crate) fn count(&self, lane: u8, bytes: u64) {
+        let lane = self.lane(lane);
+        lane.operation();
+        lane.moved(bytes);
+    }
+
+    /// Operations so far.
+    pub fn operations(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.operations.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes that they moved.
+    pub fn bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Forgets everything.
+    #[cfg(feature = "keeper")]
+    pub(crate) fn clear(&self) {
+        let counters = self.lanes.iter().flat_map(|lane| [&lane.operations, &lane.bytes]);
+        counters.for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
 }
 
 /// What flowed through a channel.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ChannelCell {
-    /// Requests that passed.
-    pub operations: AtomicU64,
-    /// Bytes they moved.
-    pub bytes: AtomicU64,
-    /// Nanoseconds they waited, in all.
-    pub waited: AtomicU64,
     /// 1 if every request is timed, not a sample.
     pub probed: AtomicU32,
+    /// Requests that passed.
+    pub passed: Tally,
+    /// Nanoseconds they waited, in all.
+    pub waited: AtomicU64,
     /// Waiting times of those that waited.
     pub waiting: Histogram,
     /// Service times of those that were timed.
@@ -114,9 +190,11 @@ pub struct GateCell {
     pub queue: AtomicU32,
     /// Changes when whoever waits for tokens should look again. A futex.
     pub changes: AtomicU32,
-    /// About how many threads wait here for tokens; a killed one stays counted until its stage is
-    /// empty.
+    /// How many threads wait here for tokens, and killed ones until [`Self::asleep`] says that all
+    /// of them are.
     pub sleepers: AtomicU32,
+    /// Until when, on the stage's clock, those that wait here will have looked again.
+    pub asleep: AtomicU64,
     /// Requests that had to wait here.
     pub delayed: AtomicU64,
     /// Nanoseconds they waited, in all.
@@ -137,19 +215,13 @@ pub struct QueueCell {
     pub queue: UnsafeCell<Queue<SLOTS_MAX>>,
     /// Changes when the request in this slot may go. Futexes.
     pub turns: [AtomicU32; SLOTS_MAX],
+    /// Changes when a slot has become free. A futex.
+    pub room: AtomicU32,
+    /// About how many threads wait for a slot.
+    pub outside: AtomicU32,
 }
 
 // SAFETY: `queue` is only touched under `lock`; the rest are atomics.
 unsafe impl Sync for QueueCell {}
 
-/// Calls that passed by for one reason.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub struct BypassCell {
-    /// How many.
-    pub calls: AtomicU64,
-    /// Bytes they moved, where known.
-    pub bytes: AtomicU64,
-}
-
-const _: () = assert!(size_of::<Layout>() < 2 << 20, "a segment is under two megabytes");
+const _: () = assert!(size_of::<Layout>() < 3 << 20, "a segment is under three megabytes");

@@ -34,6 +34,7 @@ pub mod layout;
 mod local;
 mod lock;
 pub mod scope;
+mod seat;
 pub mod segment;
 mod stage;
 

@@ -4,11 +4,14 @@
 //! last, in signal handlers too, and using them never allocates.
 
 use std::cell::Cell;
+use std::sync::atomic::Ordering;
 
 use tidegate_algo::channel::{Classifier, Flows, Mask, Table, Words};
+use tidegate_algo::token_bucket::LANES;
 use tidegate_model::ContextId;
 
 use crate::identity;
+use crate::layout::Layout;
 use crate::scope;
 
 /// Contexts whose masks a thread remembers. More than a thread alternates between at a time.
@@ -41,14 +44,20 @@ impl Known {
 struct Local {
     inside: Cell<bool>,
     context: Cell<ContextId>,
+    /// The lane that the thread counts and takes loans in.
+    lane: Cell<u8>,
     known: [Known; REMEMBERED],
 }
+
+/// In place of a lane: none yet.
+const NO_LANE: u8 = u8::MAX;
 
 thread_local! {
     static LOCAL: Local = const {
         Local {
             inside: Cell::new(false),
             context: Cell::new(ContextId::NONE),
+            lane: Cell::new(NO_LANE),
             known: [const { Known::nothing() }; REMEMBERED],
         }
     };
@@ -66,36 +75,53 @@ pub(crate) fn context() -> ContextId {
     LOCAL.with(|local| local.context.get())
 }
 
+/// The thread's lane; some other one before the thread has made a request that belongs to storage.
+#[inline]
+pub(crate) fn lane() -> u8 {
+    LOCAL.with(|local| local.lane.get())
+}
+
+/// Has the thread find a lane again: after a fork there are two with the same.
+pub(crate) fn leave_lane() {
+    LOCAL.with(|local| local.lane.set(NO_LANE));
+    forget_thread();
+}
+
 /// Forgets what is known of the thread: its name has changed.
 pub fn forget_thread() {
     LOCAL.with(|local| local.known.iter().for_each(|known| known.stage.set(0)));
 }
 
-/// What is known of this thread and its process under the table of `generation`: its context, the
-/// rules that accept it, and its flows.
+/// What is known of this thread and its process under the table of `generation`: its context, its
+/// lane, the rules that accept it, and its flows.
 #[inline]
 pub(crate) fn known<W: Words + ?Sized>(
-    stage: usize,
+    layout: &Layout,
     generation: u32,
     table: &Table<'_, W>,
-) -> (ContextId, Mask, Flows) {
+) -> (ContextId, u8, Mask, Flows) {
     LOCAL.with(
         #[inline(always)]
         |local| {
             let context = local.context.get();
+            let stage = std::ptr::from_ref(layout).addr();
             let known = &local.known[usize::from(context.0) % REMEMBERED];
             if known.stage.get() != stage
                 || known.generation.get() != generation
                 || known.context.get() != context
             {
                 let (mask, flows) = find_out(context, table);
+                if local.lane.get() == NO_LANE {
+                    let number = layout.header.threads.fetch_add(1, Ordering::Relaxed);
+                    local.lane.set((number % LANES as u32) as u8);
+                }
                 known.mask.set(mask);
                 known.flows.set(flows);
                 known.context.set(context);
                 known.generation.set(generation);
                 known.stage.set(stage);
             }
-            (context, known.mask.get(), known.flows.get())
+            (context, local.lane.get(), known.mask.get(), known.flows.get())
         },
     )
 }

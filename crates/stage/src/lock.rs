@@ -27,7 +27,38 @@ pub(crate) enum Found {
     Abandoned,
 }
 
+/// What became of an attempt to take a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It was free and is now this thread's.
+    Taken,
+    /// Its owner had died, and it is now this thread's.
+    Inherited,
+    /// Somebody has it, perhaps this thread.
+    Held,
+}
+
 impl SharedLock {
+    /// Takes the lock for good, or until [`Self::release`], if nobody has it.
+    pub(crate) fn try_to_keep(&self) -> Tried {
+        // SAFETY: the mutex was initialised when the segment was made.
+        match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
+            0 => Tried::Taken,
+            libc::EOWNERDEAD => {
+                // SAFETY: this thread holds the mutex, as EOWNERDEAD says.
+                unsafe { libc::pthread_mutex_consistent(self.0.get()) };
+                Tried::Inherited
+            }
+            _ => Tried::Held,
+        }
+    }
+
+    /// Gives up a lock that this thread has taken.
+    pub(crate) fn release(&self) {
+        // SAFETY: this thread holds it, as the caller says; otherwise the call fails.
+        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+    }
+
     /// Makes the lock usable by every process that maps it.
     pub(crate) fn initialise(&self) {
         // SAFETY: the attribute is initialised before it is used and destroyed after; the mutex is

@@ -29,8 +29,8 @@ pub(crate) fn read(
         Some(ChannelReport {
             name: name.into(),
             tenant: channel.spec.tenant.0,
-            operations: value(&cell.operations),
-            bytes: value(&cell.bytes),
+            operations: cell.passed.operations(),
+            bytes: cell.passed.bytes(),
             waited_ns: value(&cell.waited),
             waiting: sparse(&cell.waiting),
             service: sparse(&cell.service),
@@ -38,8 +38,8 @@ pub(crate) fn read(
     });
     // Under a name that no channel can have.
     let unmatched = ChannelReport {
-        operations: value(&segment.unmatched.operations),
-        bytes: value(&segment.unmatched.bytes),
+        operations: segment.unmatched.passed.operations(),
+        bytes: segment.unmatched.passed.bytes(),
         ..ChannelReport::default()
     };
     let gates = plan.gates().filter_map(|(name, gate)| {
@@ -66,14 +66,15 @@ pub(crate) fn read(
 
 /// What the stage saw, and what it knows that it did not see.
 pub(crate) fn coverage(segment: &Segment, census: &Census) -> Coverage {
-    let channels = segment.channels.iter().chain([&segment.unmatched]);
+    let used = segment.header.channels.load(Ordering::Relaxed) as usize;
+    let channels = segment.channels.iter().take(used).chain([&segment.unmatched]);
     let bypassed = |(reason, name, _): &(Bypass, &str, &str)| {
-        let cell = &segment.bypasses[*reason as usize];
-        let (calls, bytes) = (value(&cell.calls), value(&cell.bytes));
+        let tally = &segment.bypasses[*reason as usize];
+        let (calls, bytes) = (tally.operations(), tally.bytes());
         (calls > 0).then(|| Bypassed { reason: (*name).into(), calls, bytes })
     };
     Coverage {
-        seen_bytes: channels.map(|channel| value(&channel.bytes)).sum(),
+        seen_bytes: channels.map(|channel| channel.passed.bytes()).sum(),
         syscall_bytes: census.moved().by_calls,
         bypasses: BYPASSES.iter().filter_map(bypassed).collect(),
     }

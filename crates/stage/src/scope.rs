@@ -10,7 +10,7 @@
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use tidegate_model::ContextId;
 
@@ -21,80 +21,86 @@ pub const CONTEXTS_MAX: usize = 256;
 /// The longest name, in bytes; longer ones are cut.
 pub const NAME_MAX: usize = 63;
 
-const WORDS: usize = (NAME_MAX + 1) / 8;
+/// Bytes of a name in one word; the eighth says that the word is set.
+const PIECE: usize = 7;
+const WORDS: usize = NAME_MAX / PIECE;
+const SET: u8 = 1;
 
-/// An interned name: its bytes, padded with zeros.
+/// An interned name: its bytes, padded with zeros, in words that are zero until they are set and
+/// never change after that.
+#[derive(Debug)]
 struct Name([AtomicU64; WORDS]);
 
-static NAMES: [Name; CONTEXTS_MAX] =
-    [const { Name([const { AtomicU64::new(0) }; WORDS]) }; CONTEXTS_MAX];
-/// Names in use, and a lock bit: interning is rare and short, so that spinning is enough.
-static COUNT: AtomicU32 = AtomicU32::new(1);
-const LOCKED: u32 = 1 << 31;
+/// The names of a process, by id; the first is no context's.
+///
+/// There is no lock and no waiting, for a thread may be stopped for good in the middle: by a fork,
+/// whose child has the memory but not the thread, or by a signal whose handler asks for a name.
+/// Every name goes to the first place whose words are its own or not set yet, and sets what is
+/// missing there word by word. Words stay, so who looks for the same name finds every place before
+/// that taken, too, and that one to be its own: a name has one id. What a thread leaves unfinished
+/// was given to nobody, and is finished by a name that begins like it or stays as it is.
+#[derive(Debug)]
+struct Names([Name; CONTEXTS_MAX]);
+
+static NAMES: Names = Names([const { Name([const { AtomicU64::new(0) }; WORDS]) }; CONTEXTS_MAX]);
 
 fn padded(name: &[u8]) -> [u64; WORDS] {
-    let mut bytes = [0; WORDS * 8];
+    let mut bytes = [0; NAME_MAX];
     let length = name.len().min(NAME_MAX);
     bytes[..length].copy_from_slice(&name[..length]);
     let mut words = [0; WORDS];
-    for (word, piece) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_le_bytes(piece.try_into().unwrap_or_default());
+    for (word, piece) in words.iter_mut().zip(bytes.chunks_exact(PIECE)) {
+        let mut set = [0, 0, 0, 0, 0, 0, 0, SET];
+        set[..PIECE].copy_from_slice(piece);
+        *word = u64::from_le_bytes(set);
     }
     words
 }
 
 impl Name {
-    fn is(&self, words: &[u64; WORDS]) -> bool {
-        self.0.iter().zip(words).all(|(cell, word)| cell.load(Ordering::Relaxed) == *word)
+    /// Whether this is the place of the name with these words, which it may become by this.
+    // A word is all that is published with it, and who passes an id on to another thread orders
+    // that himself.
+    fn becomes(&self, words: &[u64; WORDS]) -> bool {
+        self.0.iter().zip(words).all(|(cell, word)| {
+            let found = match cell.load(Ordering::Relaxed) {
+                0 => cell.compare_exchange(0, *word, Ordering::Relaxed, Ordering::Relaxed),
+                found => Err(found),
+            };
+            found.map_or_else(|found| found == *word, |_| true)
+        })
     }
 }
 
-fn find(count: u32, words: &[u64; WORDS]) -> Option<ContextId> {
-    let names = NAMES.iter().enumerate().take(count as usize).skip(1);
-    names.into_iter().find(|(_, name)| name.is(words)).map(|(id, _)| ContextId(id as u16))
-}
+impl Names {
+    /// The id of a name, or none if there is no place for it.
+    fn intern(&self, name: &[u8]) -> ContextId {
+        let words = padded(name);
+        let places = self.0.iter().enumerate().skip(1);
+        let found = places.into_iter().find(|(_, place)| place.becomes(&words));
+        found.map_or(ContextId::NONE, |(id, _)| ContextId(id as u16))
+    }
 
-/// The id of the context with this name in this process. The empty name is no context.
-pub fn intern(name: &[u8]) -> ContextId {
-    if name.is_empty() {
-        return ContextId::NONE;
-    }
-    let words = padded(name);
-    if let Some(id) = find(COUNT.load(Ordering::Acquire) & !LOCKED, &words) {
-        return id;
-    }
-    let count = loop {
-        let count = COUNT.load(Ordering::Relaxed) & !LOCKED;
-        let locked = COUNT.compare_exchange_weak(
-            count,
-            count | LOCKED,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        if locked.is_ok() {
-            break count;
+    fn bytes(&self, id: ContextId) -> [u8; NAME_MAX] {
+        let mut bytes = [0; NAME_MAX];
+        if let Some(name) = self.0.get(usize::from(id.0)) {
+            for (piece, cell) in bytes.chunks_exact_mut(PIECE).zip(&name.0) {
+                piece.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes()[..PIECE]);
+            }
         }
-        std::hint::spin_loop();
-    };
-    let found = find(count, &words);
-    let full = count as usize == CONTEXTS_MAX;
-    if found.is_none() && !full {
-        let cells = &NAMES[count as usize].0;
-        cells.iter().zip(words).for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
+        bytes
     }
-    let new = found.is_none() && !full;
-    COUNT.store(count + u32::from(new), Ordering::Release);
-    found.unwrap_or(if full { ContextId::NONE } else { ContextId(count as u16) })
+}
+
+/// The id of the context with this name in this process. The empty name is no context. Takes no
+/// lock and waits for nobody, in signal handlers and children of `fork` as well.
+pub fn intern(name: &[u8]) -> ContextId {
+    if name.is_empty() { ContextId::NONE } else { NAMES.intern(name) }
 }
 
 /// Calls `see` with the name of a context.
 pub(crate) fn with_name<R>(id: ContextId, see: impl FnOnce(&[u8]) -> R) -> R {
-    let mut bytes = [0; WORDS * 8];
-    if let Some(name) = NAMES.get(usize::from(id.0)) {
-        for (piece, cell) in bytes.chunks_exact_mut(8).zip(&name.0) {
-            piece.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes());
-        }
-    }
+    let bytes = NAMES.bytes(id);
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     see(&bytes[..length])
 }
@@ -196,6 +202,65 @@ mod tests {
         assert!(ids.iter().all(|id| *id == ids[0] && *id != ContextId::NONE));
         assert_eq!(with_name(ids[0], <[u8]>::to_vec), b"interned by four");
         assert_eq!(intern(b""), ContextId::NONE);
+    }
+
+    fn names() -> Names {
+        Names([const { Name([const { AtomicU64::new(0) }; WORDS]) }; CONTEXTS_MAX])
+    }
+
+    #[test]
+    fn a_name_that_was_left_unfinished_holds_nobody_up() {
+        // As a fork in the middle leaves it in the child: the first word of a longer name is set.
+        let names = names();
+        let half = padded(b"compaction of level 0");
+        names.0[1].0[0].store(half[0], Ordering::Relaxed);
+        assert_eq!(names.intern(b"flush"), ContextId(2), "another name goes elsewhere");
+        assert_eq!(names.intern(b"compaction of level 1"), ContextId(1), "one like it ends it");
+        assert_eq!(names.intern(b"compaction of level 0"), ContextId(3));
+        for (name, id) in [(&b"flush"[..], 2), (b"compaction of level 1", 1)] {
+            assert_eq!(names.intern(name), ContextId(id));
+            assert!(names.bytes(ContextId(id)).starts_with(name));
+        }
+    }
+
+    #[test]
+    fn names_beyond_the_last_place_are_none_and_the_others_stay() {
+        let names = names();
+        let id = |number: usize| names.intern(format!("context {number}").as_bytes());
+        for number in 1..CONTEXTS_MAX {
+            assert_eq!(id(number), ContextId(number as u16));
+        }
+        assert_eq!(id(CONTEXTS_MAX), ContextId::NONE);
+        assert_eq!(id(7), ContextId(7));
+        let long = [b'x'; NAME_MAX + 1];
+        let names = self::names();
+        assert_eq!(names.intern(&long), names.intern(&long[..NAME_MAX]), "cut");
+        assert_eq!(names.bytes(ContextId(1)), long[..NAME_MAX]);
+    }
+
+    #[test]
+    fn many_threads_agree_on_names_that_begin_alike() {
+        let names = names();
+        let asked = |thread: usize| {
+            let name = |number: usize| format!("a common beginning {}", number % 50);
+            (0..200)
+                .map(|n| (n * (thread + 3)) % 50)
+                .map(|n| (n, names.intern(name(n).as_bytes())))
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let all = std::thread::scope(|scope| {
+            let threads = [0, 1, 2, 3].map(|thread| {
+                let asked = &asked;
+                scope.spawn(move || asked(thread))
+            });
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut ids = [ContextId::NONE; 50];
+        for (name, id) in all {
+            assert!(ids[name] == id || ids[name] == ContextId::NONE, "{name} has two ids");
+            assert_ne!(id, ContextId::NONE);
+            ids[name] = id;
+        }
     }
 
     #[test]

@@ -6,20 +6,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::clock;
 use crate::layout::{Layout, MAGIC, VERSION};
+use crate::seat;
 
 /// The environment variable that tells a shim where its segment is.
 pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 
-/// A mapped segment. Dropping the last handle of a process unmaps it.
+/// How long a new file is left alone by those that sweep.
+const BEING_MADE: Duration = Duration::from_secs(60);
+
+/// A mapped segment. Dropping the last handle of a process unmaps it, unless a thread has waited at
+/// a queue: see `seat`.
 #[derive(Debug)]
 pub struct Segment {
     layout: NonNull<Layout>,
+    /// For whoever made the file: locked, as a sign that somebody keeps it.
+    _kept: Option<OwnedFd>,
 }
 
 // SAFETY: a layout is made of atomics and locks that are shared between processes anyway.
@@ -38,6 +46,9 @@ impl Deref for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if seat::any() {
+            return;
+        }
         // SAFETY: mapped with this length, and nobody else has this handle. That it may fail does
         // not matter: the mapping then stays until the process ends.
         let _ = unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
@@ -70,8 +81,11 @@ impl Segment {
         let path = directory.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file: OwnedFd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::flock(&file, FlockOperation::LockShared)?;
         rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
-        Ok((Self::fresh(map(&file)?)?, path))
+        let mut segment = Self::fresh(map(&file)?)?;
+        segment._kept = Some(file);
+        Ok((segment, path))
     }
 
     /// Maps the segment at `path`. Makes three system calls and no allocation.
@@ -85,7 +99,7 @@ impl Segment {
         }
         let address = map(&file)?;
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let segment = Self { layout };
+        let segment = Self { layout, _kept: None };
         let header = &segment.header;
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -98,9 +112,13 @@ impl Segment {
     /// Makes zeroed memory a segment.
     fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let segment = Self { layout };
+        let segment = Self { layout, _kept: None };
         segment.queues.iter().for_each(|queue| queue.lock.initialise());
+        segment.seats.iter().for_each(|seat| seat.lock.initialise());
         clock::set(&segment.header.clock);
+        let mut random = [0; 4];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        segment.header.first.store(u32::from_le_bytes(random), Ordering::Relaxed);
         segment.header.version.store(VERSION, Ordering::Relaxed);
         segment.header.length.store(size_of::<Layout>() as u32, Ordering::Relaxed);
         segment.header.magic.store(MAGIC, Ordering::Release);
@@ -143,24 +161,37 @@ fn directory() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Removes segment files of this user that no process maps any more: what keepers left behind that
-/// were killed.
+/// Removes segment files of this user that nobody keeps and no process maps any more: what keepers
+/// left behind that were killed.
 pub fn sweep() {
     let Ok(directory) = directory() else { return };
     let Ok(entries) = std::fs::read_dir(&directory) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let keeper = name.to_str().and_then(|name| name.strip_prefix("stage-")?.split('-').next());
-        let Some(Ok(keeper)) = keeper.map(str::parse::<u32>) else { continue };
-        let used = is_alive(keeper)
-            || Segment::attach(&entry.path()).is_ok_and(|segment| {
-                let pids = segment.processes.iter().map(|pid| pid.load(Ordering::Relaxed));
-                pids.filter(|pid| *pid != 0).any(is_alive)
-            });
-        if !used {
-            let _ = std::fs::remove_file(entry.path());
+        let path = entry.path();
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"stage-");
+        // One that was just made is perhaps not locked yet.
+        let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
+        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > BEING_MADE));
+        if is_ours && is_old && !is_kept(&path) && !is_mapped(&path) {
+            let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Whether a keeper holds its lock on the file. Not whether it lives: its number means nothing in
+/// another namespace that has the same `/dev/shm`.
+fn is_kept(path: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// Whether a process that has joined the stage still lives.
+fn is_mapped(path: &Path) -> bool {
+    Segment::attach(path).is_ok_and(|segment| {
+        let pids = segment.processes.iter().map(|pid| pid.load(Ordering::Relaxed));
+        pids.filter(|pid| *pid != 0).any(is_alive)
+    })
 }
 
 /// Whether a process with this number exists.

@@ -14,7 +14,7 @@ use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File};
 use crate::gate::{self, Cost, Hold, NO_TURNS, Turns};
-use crate::layout::{ChannelCell, Header, Layout};
+use crate::layout::{ChannelCell, Header, Lane, Layout};
 use crate::local;
 use crate::segment::Segment;
 
@@ -71,6 +71,7 @@ impl<'a> Request<'a> {
 struct Found {
     to: Destination,
     context: tidegate_model::ContextId,
+    lane: u8,
     flows: Flows,
 }
 
@@ -109,6 +110,7 @@ impl Stage {
     pub fn join(&self) {
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
         files::own(pid);
+        local::leave_lane();
         let cells = &self.segment.processes;
         if cells.iter().any(|cell| cell.load(Ordering::Relaxed) == pid) {
             return;
@@ -123,11 +125,7 @@ impl Stage {
     /// Counts a call that is let through without passing a gate.
     #[inline]
     pub fn bypass(&self, reason: Bypass, bytes: u64) {
-        let cell = &self.segment.bypasses[reason as usize];
-        cell.calls.fetch_add(1, Ordering::Relaxed);
-        if bytes > 0 {
-            cell.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
+        self.segment.bypasses[reason as usize].count(local::lane(), bytes);
     }
 
     /// Lets a request pass the gates of its channel, which may take a while (PAIO's `enforce`).
@@ -140,12 +138,12 @@ impl Stage {
     #[inline(always)]
     pub fn enforce(&self, request: &Request<'_>) -> Admission<'_> {
         let sorted = self.sort(request);
-        let (turns, started) = match sorted {
+        let (turns, lane, started) = match sorted {
             Sorted::To(found) => self.admit(request.bytes, found),
-            Sorted::Nowhere | Sorted::NotStorage => (NO_TURNS, Time::ZERO),
+            Sorted::Nowhere | Sorted::NotStorage => (NO_TURNS, None, Time::ZERO),
         };
         let Request { operation, bytes, .. } = *request;
-        Admission { stage: self, sorted, operation, bytes, started, turns }
+        Admission { stage: self, sorted, operation, bytes, started, turns, lane }
     }
 
     /// How many requests wait at the queue with this number. Takes its lock for a moment.
@@ -173,8 +171,7 @@ impl Stage {
             }
             let words: &[_; WORDS_MAX] = &self.segment.tables[generation as usize % VERSIONS];
             let table = Table(&words[..]);
-            let stage = std::ptr::from_ref(self.layout()).addr();
-            let (context, of_thread, flows) = local::known(stage, generation, &table);
+            let (context, lane, of_thread, flows) = local::known(self.layout(), generation, &table);
             let of_subject = match request.subject {
                 Subject::None => Mask::ALL,
                 Subject::Descriptor(descriptor) => {
@@ -193,41 +190,43 @@ impl Stage {
             // If newer rules have replaced the words meanwhile, what was read may be half of each.
             if is_intact(&header.generation, generation) {
                 return match to {
-                    Some(to) => Sorted::To(Found { to, context, flows }),
+                    Some(to) => Sorted::To(Found { to, context, lane, flows }),
                     None => Sorted::Nowhere,
                 };
             }
         }
     }
 
-    /// Passes the gates of a channel and counts. Gives the turns that the request holds, and when
-    /// its service began if it is timed.
+    /// Passes the gates of a channel and counts. Gives the turns that the request holds, where it
+    /// counts, and when its service began if it is timed.
     ///
     /// What happens to most requests stands here and becomes part of the caller; what waits and
     /// what looks at the clock are calls.
     #[inline(always)]
-    fn admit(&self, bytes: u64, found: Found) -> (Turns, Time) {
+    fn admit(&self, bytes: u64, found: Found) -> (Turns, Option<&Lane>, Time) {
         let layout = self.layout();
         let cost = Cost { bytes, operations: 1 };
         let mut gates = found.to.gates();
         let turns = loop {
             let Some(gate) = gates.next() else { break NO_TURNS };
-            if let Some(hold) = gate::pass(layout, gate, cost) {
+            if let Some(hold) = gate::pass(layout, gate, found.lane, cost) {
                 break self.wait((gate, hold), gates, cost, found);
             }
         };
-        let Some(channel) = self.channel(found) else { return (turns, Time::ZERO) };
-        let before = channel.operations.fetch_add(1, Ordering::Relaxed);
+        let Some(channel) = self.channel(found) else { return (turns, None, Time::ZERO) };
+        let lane = channel.passed.lane(found.lane);
+        let before = lane.operation();
         if before.is_multiple_of(TIMED_ONE_IN) || channel.probed.load(Ordering::Relaxed) != 0 {
-            return (turns, self.now());
+            return (turns, Some(lane), self.now());
         }
-        (turns, Time::ZERO)
+        (turns, Some(lane), Time::ZERO)
     }
 
     /// Waits at the gate that holds a request, and passes those after it.
     #[cold]
     fn wait(&self, held: (u8, Hold), rest: Gates, cost: Cost, found: Found) -> Turns {
-        let (turns, waited) = gate::wait(self.layout(), held, rest, cost, found.flows);
+        let (turns, waited) =
+            gate::wait(self.layout(), held, rest, cost, (found.lane, found.flows));
         if waited > Span::ZERO
             && let Some(channel) = self.channel(found)
         {
@@ -267,6 +266,9 @@ pub struct Admission<'a> {
     /// When its service began, or zero if it is not timed.
     started: Time,
     turns: Turns,
+    /// Where what it moves counts, if it belongs to a channel: found once, for finding it takes as
+    /// long as counting.
+    lane: Option<&'a Lane>,
 }
 
 impl Admission<'_> {
@@ -306,26 +308,29 @@ impl Admission<'_> {
         let found = match self.sorted {
             Sorted::To(found) => found,
             Sorted::Nowhere => {
-                layout.unmatched.operations.fetch_add(1, Ordering::Relaxed);
-                layout.unmatched.bytes.fetch_add(bytes, Ordering::Relaxed);
-                return;
+                return layout.unmatched.passed.count(local::lane(), bytes);
             }
             Sorted::NotStorage => return self.stage.bypass(Bypass::NotStorage, bytes),
         };
-        if let Some(channel) = self.stage.channel(found) {
-            if bytes > 0 {
-                channel.bytes.fetch_add(bytes, Ordering::Relaxed);
-            }
-            if self.started != Time::ZERO {
-                channel.service.record(self.stage.now().since(self.started));
-            }
+        if let Some(lane) = self.lane {
+            lane.moved(bytes);
+        }
+        if self.started != Time::ZERO {
+            self.count_service(found);
         }
         if bytes < self.bytes {
             let unused = Cost { bytes: self.bytes - bytes, operations: 0 };
             gate::give_back(layout, found.to.gates(), unused);
         }
         if self.turns[0].is_some() {
-            gate::finish(layout, self.turns);
+            gate::finish(layout, self.turns, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn count_service(&self, found: Found) {
+        if let Some(channel) = self.stage.channel(found) {
+            channel.service.record(self.stage.now().since(self.started));
         }
     }
 }

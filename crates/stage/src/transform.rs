@@ -6,20 +6,102 @@
 //!
 //! What is written passes the channel's gates in order; what is read passes them in reverse, so
 //! that a channel that compresses and then encrypts restores what it made.
+//!
+//! Rules change while requests are under way, and a request may wait for long between the moment
+//! at which it was sorted and the one at which its content is transformed. It passes what the table
+//! that sorted it asked for. Where that cannot be told any more the request fails: content that was
+//! to be encrypted never comes out as it went in.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLock, RwLockReadGuard, TryLockError};
 
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
 use tidegate_model::GateSpec;
 
+use crate::layout::GateKind;
 use crate::stage::{Admission, Request, Stage};
 
-/// Transforming gates by number, as the keeper knows them.
-pub(crate) type Transforms = Arc<RwLock<BTreeMap<u8, GateSpec>>>;
+/// How often a request is sorted anew if the numbers of its gates got another meaning meanwhile.
+/// More than once takes a change of the rules in each of them.
+const ATTEMPTS: usize = 3;
+
+/// What gates do to content, by number, as the keeper knows it.
+///
+/// Two copies, written one after the other and neither while a table names what the other does not
+/// know yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
+/// the two is under no writer's lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transforms(Arc<[RwLock<Arc<Known>>; 2]>);
+
+/// What is known of the gates of every table up to one.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The newest table whose gates are all here, if there was one.
+    generation: Option<u32>,
+    /// By number. What no table names any more stays: requests that an older one has sorted may
+    /// still be under way.
+    gates: BTreeMap<u8, Meaning>,
+}
+
+/// What the gate with some number does to content.
+#[derive(Clone, Debug)]
+struct Meaning {
+    /// The first table in which the number has this meaning, if it had another one before.
+    since: Option<u32>,
+    /// The transformation, if it is one.
+    spec: Option<GateSpec>,
+}
+
+/// Whether table `this` was published after table `other`. Generations go round, and none is 0.
+fn is_newer(this: u32, other: u32) -> bool {
+    this.wrapping_sub(other).cast_signed() > 0
+}
+
+impl Transforms {
+    /// Notes what `gates` do, by number. To be called with every gate of a table before that is
+    /// published with this generation.
+    #[cfg(feature = "keeper")]
+    pub(crate) fn note<'g>(
+        &self,
+        generation: u32,
+        gates: impl Iterator<Item = (u8, &'g GateSpec)>,
+    ) {
+        let mut known = Known::clone(&self.read());
+        known.generation = Some(generation);
+        for (number, spec) in gates {
+            let spec = spec.transforms().then(|| spec.clone());
+            let since = match known.gates.get(&number) {
+                Some(old) if old.spec == spec => continue,
+                Some(_) => Some(generation),
+                None => None,
+            };
+            known.gates.insert(number, Meaning { since, spec });
+        }
+        let known = Arc::new(known);
+        for copy in &*self.0 {
+            // A poisoned lock still guards a whole value: it is replaced in one step.
+            *copy.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::clone(&known);
+        }
+    }
+
+    /// Never waits for longer than a writer takes for one copy.
+    fn read(&self) -> RwLockReadGuard<'_, Arc<Known>> {
+        loop {
+            for copy in &*self.0 {
+                match copy.try_read() {
+                    Ok(known) => return known,
+                    Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                    Err(TryLockError::WouldBlock) => {}
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
 
 /// Bytes of a nonce. It is random: after 2^32 requests under one key the chance that two were the
 /// same reaches one in 2^33, and the key is to be changed (NIST SP 800-38D, section 8.3).
@@ -46,7 +128,7 @@ impl Keys {
     }
 }
 
-/// Why content could not be transformed. The request has passed its gates and is not to be made.
+/// Why content could not be transformed. The request is not to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransformError {
     /// An `encrypt` gate names a key that the program did not give.
@@ -59,6 +141,12 @@ pub enum TransformError {
     TooLarge,
     /// The system has no random numbers.
     NoRandomness,
+    /// The rules changed while the request was under way, and what its gates were to do to its
+    /// content cannot be told any more. It may be made again.
+    RulesChanged,
+    /// The rules changed after this process was forked from the one with the keeper, and what they
+    /// ask for now is known only there.
+    Forked,
 }
 
 impl fmt::Display for TransformError {
@@ -73,6 +161,15 @@ impl fmt::Display for TransformError {
             Self::NotCompressed => f.write_str("the content was not written by a compress gate"),
             Self::TooLarge => f.write_str("the content is larger than its reader allows"),
             Self::NoRandomness => f.write_str("the system has no random numbers"),
+            Self::RulesChanged => f.write_str(
+                "the rules changed while the request was under way, and whether its content is to \
+                 be encrypted or compressed cannot be told any more; make the request again",
+            ),
+            Self::Forked => f.write_str(
+                "the rules changed after this process was forked, and whether they have content \
+                 encrypted or compressed is known only to the process that opened the stage; open \
+                 one in this process",
+            ),
         }
     }
 }
@@ -98,16 +195,42 @@ impl Layered {
     /// where it belongs, for example, so that it cannot be moved.
     ///
     /// # Errors
-    /// If a key is missing.
+    /// If a key is missing, or the rules changed so that it is not known what is to be done. The
+    /// request then counts as one that moved nothing.
     pub fn write<'c>(
         &self,
         request: &Request<'_>,
         content: &'c [u8],
         associated: &[u8],
     ) -> Result<(Admission<'_>, Cow<'c, [u8]>), TransformError> {
-        let admission = self.stage.enforce(request);
+        for _ in 0..ATTEMPTS {
+            // The table that sorts the request is this one or a newer one.
+            let oldest = self.generation();
+            let admission = self.stage.enforce(request);
+            let specs = self.transforms_of(&admission, Some(oldest));
+            match specs.and_then(|specs| self.transformed(specs, content, associated)) {
+                Ok(result) => return Ok((admission, result)),
+                // Nothing will be written: what the request took goes back.
+                Err(TransformError::RulesChanged) => admission.complete(0),
+                Err(error) => {
+                    admission.complete(0);
+                    return Err(error);
+                }
+            }
+            // The keeper may be about to publish what it has noted.
+            std::thread::yield_now();
+        }
+        Err(TransformError::RulesChanged)
+    }
+
+    fn transformed<'c>(
+        &self,
+        specs: Vec<GateSpec>,
+        content: &'c [u8],
+        associated: &[u8],
+    ) -> Result<Cow<'c, [u8]>, TransformError> {
         let mut result = Cow::Borrowed(content);
-        for spec in self.transforms_of(&admission) {
+        for spec in specs {
             result = Cow::Owned(match spec {
                 // Only invalid parameters and exhausted memory make compression fail; the level is
                 // checked with the policy.
@@ -118,14 +241,15 @@ impl Layered {
                 _ => continue,
             });
         }
-        Ok((admission, result))
+        Ok(result)
     }
 
     /// Restores what [`Self::write`] gave, for a request that has passed its gates and was read.
     /// The result is at most `largest` bytes.
     ///
     /// # Errors
-    /// If the content is not what this channel's gates wrote.
+    /// If the content is not what this channel's gates wrote, or the rules changed so that it is
+    /// not known what they were.
     pub fn restore<'c>(
         &self,
         admission: &Admission<'_>,
@@ -134,7 +258,7 @@ impl Layered {
         largest: usize,
     ) -> Result<Cow<'c, [u8]>, TransformError> {
         let mut result = Cow::Borrowed(content);
-        for spec in self.transforms_of(admission).into_iter().rev() {
+        for spec in self.transforms_of(admission, None)?.into_iter().rev() {
             result = Cow::Owned(match spec {
                 GateSpec::Compress { .. } => decompress(&result, largest)?,
                 GateSpec::Encrypt { key } => self.decrypt(&key, &result, associated)?,
@@ -149,10 +273,56 @@ impl Layered {
         &self.stage
     }
 
-    fn transforms_of(&self, admission: &Admission<'_>) -> Vec<GateSpec> {
-        // A poisoned lock still guards a whole map: writers replace it in one step.
-        let transforms = self.transforms.read().unwrap_or_else(PoisonError::into_inner);
-        admission.gates().filter_map(|gate| transforms.get(&gate).cloned()).collect()
+    fn generation(&self) -> u32 {
+        self.stage.layout().header.generation.load(Ordering::Acquire)
+    }
+
+    /// What the gates of a request do to its content, in order. `oldest` is a table no newer than
+    /// the one that sorted it, if one is known.
+    ///
+    /// Without it, a number that was given away since may stand for another transformation, whose
+    /// content does not restore; or for one where there was none, with the same effect. It never
+    /// stands for no transformation where there was one, for the plan gives the number of one only
+    /// to another.
+    fn transforms_of(
+        &self,
+        admission: &Admission<'_>,
+        oldest: Option<u32>,
+    ) -> Result<Vec<GateSpec>, TransformError> {
+        let cells = &self.stage.layout().gates;
+        let others =
+            [GateKind::Bytes, GateKind::Operations, GateKind::Queue].map(|kind| kind as u32);
+        let may_transform = |gate: &u8| {
+            let kind = cells.get(usize::from(*gate)).map(|cell| cell.kind.load(Ordering::Relaxed));
+            kind.is_none_or(|kind| !others.contains(&kind))
+        };
+        // By the plan's rule a number that stands for a bucket or a queue was never one for a
+        // transformation. The segment says so in a forked process as well, whose requests are not
+        // to fail for want of what does not concern them.
+        let mut gates = admission.gates().filter(may_transform).peekable();
+        if gates.peek().is_none() {
+            return Ok(Vec::new());
+        }
+        let in_force = self.generation();
+        let known = self.transforms.read();
+        // The keeper notes first and publishes then; only in another process is there no keeper.
+        if known.generation.is_none_or(|newest| is_newer(in_force, newest)) {
+            return Err(TransformError::Forked);
+        }
+        let mut specs = Vec::new();
+        for gate in gates {
+            let meaning = known.gates.get(&gate).ok_or(TransformError::RulesChanged)?;
+            let had_another = |since| match oldest {
+                Some(0) => true,
+                Some(oldest) => is_newer(since, oldest),
+                None => false,
+            };
+            if meaning.since.is_some_and(had_another) {
+                return Err(TransformError::RulesChanged);
+            }
+            specs.extend(meaning.spec.clone());
+        }
+        Ok(specs)
     }
 
     fn key(&self, name: &str) -> Result<&Aes256Gcm, TransformError> {

@@ -65,8 +65,8 @@ fn write(stage: &Stage, bytes: u64) {
 }
 
 fn counted(stage: &Stage, channel: usize) -> (u64, u64) {
-    let cell = &stage.layout().channels[channel];
-    (cell.operations.load(Ordering::Relaxed), cell.bytes.load(Ordering::Relaxed))
+    let passed = &stage.layout().channels[channel].passed;
+    (passed.operations(), passed.bytes())
 }
 
 /// Waits until `condition` holds; fails after ten seconds.

@@ -21,7 +21,7 @@ use super::codec;
 use super::tape::Tape;
 
 /// Gates that a segment has cells for.
-const GATES_MAX: usize = 255;
+const GATES_MAX: usize = tidegate_model::policy::limits::GATES;
 /// Names that rules are about; few, so that they meet again.
 const NAMES: [&str; 5] = ["a", "b", "c", "kv:bandwidth", ""];
 

@@ -22,9 +22,10 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
         let row = Row::nanoseconds(BENCH, "bucket", None);
         return tell(row.because("no stage can be made here"));
     };
-    let take = |bucket: &TokenBucket, cost, calls| {
+    let take = |bucket: &TokenBucket, lane, cost, calls| {
         for _ in 0..calls {
-            let taken = black_box(bucket).take_with(black_box(cost), || keeper.stage().now());
+            let now = || keeper.stage().now();
+            let taken = black_box(bucket).take_in(lane, black_box(cost), now);
             black_box(taken == Take::Granted);
         }
     };
@@ -32,8 +33,8 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
     let (large, small) = (TokenBucket::default(), TokenBucket::default());
     large.configure(RATE, RATE / 2, Time::ZERO);
     small.configure(RATE, 63, Time::ZERO);
-    let mut large = Ours::new(|_, calls| take(&large, PAGE, calls));
-    let mut small = Ours::new(|_, calls| take(&small, 1, calls));
+    let mut large = Ours::new(|thread, calls| take(&large, thread, PAGE, calls));
+    let mut small = Ours::new(|thread, calls| take(&small, thread, 1, calls));
     let mut peers = peers::limiters();
     for (threads, case, promise) in
         [(1, "bucket", ALONE_NS), (2, "bucket, two threads on one", TOGETHER_NS)]

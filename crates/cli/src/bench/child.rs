@@ -88,13 +88,20 @@ pub(super) struct Child {
     _program: Program,
 }
 
+impl Child {
+    /// Says a line and hears one; nothing if it has ended.
+    pub(super) fn ask(&mut self, line: &str) -> Option<String> {
+        self.input.as_mut()?.write_all(format!("{line}\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        self.output.as_mut()?.read_line(&mut answer).ok()?;
+        Some(answer.trim().to_owned())
+    }
+}
+
 impl Contestant for Child {
     fn window(&mut self, length: Span, cores: &[usize]) -> Option<f64> {
         let cores = cores.iter().map(|core| format!(" {core}")).collect::<String>();
-        self.input.as_mut()?.write_all(format!("{}{cores}\n", length.0).as_bytes()).ok()?;
-        let mut line = String::new();
-        self.output.as_mut()?.read_line(&mut line).ok()?;
-        line.trim().parse().ok()
+        self.ask(&format!("{}{cores}", length.0))?.parse().ok()
     }
 }
 

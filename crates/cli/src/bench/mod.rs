@@ -8,21 +8,31 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::experiment::interrupt::Interrupt;
+use crate::failure::Failure;
+
+mod apply;
 mod bucket;
 mod child;
 mod layered;
+mod limits;
 mod machine;
 mod peers;
+mod programs;
+mod sample;
 mod shim;
 mod stage;
 mod window;
 
 pub(crate) use window::Plan;
 
+/// The units of which less is better: times, their ratios, and how far off something is.
+const LESS: [&str; 4] = ["ns", "ms", "ratio", "%"];
+
 /// One case, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// What it belongs to: `machine`, `stage` or `shim`.
+    /// What it belongs to: `machine`, or the name of a [`Bench`].
     pub(crate) bench: &'static str,
     /// What is measured.
     pub(crate) case: String,
@@ -30,6 +40,8 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// What was measured; none if the machine was too busy, or something is missing.
     pub(crate) value: Option<f64>,
+    /// Between what the value lies, in its unit: what that means is the bench's to say.
+    pub(crate) spread: Option<[f64; 2]>,
     /// Who or what it is compared with.
     pub(crate) peer: Option<String>,
     /// What was measured of the peer.
@@ -42,6 +54,8 @@ pub(crate) struct Row {
     pub(crate) kept: Option<bool>,
     /// Why something is empty that could be there.
     pub(crate) reason: Option<String>,
+    /// What else there is to know.
+    pub(crate) note: Option<String>,
 }
 
 impl Row {
@@ -49,8 +63,33 @@ impl Row {
     fn nanoseconds(bench: &'static str, case: impl Into<String>, value: Option<f64>) -> Self {
         let reason = value.is_none().then(|| window::BUSY.to_owned());
         let (case, unit) = (case.into(), "ns");
-        let (peer, peer_value, ratio, promise, kept) = (None, None, None, None, None);
-        Self { bench, case, unit, value, peer, peer_value, ratio, promise, kept, reason }
+        let (spread, promise, kept, note) = (None, None, None, None);
+        let (peer, peer_value, ratio) = (None, None, None);
+        Self {
+            bench,
+            case,
+            unit,
+            value,
+            spread,
+            peer,
+            peer_value,
+            ratio,
+            promise,
+            kept,
+            reason,
+            note,
+        }
+    }
+
+    /// A row in another unit, for less is better.
+    fn less(
+        bench: &'static str,
+        case: impl Into<String>,
+        unit: &'static str,
+        value: Option<f64>,
+    ) -> Self {
+        assert!(LESS.contains(&unit), "{unit}: less is better");
+        Self { unit, ..Self::nanoseconds(bench, case, value) }
     }
 
     /// A row in another unit, for more is better.
@@ -64,7 +103,7 @@ impl Row {
     }
 
     fn less_is_better(&self) -> bool {
-        self.unit == "ns"
+        LESS.contains(&self.unit)
     }
 
     /// Adds what it is compared with.
@@ -73,21 +112,31 @@ impl Row {
         match value {
             Ok(value) => {
                 self.peer_value = Some(value);
-                self.ratio = self
-                    .value
-                    .map(|ours| if self.less_is_better() { value / ours } else { ours / value });
+                let ratio = |ours| if self.less_is_better() { value / ours } else { ours / value };
+                // There is none to something that is off by nothing at all.
+                self.ratio = self.value.map(ratio).filter(|ratio| ratio.is_finite());
             }
             Err(reason) => self.reason = self.reason.or(Some(reason)),
         }
         self
     }
 
-    /// Adds a promise: at most this for nanoseconds, at least this for everything else.
+    /// Adds between what the value lies.
+    fn between(self, low: f64, high: f64) -> Self {
+        Self { spread: Some([low, high]), ..self }
+    }
+
+    /// Adds a promise: at most this where less is better, at least this for everything else.
     fn promised(mut self, bound: f64) -> Self {
         let less = self.less_is_better();
         self.promise = Some(format!("{} {bound}", if less { "<=" } else { ">=" }));
         self.kept = self.value.map(|value| if less { value <= bound } else { value >= bound });
         self
+    }
+
+    /// Adds what else there is to know.
+    fn noted(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
     }
 
     /// Adds why it is empty.
@@ -103,15 +152,29 @@ pub(crate) enum Bench {
     Stage,
     /// What the shim adds to system calls
     Shim,
+    /// How exactly limits hold, second by second
+    Limits,
+    /// How soon a new rate takes effect
+    Apply,
+    /// How much longer programs run that no policy limits
+    Programs,
+}
+
+impl Bench {
+    /// Those that start processes or run for seconds.
+    const LIVE: [Self; 3] = [Self::Limits, Self::Apply, Self::Programs];
 }
 
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
+///
+/// # Errors
+/// If somebody ends it.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
     shim: Result<&Path, String>,
     tell: &mut dyn FnMut(Row),
-) {
+) -> Result<(), Failure> {
     machine::rows(plan, tell);
     if benches.contains(&Bench::Stage) {
         stage::rows(plan, tell);
@@ -119,8 +182,23 @@ pub(crate) fn run(
         layered::rows(plan, tell);
     }
     if benches.contains(&Bench::Shim) {
-        shim::rows(plan, shim, tell);
+        shim::rows(plan, shim.clone(), tell);
     }
+    if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
+        return Ok(());
+    }
+    // What these start and write is to be gone when somebody ends us.
+    let interrupt = Interrupt::listen()?;
+    if benches.contains(&Bench::Limits) {
+        limits::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Apply) {
+        apply::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Programs) {
+        programs::rows(plan, shim, &interrupt, tell)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -131,10 +209,21 @@ mod tests {
     #[test]
     fn every_case_of_the_library_can_be_measured() {
         let mut rows = Vec::new();
-        run(&[Bench::Stage], Plan::TINY, Err("not asked for".into()), &mut |row| rows.push(row));
+        run(&[Bench::Stage], Plan::TINY, Err("not asked for".into()), &mut |row| rows.push(row))
+            .unwrap();
         assert!(rows.len() > 15, "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
         assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
+    }
+
+    #[test]
+    fn limits_can_be_measured() {
+        let mut rows = Vec::new();
+        let interrupt = Interrupt::default();
+        limits::rows(Plan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
+        assert!(rows.len() >= 16, "{rows:#?}");
+        assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
+        assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
     }
 
     #[test]
@@ -146,6 +235,8 @@ mod tests {
         let wide = wide.beside("peer", Ok(20.0));
         assert_eq!((wide.kept, wide.ratio), (Some(false), Some(0.5)));
         assert_eq!(wide.promise.as_deref(), Some(">= 12"));
+        let exact = Row::less("limits", "x", "%", Some(0.0)).promised(2.0).beside("p", Ok(1.0));
+        assert_eq!((exact.kept, exact.ratio), (Some(true), None));
         let none = Row::nanoseconds("stage", "x", None).promised(1.0).beside("p", Ok(1.0));
         assert_eq!((none.kept, none.ratio), (None, None));
         assert!(none.reason.is_some());

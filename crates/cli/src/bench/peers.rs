@@ -1,9 +1,13 @@
-//! Limiters of others, set to rates at which nobody waits.
+//! Limiters of others: set to rates at which nobody waits, and to one at which everybody does.
+
+use tidegate_model::{Span, Time};
 
 use super::child;
 #[cfg(feature = "peers")]
 use super::window;
 use super::window::Contestant;
+#[cfg(feature = "peers")]
+use crate::clock::Clock;
 
 /// A limiter that can be measured, or why it cannot.
 pub(super) type Peer = (&'static str, Result<Box<dyn Contestant>, String>);
@@ -52,6 +56,72 @@ fn leaky_bucket() -> Result<Box<dyn Contestant>, String> {
             black_box(black_box(&limiter).try_acquire(black_box(4_096)));
         }
     })))
+}
+
+/// Somebody who asks a limiter again and again: given bytes per second, a burst, the bytes of a
+/// request and for how long, says when it was granted, and when it ended.
+pub(super) type Pace = Box<dyn Fn(u64, u64, u64, Span) -> (Vec<Time>, Time)>;
+
+/// The limiters that can make their callers wait.
+pub(super) fn paces() -> [(&'static str, Result<Pace, String>); 2] {
+    [("leaky-bucket acquire", leaky_pace()), ("governor until_n_ready", governor_pace())]
+}
+
+/// Asks, one request after the other, in a runtime of one thread.
+#[cfg(feature = "peers")]
+fn ask_for(length: Span, mut ask: impl AsyncFnMut() -> bool) -> (Vec<Time>, Time) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
+        return (Vec::new(), Time::ZERO);
+    };
+    let (mut grants, clock) = (Vec::new(), Clock::start());
+    let end = clock.now().after(length);
+    runtime.block_on(async {
+        while ask().await && clock.now() < end {
+            grants.push(clock.now());
+        }
+    });
+    (grants, end)
+}
+
+/// Refilled every ten milliseconds, a burst at a time. With an interval of one, which is as fine as
+/// its runtime's clock, it granted half the rate.
+#[cfg(feature = "peers")]
+fn leaky_pace() -> Result<Pace, String> {
+    use std::time::Duration;
+    Ok(Box::new(|rate, burst, cost, length| {
+        let [burst, cost, refill] = [burst, cost, rate / 100].map(|bytes| bytes as usize);
+        let builder = &mut leaky_bucket::RateLimiter::builder();
+        let builder = builder.max(burst).initial(burst).refill(refill);
+        let limiter = builder.interval(Duration::from_millis(10)).build();
+        ask_for(length, async || {
+            limiter.acquire(cost).await;
+            true
+        })
+    }))
+}
+
+/// A cell for each byte.
+#[cfg(feature = "peers")]
+fn governor_pace() -> Result<Pace, String> {
+    use std::num::NonZeroU32;
+    Ok(Box::new(|rate, burst, cost, length| {
+        let cells = |bytes: u64| {
+            NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX)).unwrap_or(NonZeroU32::MIN)
+        };
+        let quota = governor::Quota::per_second(cells(rate)).allow_burst(cells(burst));
+        let limiter = governor::RateLimiter::direct(quota);
+        ask_for(length, async || limiter.until_n_ready(cells(cost)).await.is_ok())
+    }))
+}
+
+#[cfg(not(feature = "peers"))]
+fn leaky_pace() -> Result<Pace, String> {
+    Err(WITHOUT.into())
+}
+
+#[cfg(not(feature = "peers"))]
+fn governor_pace() -> Result<Pace, String> {
+    Err(WITHOUT.into())
 }
 
 #[cfg(not(feature = "peers"))]

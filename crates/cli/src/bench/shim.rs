@@ -100,7 +100,7 @@ impl OneChannel {
     }
 
     fn operations(&self) -> u64 {
-        self.segment.channels[0].operations.load(Ordering::Relaxed)
+        self.segment.channels[0].passed.operations()
     }
 }
 

@@ -47,16 +47,23 @@ pub(crate) struct Plan {
     pub(super) length: Span,
     /// Windows of each contestant that count; as many again are left out.
     pub(super) windows: usize,
+    /// How often what takes longer than a window is done, at least.
+    pub(super) rounds: usize,
 }
 
 impl Plan {
     /// What a report deserves.
-    pub(crate) const FULL: Self = Self { length: Span(2_000_000), windows: 25 };
+    pub(crate) const FULL: Self = Self { length: Span(2_000_000), windows: 25, rounds: 40 };
     /// Enough to see that everything works.
-    pub(crate) const QUICK: Self = Self { length: Span(500_000), windows: 5 };
+    pub(crate) const QUICK: Self = Self { length: Span(500_000), windows: 5, rounds: 3 };
     /// Enough for a test.
     #[cfg(test)]
-    pub(super) const TINY: Self = Self { length: Span(20_000), windows: KEPT_MIN };
+    pub(super) const TINY: Self = Self { length: Span(20_000), windows: KEPT_MIN, rounds: 1 };
+
+    /// Whether it is to say something, and not only to see that everything works.
+    pub(super) fn is_full(self) -> bool {
+        self.rounds >= Self::FULL.rounds
+    }
 }
 
 /// Somebody who can be measured.

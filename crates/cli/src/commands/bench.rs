@@ -15,6 +15,9 @@ use crate::table::{Cell, Table};
 /// Each number is the median of many short windows; those in which something disturbed the machine
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
+///
+/// All of it takes about six minutes. limits, apply and programs start threads, a controller and
+/// programs and last for seconds a case; stage and shim are done within one minute.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 What a controller costs is measured by `cargo run --release -p tidegate-controller --example
@@ -47,7 +50,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             written = output::print_json(&row);
         }
         rows.push(row);
-    });
+    })?;
     written?;
     if !common.json {
         output::print(&told(&rows, Paint::stdout()))?;
@@ -59,10 +62,13 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 fn told(rows: &[Row], paint: Paint) -> String {
-    let mut table = Table::new().left("BENCH").left("CASE").right("VALUE").left("UNIT");
+    let mut table =
+        Table::new().left("BENCH").left("CASE").right("VALUE").left("UNIT").left("BETWEEN");
     table = table.left("PROMISE").right("PEER").right("BETTER").left("OF");
     for row in rows {
+        let amount = |value| amount(value, row.unit);
         let number = |value: Option<f64>| value.map_or_else(String::new, amount);
+        let between = |[low, high]: [f64; 2]| format!("{} .. {}", amount(low), amount(high));
         let (tone, mark) = match row.kept {
             Some(true) => (Tone::Good, "kept"),
             Some(false) => (Tone::Bad, "NOT KEPT"),
@@ -70,24 +76,31 @@ fn told(rows: &[Row], paint: Paint) -> String {
         };
         let promise = row.promise.as_deref().unwrap_or_default();
         let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.1} x"));
-        let of = [row.peer.as_deref(), row.reason.as_deref().filter(|reason| !reason.is_empty())];
+        let of = [row.peer.as_deref(), row.reason.as_deref(), row.note.as_deref()];
+        let of = of.into_iter().flatten().filter(|text| !text.is_empty());
         table.row([
             row.bench.into(),
             row.case.clone().into(),
             number(row.value).into(),
             row.unit.into(),
+            row.spread.map_or_else(String::new, between).into(),
             Cell::toned(tone, [promise, mark].join(" ").trim()),
             number(row.peer_value).into(),
             ratio.into(),
-            of.into_iter().flatten().collect::<Vec<_>>().join(": ").into(),
+            of.collect::<Vec<_>>().join(": ").into(),
         ]);
     }
     table.render(paint, usize::MAX)
 }
 
 /// With as many digits as mean something.
-fn amount(value: f64) -> String {
-    if value.abs() < 100.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+fn amount(value: f64, unit: &str) -> String {
+    match unit {
+        "ratio" => format!("{value:.3}"),
+        "%" => format!("{value:.2}"),
+        _ if value.abs() < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
 }
 
 #[cfg(test)]
@@ -101,17 +114,19 @@ mod tests {
             case: "bucket".into(),
             unit: "ns",
             value: Some(9.04),
+            spread: None,
             peer: Some("governor".into()),
             peer_value: Some(251.0),
             ratio: Some(27.8),
             promise: Some("<= 12".into()),
             kept: Some(true),
             reason: None,
+            note: None,
         };
         let without = Row { value: None, peer_value: None, ratio: None, kept: None, ..row.clone() };
         let without = Row { reason: Some("not built".into()), ..without };
         let table = told(&[row, without], Paint::none());
-        assert!(table.contains("stage  bucket    9.0  ns    <= 12 kept   251  27.8 x  governor"));
+        assert!(table.contains("  9.0  ns             <= 12 kept   251  27.8 x  governor"));
         assert!(table.contains("governor: not built"), "{table}");
     }
 }

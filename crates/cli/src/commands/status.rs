@@ -99,6 +99,7 @@ impl Screen {
             .right("ALLOCATED")
             .right("MEASURED")
             .right("WAITING")
+            .right("P99 WAIT")
             .left("MET");
         for tenant in &status.tenants {
             table.row(tenant_row(tenant));
@@ -133,7 +134,7 @@ impl Screen {
     }
 }
 
-fn tenant_row(tenant: &TenantStatus) -> [Cell; 9] {
+fn tenant_row(tenant: &TenantStatus) -> [Cell; 10] {
     let met = fare::met(tenant);
     [
         tenant.name.as_str().into(),
@@ -144,12 +145,13 @@ fn tenant_row(tenant: &TenantStatus) -> [Cell; 9] {
         fare::text(tenant, |levels| levels.allocated, "no bound").into(),
         fare::text(tenant, |levels| Some(levels.measured), "-").into(),
         amounts::permille(tenant.waiting_permille).into(),
+        tenant.wait_p99_ns.map_or("-".into(), amounts::span).into(),
         Cell::toned(met.tone(), met.word()),
     ]
 }
 
 /// The sums, beside the budget if there is one.
-fn budget_row(status: &Status) -> Option<[Cell; 9]> {
+fn budget_row(status: &Status) -> Option<[Cell; 10]> {
     let totals = &status.totals;
     let join = |pairs: [(Unit, Option<u64>); 2]| {
         let shown = pairs.iter().filter_map(|(unit, value)| Some(fare::level(*unit, (*value)?)));
@@ -175,6 +177,7 @@ fn budget_row(status: &Status) -> Option<[Cell; 9]> {
         faint(budget),
         faint(join(allocated)),
         faint(join(measured)),
+        Cell::default(),
         Cell::default(),
         Cell::default(),
     ])

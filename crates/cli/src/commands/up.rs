@@ -1,17 +1,15 @@
 //! `tidegate up`: the daemons, in the foreground.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 use serde_json::json;
-use tidegate_controller::{Config, Daemon, ServeError};
+use tidegate_controller::{Config, ServeError, serve_with};
 use tidegate_fabric::place::default_socket;
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::Common;
 use crate::amounts;
@@ -80,43 +78,13 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(state) = args.state {
         config.state = state;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| not_started(error.into()))?;
-    runtime.block_on(serve(config, policy, common.json))
-}
-
-async fn serve(
-    config: Config,
-    policy: Option<PolicyFile>,
-    json: bool,
-) -> Result<ExitCode, Failure> {
-    log_to_stderr(&config.log)?;
-    // Before anything exists that a signal would have to clean up.
-    let listen = |kind| signal(kind).map_err(|error| not_started(error.into()));
-    let mut terminated = listen(SignalKind::terminate())?;
-    let mut interrupted = listen(SignalKind::interrupt())?;
-    let socket = config.socket.clone();
-    let daemon = Daemon::start(config).await.map_err(not_started)?;
-    // The daemon is asked as any operator would ask it, on a thread that may block.
-    let first = {
-        let (socket, http) = (socket.clone(), daemon.http());
-        tokio::task::spawn_blocking(move || {
-            let status = first_questions(&socket, policy)?;
-            output::print(&ready(&status, &socket, http, json))
-        })
-    };
-    let started = match first.await {
-        Ok(started) => started,
-        Err(error) => Err(not_started(io::Error::other(error).into())),
-    };
-    if started.is_ok() {
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
-        }
-    }
-    daemon.stop().await;
-    started.map(|()| ExitCode::SUCCESS)
+    let (socket, json) = (config.socket.clone(), common.json);
+    // The daemon is asked as any operator would ask it.
+    serve_with(config, move |http| {
+        let status = first_questions(&socket, policy)?;
+        output::print(&ready(&status, &socket, http, json))
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Applies the policy, if there is one, and asks how things are then.
@@ -166,19 +134,15 @@ fn ready(status: &Status, socket: &Path, http: Option<SocketAddr>, json: bool) -
     )
 }
 
-fn log_to_stderr(filter: &str) -> Result<(), Failure> {
-    use tracing_subscriber::filter::Targets;
-    use tracing_subscriber::prelude::*;
-    let targets = filter.parse::<Targets>().map_err(|error| {
-        Failure::new(Code::Usage, format!("{filter:?} is no log filter"))
-            .cause(error)
-            .help("write it like info, or warn,tidegate_controller=debug")
-    })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
-    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
-    Ok(())
-}
-
-fn not_started(error: ServeError) -> Failure {
-    Failure::quoted(Code::Failure, &error.to_string())
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Log { filter, error } => {
+                Self::new(Code::Usage, format!("{filter:?} is no log filter"))
+                    .cause(error)
+                    .help("write it like info, or warn,tidegate_controller=debug")
+            }
+            error => Self::quoted(Code::Failure, &error.to_string()),
+        }
+    }
 }

@@ -10,19 +10,23 @@ use tidegate_model::{Rate, Span, Time};
 
 use super::plan::{KEPT_PERMILLE, MIB, Plan, grouped};
 use super::recording::{Course, LOOK, Recording, Window};
+use super::score::{Fare, Score};
+use super::summary::share;
 
 /// The picture's size and the edges of its field, in its own units.
 const WIDTH: f64 = 1060.0;
-const HEIGHT: f64 = 372.0;
+const HEIGHT: f64 = 378.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 962.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 270.0;
 
 /// Strips lie below the axis of time.
-const STRIPS: f64 = 312.0;
+const STRIPS: f64 = 314.0;
 const STRIP: f64 = 11.0;
-const STRIP_STEP: f64 = 14.0;
+const STRIP_STEP: f64 = 15.0;
+/// How thick the edge of a box is that stands for what was missed.
+const EDGE: f64 = 2.0;
 
 /// Marks of starts and ends, above the field, and how close two may lie in one row.
 const MARK: f64 = 7.0;
@@ -77,8 +81,8 @@ fn grain(span: u64) -> Span {
     Span(seconds * Span::SECOND.0)
 }
 
-/// The picture of a recording.
-pub(crate) fn draw(plan: &Plan, recording: &Recording, scale: Scale) -> String {
+/// The picture of a recording and of what it is worth.
+pub(crate) fn draw(plan: &Plan, recording: &Recording, score: &Score, scale: Scale) -> String {
     let windows: Vec<Window> = recording.windows().collect();
     let title = format!("Bandwidth over time: {}", recording.control.title());
     let mut svg =
@@ -91,10 +95,18 @@ pub(crate) fn draw(plan: &Plan, recording: &Recording, scale: Scale) -> String {
     for place in 0..recording.courses.len() {
         svg += &line(place, recording, &windows, scale);
     }
+    svg += &area_label(plan, &recording.courses, scale);
     svg += &labels(&recording.courses, scale);
     svg += &marks(&recording.courses, scale);
-    for place in 0..recording.courses.len() {
+    let _ = writeln!(
+        svg,
+        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">had it</text>",
+        RIGHT + 8.0,
+        STRIPS - 8.0
+    );
+    for (place, fare) in score.fares.iter().enumerate() {
         svg += &strip(place, recording, &windows, scale);
+        svg += &had(place, fare);
     }
     svg + "</svg>\n"
 }
@@ -158,6 +170,16 @@ fn area(recording: &Recording, windows: &[Window], scale: Scale) -> String {
     format!("<path class=\"sum\" d=\"{path}\"/>\n")
 }
 
+/// What the shade is, written into it where all have started: the lines lie far below it there.
+fn area_label(plan: &Plan, courses: &[Course], scale: Scale) -> String {
+    let last = courses.iter().map(|course| course.started).max().unwrap_or(Time::ZERO);
+    format!(
+        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">all together</text>\n",
+        scale.x(last) + 8.0,
+        scale.y(plan.budget) + 19.0
+    )
+}
+
 /// What one tenant was promised, for as long as it ran.
 fn promise(place: usize, course: &Course, scale: Scale) -> String {
     format!(
@@ -194,6 +216,10 @@ fn labels(courses: &[Course], scale: Scale) -> String {
     for place in order {
         let Course { name, promise, .. } = courses[place];
         let y = scale.y(promise).max(lowest + LABEL_NEAR);
+        if lowest == f64::NEG_INFINITY {
+            let (x, y) = (RIGHT + 8.0, y + 4.0 - LABEL_NEAR);
+            let _ = writeln!(svg, "<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\">promised</text>");
+        }
         lowest = y;
         let told = grouped((promise.0 + MIB / 2) / MIB);
         let _ = writeln!(
@@ -277,17 +303,33 @@ fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) 
     for (standing, from, to) in stretches(place, recording, windows) {
         let (from, to) = (from.max(course.started), to.min(course.ended));
         if standing != Standing::Uncounted && from < to {
+            // What was missed is a hollow box, so that it can be told without its colour; the
+            // stroke stands on the edge, so the box is smaller by its width.
+            let edge = if standing == Standing::Missed { EDGE } else { 0.0 };
             let _ = writeln!(
                 svg,
-                "<rect class=\"{} {}\" x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{STRIP}\"/>",
+                "<rect class=\"{} {}\" x=\"{:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\"/>",
                 standing.class(),
                 class(place),
-                scale.x(from),
-                scale.x(to) - scale.x(from),
+                scale.x(from) + edge / 2.0,
+                y + edge / 2.0,
+                (scale.x(to) - scale.x(from) - edge).max(0.5),
+                STRIP - edge,
             );
         }
     }
     svg
+}
+
+/// For which share of the time that counted one tenant had its promise, at the end of its strip.
+fn had(place: usize, fare: &Fare) -> String {
+    let tone = if fare.promise_kept.is_kept() { "good" } else { "bad" };
+    format!(
+        "<text class=\"label {tone}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+        RIGHT + 8.0,
+        STRIPS + place as f64 * STRIP_STEP + STRIP - 1.0,
+        share(fare.promise_kept)
+    )
 }
 
 /// Times of equal standing, one after the other. A window stands for the time around its middle.
@@ -337,7 +379,8 @@ mod tests {
         let recordings = Control::ALL.map(|control| fluid::recording(&plan, control));
         let scale = Scale::new(&plan, &recordings);
         let recording = recordings.into_iter().find(|r| r.control == control).unwrap();
-        (draw(&plan, &recording, scale), recording, scale)
+        let score = Score::new(&plan, &recording);
+        (draw(&plan, &recording, &score, scale), recording, scale)
     }
 
     #[test]
@@ -379,6 +422,8 @@ mod tests {
             svg.lines().filter(|l| l.contains(&format!("class=\"missed {class}\""))).count()
         };
         assert_eq!(["i1", "i2", "i3", "i4"].map(missed), [0, 0, 1, 1]);
+        let told = |tone: &str| svg.matches(&format!("class=\"label {tone}\"")).count();
+        assert_eq!((told("good"), told("bad")), (2, 2), "its share stands at the end of each");
         let windows: Vec<_> = recording.windows().collect();
         let missed = stretches(3, &recording, &windows)
             .into_iter()

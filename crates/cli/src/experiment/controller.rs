@@ -65,7 +65,16 @@ impl Controller {
         Start { program: self.program.clone().into(), arguments, ..command }
     }
 
-    fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Puts `policy` in force with `tidegate apply`, by way of `file`.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the controller refuses it.
+    pub(crate) fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
         let fail = |message: &str| Failure::new(Code::Failure, message);
         fs::write(file, policy)
             .map_err(|error| fail("cannot write the experiment's policy").cause(error))?;

@@ -9,7 +9,7 @@ use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING};
 use super::policies;
 use super::recording::{Control, Recording};
 use super::score::{Fare, Score, Tally};
-use super::summary::{lowest, sentence, share, told_percent};
+use super::summary::{sentence, told_percent};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -70,34 +70,39 @@ impl Report<'_> {
 
     fn pictures(&self) -> String {
         let mut html = String::from(
-            "<ul class=\"legend\"><li><i class=\"dash\"></i>promised</li>\
-             <li><i class=\"uncounted\"></i>in the field: all tenants together</li>\
-             <li><i class=\"kept\"></i>below: has its promise</li>\
-             <li><i class=\"missed\"></i>does not have it</li>\
-             <li><i class=\"uncounted\"></i>others have just come or gone: not counted</li></ul>\n",
+            "<ul class=\"legend\"><li><i class=\"start\"></i>starts</li>\
+             <li><i class=\"end\"></i>ends</li><li><i class=\"dash\"></i>promised</li>\
+             <li><i class=\"kept\"></i>had it</li>\
+             <li><i class=\"missed\"></i>did not have it</li>\
+             <li><i class=\"uncounted\"></i>not counted: others have just come or gone</li></ul>\n",
         );
         let scale = Scale::new(self.plan, self.results.iter().map(|(recording, _)| recording));
         for (recording, score) in self.results {
             let _ = writeln!(
                 html,
-                "<h2>({}) {}: {}</h2>\n<p class=\"means\">{}. Load of the machine before it: \
-                 {:.2}.</p>\n<figure>\n{}</figure>",
+                "<h2>({}) {}: all done after {}</h2>\n<p class=\"means\">{}. Load of the machine \
+                 before it: {:.2}.</p>\n<figure>\n{}</figure>",
                 recording.control.letter(),
                 escaped(recording.control.title()),
-                told_seconds(score.took),
+                bound(&told_seconds(score.took)),
                 escaped(&recording.means.join("; ")),
                 recording.load_percent as f64 / 100.0,
-                chart::draw(self.plan, recording, scale)
+                chart::draw(self.plan, recording, score, scale)
             );
         }
         html
     }
 
     fn what_to_see(&self) -> String {
-        let mut html = String::from("<h2>What to see</h2>\n");
+        let mut html = String::from("<h2>What to expect, and what was measured</h2>\n");
         for (recording, score) in self.results {
-            let told = seen(recording.control, score);
-            let _ = writeln!(html, "<p>{}</p>", escaped(&told));
+            let (expected, measured) = (expected(recording.control), measured(score));
+            let _ = writeln!(
+                html,
+                "<p>{}<br><b>Measured:</b> {}</p>",
+                escaped(expected),
+                bound(&escaped(&measured))
+            );
         }
         html
     }
@@ -118,7 +123,7 @@ impl Report<'_> {
                  <td>{} % of the budget</td><td></td><td>{}</td></tr>",
                 Mib(self.plan.budget),
                 judged(score.budget_used),
-                lowest(score.budget_used),
+                percent(score.budget_used.lowest_permille),
                 told_percent(score.used_permille),
                 told_seconds(score.took)
             );
@@ -139,14 +144,13 @@ impl Report<'_> {
     fn details(&self) -> String {
         let mut html = String::from("<h2>How it was run</h2>\n");
         for (recording, _) in self.results {
-            let commands: Vec<&str> =
-                recording.courses.iter().map(|course| course.command.as_str()).collect();
+            let commands = recording.courses.iter().map(|course| shown(&course.command));
             let _ = writeln!(
                 html,
                 "<p>({}) {}</p>\n<pre>{}</pre>",
                 recording.control.letter(),
                 escaped(recording.control.title()),
-                escaped(&commands.join("\n"))
+                commands.collect::<String>()
             );
         }
         let _ = writeln!(
@@ -189,12 +193,12 @@ fn card(recording: &Recording, score: &Score) -> String {
         (_, name) => ("bad", format!("of the time {name} had its promise, the worst off")),
     };
     format!(
-        "<div class=\"card\"><h3>({}) {}</h3><div class=\"big {tone}\">{} %</div><p>{told}</p>\
+        "<div class=\"card\"><h3>({}) {}</h3><div class=\"big {tone}\">{}</div><p>{told}</p>\
          <p>all done after <b>{}</b></p></div>\n",
         recording.control.letter(),
         recording.control.title(),
-        told_percent(worst.0),
-        told_seconds(score.took)
+        bound(&format!("{} %", told_percent(worst.0))),
+        bound(&told_seconds(score.took))
     )
 }
 
@@ -210,7 +214,7 @@ fn row(control: Control, place: usize, fare: &Fare) -> String {
         fare.name,
         Mib(fare.promise),
         judged(fare.promise_kept),
-        lowest(fare.promise_kept),
+        percent(fare.promise_kept.lowest_permille),
         Mib(fare.mean),
         fare.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()),
         told_seconds(fare.took)
@@ -219,12 +223,12 @@ fn row(control: Control, place: usize, fare: &Fare) -> String {
 
 fn judged(tally: Tally) -> String {
     let tone = if tally.is_kept() { "good" } else { "bad" };
-    format!("<span class=\"{tone}\">{}</span>", share(tally))
+    format!("<span class=\"{tone}\">{}</span>", percent(tally.kept_permille()))
 }
 
-/// What to look for in one picture, said with its own numbers.
-fn seen(control: Control, score: &Score) -> String {
-    let what = match control {
+/// What a picture shows if everything works.
+fn expected(control: Control) -> &'static str {
+    match control {
         Control::None => {
             "(a) The disk serves everybody alike. While all four run, each has a quarter: more \
              than the small promises, less than the large ones. Their lines meet in one, between \
@@ -239,13 +243,37 @@ fn seen(control: Control, score: &Score) -> String {
              is missing, the others have what is left over at once, as in (a): the shade reaches \
              the budget from beginning to end."
         }
-    };
+    }
+}
+
+/// What it does show, in numbers.
+fn measured(score: &Score) -> String {
     let used = told_percent(score.used_permille);
     let took = told_seconds(score.took);
-    format!(
-        "{what} Measured: {}; {used} % of the budget was used; all took {took}.",
-        sentence(score)
-    )
+    format!("{}; {used} % of the budget was used; all done after {took}.", sentence(score))
+}
+
+/// The same text, in which no line ends between a number and its unit.
+fn bound(text: &str) -> String {
+    let mut bound = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(blank) = rest.find(' ') {
+        let (before, after) = rest.split_at(blank);
+        let is_number = before.ends_with(|c: char| c.is_ascii_digit());
+        let unit = after.trim_start().split([' ', ',', ';', '.', ')']).next().unwrap_or_default();
+        bound += before;
+        bound += if is_number && UNITS.contains(&unit) { "\u{a0}" } else { " " };
+        rest = &after[1..];
+    }
+    bound + rest
+}
+
+/// Units that stand behind numbers in a report.
+const UNITS: [&str; 6] = ["%", "s", "ms", "MiB/s", "KiB", "GiB"];
+
+/// A share of the time in a column of such, with the same digits in every row.
+fn percent(permille: Option<u64>) -> String {
+    permille.map_or("-".into(), |share| format!("{}.{} %", share / 10, share % 10))
 }
 
 /// `2026-11-21 04:46 UTC`.
@@ -262,6 +290,12 @@ fn date(unix_ms: u64) -> String {
     let (day, month) = (of_year - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+/// A command, in which lines end between words and nowhere else: not at the hyphens of `--size`.
+fn shown(command: &str) -> String {
+    let words = command.split(' ').map(|word| format!("<span>{}</span>", escaped(word)));
+    format!("<code>{}</code>", words.collect::<Vec<_>>().join(" "))
 }
 
 /// Text as HTML.
@@ -313,7 +347,7 @@ mod tests {
     #[test]
     fn elements_are_closed() {
         let page = page();
-        let voids = ["meta", "!doctype"];
+        let voids = ["meta", "!doctype", "br"];
         let mut open: Vec<&str> = Vec::new();
         for tag in page.split('<').skip(1) {
             let tag = tag.split('>').next().unwrap();
@@ -332,7 +366,17 @@ mod tests {
         let page = page();
         let cards: Vec<&str> = page.lines().filter(|l| l.contains("class=\"card\"")).collect();
         assert!(cards[0].contains("bad") && cards[0].contains("the worst off"), "{}", cards[0]);
-        assert!(cards[1].contains(">100 %<") && cards[2].contains(">100 %<"));
+        assert!([1, 2].iter().all(|place| cards[*place].contains(">100\u{a0}%<")));
+    }
+
+    #[test]
+    fn numbers_stay_with_their_units() {
+        assert_eq!(bound("took 24.7 s, 97 % of it"), "took 24.7\u{a0}s, 97\u{a0}% of it");
+        assert_eq!(bound("for 4 KiB; all 4 sit"), "for 4\u{a0}KiB; all 4 sit");
+        assert_eq!(
+            (bound(""), bound(" 1 "), bound("2 s")),
+            ("".into(), " 1 ".into(), "2\u{a0}s".into())
+        );
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) struct Row {
     pub(super) waiting_permille: u64,
     /// How long a request waited on average since the last look.
     pub(super) wait: Option<Span>,
+    /// How long 99 of 100 requests of the last period waited at most.
+    pub(super) wait_p99: Option<Span>,
     pub(super) met: Met,
     /// Rates of the last minute, oldest first.
     pub(super) trail: Vec<(Time, u64)>,
@@ -132,6 +134,7 @@ fn row(tenant: &TenantStatus, step: Option<Step<'_>>, period_ns: u64) -> Row {
         allocated,
         waiting_permille: tenant.waiting_permille,
         wait: step.and_then(Step::wait),
+        wait_p99: tenant.wait_p99_ns.map(Span),
         met: fare::met(tenant),
         trail: Vec::new(),
     }

@@ -62,7 +62,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Form::Screen => screen::run(options, watch),
         Form::Lines => {
             let mut lines = plain::Lines::default();
-            each(options, || output::print(&lines.told(&watch.look()?, clock::unix_ms())))
+            each(options, || {
+                let status = watch.look()?;
+                lines.complaints(&status).iter().for_each(|line| eprintln!("{line}"));
+                output::print(&lines.told(&status, clock::unix_ms()))
+            })
         }
         Form::Json => each(options, || {
             let mut told: serde_json::Value = operator::read(&watch.ask()?)?;

@@ -1,16 +1,20 @@
 //! One line for each tenant and look, for scripts and logs.
 
+use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
 
 use super::history::{History, Row};
 use super::marks::time_of_day;
 use crate::amounts;
 use crate::fare;
-use crate::output::{Paint, Tone};
+use crate::output::{Paint, Tone, on_one_line};
 use crate::table::{Align, Cell, Table};
 
 /// As wide as the widest level, `1023.9 MiB/s`, so that the lines of all looks are aligned.
 const LEVEL: usize = 12;
+
+/// As wide as the longest wait that is told apart, `2 min 17 s`.
+const WAIT: usize = 10;
 
 /// As wide as most names, and as what stands there where there is no tenant.
 const NAME: usize = 12;
@@ -21,9 +25,26 @@ pub(super) struct Lines {
     history: History,
     /// The width of the names when the heads were printed; none before.
     names: Option<usize>,
+    /// Stages that did not take their rules, and why, as of the last look.
+    refusals: Vec<(u64, String)>,
 }
 
 impl Lines {
+    /// What is to be said beside the lines, once: which stages do not take their rules any more.
+    /// In a table of tenants it would not show, and nothing else mends itself as little.
+    pub(super) fn complaints(&mut self, status: &Status) -> Vec<String> {
+        let refusals = status.stages.iter().filter_map(|stage| {
+            let reason = on_one_line(stage.error.as_deref()?);
+            Some((stage.id, reason))
+        });
+        let before = std::mem::replace(&mut self.refusals, refusals.collect());
+        let news = self.refusals.iter().filter(|refusal| !before.contains(refusal));
+        let line = |(stage, reason): &(u64, String)| {
+            format!("warning: stage {stage} did not take the last rules: {reason}")
+        };
+        news.map(line).collect()
+    }
+
     /// The lines of one look; before the first and where a longer name has come, the heads.
     pub(super) fn told(&mut self, status: &Status, unix_ms: u64) -> String {
         self.history.take(status.clone());
@@ -41,6 +62,7 @@ impl Lines {
             .column("ALLOCATED", Align::Right, LEVEL)
             .column("WAITING", Align::Right, 0)
             .column("MEAN WAIT", Align::Right, 0)
+            .column("P99 WAIT", Align::Right, WAIT)
             .left("MET");
         let time = time_of_day(unix_ms);
         rows.iter().for_each(|row| table.row(cells(time.clone(), row)));
@@ -48,7 +70,7 @@ impl Lines {
             let why = if status.revision == 0 { "(no policy)" } else { "(no tenants)" };
             let no = || Cell::from("-");
             let (time, why) = (Cell::toned(Tone::Faint, time), why.into());
-            table.row([time, why, no(), no(), no(), no(), no(), no(), no()]);
+            table.row([time, why, no(), no(), no(), no(), no(), no(), no(), no()]);
         }
         let paint = Paint::stdout();
         let head = if is_new { table.head(paint) } else { String::new() };
@@ -56,7 +78,8 @@ impl Lines {
     }
 }
 
-fn cells(time: String, row: &Row) -> [Cell; 9] {
+fn cells(time: String, row: &Row) -> [Cell; 10] {
+    let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
     let level = |value: Option<u64>, none: &str| {
         Cell::from(value.map_or(none.to_owned(), |value| fare::level(row.unit, value)))
     };
@@ -68,16 +91,35 @@ fn cells(time: String, row: &Row) -> [Cell; 9] {
         level(row.limit, "-"),
         level(row.allocated, "no bound"),
         amounts::permille(row.waiting_permille).into(),
-        row.wait.map_or("-".into(), |wait| amounts::span(wait.0)).into(),
+        wait(row.wait).into(),
+        wait(row.wait_p99).into(),
         Cell::toned(row.met.tone(), row.met.word()),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proto::controller::status::TenantStatus;
+    use tidegate_proto::controller::status::{StageStatus, TenantStatus};
 
     use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let status = |errors: &[&str]| {
+            let stage = |(id, error): (u64, &&str)| StageStatus {
+                id,
+                error: (!error.is_empty()).then(|| (*error).into()),
+                ..StageStatus::default()
+            };
+            Status { stages: (1..).zip(errors).map(stage).collect(), ..Status::default() }
+        };
+        let mut lines = Lines::default();
+        let told = "warning: stage 2 did not take the last rules: more than 128 channels";
+        assert_eq!(lines.complaints(&status(&["", "more than 128 \nchannels"])), [told]);
+        assert_eq!(lines.complaints(&status(&["", "more than 128 channels"])), [""; 0]);
+        assert_eq!(lines.complaints(&status(&["", ""])), [""; 0]);
+        assert_eq!(lines.complaints(&status(&["", "more than 128 channels"])), [told]);
+    }
 
     #[test]
     fn lines_are_aligned_from_look_to_look() {
@@ -87,6 +129,7 @@ mod tests {
             allocated_bytes_per_second: Some(1023 << 20),
             period_bytes_per_second: (mib << 20) + 200_000,
             waiting_permille: mib,
+            wait_p99_ns: (name == "oltp").then_some(1_310_720),
             ..TenantStatus::default()
         };
         let tenants = vec![tenant("oltp", 348), tenant("b", 7)];

@@ -6,6 +6,7 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span as Piece, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
+use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::controller::status::{StageStatus, Status};
 
@@ -24,9 +25,11 @@ const MAX: u16 = 4;
 /// The widest name; longer ones are cut.
 const NAME: u16 = 24;
 
-/// Below this width there is no room for a sparkline, then none for what is allocated.
+/// Below this width there is no room for a sparkline, then none for the mean wait, then none for
+/// what is allocated.
 const SPARKLINE_FROM: u16 = 110;
-const ALLOCATED_FROM: u16 = 80;
+const MEAN_FROM: u16 = 100;
+const ALLOCATED_FROM: u16 = 86;
 
 /// The most warnings on the screen; `tidegate status` has them all.
 const WARNINGS_MAX: usize = 3;
@@ -222,8 +225,12 @@ impl View {
         if columns.has_allocated {
             cells.push(right(allocated));
         }
+        let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
         cells.push(right(amounts::permille(row.waiting_permille)));
-        cells.push(right(row.wait.map_or("-".into(), |wait| amounts::span(wait.0))));
+        if columns.has_mean {
+            cells.push(right(wait(row.wait)));
+        }
+        cells.push(right(wait(row.wait_p99)));
         cells.push(Cell::from(row.met.word()).style(self.style(row.met.tone())));
         if columns.sparkline > 0 {
             let peak = row.trail.iter().map(|(_, rate)| *rate).max().unwrap_or(0);
@@ -335,29 +342,37 @@ struct Columns {
     name: u16,
     bar: usize,
     has_allocated: bool,
+    has_mean: bool,
     /// Zero for none.
     sparkline: usize,
 }
 
 impl Columns {
     const GAP: u16 = 2;
-    /// Waiting, mean wait and met: what they say is short.
-    const SHORT: [u16; 3] = [7, 9, 4];
+    /// What these say is short; the longest wait that is told apart is `2 min 17 s`.
+    const WAITING: u16 = 7;
+    const MEAN: u16 = 9;
+    const P99: u16 = 10;
+    const MET: u16 = 4;
 
     fn of(width: u16, rows: &[&Row]) -> Self {
         let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let name = u16::try_from(longest).unwrap_or(NAME).clamp(6, NAME);
         let has_allocated = width >= ALLOCATED_FROM;
+        let has_mean = width >= MEAN_FROM;
         let has_sparkline = width >= SPARKLINE_FROM;
         let levels = if has_allocated { 3 } else { 2 };
-        let fixed = name + levels * LEVEL + MAX + Self::SHORT.iter().sum::<u16>();
-        let gaps = (levels + 5 + u16::from(has_sparkline) - 1) * Self::GAP;
-        let left = width.saturating_sub(fixed + gaps);
+        let mean = if has_mean { Self::MEAN } else { 0 };
+        let short = Self::WAITING + mean + Self::P99 + Self::MET;
+        let fixed = name + levels * LEVEL + MAX + short;
+        let gaps = levels + 5 + u16::from(has_mean) + u16::from(has_sparkline) - 1;
+        let left = width.saturating_sub(fixed + gaps * Self::GAP);
         let sparkline = if has_sparkline { (left / 2).min(60) } else { 0 };
         Self {
             name,
             bar: usize::from(left - sparkline),
             has_allocated,
+            has_mean,
             sparkline: usize::from(sparkline),
         }
     }
@@ -373,7 +388,9 @@ impl Columns {
         if self.has_allocated {
             widths.push(Constraint::Length(LEVEL));
         }
-        widths.extend(Self::SHORT.map(Constraint::Length));
+        let mean = self.has_mean.then_some(Self::MEAN);
+        let short = [Self::WAITING].into_iter().chain(mean).chain([Self::P99, Self::MET]);
+        widths.extend(short.map(Constraint::Length));
         if self.sparkline > 0 {
             widths.push(flexible(self.sparkline));
         }
@@ -387,7 +404,11 @@ impl Columns {
         if self.has_allocated {
             heads.push(right("ALLOCATED"));
         }
-        heads.extend([right("WAITING"), right("MEAN WAIT"), head("MET")]);
+        heads.push(right("WAITING"));
+        if self.has_mean {
+            heads.push(right("MEAN WAIT"));
+        }
+        heads.extend([right("P99 WAIT"), head("MET")]);
         if self.sparkline > 0 {
             heads.push(head("LAST MINUTE"));
         }
@@ -403,7 +424,6 @@ fn right(text: String) -> Cell<'static> {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use tidegate_model::Span;
     use tidegate_proto::controller::status::{CoverageStatus, TenantStatus, Totals};
 
     use super::*;
@@ -416,6 +436,7 @@ mod tests {
             allocated_bytes_per_second: Some(400 << 20),
             period_bytes_per_second: mib << 20,
             waiting_permille: waiting,
+            wait_p99_ns: (mib > 0).then_some(waiting * 2_500),
             ..TenantStatus::default()
         }
     }

@@ -31,6 +31,14 @@ const CASES: &[(&str, &str)] = &[
          gates = [{ kind = \"no-op\" }, { kind = \"token-bucket\" }]\n",
     ),
     (
+        "row.toml",
+        "budget = [\"1GiB/s\", \"20k iops\"]\n\n[[tenant]]\nname = \"kv\"\n\n\
+         [[channel]]\nname = \"log\"\ntenant = \"kv\"\ngates = [\n\
+         \x20 { kind = \"no-op\" }, { kind = \"no-op\" }, { kind = \"no-op\" },\n\
+         \x20 { kind = \"no-op\" }, { kind = \"no-op\" }, { kind = \"no-op\" },\n\
+         \x20 { kind = \"latency-probe\" },\n]\n",
+    ),
+    (
         "infeasible.toml",
         "budget = \"100MiB/s\"\n\n[[tenant]]\nname = \"oltp\"\nreservation = \"80MiB/s\"\n\n\
          [[tenant]]\nname = \"backup\"\nreservation = [\"40MiB/s\", \"10k iops\"]\n",

@@ -1,6 +1,7 @@
 //! The command line as its users meet it: a process with arguments, output and an exit code.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bench;
 mod check;
 mod codes;
 mod documents;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_controller::{Config, Daemon, PolicyStore, ServeError};
+use tidegate_controller::{Config, Daemon, Limits, PolicyStore, ServeError};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
@@ -51,17 +51,27 @@ impl Running {
         config: Config,
         store: Option<Box<dyn PolicyStore>>,
     ) -> Result<Self, ServeError> {
+        Self::begin(config, async |config| match store {
+            Some(store) => Daemon::start_with_store(config, store).await,
+            None => Daemon::start(config).await,
+        })
+    }
+
+    pub(crate) fn try_start_within(config: Config, limits: Limits) -> Result<Self, ServeError> {
+        Self::begin(config, async move |config| Daemon::start_within(config, limits).await)
+    }
+
+    fn begin(
+        config: Config,
+        start: impl AsyncFnOnce(Config) -> Result<Daemon, ServeError> + Send + 'static,
+    ) -> Result<Self, ServeError> {
         let directory = config.state.clone();
         let (started_tx, started) = mpsc::channel();
         let (stop, stop_rx) = oneshot::channel();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
-                let daemon = match store {
-                    Some(store) => Daemon::start_with_store(config, store).await,
-                    None => Daemon::start(config).await,
-                };
-                match daemon {
+                match start(config).await {
                     Ok(daemon) => {
                         started_tx.send(Ok(daemon.http().unwrap())).unwrap();
                         let _ = stop_rx.await;
@@ -224,6 +234,14 @@ impl<In: DeserializeOwned> Client<In> {
 }
 
 impl Client<ToStage> {
+    /// Says hello for a tenant to a daemon that may not listen. Returns whether it could.
+    pub(crate) fn try_say_hello(&mut self, tenant: &str) -> bool {
+        let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
+        let mut bytes = Vec::new();
+        encode(&Hello::Stage { version: VERSION, info }, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).is_ok()
+    }
+
     /// Answers what has to be answered until `wanted` finds what it looks for.
     pub(crate) fn hear_until<T>(&mut self, mut wanted: impl FnMut(&ToStage) -> Option<T>) -> T {
         let start = Instant::now();

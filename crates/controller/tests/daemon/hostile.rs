@@ -114,7 +114,7 @@ fn a_stage_that_talks_without_reading_is_dropped() {
     let mut talker = daemon.stage("backup");
     // Every policy is several messages of a kilobyte, and it reads none of them; but it reports all
     // the time, so it is never silent.
-    let channels: String = (0..200)
+    let channels: String = (0..100)
         .map(|place| format!("[[channel]]\nname = \"c{place}\"\ntenant = \"backup\"\n"))
         .collect();
     let mut frame = Vec::new();

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::fits::{self, Places};
+use super::limits;
 use super::tenant_id;
 use super::{Account, Channel, Fallback, Levels, Match, Policy, PolicyError, Target, Tenant};
 use crate::conditions::{Conditions, SizeRange};
@@ -30,8 +32,7 @@ const TENANTS_MAX: usize = 60_000;
 const REDISTRIBUTE_MIN: Span = Span(10 * Span::MILLISECOND.0);
 /// Heavier than this, and a weight of one would starve for hours.
 const WEIGHT_MAX: i64 = 1_000_000;
-/// More requests in service than any device has queue slots.
-const DEPTH_MAX: i64 = 65_535;
+const DEPTH_MAX: i64 = limits::DEPTH as i64;
 
 type Text = Spanned<String>;
 
@@ -134,15 +135,19 @@ impl<'de> Deserialize<'de> for Strings {
 }
 
 /// An error before its line is counted.
-struct Wrong {
+pub(super) struct Wrong {
     span: Range<usize>,
     message: String,
     fix: String,
 }
 
-type Outcome<T> = Result<T, Wrong>;
+pub(super) type Outcome<T> = Result<T, Wrong>;
 
-fn wrong<T>(span: Range<usize>, message: impl fmt::Display, fix: impl fmt::Display) -> Outcome<T> {
+pub(super) fn wrong<T>(
+    span: Range<usize>,
+    message: impl fmt::Display,
+    fix: impl fmt::Display,
+) -> Outcome<T> {
     Err(Wrong { span, message: message.to_string(), fix: fix.to_string() })
 }
 
@@ -193,7 +198,7 @@ fn meaning(raw: RawPolicy) -> Outcome<Policy> {
     for raw in &raw.channel {
         channels.push(channel(raw.get_ref(), &tenants, &channels)?);
     }
-    Ok(Policy {
+    let policy = Policy {
         period,
         redistribute,
         budget: levels("budget", raw.budget.as_ref())?,
@@ -214,7 +219,16 @@ fn meaning(raw: RawPolicy) -> Outcome<Policy> {
         matches: matches(&raw.matches, &tenants, &channels)?,
         tenants,
         channels,
-    })
+    };
+    let gates = |raw: &RawChannel| raw.gates.iter().map(Spanned::span).collect();
+    let channel = |raw: &RawChannel| (raw.name.span(), gates(raw));
+    let places = Places {
+        tenants: raw.tenant.iter().map(|raw| raw.get_ref().name.span()).collect(),
+        channels: raw.channel.iter().map(|raw| channel(raw.get_ref())).collect(),
+        matches: raw.matches.iter().map(Spanned::span).collect(),
+    };
+    fits::check(&policy, &places)?;
+    Ok(policy)
 }
 
 fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {

@@ -2,7 +2,9 @@
 
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 
-use crate::ops::files::{closes, closes_range, controls, makes, opens, replaces};
+use crate::ops::files::{
+    closes_one, closes_own, closes_range, controls, makes, opens, parts, replaces,
+};
 use crate::raw::path;
 
 variadic_hooks! {
@@ -52,10 +54,11 @@ hooks! {
     fn mkostemps64(name: *mut c_char, suffix: c_int, flags: c_int) -> c_int
         = opens[AT_FDCWD, path(name)];
 
-    fn close(fd: c_int) -> c_int = closes[fd];
-    fn __close(fd: c_int) -> c_int = closes[fd];
+    fn close(fd: c_int) -> c_int = closes_one[fd];
+    fn __close(fd: c_int) -> c_int = closes_one[fd];
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
-        = closes_range[first, last];
+        = closes_own[(first, last), flags];
+    fn unshare(flags: c_int) -> c_int = parts[flags, libc::CLONE_FILES];
     fn closefrom(first: c_int) -> () = closes_range[first.max(0) as c_uint, c_uint::MAX];
     fn dup(fd: c_int) -> c_int = makes[];
     fn dup2(fd: c_int, target: c_int) -> c_int = replaces[target];

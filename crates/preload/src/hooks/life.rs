@@ -4,6 +4,7 @@ use libc::{c_char, c_int, c_void, pid_t, pthread_t};
 use tidegate_model::ContextId;
 use tidegate_stage::scope::{self, ShimEnter};
 
+use crate::cancel::types;
 use crate::ops::life::{Environment, Program, beside, controls, inherited, names, starts};
 use crate::raw::path;
 use crate::real::{Outcome, Real};
@@ -30,13 +31,14 @@ hooks! {
         arguments: Arguments, variables: Environment,
     ) -> c_int = starts[Program::Named(path(name)), variables] |variables|;
 
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int = types[kind];
     fn pthread_setname_np(thread: pthread_t, name: *const c_char) -> c_int
         = names[thread == libc::pthread_self()];
 }
 
 variadic_hooks! {
     fn prctl(option: c_int; first: usize, second: usize, third: usize, fourth: usize) -> c_int
-        = controls[option];
+        = controls[option, (first, second)];
 }
 
 /// Hooks for functions that leave for another place and never return. A signal handler that leaves
@@ -49,7 +51,7 @@ macro_rules! jumps {
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !> =
                 Real::new(concat!(stringify!($name), "\0"), <c_int as Outcome>::ABSENT);
-            tidegate_stage::Inside::reset();
+            crate::sandbox::jumps();
             // SAFETY: as for `hooks!`.
             unsafe { REAL.get()(place, value) }
         }

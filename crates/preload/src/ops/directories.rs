@@ -6,7 +6,7 @@ use libc::{DIR, c_int, c_void};
 use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 
-use super::{paths, pays};
+use super::{files, paths, pays};
 use crate::attach::stage;
 use crate::errno::Errno;
 
@@ -33,8 +33,7 @@ pub(crate) fn opens(path: Option<&CStr>, call: impl FnOnce() -> *mut DIR) -> *mu
 
 /// Ends it.
 pub(crate) fn closes(directory: *mut DIR, call: impl FnOnce() -> c_int) -> c_int {
-    forget(descriptor(directory));
-    call()
+    files::closes(descriptor(directory), call)
 }
 
 /// Reads the next entry. The C library asks the kernel for many at once; the call that did so

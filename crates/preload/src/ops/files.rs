@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use libc::{FILE, c_int, c_uint};
 use tidegate_model::{ContextId, Operation};
-use tidegate_stage::files::{forget, forget_range};
-use tidegate_stage::scope;
+use tidegate_stage::files::{forget, forget_range, part};
+use tidegate_stage::{Inside, scope};
 
 use super::{paths, safely};
 use crate::attach::stage;
-use crate::stream::Stream;
+use crate::stream::{Stream, is_single_threaded};
 
 /// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.
 pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -> c_int) -> c_int {
@@ -40,9 +40,12 @@ pub(crate) fn makes(call: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Ends a descriptor. Forgotten before: as soon as it is closed, another thread may get the number.
+/// And forgotten after: until it is closed, another thread may use it and have it remembered.
 pub(crate) fn closes<T>(descriptor: c_int, call: impl FnOnce() -> T) -> T {
     forget(descriptor);
-    call()
+    let result = call();
+    forget(descriptor);
+    result
 }
 
 /// Gives the number `target` a new meaning. Forgotten after: until then, other threads may rightly
@@ -53,10 +56,42 @@ pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
     result
 }
 
-/// Ends a range of descriptors.
+/// As [`closes`], for a call in which a thread may be cancelled: what the shim itself closes must
+/// not be where that happens.
+pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    closes(descriptor, || {
+        if Inside::enter().is_none() {
+            // SAFETY: the call that is asked for, in a way in which nobody is cancelled.
+            return unsafe { libc::syscall(libc::SYS_close, descriptor) } as c_int;
+        }
+        call()
+    })
+}
+
+/// Ends a range of descriptors; before and after, as above.
 pub(crate) fn closes_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -> T) -> T {
     forget_range(first, last);
+    let result = call();
+    forget_range(first, last);
+    result
+}
+
+/// Gives the thread descriptors of its own, if it shares them with others and the flag is set.
+pub(crate) fn parts<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -> T {
+    if flags & flag != 0 && !is_single_threaded() {
+        part();
+    }
     call()
+}
+
+/// Ends a range of descriptors, perhaps in a copy that the thread gets for that.
+pub(crate) fn closes_own<T>(
+    (first, last): (c_uint, c_uint),
+    flags: c_int,
+    call: impl FnOnce() -> T,
+) -> T {
+    const UNSHARE: c_int = 2;
+    parts(flags, UNSHARE, || closes_range(first, last, call))
 }
 
 const F_SET_RW_HINT: c_int = 1036;

@@ -9,14 +9,14 @@ use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::c_int;
+use libc::{c_int, c_long};
 use tidegate_stage::inspect::{self, Verdict};
 use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, forget_thread};
 
 use super::safely;
 use crate::attach::{stage, value_of};
-use crate::raw;
+use crate::{raw, sandbox};
 
 /// Where the loader is told of the shim, and how our file is called.
 const PRELOAD: &[u8] = b"LD_PRELOAD";
@@ -58,12 +58,15 @@ pub(crate) unsafe fn starts<T>(
 ) -> T {
     // SAFETY: as the caller promises.
     let looks = || unsafe { looks(program, environment) };
-    let found = stage().and_then(|_| safely(looks));
+    let found = stage().and_then(|_| {
+        if sandbox::is_restricted() { Some(Some(sandbox::SANDBOXED)) } else { safely(looks) }
+    });
     let Some(Some(reason)) = found else { return call(environment) };
     if let Some(stage) = stage() {
         stage.bypass(reason, 0);
     }
-    if reason == Bypass::ForeignProgram {
+    // Behind a filter the shim would be ended with the program that it comes with.
+    if reason == Bypass::ForeignProgram || reason == sandbox::SANDBOXED {
         // SAFETY: as the caller promises.
         return unsafe { without_shim(environment, call) };
     }
@@ -143,34 +146,76 @@ unsafe fn without_shim<T>(environment: Environment, call: impl FnOnce(Environmen
 pub(crate) fn names<T>(own: bool, call: impl FnOnce() -> T) -> T {
     let result = call();
     if own {
-        forget_thread();
+        renamed();
     } else {
-        NAMES.fetch_add(1, Ordering::Release);
+        NEWS.fetch_add(1, Ordering::Release);
     }
     result
 }
 
-/// How often a thread was given a name by another one.
-static NAMES: AtomicU32 = AtomicU32::new(0);
+#[cold]
+#[inline(never)]
+fn renamed() {
+    sandbox::forgets_thread();
+    forget_thread();
+}
+
+/// What a request has to know beforehand, in one word, so that it looks once: what the process has
+/// done that is seldom done, a bit each, and how often a thread was given a name by another one.
+static NEWS: AtomicU32 = AtomicU32::new(0);
+/// It has forbidden itself system calls.
+pub(crate) const SANDBOXED: u32 = 1 << 31;
+/// One of its threads may be cancelled at any instruction.
+pub(crate) const CANCELLED_ANYWHERE: u32 = 1 << 30;
+const BITS: u32 = SANDBOXED | CANCELLED_ANYWHERE;
 
 thread_local! {
-    /// What of that this thread has noticed.
+    /// What of the names this thread has noticed.
     static NOTICED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// Forgets what is known of this thread if any thread was given a name by another one.
+/// Forgets what is known of this thread if any thread was given a name by another one. Gives the
+/// bits.
 #[inline]
-pub(crate) fn notice_names() {
-    let names = NAMES.load(Ordering::Acquire);
-    if names != 0 && NOTICED.replace(names) != names {
-        forget_thread();
+pub(crate) fn news() -> u32 {
+    let news = NEWS.load(Ordering::Acquire);
+    if news == 0 {
+        return 0;
+    }
+    let names = news & !BITS;
+    if NOTICED.replace(names) != names {
+        renamed();
+    }
+    news & BITS
+}
+
+/// Sets or clears a bit.
+pub(crate) fn tell(bit: u32, set: bool) {
+    if set {
+        NEWS.fetch_or(bit, Ordering::Release);
+    } else {
+        NEWS.fetch_and(!bit, Ordering::Release);
     }
 }
 
 /// Controls the thread or process.
-pub(crate) fn controls<T>(option: c_int, call: impl FnOnce() -> T) -> T {
+///
+/// # Safety
+/// `first` and `second` are the arguments that go with the option.
+pub(crate) unsafe fn controls<T: Copy + Into<c_long>>(
+    option: c_int,
+    (first, second): (usize, usize),
+    call: impl FnOnce() -> T,
+) -> T {
     match option {
         libc::PR_SET_NAME => names(true, call),
+        // SAFETY: as the caller promises.
+        libc::PR_SET_SECCOMP => unsafe { sandbox::enters(first, second, call) },
+        libc::PR_SET_NO_NEW_PRIVS => {
+            sandbox::prepares();
+            call()
+        }
+        libc::PR_SET_TSC => sandbox::sets_counter(first, call),
         _ => call(),
     }
 }

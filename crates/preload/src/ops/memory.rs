@@ -9,6 +9,7 @@ use tidegate_stage::Bypass;
 
 use super::safely;
 use crate::attach::stage;
+use crate::sandbox;
 
 /// Maps memory.
 pub(crate) fn maps(
@@ -24,10 +25,12 @@ pub(crate) fn maps(
     if !data || descriptor < 0 || result == libc::MAP_FAILED {
         return result;
     }
-    if let Some(stage) = stage()
-        && safely(|| is_on_storage(descriptor)) == Some(true)
-    {
-        stage.bypass(Bypass::Mapping, length as u64);
+    if let Some(stage) = stage() {
+        if sandbox::forbids(sandbox::MAPPING) || sandbox::is_strict() {
+            stage.bypass(sandbox::SANDBOXED, length as u64);
+        } else if safely(|| is_on_storage(descriptor)) == Some(true) {
+            stage.bypass(Bypass::Mapping, length as u64);
+        }
     }
     result
 }

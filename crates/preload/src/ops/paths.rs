@@ -5,7 +5,6 @@
 //! are not followed, for that would be I/O of our own.
 
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
@@ -15,6 +14,7 @@ use tidegate_stage::{Classifier, Request, Stage, Subject, Table};
 
 use super::{Admitted, safely};
 use crate::attach::stage;
+use crate::sandbox;
 
 /// The longest path that the kernel takes.
 const LENGTH_MAX: usize = 4096;
@@ -58,6 +58,9 @@ pub(crate) fn admit(
     }
     if path[0] == b'/' && is_plain(path) {
         return Admitted::now(stage, &request.on(Subject::Path(path)));
+    }
+    if path[0] != b'/' && sandbox::forbids(sandbox::DIRECTORY) {
+        return Admitted::Barred(stage);
     }
     admit_resolved(stage, &request, directory, path)
 }
@@ -142,9 +145,15 @@ fn start(buffer: &mut Buffer, directory: c_int) -> bool {
         }
         Err(_) => c"/proc/self/cwd",
     };
-    let mut found = [MaybeUninit::uninit(); LENGTH_MAX];
-    let Ok((path, _)) = rustix::fs::readlinkat_raw(CWD, link, &mut found) else { return false };
-    buffer.walk(path);
+    // Into its place at once: whoever opens a file may have a small stack, the handler of a crash
+    // for one. The kernel's answer has no detours.
+    let Ok(length) = rustix::fs::readlinkat_raw(CWD, link, &mut buffer.bytes[..]) else {
+        return false;
+    };
+    if buffer.bytes[0] != b'/' {
+        return false;
+    }
+    buffer.length = if length == 1 { 0 } else { length };
     true
 }
 

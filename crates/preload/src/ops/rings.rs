@@ -145,7 +145,11 @@ struct RingEntry {
     offset: u64,
     address: u64,
     length: u32,
-    rest: [u32; 9],
+    operation_flags: u32,
+    user_data: [u32; 2],
+    buffer: u32,
+    source: c_int,
+    rest: [u32; 4],
 }
 
 const _: () = assert!(size_of::<RingEntry>() == 64);
@@ -154,17 +158,28 @@ const _: () = assert!(size_of::<RingEntry>() == 64);
 const WIDE: u32 = 1 << 10;
 /// `IOSQE_FIXED_FILE`: the descriptor is the number of a registered file.
 const FIXED: u8 = 1;
+/// `IORING_OP_SPLICE`, and the flag that says the same of its source.
+const SPLICE: u8 = 30;
+const SOURCE_FIXED: u32 = 1 << 31;
 
 impl RingEntry {
+    /// What it asks of the source of a copy, if it is one; [`Self::entry`] is about its target.
+    fn source(&self) -> Option<Entry> {
+        let fixed = self.operation_flags & SOURCE_FIXED != 0;
+        let descriptor = if fixed { REGISTERED } else { self.source };
+        let bytes = self.length.into();
+        (self.opcode == SPLICE).then_some(Entry { operation: Operation::Read, descriptor, bytes })
+    }
+
     /// What it asks for, if gates care. Opcodes are those of the kernel's `io_uring.h`.
     fn entry(&self) -> Option<Entry> {
         let (operation, bytes) = match self.opcode {
             1 => (Operation::Read, vectors(self.address, self.length.into())),
             2 => (Operation::Write, vectors(self.address, self.length.into())),
             4 | 22 => (Operation::Read, self.length.into()),
-            5 | 23 => (Operation::Write, self.length.into()),
+            5 | 23 | SPLICE => (Operation::Write, self.length.into()),
             3 | 8 => (Operation::Sync, 0),
-            17 => (Operation::Allocate, 0),
+            17 | 55 => (Operation::Allocate, 0),
             _ => return None,
         };
         let descriptor = if self.flags & FIXED == 0 { self.descriptor } else { REGISTERED };
@@ -195,7 +210,7 @@ pub(crate) unsafe fn hands_over(ring: *const Ring, call: impl FnOnce() -> c_int)
         if entry.opcode == 19 && entry.flags & FIXED == 0 {
             forget(entry.descriptor);
         }
-        entry.entry().into_iter().for_each(|entry| pay(stage, entry));
+        entry.entry().into_iter().chain(entry.source()).for_each(|entry| pay(stage, entry));
     }
     call()
 }
@@ -289,7 +304,11 @@ mod tests {
             offset: 0,
             address: 0,
             length: 512,
-            rest: [0; 9],
+            operation_flags: 0,
+            user_data: [0; 2],
+            buffer: 0,
+            source: 6,
+            rest: [0; 4],
         };
         let write = Entry { operation: Operation::Write, descriptor: 5, bytes: 512 };
         assert_eq!(entry.entry(), Some(write));
@@ -297,5 +316,8 @@ mod tests {
         assert_eq!(entry.entry().map(|entry| entry.descriptor), Some(REGISTERED));
         entry.opcode = 0;
         assert_eq!(entry.entry(), None, "a no-op asks for nothing");
+        (entry.opcode, entry.flags) = (SPLICE, 0);
+        let read = Entry { operation: Operation::Read, descriptor: 6, bytes: 512 };
+        assert_eq!((entry.entry(), entry.source()), (Some(write), Some(read)));
     }
 }

@@ -8,7 +8,7 @@ use tidegate_stage::files::forget;
 use super::rings::{self, ControlBlock};
 use super::{copies, files, life, moves, opened};
 use crate::attach::stage;
-use crate::raw;
+use crate::{raw, sandbox};
 
 /// A system call's six arguments, of which it may have fewer.
 pub(crate) type Arguments = [c_long; 6];
@@ -48,7 +48,10 @@ pub(crate) unsafe fn made(
         }
         libc::SYS_fsync | libc::SYS_fdatasync => opened(Operation::Sync, descriptor, call),
         libc::SYS_close => files::closes(descriptor, call),
-        libc::SYS_close_range => files::closes_range(first as u32, second as u32, call),
+        libc::SYS_close_range => {
+            files::closes_own((first as u32, second as u32), third as c_int, call)
+        }
+        libc::SYS_unshare => files::parts(first as c_int, libc::CLONE_FILES, call),
         libc::SYS_dup3 => replaced(second, call),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => replaced(second, call),
@@ -62,7 +65,12 @@ pub(crate) unsafe fn made(
             }
             call()
         }
-        libc::SYS_prctl => life::controls(first as c_int, call),
+        // SAFETY: as the caller promises.
+        libc::SYS_prctl => unsafe {
+            life::controls(first as c_int, (second as usize, third as usize), call)
+        },
+        // SAFETY: as the caller promises.
+        libc::SYS_seccomp => unsafe { sandbox::asks(first, third, call) },
         _ => call(),
     }
 }

@@ -6,5 +6,7 @@
 
 mod cost;
 mod coverage;
+mod hostile;
 mod life;
+mod sandbox;
 mod support;

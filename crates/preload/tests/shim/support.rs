@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use tidegate_algo::channel::{self, ChannelEntry, Source};
 use tidegate_model::operation::OPERATIONS;
@@ -146,6 +146,12 @@ impl Bench {
         run(&mut self.command(program))
     }
 
+    /// Builds a program and runs it with an argument.
+    pub(crate) fn program_with(&self, name: &str, argument: &str) -> String {
+        let program = build(&self.programs, name, &[]);
+        run(self.command(program).arg(argument))
+    }
+
     /// What was done of an operation.
     pub(crate) fn count(&self, operation: Operation) -> Count {
         self.channel(operation as usize)
@@ -154,13 +160,12 @@ impl Bench {
     /// What flowed through a channel.
     pub(crate) fn channel(&self, channel: usize) -> Count {
         let cell = &self.segment.channels[channel];
-        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        (load(&cell.operations), load(&cell.bytes))
+        (cell.passed.operations(), cell.passed.bytes())
     }
 
     /// What passed by for a reason.
     pub(crate) fn bypassed(&self, reason: Bypass) -> Count {
         let cell = &self.segment.bypasses[reason as usize];
-        (cell.calls.load(Ordering::Relaxed), cell.bytes.load(Ordering::Relaxed))
+        (cell.operations(), cell.bytes())
     }
 }

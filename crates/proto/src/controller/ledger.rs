@@ -1,8 +1,15 @@
 //! What flowed for each tenant: totals that only grow, and how they grew over the last period.
+//!
+//! Waiting times are kept apart, because stages tell them more rarely: each answer to a question
+//! for histograms closes a *stretch*, and the stretches of the last period together say how long
+//! requests waited in it. Only requests that were counted together with their waiting times are in
+//! a stretch, so that a stage that leaves between two such questions does not look as if none of
+//! its requests had waited.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use tidegate_algo::histogram::{BUCKETS, upper_bound};
 use tidegate_model::{Span, Time};
 
 use super::stage::per_second;
@@ -56,6 +63,10 @@ pub(super) struct Tenant {
     pub(super) announced: [Option<u64>; 2],
     /// The total at points in time, oldest first; the first is the last that is a period old.
     samples: VecDeque<(Time, Tally)>,
+    /// What was told since the last stretch was closed.
+    pub(super) open: Stretch,
+    /// The stretches of the last period, oldest first, and when each was closed.
+    stretches: VecDeque<(Time, Stretch)>,
 }
 
 impl Tenant {
@@ -80,6 +91,83 @@ impl Tenant {
         let (interval, grown) = (end.since(*start), last.since(*first));
         [grown.bytes, grown.operations, grown.waited_ns].map(|count| per_second(count, interval))
     }
+
+    /// Closes the stretch at `now`, and forgets those that ended `window` ago. They are `pause`
+    /// apart but for a moment, and a moment must not decide whether one more of them counts.
+    pub(super) fn close_stretch(&mut self, now: Time, pause: Span, window: Span) {
+        let is_over = |at: Time| now.since(at).0.saturating_add(pause.0 / 8) >= window.0;
+        while self.stretches.front().is_some_and(|(at, _)| is_over(*at)) {
+            self.stretches.pop_front();
+        }
+        let closed = core::mem::take(&mut self.open);
+        self.stretches.push_back((now, closed));
+    }
+
+    /// How long 99 of 100 requests of the last period waited at most, where those that did not
+    /// wait count as zero: the upper bound of a bucket. None if there were no requests.
+    pub(super) fn wait_p99(&self) -> Option<Span> {
+        let (mut passed, mut counts) = (0u128, alloc::vec![0u128; BUCKETS]);
+        for (_, stretch) in &self.stretches {
+            passed += u128::from(stretch.operations);
+            for (index, count) in stretch.waits.counts.iter().enumerate() {
+                counts[index.min(BUCKETS - 1)] += u128::from(*count);
+            }
+        }
+        let waited = counts.iter().sum::<u128>();
+        // A stage reads its counters one by one, so a request may be known to have waited before
+        // it is known to have passed.
+        let all = passed.max(waited);
+        let rank = (all * 99).div_ceil(100);
+        let mut below = all - waited;
+        if below >= rank {
+            return (all > 0).then_some(Span::ZERO);
+        }
+        let holds_rank = |count: &u128| {
+            below += count;
+            below >= rank
+        };
+        // The last bucket has no upper bound, so what is known of its requests is the lower one.
+        let index = counts.iter().position(holds_rank).unwrap_or(BUCKETS - 1);
+        Some(upper_bound(index.min(BUCKETS - 2)))
+    }
+}
+
+/// Requests of some time, and how long those that waited did.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    operations: u64,
+    waits: Waits,
+}
+
+impl Stretch {
+    /// Adds what a channel counted since it was last `seen` in detail.
+    pub(super) fn add(&mut self, seen: &mut Detail, operations: u64, waiting: Vec<(u16, u64)>) {
+        // A counter that went back has begun anew, and nobody knows when.
+        if operations < seen.operations {
+            seen.waiting = None;
+        }
+        if seen.waiting.is_some() {
+            let added = operations.saturating_sub(seen.operations);
+            self.operations = self.operations.saturating_add(added);
+        }
+        seen.operations = operations;
+        self.waits.add(&mut seen.waiting, waiting);
+    }
+}
+
+/// What a channel had counted when it was last asked for its histogram.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Detail {
+    operations: u64,
+    /// None before the first answer, of a channel that counted before this controller knew it.
+    waiting: Option<Vec<(u16, u64)>>,
+}
+
+impl Detail {
+    /// Of a channel that has counted nothing, if `is_new`, or nobody knows what.
+    pub(super) fn new(is_new: bool) -> Self {
+        Self { operations: 0, waiting: is_new.then(Vec::new) }
+    }
 }
 
 /// How long requests waited at a tenant's bucket, on all its stages.
@@ -98,6 +186,8 @@ impl Waits {
         now.retain(|(index, _)| usize::from(*index) < HISTOGRAM_MAX);
         now.sort_unstable();
         now.dedup_by_key(|(index, _)| *index);
+        // A stage may have sent millions of the same.
+        now.shrink_to_fit();
         let Some(seen) = seen else {
             *seen = Some(now);
             return;
@@ -117,7 +207,94 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use tidegate_algo::histogram::bucket_of;
+
     use super::*;
+
+    /// What a channel reports once these waits have been counted; zero for none.
+    fn counted(waits: &[u64]) -> (u64, Vec<(u16, u64)>) {
+        let mut counts = BTreeMap::<u16, u64>::new();
+        for wait in waits.iter().filter(|wait| **wait > 0) {
+            *counts.entry(bucket_of(Span(*wait)) as u16).or_default() += 1;
+        }
+        (waits.len() as u64, counts.into_iter().collect())
+    }
+
+    fn close(tenant: &mut Tenant, seconds: u64) {
+        let at = Time(seconds * Span::SECOND.0);
+        tenant.close_stretch(at, Span::SECOND, Span(3 * Span::SECOND.0));
+    }
+
+    fn wait() -> impl Strategy<Value = u64> {
+        prop_oneof![4 => Just(0), 1 => 1u64..100, 4 => (0u32..37).prop_map(|bits| 77 << bits)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_hundredth_waited_longer(
+            waits in proptest::collection::vec(wait(), 1..400),
+            cuts in [0usize..400, 0..400, 0..400],
+        ) {
+            // Two channels count in turn, and are asked three times.
+            let mut tenant = Tenant::default();
+            let mut seen = [Detail::new(true), Detail::new(true)];
+            let mut ends = [cuts[0], cuts[1], waits.len()].map(|end| end.min(waits.len()));
+            ends.sort_unstable();
+            let odd = |end: usize, odd: usize| -> Vec<u64> {
+                let counted = waits[..end].iter().enumerate();
+                counted.filter(|(at, _)| at % 2 == odd).map(|(_, wait)| *wait).collect()
+            };
+            for (second, end) in (1..).zip(ends) {
+                for (channel, seen) in seen.iter_mut().enumerate() {
+                    let (operations, waiting) = counted(&odd(end, channel));
+                    tenant.open.add(seen, operations, waiting);
+                }
+                close(&mut tenant, second);
+            }
+            let mut sorted = waits.clone();
+            sorted.sort_unstable();
+            let exact = sorted[(sorted.len() * 99).div_ceil(100) - 1];
+            let told = tenant.wait_p99().unwrap().0;
+            // The histogram's own resolution: an eighth, and 64 ns at the least.
+            let most = if exact == 0 { 0 } else { (exact + exact / 8 + 1).max(64) };
+            prop_assert!((exact.min(1 << 37)..=most).contains(&told), "{told} for {exact}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_period_counts() {
+        let (mut tenant, mut seen) = (Tenant::default(), Detail::new(true));
+        assert_eq!(tenant.wait_p99(), None);
+        let mut waits = alloc::vec![9_000_000; 5];
+        for second in 1..=4 {
+            let (operations, waiting) = counted(&waits);
+            tenant.open.add(&mut seen, operations, waiting);
+            close(&mut tenant, second);
+            waits.extend([0; 10]);
+            let slow = tenant.wait_p99().unwrap().0 >= 9_000_000;
+            assert_eq!(slow, second < 4, "at second {second}");
+        }
+        (5..=7).for_each(|second| close(&mut tenant, second));
+        assert_eq!(tenant.wait_p99(), None, "nothing flows any more");
+    }
+
+    #[test]
+    fn counters_that_nobody_knows_tell_nothing() {
+        let (mut tenant, mut seen) = (Tenant::default(), Detail::new(false));
+        tenant.open.add(&mut seen, 1_000, [(200, 1_000)].into());
+        close(&mut tenant, 1);
+        assert_eq!(tenant.wait_p99(), None, "it may have been years ago");
+        tenant.open.add(&mut seen, 1_010, [(200, 1_000)].into());
+        tenant.open.add(&mut seen, 3, [(200, 3)].into());
+        close(&mut tenant, 2);
+        assert_eq!(tenant.wait_p99(), Some(Span::ZERO), "it began anew");
+        tenant.open.add(&mut seen, 3, [(u16::MAX, u64::MAX), (255, u64::MAX)].into());
+        close(&mut tenant, 3);
+        assert_eq!(tenant.wait_p99(), Some(upper_bound(254)), "the last bucket has no bound");
+    }
 
     #[test]
     fn a_period_is_measured_from_its_beginning() {

@@ -45,8 +45,7 @@ pub(super) fn bucket_named(name: &str) -> Option<(&str, Unit)> {
 /// Whether a tenant has a bucket of its own in `unit`: if something was promised in that unit, to
 /// it or from it, or if all share a budget in it.
 pub(super) fn has_bucket(policy: &Policy, tenant: &Tenant, unit: Unit) -> bool {
-    let levels = [policy.budget, tenant.limit, tenant.reservation];
-    levels.iter().any(|level| level.get(unit).is_some())
+    policy.buckets(tenant).any(|of| of == unit)
 }
 
 /// The id of the tenant at `place` in a policy.

@@ -5,6 +5,7 @@
 //! they make sense: one that goes back has begun anew, and the first sight of one tells nothing
 //! about a rate.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -13,11 +14,11 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, Time};
 
-use super::ledger::{Tally, Tenant};
+use super::ledger::{Detail, Tally, Tenant};
 use super::places::Places;
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::{ConnectionId, Peer};
-use crate::message::{ChannelReport, Coverage, GateReport, Report, StageInfo};
+use crate::message::{ChannelReport, Coverage, GateReport, Housekeeping, Report, Rule, StageInfo};
 
 /// The longest command line that is kept, in bytes; enough to tell programs apart.
 const COMMAND_MAX: usize = 512;
@@ -36,6 +37,7 @@ pub(super) struct Stage {
     /// The revision that the stage says it has, and why it does not have a later one.
     pub(super) revision: u64,
     pub(super) error: Option<String>,
+    answers: Answers,
     /// Whether a report for the round under way is still due.
     pub(super) owes: bool,
     /// Rounds missed since the last report.
@@ -56,6 +58,20 @@ pub(super) struct Stage {
     device_seen: Option<u64>,
     /// Whether all that the counters say happened under this controller.
     is_new: bool,
+}
+
+/// Which answer belongs to which message with rules. A stage answers in order, and what counts is
+/// its answer to the last message that made it anew: one to rates that were sent since may well be
+/// that they took effect, on gates of earlier rules.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Messages with rules that were sent.
+    sent: u64,
+    /// Of which so many were answered.
+    answered: u64,
+    /// The number of the last that made the stage anew, counting from one, and its revision.
+    whole: u64,
+    revision: u64,
 }
 
 /// One tenant's part of a stage.
@@ -101,6 +117,7 @@ pub(super) struct Bucket {
 pub(super) struct Counter {
     seen: Option<Tally>,
     pub(super) total: Tally,
+    detail: Detail,
 }
 
 impl Counter {
@@ -130,13 +147,14 @@ impl Share {
         };
         let id = super::rules::tenant_id(place);
         let extra = policy.channels.iter().filter(|channel| channel.tenant == id).count();
+        let counter = Counter { detail: Detail::new(is_new), ..Counter::default() };
         Self {
             tenant: place,
             buckets: UNITS.map(bucket),
             measured: [0; 2],
             waited: Span::ZERO,
             waiting_now: 0,
-            channels: alloc::vec![Counter::default(); 1 + extra],
+            channels: alloc::vec![counter; 1 + extra],
             fresh: Tally::default(),
         }
     }
@@ -168,6 +186,7 @@ impl Stage {
             info: StageInfo::default(),
             joined: now,
             error: None,
+            answers: Answers::default(),
             owes: false,
             missed: 0,
             silent_since: None,
@@ -219,23 +238,66 @@ impl Stage {
         self.info = info;
     }
 
-    /// Takes in the answer to new rules.
-    pub(super) fn on_applied(&mut self, revision: u64, error: Option<String>) {
-        self.error = error.map(|mut reason| {
-            shorten(&mut reason, TEXT_MAX);
-            reason
-        });
-        if self.error.is_none() {
-            self.revision = revision;
+    /// Notes that rules are on their way to the stage.
+    pub(super) fn on_sent(&mut self, revision: u64, rules: &[Rule]) {
+        let answers = &mut self.answers;
+        answers.sent = answers.sent.saturating_add(1);
+        if let Some(Rule::Housekeeping(Housekeeping::Clear)) = rules.first() {
+            (answers.whole, answers.revision) = (answers.sent, revision);
         }
     }
 
-    /// Takes in a report, and adds what flowed to the tenants' totals.
+    /// Takes in the answer to rules, and says whether it is news that the stage did not take them.
+    /// What it did not take is known until it takes rules that make it anew.
+    pub(super) fn on_applied(&mut self, error: Option<String>) -> bool {
+        let answers = &mut self.answers;
+        if answers.answered == answers.sent {
+            // Nobody asked.
+            return false;
+        }
+        answers.answered += 1;
+        let (answered, whole, revision) = (answers.answered, answers.whole, answers.revision);
+        if answered < whole {
+            // Newer rules are on their way to it.
+            return false;
+        }
+        if answered == whole {
+            self.error = None;
+            if error.is_none() {
+                self.revision = revision;
+            }
+        }
+        let is_news = self.error.is_none() && error.is_some();
+        if is_news {
+            self.error = error.map(|reason| self.explained(reason));
+        }
+        is_news
+    }
+
+    /// Why the stage did not take its rules, and what only the controller can say about it.
+    fn explained(&self, mut reason: String) -> String {
+        shorten(&mut reason, TEXT_MAX);
+        let tenants = self.shares.len();
+        if self.home.is_none() && tenants > 1 {
+            reason += &format!(
+                "; it was sent the rules of {tenants} tenants because it names none: start it with \
+                 `tidegate run --tenant NAME`"
+            );
+        }
+        if self.revision == 0 {
+            reason += "; there were none before, so nothing holds it back";
+        }
+        reason
+    }
+
+    /// Takes in a report, and adds what flowed to the tenants' totals; also how long it waited, if
+    /// the report `is_detailed`.
     pub(super) fn on_report(
         &mut self,
         policy: Option<(&Policy, &Places)>,
         tenants: &mut [Tenant],
         report: Report,
+        is_detailed: bool,
     ) {
         let at = report.at_ns;
         let interval = match self.read_at_ns.replace(at) {
@@ -251,7 +313,8 @@ impl Stage {
         for gate in report.gates {
             self.on_gate(policy, tenants, gate);
         }
-        let moved = self.on_channels(policy, &report.channels);
+        let detailed = is_detailed.then_some(&mut *tenants);
+        let moved = self.on_channels(policy, detailed, report.channels);
         let device = report.device_bytes;
         let device_before = self.device_seen.replace(device).unwrap_or(device);
         self.calibration.observe(moved.bytes, device.saturating_sub(device_before));
@@ -268,12 +331,14 @@ impl Stage {
         }
     }
 
-    /// Takes in the counters of all channels. What the report says about no channel of the
-    /// policy is added up. Returns everything that moved.
+    /// Takes in the counters of all channels, and how long requests waited for the tenants that
+    /// are `detailed`. What the report says about no channel of the policy is added up. Returns
+    /// everything that moved.
     fn on_channels(
         &mut self,
         policy: Option<(&Policy, &Places)>,
-        channels: &[ChannelReport],
+        mut detailed: Option<&mut [Tenant]>,
+        channels: Vec<ChannelReport>,
     ) -> Tally {
         let (mut moved, mut unmatched) = (Tally::default(), Tally::default());
         for channel in channels {
@@ -287,7 +352,12 @@ impl Stage {
             match share {
                 Some((index, slot)) => {
                     let share = &mut self.shares[index];
-                    let added = share.channels[slot].advance(now, self.is_new);
+                    let counter = &mut share.channels[slot];
+                    let added = counter.advance(now, self.is_new);
+                    if let Some(tenants) = &mut detailed {
+                        let stretch = &mut tenants[share.tenant].open;
+                        stretch.add(&mut counter.detail, channel.operations, channel.waiting);
+                    }
                     share.fresh.add(added);
                     moved.add(added);
                 }

@@ -78,6 +78,8 @@ pub struct Totals {
     pub rate_updates_suppressed: u64,
     /// Stages that were turned away.
     pub stages_refused: u64,
+    /// How often a stage did not take the rules that it was sent.
+    pub rules_refused: u64,
 }
 
 /// One tenant.
@@ -123,6 +125,10 @@ pub struct TenantStatus {
     /// The part of the last period in which a request of it waited, in thousandths; several that
     /// wait at once count together, up to 1,000.
     pub waiting_permille: u64,
+    /// How long 99 of 100 of its requests waited at most, of those that passed in the last period
+    /// (in the last second, if the period is shorter); one that did not wait counts as zero. At
+    /// most an eighth too large; none where no request passed.
+    pub wait_p99_ns: Option<u64>,
     /// Requests that wait at its own buckets now.
     pub waiting_requests: u64,
     /// Its connected stages.
@@ -155,7 +161,7 @@ pub struct StageStatus {
     pub processes: u32,
     /// The policy revision whose rules it has.
     pub revision: u64,
-    /// Why it did not take the last rules, if it did not.
+    /// Why it did not take the rules of the policy in force, if it did not.
     pub error: Option<String>,
     /// Whether it has stopped answering.
     pub is_silent: bool,

@@ -72,6 +72,7 @@ impl Controller {
                 operations: tenant.total.operations,
                 waited_ns: tenant.total.waited_ns,
                 waiting_permille: (waited / PERMILLE_NS).min(1_000),
+                wait_p99_ns: tenant.wait_p99().map(|wait| wait.0),
                 ..TenantStatus::default()
             });
         }
@@ -105,6 +106,7 @@ impl Controller {
             rate_updates: self.totals.updates,
             rate_updates_suppressed: self.totals.suppressed,
             stages_refused: self.totals.refused,
+            rules_refused: self.totals.rules_refused,
         }
     }
 }

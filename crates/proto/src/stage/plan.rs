@@ -16,18 +16,21 @@ use tidegate_algo::channel::{
 };
 use tidegate_algo::queue::Order;
 use tidegate_model::gate::{Throughput, Unit};
-use tidegate_model::policy::Fallback;
+use tidegate_model::policy::{Fallback, limits};
 use tidegate_model::{ChannelSpec, Conditions, GateSpec};
 
 use crate::message::{Differentiation, Enforcement, Housekeeping, Rule, RuleError};
 
 /// The most gates of a stage: numbers are bytes, and one of them says "none".
-const GATES_MAX: usize = 255;
+const GATES_MAX: usize = limits::GATES;
 /// Of something new, before the whole message is known and numbers are given out. No gate has it:
 /// there are 255, from zero; and no channel.
 const UNNUMBERED: u8 = u8::MAX;
+/// How many transformations that no gate makes any more keep their numbers. So many changes of a
+/// key pass before a number stands for another one.
+const TRANSFORMATIONS_KEPT: usize = 16;
 /// The most queue gates that one request passes: it holds a turn at each.
-const QUEUES_PER_CHANNEL: usize = 4;
+const QUEUES_PER_CHANNEL: usize = limits::QUEUES_PER_CHANNEL;
 
 /// A gate by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +127,7 @@ pub struct Plan {
     /// Numbers in the order in which they became free: the one that was free longest is used next,
     /// so that a late reader of an old table finds an idle gate rather than a stranger's.
     free_gates: Numbers,
+    transformations: Transformations,
     free_channels: Numbers,
     free_queues: Numbers,
 }
@@ -148,6 +152,15 @@ impl Numbers {
         self.freed.push_back(number);
     }
 }
+
+/// The numbers of gates that transform content, the one longest out of use first.
+///
+/// Such a number belongs to what is done, not to a name, and when nothing does it any more it goes
+/// to another transformation or stays where it is. So a request that an older table has sorted
+/// finds what it was to pass, and its content is not let through in plain text because its gate is
+/// gone, or has become one that only counts.
+#[derive(Clone, Debug, Default)]
+struct Transformations(VecDeque<(GateSpec, u8)>);
 
 type Outcome<T> = Result<T, String>;
 
@@ -243,7 +256,10 @@ impl Plan {
             let kind = spec.kind();
             return Err(format!("a {kind} gate needs the layered interface; this stage has none"));
         }
-        let known = self.gates.get(name).or(before.gates.get(name));
+        // The number of a transformation is its own: none is kept where either is one.
+        let kept = |gate: &&Gate| !gate.spec.transforms() && !spec.transforms();
+        let known = self.gates.get(name).filter(kept);
+        let known = known.or_else(|| before.gates.get(name).filter(kept));
         let number = known.map_or(UNNUMBERED, |gate| gate.number);
         let queue = known.and_then(|gate| gate.queue).filter(|_| flows(spec).is_some());
         let rate = match spec {
@@ -308,7 +324,8 @@ impl Plan {
     fn number(&mut self, before: &Before) -> Outcome<()> {
         for (name, old) in &before.gates {
             let kept = self.gates.get(name);
-            if kept.is_none() {
+            let moved = kept.is_none_or(|kept| kept.number != old.number);
+            if moved && !old.spec.transforms() {
                 self.free_gates.give_back(old.number);
             }
             if let Some(queue) = old.queue
@@ -323,9 +340,9 @@ impl Plan {
             }
         }
         for gate in self.gates.values_mut() {
-            if gate.number == UNNUMBERED {
+            if gate.number == UNNUMBERED && !gate.spec.transforms() {
                 let number = self.free_gates.take(GATES_MAX);
-                gate.number = number.ok_or_else(|| format!("more than {GATES_MAX} gates"))?;
+                gate.number = number.ok_or_else(|| self.transformations.too_many())?;
             }
             if gate.queue.is_none() && flows(&gate.spec).is_some() {
                 let queue = self.free_queues.take(QUEUES_MAX);
@@ -337,25 +354,36 @@ impl Plan {
             let number = self.free_channels.take(CHANNELS_MAX);
             channel.number = number.ok_or_else(|| format!("more than {CHANNELS_MAX} channels"))?;
         }
-        Ok(())
+        self.transformations.number(&mut self.gates, &mut self.free_gates)
     }
 
-    /// What only the whole can tell: that every name leads somewhere and everything fits.
+    /// What only the whole can tell: that every name leads somewhere, everything fits, and no
+    /// requests wait for each other for good.
     fn check(&self) -> Outcome<()> {
+        let mut orders = Orders::default();
         for (name, channel) in &self.channels {
             let gates = &channel.spec.gates;
             if gates.len() > GATES_PER_CHANNEL {
                 return Err(format!("channel {name:?} has more than {GATES_PER_CHANNEL} gates"));
             }
-            let mut queues = 0;
-            for gate in gates {
+            let mut queues = Vec::new();
+            for (place, gate) in gates.iter().enumerate() {
                 let found = self.gates.get(gate).ok_or_else(|| no_such("gate", gate))?;
-                queues += usize::from(found.queue.is_some());
+                if gates[..place].contains(gate) {
+                    return Err(format!(
+                        "channel {name:?} names gate {gate:?} twice; name it once, or make a \
+                         second gate"
+                    ));
+                }
+                if found.queue.is_some() {
+                    queues.push(gate.as_str());
+                }
             }
-            if queues > QUEUES_PER_CHANNEL {
+            if queues.len() > QUEUES_PER_CHANNEL {
                 let most = QUEUES_PER_CHANNEL;
                 return Err(format!("channel {name:?} has more than {most} queue gates"));
             }
+            orders.add(name, &queues)?;
         }
         let named = self.rules.iter().map(|(_, channel)| channel).chain(&self.default);
         match named.into_iter().find(|channel| !self.channels.contains_key(*channel)) {
@@ -399,15 +427,16 @@ impl Plan {
         for (name, gate) in &self.gates {
             let old = before.gates.remove(name);
             if old.as_ref() != Some(gate) {
-                // A gate that has become another kind begins anew.
-                let fresh = old.as_ref().is_none_or(|old| old.spec.kind() != gate.spec.kind());
-                let number = gate.number;
+                // A gate that has become another kind begins anew, and so does one that has moved.
+                let is_same =
+                    |old: &Gate| old.number == gate.number && old.spec.kind() == gate.spec.kind();
+                let (number, fresh) = (gate.number, !old.as_ref().is_some_and(is_same));
                 change.gates.push(SetGate { number, fresh, setup: setup(gate) });
             }
+            change.retired.extend(old.map(|old| old.number));
         }
-        let is_used = |number| self.gates.values().any(|gate| gate.number == number);
-        let gone = before.gates.values().map(|gate| gate.number);
-        change.retired.extend(gone.filter(|number| !is_used(*number)));
+        change.retired.extend(before.gates.values().map(|gate| gate.number));
+        change.retired.retain(|number| !self.gates.values().any(|gate| gate.number == *number));
         for (name, channel) in &self.channels {
             let old = before.channels.remove(name);
             if old.as_ref() == Some(channel) && change.words.is_none() {
@@ -447,6 +476,83 @@ impl Plan {
 struct Before {
     gates: BTreeMap<String, Gate>,
     channels: BTreeMap<String, Channel>,
+}
+
+impl Transformations {
+    /// Gives every gate that transforms content the number of its transformation.
+    fn number(&mut self, gates: &mut BTreeMap<String, Gate>, free: &mut Numbers) -> Outcome<()> {
+        let is_used = |(spec, _): &(GateSpec, u8)| gates.values().any(|gate| gate.spec == *spec);
+        let known = core::mem::take(&mut self.0);
+        let (mut used, mut unused): (VecDeque<_>, VecDeque<_>) =
+            known.into_iter().partition(is_used);
+        for gate in gates.values_mut().filter(|gate| gate.spec.transforms()) {
+            if let Some((_, number)) = used.iter().find(|(spec, _)| *spec == gate.spec) {
+                gate.number = *number;
+                continue;
+            }
+            let spare = unused.len() > TRANSFORMATIONS_KEPT;
+            let number = if spare { None } else { free.take(GATES_MAX) };
+            let number = number.or_else(|| unused.pop_front().map(|(_, number)| number));
+            gate.number = number.ok_or_else(|| format!("more than {GATES_MAX} gates"))?;
+            used.push_back((gate.spec.clone(), gate.number));
+        }
+        self.0 = unused;
+        self.0.append(&mut used);
+        Ok(())
+    }
+
+    fn too_many(&self) -> String {
+        match self.0.len() {
+            0 => format!("more than {GATES_MAX} gates"),
+            kept => format!(
+                "more than {GATES_MAX} gates, where {kept} numbers stay with gates that compress \
+                 or encrypt, or did; a program that is started anew has them all again"
+            ),
+        }
+    }
+}
+
+/// Which queue gate comes before which, and in what channel. A request holds its turn at one while
+/// it waits at the next, so that in a circle everybody waits for somebody else, for good.
+#[derive(Default)]
+struct Orders<'a>(Vec<(&'a str, &'a str, &'a str)>);
+
+impl<'a> Orders<'a> {
+    /// Adds a channel's queue gates in its order, unless other channels contradict it.
+    fn add(&mut self, channel: &'a str, queues: &[&'a str]) -> Outcome<()> {
+        for (place, second) in queues.iter().enumerate() {
+            for first in &queues[..place] {
+                if let Some(others) = self.way(second, first, &mut Vec::new()) {
+                    return Err(format!(
+                        "channel {channel:?} passes queue gate {first:?} before {second:?}, and \
+                         {} the other way round, so that their requests would wait for each other \
+                         for good; name these gates in the same order in each of them",
+                        others.join(", ")
+                    ));
+                }
+                if !self.0.iter().any(|known| (known.0, known.1) == (*first, *second)) {
+                    self.0.push((first, second, channel));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The channels by which one comes from `from` to `to`, going forward, if one does.
+    fn way(&self, from: &str, to: &str, seen: &mut Vec<&'a str>) -> Option<Vec<String>> {
+        for (first, second, channel) in &self.0 {
+            if *first != from || seen.contains(second) {
+                continue;
+            }
+            seen.push(second);
+            let rest = if *second == to { Some(Vec::new()) } else { self.way(second, to, seen) };
+            if let Some(mut rest) = rest {
+                rest.insert(0, format!("channel {channel:?}"));
+                return Some(rest);
+            }
+        }
+        None
+    }
 }
 
 fn no_such(what: &str, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! The stage's machine in virtual time, without a world.
 
-use super::plan::{SetChannel, SetGate, Setup};
+use super::plan::{Gate, Plan, SetChannel, SetGate, Setup};
 use super::*;
 use crate::message::{Differentiation, Enforcement, Housekeeping, RuleError};
 use alloc::string::ToString;
@@ -271,9 +271,130 @@ fn a_refusal_is_told_once_and_kept_to() {
 fn the_end_is_said() {
     let mut machine = connected(Fallback::Keep);
     machine.on_end();
-    let report = Output::Report { round: 0, detail: false };
+    let report = Output::Report { round: 0, detail: true };
     let goodbye = Output::Send(FromStage::Goodbye);
     assert_eq!(outputs(&mut machine), [report, goodbye, Output::Close]);
     machine.on_deadline(Time(60_000 * MS));
     assert!(!outputs(&mut machine).contains(&Output::Connect));
+}
+
+fn encrypt(key: &str) -> GateSpec {
+    GateSpec::Encrypt { key: key.into() }
+}
+
+fn number_of(plan: &Plan, name: &str) -> u8 {
+    plan.gates().find(|(found, _)| *found == name).unwrap().1.number
+}
+
+#[test]
+fn a_number_that_stood_for_a_transformation_never_stands_for_anything_else() {
+    let mut plan = Plan::new(true);
+    let mut transformed = [false; 256];
+    for round in 0..600 {
+        // Kinds go round among names, and names and keys change now and then.
+        let rules = ["a", "b", "c"].iter().enumerate().map(|(place, name)| {
+            let name = alloc::format!("{name}{}", round / 7 % 50);
+            match (round + place) % 3 {
+                0 => set_gate(&name, encrypt(&alloc::format!("k{}", round / 3))),
+                1 => set_gate(&name, bucket(round as u64 + 1)),
+                _ => set_gate(&name, GateSpec::Concurrency { depth: 1 }),
+            }
+        });
+        let clear = (round % 2 == 0).then_some(Rule::Housekeeping(Housekeeping::Clear));
+        plan.apply(&clear.into_iter().chain(rules).collect::<Vec<_>>()).unwrap();
+        for (name, gate) in plan.gates() {
+            let transformed = &mut transformed[usize::from(gate.number)];
+            assert!(!*transformed || gate.spec.transforms(), "{name} in round {round}");
+            *transformed |= gate.spec.transforms();
+            let is_alike = |other: &Gate| {
+                (other.number != gate.number) || (name, other) == (name, gate) || {
+                    other.spec.transforms() && other.spec == gate.spec
+                }
+            };
+            assert!(plan.gates().all(|(_, other)| is_alike(other)), "{name} shares its number");
+        }
+    }
+    assert!(transformed.iter().filter(|one| **one).count() < 20, "and keys use up few of them");
+}
+
+#[test]
+fn a_transformation_has_one_number_whatever_its_gates_are_called() {
+    let mut plan = Plan::new(true);
+    let one = |name: &str, key: &str| {
+        let clear = Rule::Housekeeping(Housekeeping::Clear);
+        vec![clear, set_gate("other", bucket(1)), set_gate(name, encrypt(key))]
+    };
+    plan.apply(&one("secret", "first")).unwrap();
+    let first = number_of(&plan, "secret");
+    let change = plan.apply(&one("renamed", "first")).unwrap().unwrap();
+    assert_eq!(number_of(&plan, "renamed"), first);
+    assert!(change.retired.is_empty(), "{change:?}");
+    let change = plan.apply(&one("renamed", "second")).unwrap().unwrap();
+    assert_ne!(number_of(&plan, "renamed"), first, "another key in place is another thing");
+    assert_eq!(change.retired, [first]);
+    plan.apply(&one("renamed", "first")).unwrap();
+    assert_eq!(number_of(&plan, "renamed"), first, "and the old one comes back");
+    // In place, from what counts to what encrypts and back.
+    let bucket_number = number_of(&plan, "other");
+    let change = plan.apply(&[set_gate("other", encrypt("first"))]).unwrap().unwrap();
+    assert_eq!((number_of(&plan, "other"), &change.retired[..]), (first, &[bucket_number][..]));
+    let change = plan.apply(&[set_gate("other", bucket(1))]).unwrap().unwrap();
+    assert_ne!(number_of(&plan, "other"), first);
+    assert!(change.gates.iter().all(|gate| gate.fresh) && change.retired.is_empty(), "{change:?}");
+}
+
+#[test]
+fn a_stage_full_of_buckets_can_still_be_told_to_encrypt() {
+    let mut plan = Plan::new(true);
+    for round in 0..100 {
+        let names = (0..5).map(|gate| set_gate(&alloc::format!("{round}:{gate}"), bucket(1)));
+        let clear = core::iter::once(Rule::Housekeeping(Housekeeping::Clear));
+        plan.apply(&clear.chain(names).collect::<Vec<_>>()).unwrap();
+    }
+    plan.apply(&[set_gate("secret", encrypt("k"))]).unwrap();
+    let most = (0..249).map(|gate| set_gate(&alloc::format!("more {gate}"), bucket(1)));
+    plan.apply(&most.collect::<Vec<_>>()).unwrap();
+    let error = plan.apply(&[set_gate("one more", bucket(1))]).unwrap_err();
+    assert!(error.reason.contains("more than 255 gates, where 1 numbers"), "{error:?}");
+}
+
+#[test]
+fn a_channel_names_a_gate_once() {
+    let mut machine = connected(Fallback::Keep);
+    for spec in [GateSpec::Concurrency { depth: 1 }, bucket(1)] {
+        let error = refuse(&mut machine, vec![set_gate("a", spec), set_channel("c", &["a", "a"])]);
+        assert!(error.reason.contains(r#"channel "c" names gate "a" twice"#), "{error:?}");
+    }
+}
+
+#[test]
+fn channels_that_pass_queue_gates_in_contradictory_order_are_refused() {
+    let mut machine = connected(Fallback::Keep);
+    let depth = 1;
+    let queues = [
+        set_gate("a", GateSpec::Concurrency { depth }),
+        set_gate("b", GateSpec::FairQueue { depth, weights: Vec::new() }),
+        set_gate("c", GateSpec::Priority { depth, order: Vec::new() }),
+        set_gate("bucket", bucket(1)),
+        set_gate("other bucket", bucket(1)),
+    ];
+    let with = |channels: &[Rule]| queues.iter().chain(channels).cloned().collect::<Vec<_>>();
+    let ab = set_channel("ab", &["a", "bucket", "b"]);
+    let error = refuse(&mut machine, with(&[ab.clone(), set_channel("ba", &["b", "a"])]));
+    let told = r#"channel "ba" passes queue gate "b" before "a", and channel "ab" the other"#;
+    assert!(error.reason.contains(told), "{error:?}");
+    assert!(error.reason.contains("in the same order"), "{error:?}");
+    let bc = set_channel("bc", &["b", "c"]);
+    let error =
+        refuse(&mut machine, with(&[ab.clone(), bc.clone(), set_channel("ca", &["c", "a"])]));
+    let told = r#"channel "ca" passes queue gate "c" before "a", and channel "ab", channel "bc""#;
+    assert!(error.reason.contains(told), "a circle of three as well: {error:?}");
+    // Buckets hold nobody up while they wait, and one order is no contradiction.
+    let fine = [
+        ab,
+        bc,
+        set_channel("ac", &["a", "bucket", "other bucket", "c"]),
+        set_channel("abc", &["other bucket", "bucket", "a", "b", "c"]),
+    ];
+    install(&mut machine, with(&fine));
 }

@@ -249,11 +249,106 @@ fn what_a_stage_says_of_itself_is_told() {
     world.say(stage, FromStage::Info(info));
     let error = RuleError { rule: 3, reason: "too many gates".into() };
     world.say(stage, FromStage::Applied { revision: 9, error: Some(error) });
+    assert_eq!(world.status().totals.rules_refused, 0, "nobody asked");
     let status = world.status().stages.remove(0);
     assert_eq!((status.command.len(), status.host.as_str()), (512, "here"));
     assert_eq!(status.tenant, "oltp", "which was settled before");
-    assert_eq!((status.revision, status.error.as_deref()), (1, Some("too many gates")));
+    assert_eq!((status.revision, status.error.as_deref()), (1, None));
     assert_eq!(status.pid, world.stage(stage).pid);
+}
+
+/// What was told about rules that were not taken.
+fn refusals(world: &mut World) -> Vec<(StageId, u64, String)> {
+    let told = |event| match event {
+        Event::RulesRefused { stage, revision, reason } => Some((stage, revision, reason)),
+        _ => None,
+    };
+    std::mem::take(&mut world.events).into_iter().filter_map(told).collect()
+}
+
+#[test]
+fn rules_that_are_not_taken_are_told_once_and_known_until_others_are() {
+    let mut world = World::new(Some(POLICY));
+    let stage = world.join("oltp", 500 * MIB);
+    world.stage(stage).refuses = Some("more than 128 channels");
+    world.apply(2, POLICY);
+    let id = world.stage(stage).id;
+    assert_eq!(refusals(&mut world), [(id, 2, "more than 128 channels".into())]);
+    // Rates for the gates that it has since revision 1 are taken, and say nothing about the rest.
+    world.stage(stage).refuses = Some("still more than 128 channels");
+    world.changes(stage);
+    let other = world.join("backup", 500 * MIB);
+    world.run(Span(2 * Span::SECOND.0));
+    assert!(world.changes(stage).iter().flatten().any(is_rate), "it was sent rates");
+    let told = |world: &World| {
+        let status = world.status();
+        let stage = &status.stages[0];
+        (stage.revision, stage.error.clone().unwrap_or_default(), status.totals.rules_refused)
+    };
+    assert_eq!(told(&world), (1, "more than 128 channels".into(), 1));
+    assert_eq!(refusals(&mut world), []);
+
+    world.apply(3, POLICY);
+    assert_eq!(told(&world), (1, "still more than 128 channels".into(), 2));
+    world.stage(stage).refuses = None;
+    world.apply(4, POLICY);
+    assert_eq!(told(&world), (4, String::new(), 2));
+    world.leave(other);
+}
+
+#[test]
+fn a_refusal_says_what_the_stage_cannot_know() {
+    let mut world = World::new(None);
+    let stage = world.join("", 0);
+    world.stage(stage).refuses = Some("more than 128 channels");
+    world.apply(1, &POLICY.replace("users", "# users"));
+    let (.., reason) = refusals(&mut world).remove(0);
+    assert_eq!(
+        reason,
+        "more than 128 channels; it was sent the rules of 2 tenants because it names none: start \
+         it with `tidegate run --tenant NAME`; there were none before, so nothing holds it back"
+    );
+}
+
+#[test]
+fn the_longest_waits_are_told_of_the_last_period() {
+    let mut world = World::new(Some(POLICY));
+    let stages = [world.join("oltp", 0), world.join("oltp", 0)];
+    let waits = |world: &World| world.status().tenants[0].wait_p99_ns;
+    world.run(Span(1_500 * MS));
+    assert_eq!(waits(&world), None, "no request, no wait");
+    // A hundredth waits on one stage alone, then one more on the other.
+    let bucket = tidegate_algo::histogram::bucket_of(Span(3 * MS)) as u16;
+    for stage in stages {
+        world.stage(stage).operations = 500;
+    }
+    world.stage(stages[0]).waiting = vec![(bucket, 10)];
+    world.run(Span::SECOND);
+    assert_eq!(waits(&world), Some(0));
+    for stage in stages {
+        world.stage(stage).operations += 500;
+    }
+    world.stage(stages[0]).waiting = vec![(bucket, 20)];
+    world.stage(stages[1]).waiting = vec![(bucket, 1)];
+    world.run(Span::SECOND);
+    let told = waits(&world).unwrap();
+    assert!((3 * MS..=3 * MS + 3 * MS / 8).contains(&told), "{told}");
+    world.run(Span(1_100 * MS));
+    assert_eq!(waits(&world), None, "that was before");
+}
+
+#[test]
+fn histograms_are_asked_for_once_a_second_at_most() {
+    for (period, least, most) in [("1s", 9, 11), ("100ms", 9, 11), ("16s", 4, 6)] {
+        let mut world = World::new(Some(&POLICY.replace("\"1s\"", &format!("{period:?}"))));
+        let stage = world.join("oltp", 0);
+        world.run(Span(10 * Span::SECOND.0));
+        let heard = &world.stage(stage).heard;
+        let is_detailed =
+            |message: &&ToStage| matches!(message, ToStage::Collect { detail: true, .. });
+        let count = heard.iter().filter(is_detailed).count();
+        assert!((least..=most).contains(&count), "{count} in 10 s with a period of {period}");
+    }
 }
 
 #[test]

@@ -42,6 +42,8 @@ struct Pair {
     controller: Controller,
     stage: Machine,
     is_connected: bool,
+    /// Whether the stage may be told what it cannot do.
+    may_refuse: bool,
     reports: u64,
 }
 
@@ -55,6 +57,7 @@ impl Pair {
             controller: Controller::new(now, policy),
             stage: Machine::new(now, info, false),
             is_connected: false,
+            may_refuse: false,
             reports: 0,
         };
         pair.stage.on_deadline(now);
@@ -98,7 +101,7 @@ impl Pair {
             _ => return,
         };
         if let FromStage::Applied { error: Some(error), .. } = &message {
-            panic!("{error:?}");
+            assert!(self.may_refuse, "{error:?}");
         }
         if self.is_connected {
             self.controller.on_message(now, CONNECTION, message);
@@ -152,6 +155,32 @@ fn a_stage_of_nobody_takes_everything() {
     assert_eq!(pair.stage.plan().gates().count(), 8);
     assert_eq!(pair.stage.plan().channels().count(), 3);
     assert_eq!(pair.stage.plan().rules().len(), 2);
+}
+
+#[test]
+fn what_a_stage_cannot_do_is_known_to_its_controller() {
+    let mut pair = Pair::new("oltp");
+    pair.run(Span::SECOND);
+    pair.may_refuse = true;
+    let compress = "{ kind = \"compress\", level = 3 },";
+    let policy = POLICY.replace("{ kind = \"latency-probe\" },", compress);
+    pair.controller.apply(pair.now, 2, Policy::parse(&policy).unwrap());
+    let told = |pair: &Pair| {
+        let mut status = pair.controller.status(pair.now);
+        assert_eq!(status.totals.rules_refused, 1);
+        let stage = status.stages.remove(0);
+        (stage.revision, stage.error)
+    };
+    pair.settle();
+    let reason = "a compress gate needs the layered interface; this stage has none";
+    assert_eq!(told(&pair), (1, Some(reason.into())));
+    assert_eq!(pair.stage.plan().gates().count(), 6, "it keeps what it had");
+    // What it is sent for gates that it has does not make up for the rest.
+    pair.run(Span(3 * Span::SECOND.0));
+    assert_eq!(told(&pair), (1, Some(reason.into())));
+    pair.controller.apply(pair.now, 3, Policy::parse(POLICY).unwrap());
+    pair.settle();
+    assert_eq!(told(&pair), (3, None));
 }
 
 #[test]

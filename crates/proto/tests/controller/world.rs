@@ -9,7 +9,7 @@ use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
 use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Housekeeping, Report, Rule,
-    StageInfo, ToStage, VERSION,
+    RuleError, StageInfo, ToStage, VERSION,
 };
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -33,6 +33,8 @@ pub(crate) struct Fake {
     pub(crate) heard: Vec<ToStage>,
     /// Whether it answers.
     pub(crate) is_deaf: bool,
+    /// Why it does not take rules that would make it anew, if it does not. It takes rates.
+    pub(crate) refuses: Option<&'static str>,
     pub(crate) processes: u32,
     /// Bytes per second that its program wants.
     pub(crate) wants: u64,
@@ -40,10 +42,24 @@ pub(crate) struct Fake {
     pub(crate) device_permille: u64,
     pub(crate) done_bytes: u64,
     pub(crate) device_bytes: u64,
+    /// Requests and how long they waited, by histogram bucket, told to whoever asks for it.
+    pub(crate) operations: u64,
+    pub(crate) waiting: Vec<(u16, u64)>,
     waited_ns: u64,
 }
 
 impl Fake {
+    /// Answers to rules.
+    fn answer(&mut self, revision: u64, rules: &[Rule]) -> FromStage {
+        let is_whole = matches!(rules.first(), Some(Rule::Housekeeping(Housekeeping::Clear)));
+        let refusal = self.refuses.filter(|_| is_whole);
+        let error = refusal.map(|reason| RuleError { rule: 0, reason: reason.into() });
+        if error.is_none() {
+            self.apply(revision, rules);
+        }
+        FromStage::Applied { revision, error }
+    }
+
     /// Brings the stage's parts to what a message says. Every name must lead somewhere.
     fn apply(&mut self, revision: u64, rules: &[Rule]) {
         self.revision = revision;
@@ -110,7 +126,10 @@ impl Fake {
         let name = self.tenant.clone();
         let gate = format!("{name}:bandwidth");
         let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
-        let channel = ChannelReport { name, bytes, waited_ns, ..ChannelReport::default() };
+        let (operations, waiting) = (self.operations, self.waiting.clone());
+        let service = Vec::new();
+        let channel =
+            ChannelReport { name, tenant: 0, operations, bytes, waited_ns, waiting, service };
         Report {
             round,
             at_ns: now.0,
@@ -215,12 +234,13 @@ impl World {
                 stage.id = id;
                 return;
             }
-            ToStage::Apply { revision, rules } => {
-                stage.apply(revision, &rules);
-                FromStage::Applied { revision, error: None }
-            }
-            ToStage::Collect { round, .. } if !stage.is_deaf => {
-                FromStage::Report(stage.report(round, self.now))
+            ToStage::Apply { revision, rules } => stage.answer(revision, &rules),
+            ToStage::Collect { round, detail } if !stage.is_deaf => {
+                let mut report = stage.report(round, self.now);
+                if !detail {
+                    report.channels[0].waiting.clear();
+                }
+                FromStage::Report(report)
             }
             _ => return,
         };

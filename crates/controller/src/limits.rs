@@ -1,0 +1,60 @@
+//! How much of the daemon one client may have.
+
+use std::time::Duration;
+
+/// How much of the daemon its clients may have, so that none of them has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections to the socket, of stages and operators together. By default 16,384, which is
+    /// more programs than a machine runs; fewer where the process may not open as many files.
+    pub connections: usize,
+    /// Connections of one user to the socket, other than root and the daemon's own: a quarter of
+    /// all by default.
+    pub connections_per_user: usize,
+    /// Connections to HTTP; half of them may watch events. By default 256, for dashboards and
+    /// scripts.
+    pub http_connections: usize,
+    /// How long a client of HTTP may take from a request's first byte to its last. By default ten
+    /// seconds, for the longest request is a policy of a megabyte on this machine.
+    pub http_request: Duration,
+    /// How long a connection to HTTP may lie idle, or an answer unread. By default a minute, so
+    /// that who scrapes metrics every half minute need not connect anew.
+    pub http_idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1 << 14,
+            connections_per_user: 1 << 12,
+            http_connections: 256,
+            http_request: Duration::from_secs(10),
+            http_idle: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Limits {
+    /// The same for a process that may open `files` files.
+    pub(crate) fn within(self, files: usize) -> Self {
+        /// Files that are no connection: the store, the lock, the runtime's, and room to accept.
+        const OTHERS: usize = 64;
+        let http_connections = self.http_connections.min(files / 4);
+        let left = files.saturating_sub(http_connections + OTHERS).max(1);
+        Self { connections: self.connections.min(left), http_connections, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_files_mean_few_connections() {
+        let limits = Limits::default();
+        assert_eq!(limits.within(1 << 20), limits);
+        let few = limits.within(1_024);
+        assert_eq!((few.connections, few.http_connections), (704, 256));
+        assert!(limits.within(10).connections > 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! How many connections there are, and who is turned away.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_model::{Span, Time};
+
+/// Seats that are kept for whoever may operate: a full house must not lock out those who can empty
+/// it.
+const RESERVED: usize = 16;
+
+/// The least time between two lines of the log about those who were turned away.
+const COMPLAINT: Span = Span::SECOND;
+
+/// Seats for connections. A seat is free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    all: usize,
+    per_user: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// By the number of the user, as far as one has any.
+    users: BTreeMap<u32, usize>,
+    turned_away: u64,
+    complained: Option<Time>,
+}
+
+/// Who wants a seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// One of those who may operate.
+    Operator,
+    /// Another user.
+    User(u32),
+}
+
+/// A connection's place.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    guest: Guest,
+}
+
+impl Seats {
+    pub(crate) fn new(all: usize, per_user: usize) -> Arc<Self> {
+        Arc::new(Self { all, per_user, taken: Mutex::default() })
+    }
+
+    /// A seat, or nothing if there is none for this guest. At most once a second that is logged.
+    pub(crate) fn take(self: &Arc<Self>, guest: Guest, now: Time) -> Option<Seat> {
+        let mut taken = self.taken();
+        let reserved = match guest {
+            Guest::Operator => 0,
+            Guest::User(_) => RESERVED.min(self.all / 2),
+        };
+        let of_user = match guest {
+            Guest::Operator => 0,
+            Guest::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
+        };
+        if taken.all + reserved >= self.all || of_user >= self.per_user {
+            if let Some(count) = taken.complaint(now) {
+                let (all, open) = (self.all, taken.all);
+                tracing::warn!(count, open, all, ?guest, "too many connections: some refused");
+            }
+            return None;
+        }
+        taken.all += 1;
+        if let Guest::User(uid) = guest {
+            *taken.users.entry(uid).or_default() += 1;
+        }
+        Some(Seat { seats: self.clone(), guest })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// Counts one who is turned away. Returns how many were since the last line, if it is time for
+    /// another.
+    fn complaint(&mut self, now: Time) -> Option<u64> {
+        self.turned_away += 1;
+        if self.complained.is_some_and(|at| now.since(at) < COMPLAINT) {
+            return None;
+        }
+        self.complained = Some(now);
+        Some(std::mem::take(&mut self.turned_away))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken();
+        taken.all -= 1;
+        if let Guest::User(uid) = self.guest
+            && let Some(count) = taken.users.get_mut(&uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                taken.users.remove(&uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_all_and_operators_find_a_seat() {
+        let seats = Seats::new(8, 3);
+        let take = |guest| seats.take(guest, Time::ZERO);
+        let mut first = Vec::from_iter((0..3).map(|_| take(Guest::User(1)).unwrap()));
+        assert!(take(Guest::User(1)).is_none());
+        let second = take(Guest::User(2)).unwrap();
+        assert!(take(Guest::User(3)).is_none(), "the rest is kept");
+        let operators = Vec::from_iter((0..4).map(|_| take(Guest::Operator).unwrap()));
+        assert!(take(Guest::Operator).is_none());
+        drop((first.pop(), operators));
+        assert!(take(Guest::User(1)).is_some());
+        drop((first, second));
+        let taken = seats.taken();
+        assert_eq!((taken.all, taken.users.len()), (0, 0));
+    }
+
+    #[test]
+    fn complaints_are_rare_and_count() {
+        let mut taken = Taken::default();
+        assert_eq!(taken.complaint(Time::ZERO), Some(1));
+        assert_eq!(taken.complaint(Time(5)), None);
+        assert_eq!(taken.complaint(Time(6)), None);
+        assert_eq!(taken.complaint(Time::ZERO.after(COMPLAINT)), Some(3));
+    }
+}

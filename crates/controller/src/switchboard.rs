@@ -1,0 +1,205 @@
+//! What stages say, heard by one task for all of them.
+//!
+//! A thousand stages answer a question within a few milliseconds, one by one. A task that is woken
+//! for each answer costs a wake-up of the thread per answer, which is ten times what the answer
+//! itself costs. So the switchboard lets itself be woken for the first answer only; after it has
+//! heard everybody who has spoken, it stays deaf for [`PAUSE`] and then hears all who spoke
+//! meanwhile at once. Whoever speaks alone is heard at once.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_fabric::crowd::Crowd;
+use tidegate_proto::codec::{DecodeError, Decoder};
+use tidegate_proto::message::FromStage;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::link::Link;
+use crate::machine::Input;
+
+/// How long the switchboard is deaf after it has heard somebody: the runtime's shortest wait. It
+/// lengthens a cycle by at most that, and bounds what one stage can make the daemon read.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Speakers in one look from which on the next look follows without a pause, because most of what
+/// there is to hear is then already there.
+const BUSY: usize = 64;
+
+/// Bytes read at a time; a report of a stage with a dozen channels is about a kilobyte.
+const PIECE: usize = 8 << 10;
+
+/// Why a connection ended that we did not close.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("it closed the connection")]
+    Closed,
+    #[error("it talks nonsense: {0}")]
+    Malformed(#[from] DecodeError),
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// All stages that are listened to.
+#[derive(Debug)]
+pub(crate) struct Switchboard {
+    crowd: Crowd,
+    lines: Mutex<HashMap<u64, Line>>,
+    inputs: mpsc::Sender<Input>,
+}
+
+#[derive(Debug)]
+struct Line {
+    link: Arc<Link>,
+    decoder: Decoder<FromStage>,
+}
+
+impl Switchboard {
+    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> io::Result<Self> {
+        Ok(Self { crowd: Crowd::new()?, lines: Mutex::default(), inputs })
+    }
+
+    /// Listens to a stage from now on; `rest` is what came right behind its hello. An end of the
+    /// stage is told to the machine and aborts the link.
+    pub(crate) async fn connect(&self, link: &Arc<Link>, rest: &[u8]) {
+        let mut line = Line { link: link.clone(), decoder: Decoder::new() };
+        line.decoder.extend(rest);
+        let mut heard = Vec::new();
+        let is_open = line.take(&mut heard);
+        // Before anything that it says later.
+        self.tell(&mut heard).await;
+        if !is_open {
+            return;
+        }
+        self.add(line, &mut heard);
+        self.tell(&mut heard).await;
+    }
+
+    fn add(&self, line: Line, heard: &mut Vec<Input>) {
+        // Under the lock, so that nobody is named whose line is not there yet.
+        let mut lines = self.lines();
+        match self.crowd.add(&line.link.stream, line.link.id.0) {
+            Ok(()) => drop(lines.insert(line.link.id.0, line)),
+            Err(error) => drop(line.end(error.into(), heard)),
+        }
+    }
+
+    /// Listens no more to a stage.
+    pub(crate) fn disconnect(&self, link: &Link) {
+        if self.lines().remove(&link.id.0).is_some() {
+            let _ = self.crowd.remove(&link.stream);
+        }
+    }
+
+    /// Passes on what stages say, until it is time to end.
+    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => {}
+            ended = self.listen() => {
+                if let Err(error) = ended {
+                    tracing::error!("stages are not heard any more: {error}");
+                }
+            }
+        }
+        self.lines().clear();
+    }
+
+    async fn listen(&self) -> io::Result<()> {
+        let (mut speakers, mut heard) = (Vec::new(), Vec::new());
+        let mut piece = vec![0; PIECE];
+        loop {
+            self.wait().await?;
+            loop {
+                self.crowd.look(Duration::ZERO, &mut speakers)?;
+                if speakers.is_empty() {
+                    break;
+                }
+                let is_busy = speakers.len() >= BUSY;
+                self.hear(&mut speakers, &mut piece, &mut heard);
+                self.tell(&mut heard).await;
+                if !is_busy {
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until somebody speaks. The crowd is registered with the runtime only for that long: a
+    /// registration wakes the thread whether anybody waits or not.
+    async fn wait(&self) -> io::Result<()> {
+        #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
+        let bell = AsyncFd::with_interest(self.crowd.as_fd(), Interest::READABLE)?;
+        drop(bell.readable().await?);
+        Ok(())
+    }
+
+    /// Reads a piece from each of the speakers.
+    fn hear(&self, speakers: &mut Vec<u64>, piece: &mut [u8], heard: &mut Vec<Input>) {
+        let mut lines = self.lines();
+        for speaker in speakers.drain(..) {
+            let Some(line) = lines.get_mut(&speaker) else { continue };
+            if !line.hear(piece, heard)
+                && let Some(line) = lines.remove(&speaker)
+            {
+                let _ = self.crowd.remove(&line.link.stream);
+            }
+        }
+    }
+
+    async fn tell(&self, heard: &mut Vec<Input>) {
+        for input in heard.drain(..) {
+            // The machine is gone only when all of us are about to be.
+            let _ = self.inputs.send(input).await;
+        }
+    }
+
+    /// A panic with the lines locked would leave at worst one line half read, and no other.
+    fn lines(&self) -> MutexGuard<'_, HashMap<u64, Line>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// Takes in what has arrived, as far as it fits `piece`. Returns whether there may be more.
+    fn hear(&mut self, piece: &mut [u8], heard: &mut Vec<Input>) -> bool {
+        match (&self.link.stream).read(piece) {
+            Ok(0) => self.end(ReadError::Closed, heard),
+            Ok(count) => {
+                self.decoder.extend(&piece[..count]);
+                self.take(heard)
+            }
+            Err(error) if is_passing(&error) => true,
+            Err(error) => self.end(error.into(), heard),
+        }
+    }
+
+    /// Takes the messages that are complete.
+    fn take(&mut self, heard: &mut Vec<Input>) -> bool {
+        loop {
+            match self.decoder.next_message() {
+                Ok(Some(message)) => {
+                    heard.push(Input::Said { connection: self.link.id, message });
+                }
+                Ok(None) => return true,
+                Err(error) => return self.end(error.into(), heard),
+            }
+        }
+    }
+
+    /// Nothing more is heard.
+    fn end(&self, error: ReadError, heard: &mut Vec<Input>) -> bool {
+        heard.push(Input::Closed { connection: self.link.id, reason: error.to_string() });
+        self.link.abort();
+        false
+    }
+}
+
+/// Whether reading again later may go better.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,111 @@
+//! Clients that want more than their part: they are limited, and everybody else is served.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use tidegate_controller::Limits;
+use tidegate_proto::message::ToStage;
+
+use crate::harness::{PATIENCE, POLICY, Running, config};
+
+/// Short enough not to wait for, long enough for whoever means to ask.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn start(directory: &std::path::Path, limits: Limits) -> Running {
+    Running::try_start_within(config(directory), limits).unwrap()
+}
+
+/// A connection to HTTP that has sent `text`.
+fn visit(http: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(http).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+/// What comes until the other end closes the connection, in whatever way.
+fn rest(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("never closed: {error}"),
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn who_comes_to_a_full_house_is_closed_and_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path(), Limits { connections: 3, ..Limits::default() });
+    daemon.apply(POLICY);
+    let mut stages = Vec::from_iter((0..2).map(|_| daemon.stage("oltp")));
+    daemon.wait_for("both", |status| status.stages.len() == 2);
+    // The last seat is taken by somebody who says nothing.
+    let silent = UnixStream::connect(daemon.socket()).unwrap();
+    let mut refused = daemon.connect::<ToStage>();
+    assert_eq!(refused.hear_or_end(), None);
+    for stage in &mut stages {
+        stage.hear_until(|message| matches!(message, ToStage::Collect { .. }).then_some(()));
+    }
+    drop((silent, stages));
+    // A seat is free once the daemon has noticed.
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < PATIENCE, "no seat became free");
+        let mut stage = daemon.connect::<ToStage>();
+        if stage.try_say_hello("oltp") && stage.hear_or_end().is_some() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_request_that_does_not_end_is_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path(), Limits { http_request: SHORT, ..Limits::default() });
+    let start = Instant::now();
+    let silent = visit(daemon.http, "");
+    let half = visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
+    let put = format!("PUT /v1/policy HTTP/1.1\r\nAuthorization: Bearer {}", daemon.token());
+    let body = visit(daemon.http, &format!("{put}\r\nHost: a\r\nContent-Length: 9\r\n\r\nbud"));
+    assert_eq!(daemon.http("GET /readyz HTTP/1.1", "").0, 200);
+    // A byte at a time is as bad as none.
+    let mut slow = visit(daemon.http, "GET /healthz HTTP/1.1\r\nX: ");
+    while slow.write_all(b"x").is_ok() {
+        assert!(start.elapsed() < PATIENCE, "never cut off");
+        std::thread::yield_now();
+    }
+    for stream in [silent, half, body] {
+        let answer = rest(stream);
+        assert!(!answer.contains("200 OK"), "{answer}");
+    }
+    assert!(start.elapsed() >= SHORT);
+}
+
+#[test]
+fn who_has_nothing_more_to_ask_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path(), Limits { http_idle: SHORT, ..Limits::default() });
+    let answer = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
+}
+
+#[test]
+fn too_many_visits_are_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path(), Limits { http_connections: 2, ..Limits::default() });
+    let watch = || visit(daemon.http, "GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut watcher = watch();
+    let mut head = [0; 12];
+    watcher.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    // Half of the connections may watch, and that is one.
+    let mut other = watch();
+    other.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 503");
+    let refused = rest(visit(daemon.http, ""));
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("too many"), "{refused}");
+}

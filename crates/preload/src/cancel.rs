@@ -1,0 +1,53 @@
+//! Threads that are cancelled.
+//!
+//! The C library cancels a thread by unwinding its stack. What the shim thinks is kept from
+//! panicking through the program by `catch_unwind`, and an unwinding that is not a panic must not
+//! meet that: it would end the process. So the shim makes no call in which a thread is cancelled
+//! (`files::closes_one`), and a thread that has asked to be cancelled anywhere
+//! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
+//!
+//! Few programs have such threads, and most requests need not know: a bit tells them
+//! ([`life::news`]). For the few instructions before and after, the standard's word holds that such
+//! a thread may not call what it calls.
+
+use libc::c_int;
+
+use crate::ops::life;
+
+unsafe extern "C-unwind" {
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+}
+
+const DEFERRED: c_int = 0;
+const ASYNCHRONOUS: c_int = 1;
+
+/// Keeps the thread from being cancelled anywhere until the value is dropped, which may be its end.
+#[derive(Debug)]
+pub(crate) struct Shielded(c_int);
+
+impl Shielded {
+    pub(crate) fn new() -> Self {
+        let mut old = DEFERRED;
+        // SAFETY: `old` is there; the function takes no lock and may be called anywhere.
+        unsafe { pthread_setcanceltype(DEFERRED, &raw mut old) };
+        Self(old)
+    }
+}
+
+impl Drop for Shielded {
+    fn drop(&mut self) {
+        if self.0 != DEFERRED {
+            // SAFETY: with a null pointer nothing is written. If the thread is cancelled here, it
+            // is unwound through frames that allow it.
+            unsafe { pthread_setcanceltype(self.0, std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Says where the thread may be cancelled.
+pub(crate) fn types(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    if kind == ASYNCHRONOUS {
+        life::tell(life::CANCELLED_ANYWHERE, true);
+    }
+    call()
+}

@@ -1,0 +1,394 @@
+//! Programs that forbid themselves system calls (seccomp), and go on.
+//!
+//! Behind a filter a system call may end the program, and the shim makes some that the program
+//! would not: it asks what a descriptor is, it sleeps at a gate. So when the program is about to
+//! install a filter, the filter is run here first, for every call that the shim may ever make
+//! ([`filter`]). If all of them pass, nothing changes. If not, everything that can be found out is
+//! found out while that is still allowed: the open descriptors and the calling
+//! thread. From then on [`bars`] looks at each request before the stage does, and one that
+//! would need a call that is not allowed passes without a gate, and is counted.
+//!
+//! Requests sleep on a futex, and on nothing else: programs with threads cannot do without it, so
+//! that nearly every filter allows it, and only a futex can be woken when a limit is raised. Where
+//! it is not allowed nothing that might wait is gated.
+//!
+//! A filter belongs to a thread and is inherited by those that it starts. Here it counts for the
+//! whole process from the moment that any thread has it: which thread has which cannot be seen
+//! without a call. The strict mode of the kernel, `read`, `write` and the end, is different: it
+//! takes away the time-stamp counter as well, and such a thread can start no other. It counts as
+//! being inside the shim for good, which is what keeps it from all of this.
+//!
+//! While no filter is in the way, none of this is looked at: the flag is a bit of a word that every
+//! request reads anyway ([`life::news`]).
+
+use std::cell::Cell;
+use std::ffi::c_long;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags, RawDir};
+use tidegate_model::{ContextId, Operation};
+use tidegate_stage::files::{self, File};
+use tidegate_stage::layout::{GateKind, Layout};
+use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, scope};
+
+use crate::attach::stage;
+use crate::filter::{self, Call, Instruction, Program};
+use crate::ops::{life, safely};
+
+/// The reason under which calls are counted that a sandbox keeps from the gates.
+pub(crate) const SANDBOXED: Bypass = Bypass::Sandboxed;
+
+/// Calls that the shim makes for itself, a bit each.
+pub(crate) type Needs = u32;
+const FUTEX: Needs = 1;
+const STATUS: Needs = 1 << 1;
+const FILE_SYSTEM: Needs = 1 << 2;
+const LINK: Needs = 1 << 3;
+const PROCESS: Needs = 1 << 4;
+const THREAD_NAME: Needs = 1 << 5;
+const USER: Needs = 1 << 6;
+const OPEN: Needs = 1 << 7;
+const READ: Needs = 1 << 8;
+const CLOSE: Needs = 1 << 9;
+const MAP: Needs = 1 << 10;
+const CLOCK: Needs = 1 << 11;
+const ALL: Needs = (1 << 12) - 1;
+
+/// To find out what a descriptor is.
+const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
+/// To tell whether a file that is mapped is on storage.
+pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
+/// To find out where a relative name begins.
+pub(crate) const DIRECTORY: Needs = LINK;
+/// To tell that a forked child is a process of its own.
+pub(crate) const CHILD: Needs = PROCESS;
+
+/// The calls behind the bits, with those arguments that filters are known to look at.
+const CALLS: [(Needs, Call); 14] = [
+    (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
+    (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
+    (STATUS, by(libc::SYS_fstat, None)),
+    (FILE_SYSTEM, by(libc::SYS_fstatfs, None)),
+    (LINK, by(libc::SYS_readlinkat, None)),
+    (PROCESS, by(libc::SYS_getpid, None)),
+    (
+        THREAD_NAME,
+        Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NAME as u32), None] },
+    ),
+    (USER, by(libc::SYS_geteuid, None)),
+    (OPEN, by(libc::SYS_openat, None)),
+    (OPEN, by(OPEN_BY_NAME, None)),
+    (READ, by(libc::SYS_read, None)),
+    (CLOSE, by(libc::SYS_close, None)),
+    (MAP, by(libc::SYS_mmap, None)),
+    (CLOCK, by(libc::SYS_clock_gettime, None)),
+];
+
+/// What some machines have beside `openat`.
+#[cfg(target_arch = "x86_64")]
+const OPEN_BY_NAME: c_long = libc::SYS_open;
+#[cfg(not(target_arch = "x86_64"))]
+const OPEN_BY_NAME: c_long = libc::SYS_openat;
+
+const fn by(number: c_long, second: Option<u32>) -> Call {
+    Call { number, arguments: [None, second] }
+}
+
+/// What the process may still do.
+static ALLOWED: AtomicU32 = AtomicU32::new(ALL);
+/// What was found out about the process for good: [`LINK`] for its name, [`READ`] for its group.
+static IDENTITY: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether the thread is in strict mode.
+    static STRICT: Cell<bool> = const { Cell::new(false) };
+    /// The table and the context under which the stage knows this thread.
+    static WARM: Cell<(u32, ContextId)> = const { Cell::new((0, ContextId::NONE)) };
+}
+
+/// Whether any of these calls may end the program.
+pub(crate) fn forbids(needs: Needs) -> bool {
+    ALLOWED.load(Ordering::Relaxed) & needs != needs
+}
+
+/// Whether any call that the shim makes may end the program, or one that it is started as.
+pub(crate) fn is_restricted() -> bool {
+    forbids(ALL)
+}
+
+/// Whether the thread is in strict mode.
+#[cold]
+pub(crate) fn is_strict() -> bool {
+    STRICT.get()
+}
+
+/// The thread leaves for another place with `longjmp`: if it was inside the shim, it is no more,
+/// but for one in strict mode.
+pub(crate) fn jumps() {
+    if !STRICT.get() {
+        Inside::reset();
+    }
+}
+
+/// What the stage knows of the thread it is about to forget.
+pub(crate) fn forgets_thread() {
+    WARM.set((0, ContextId::NONE));
+}
+
+/// Whether a request must pass without a gate, because the gate would need a call that may end the
+/// program. To be asked in a process that has forbidden itself any.
+#[cold]
+#[inline(never)]
+pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
+    let allowed = ALLOWED.load(Ordering::Relaxed);
+    let layout = stage.layout();
+    let generation = layout.header.generation.load(Ordering::Acquire);
+    if generation == 0 {
+        // Without rules it passes, or sleeps until there are some.
+        return layout.header.closed.load(Ordering::Relaxed) != 0 && allowed & FUTEX == 0;
+    }
+    let table = Table(&layout.tables[generation as usize % layout.tables.len()][..]);
+    if !knows_thread(allowed, generation, |classifier| table.asks_for(classifier)) {
+        return true;
+    }
+    if let Subject::Descriptor(descriptor) = request.subject {
+        match files::known(descriptor, generation) {
+            Some(File::Other) => return false,
+            None if allowed & DESCRIPTOR != DESCRIPTOR => return true,
+            _ => {}
+        }
+    }
+    let waits = FUTEX | CLOCK;
+    allowed & waits != waits || (allowed & PROCESS == 0 && has_queue(layout))
+}
+
+/// Whether the stage knows the thread under this table, or may ask for what the table asks for.
+fn knows_thread(allowed: Needs, generation: u32, asks_for: impl Fn(Classifier) -> bool) -> bool {
+    let context = scope::enter_here(ContextId::NONE);
+    scope::enter_here(context);
+    let here = (generation, context);
+    if WARM.get() == here {
+        return true;
+    }
+    let identity = IDENTITY.load(Ordering::Relaxed);
+    let group = OPEN | READ | CLOSE;
+    let barred = (asks_for(Classifier::Workflow) && allowed & THREAD_NAME == 0)
+        || (asks_for(Classifier::User) && allowed & USER == 0)
+        || (asks_for(Classifier::Process) && (allowed | identity) & LINK == 0)
+        || (asks_for(Classifier::Cgroup) && identity & READ == 0 && allowed & group != group);
+    if !barred {
+        WARM.set(here);
+    }
+    !barred
+}
+
+/// Whether any gate is a queue, which wants to know who stands in it.
+fn has_queue(layout: &Layout) -> bool {
+    layout.gates.iter().any(|gate| gate.kind.load(Ordering::Relaxed) == GateKind::Queue as u32)
+}
+
+/// Sets what the process may do.
+fn allow(allowed: Needs) {
+    ALLOWED.store(allowed, Ordering::Relaxed);
+    files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
+    life::tell(life::SANDBOXED, allowed != ALL);
+}
+
+/// Takes `lost` from what the process may do for as long as `call` says that it has worked.
+fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> T {
+    let before = ALLOWED.load(Ordering::Relaxed);
+    if lost & before == 0 {
+        return call();
+    }
+    // Before the call: other threads may have the filter at once.
+    allow(before & !lost);
+    let result = call();
+    if result.into() < 0 {
+        allow(before);
+    }
+    result
+}
+
+/// Installs a filter.
+///
+/// # Safety
+/// `program` is null or a `struct sock_fprog`.
+pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
+    program: *const Program,
+    call: impl FnOnce() -> T,
+) -> T {
+    // SAFETY: as the caller promises.
+    let program = unsafe { program.as_ref() };
+    let (Some(stage), Some(program)) = (stage(), program) else { return call() };
+    // A child of vfork has its parent's memory, and what it may not do is not its parent's matter.
+    if !forbids(PROCESS) && !files::is_own() {
+        return call();
+    }
+    // SAFETY: as the caller promises.
+    let lost = lost(stage, unsafe { program.instructions() });
+    if lost != 0 {
+        prepares();
+    }
+    restricted(lost, call)
+}
+
+/// What a filter takes away.
+fn lost(stage: &Stage, program: &[Instruction]) -> Needs {
+    let refused = CALLS.iter().filter(|(_, call)| !filter::passes(program, call));
+    let lost = refused.fold(0, |lost, (need, _)| lost | need);
+    if lost & CLOCK != 0 && reads_clock_without_calls(stage) { lost & !CLOCK } else { lost }
+}
+
+/// Whether the time can be had without a system call: from the counter, or from the kernel's clock
+/// where the C library reads that one in memory.
+fn reads_clock_without_calls(stage: &Stage) -> bool {
+    const IN_MEMORY: [&[u8]; 4] =
+        [b"tsc\n", b"kvm-clock\n", b"hyperv_clocksource_tsc_page\n", b"arch_sys_counter\n"];
+    if stage.layout().header.clock.read()[2] != 0 {
+        return true;
+    }
+    let name = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let mut found = [0; 32];
+    safely(|| {
+        if forbids(OPEN | READ | CLOSE) {
+            return false;
+        }
+        let file = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let length = file.and_then(|file| rustix::io::read(&file, &mut found[..]));
+        length.is_ok_and(|length| IN_MEMORY.contains(&&found[..length]))
+    }) == Some(true)
+}
+
+/// Finds out what may not be found out later. A program says that it will gain no rights before it
+/// installs a filter, so that this is also done when it says so: the filter itself may be installed
+/// in a way that cannot be seen.
+pub(crate) fn prepares() {
+    let Some(stage) = stage() else { return };
+    if forbids(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
+        return;
+    }
+    safely(|| {
+        // The first look at the kernel's clock finds out where it is.
+        stage.now();
+        knows(stage);
+        each_open(|descriptor| {
+            let subject = Subject::Descriptor(descriptor);
+            stage.classify(&Request::new(Operation::Read, 0).on(subject));
+        });
+    });
+}
+
+/// Makes the stage know this thread.
+fn knows(stage: &Stage) {
+    let layout = stage.layout();
+    let generation = layout.header.generation.load(Ordering::Acquire);
+    stage.classify(&Request::new(Operation::Read, 0).on(Subject::Path(b"")));
+    let table = Table(&layout.tables[generation as usize % layout.tables.len()][..]);
+    if generation == 0 || layout.header.generation.load(Ordering::Acquire) != generation {
+        return;
+    }
+    let context = scope::enter_here(ContextId::NONE);
+    scope::enter_here(context);
+    WARM.set((generation, context));
+    for (classifier, need) in [(Classifier::Process, LINK), (Classifier::Cgroup, READ)] {
+        if table.asks_for(classifier) {
+            IDENTITY.fetch_or(need, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How many descriptors are tried where the kernel cannot be asked for a list.
+const TRIED: i32 = 1_024;
+
+/// Calls `see` with every open descriptor.
+fn each_open(mut see: impl FnMut(i32)) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(list) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
+        for descriptor in 0..TRIED {
+            // SAFETY: if the descriptor is not open, the kernel says so.
+            let tried = unsafe { BorrowedFd::borrow_raw(descriptor) };
+            if rustix::io::fcntl_getfd(tried).is_ok() {
+                see(descriptor);
+            }
+        }
+        return;
+    };
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&list, &mut buffer);
+    while let Some(Ok(entry)) = entries.next() {
+        let name = str::from_utf8(entry.file_name().to_bytes()).ok();
+        let descriptor = name.and_then(|name| name.parse().ok());
+        // The list's own is gone in a moment, and must not be known then.
+        if let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != list.as_raw_fd()) {
+            see(descriptor);
+        }
+    }
+}
+
+/// Enters the kernel's strict mode.
+fn confines<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
+    if stage().is_none() {
+        return call();
+    }
+    STRICT.set(true);
+    // None if a handler does this that has interrupted the shim: then it is inside already.
+    let inside = Inside::enter();
+    let result = call();
+    if result.into() < 0 {
+        STRICT.set(false);
+    } else {
+        std::mem::forget(inside);
+    }
+    result
+}
+
+/// `prctl(PR_SET_SECCOMP)`, with its next two arguments.
+///
+/// # Safety
+/// They are those of the call.
+pub(crate) unsafe fn enters<T: Copy + Into<c_long>>(
+    mode: usize,
+    argument: usize,
+    call: impl FnOnce() -> T,
+) -> T {
+    const STRICT: usize = 1;
+    const FILTER: usize = 2;
+    match mode {
+        STRICT => confines(call),
+        // SAFETY: as the caller promises.
+        FILTER => unsafe { filters(std::ptr::with_exposed_provenance(argument), call) },
+        _ => call(),
+    }
+}
+
+/// `seccomp`, which the C library has no function for, with its first and its third argument.
+///
+/// # Safety
+/// As for [`enters`].
+pub(crate) unsafe fn asks(
+    operation: c_long,
+    argument: c_long,
+    call: impl FnOnce() -> c_long,
+) -> c_long {
+    // The two operations are the modes of prctl less one; all others change nothing.
+    match operation {
+        // SAFETY: as the caller promises.
+        0 | 1 => unsafe { enters(operation as usize + 1, argument as usize, call) },
+        _ => call(),
+    }
+}
+
+/// `prctl(PR_SET_TSC)`: a program may forbid itself the time-stamp counter, from which the time is
+/// read; then whoever reads it gets a signal.
+pub(crate) fn sets_counter<T: Copy + Into<c_long>>(mode: usize, call: impl FnOnce() -> T) -> T {
+    const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
+    if mode == FORBIDDEN {
+        return restricted(CLOCK, call);
+    }
+    let result = call();
+    if result.into() >= 0 {
+        allow(ALLOWED.load(Ordering::Relaxed) | CLOCK);
+    }
+    result
+}

@@ -1,0 +1,101 @@
+//! Programs that do what is allowed and unkind.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use tidegate_model::{Conditions, Operation};
+use tidegate_stage::Bypass;
+
+use crate::support::{Bench, build, directory, run, shim};
+
+/// The library that the same source makes which makes a program.
+fn library(bench: &Bench, name: &str) -> PathBuf {
+    let folder = bench.programs.join("library");
+    std::fs::create_dir(&folder).expect("a new directory");
+    build(&folder, name, &["-shared", "-fPIC", "-DLIBRARY"])
+}
+
+/// What becomes of the program `loading`, and its bench.
+fn loading(how: &str) -> (Bench, Output) {
+    let bench = Bench::new();
+    let program = build(&bench.programs, "loading.c", &["-ldl"]);
+    let library = library(&bench, "loading.c");
+    // What hangs ends in a failure.
+    let mut command = bench.command("timeout");
+    let output = command.arg("20").arg(program).arg(how).arg(library).output();
+    let output = output.expect("timeout is there");
+    (bench, output)
+}
+
+#[test]
+fn a_library_whose_constructor_waits_for_a_thread() {
+    let (bench, output) = loading("thread");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(bench.count(Operation::Write), (1, 10));
+}
+
+#[test]
+fn the_loaders_last_error_is_the_programs() {
+    let (_, output) = loading("error");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_function_whose_library_comes_late() {
+    let (_, output) = loading("late");
+    assert!(output.status.success() || output.status.code() == Some(77), "{output:?}");
+}
+
+#[test]
+fn a_number_that_is_used_until_it_is_closed() {
+    let bench = Bench::new();
+    let program = build(&bench.programs, "closing.c", &[]);
+    let library = library(&bench, "closing.c");
+    let both = format!("{}:{}", shim().display(), library.display());
+    run(bench.command(program).env("LD_PRELOAD", both));
+    assert_eq!(bench.count(Operation::Write), (1, 10), "what goes to the socket is not storage");
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
+
+#[test]
+fn a_thread_that_is_cancelled_at_a_gate() {
+    let bench = Bench::new();
+    // It goes at once the first time and leaves a debt of a second, which is how long the second
+    // one waits, and with it whoever cancels: a thread leaves when it is through.
+    bench.limit(10_000, 1);
+    bench.program_with("cancelled.c", "anywhere");
+    let bytes = bench.count(Operation::Write).1;
+    assert!(bytes >= 10_000 && bytes.is_multiple_of(10_000), "{bytes}");
+}
+
+#[test]
+fn a_thread_that_will_be_cancelled_starts_a_program() {
+    Bench::new().program_with("cancelled.c", "spawn");
+}
+
+#[test]
+fn a_thread_that_will_be_cancelled_is_asked_for_its_group() {
+    let directory = directory();
+    let group = Conditions { cgroup: vec!["/no/such/group".into()], ..Conditions::default() };
+    let bench = Bench::with(directory, &[(group, 1)], Some(0));
+    bench.program_with("cancelled.c", "truncate");
+}
+
+#[test]
+fn flags_and_refusals_move_what_they_move() {
+    let bench = Bench::new();
+    bench.program("flags.c", &[]);
+    // By calls; then the copies: 300 + 100 + 1000 on both sides, 50 from a pipe and 50 to one.
+    assert_eq!(bench.count(Operation::Write).1, 12_488 + 1_450);
+    assert_eq!(bench.count(Operation::Read).1, 4_496 + 1_450);
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own() {
+    for how in ["unshare", "close_range"] {
+        let bench = Bench::new();
+        bench.program_with("parted.c", how);
+        assert_eq!(bench.count(Operation::Write), (2, 20), "{how}");
+    }
+}

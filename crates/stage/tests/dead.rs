@@ -1,0 +1,191 @@
+//! What the dead leave behind: processes and threads that end in the middle of a request, with and
+//! without somebody who keeps the stage.
+#![cfg(feature = "keeper")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tidegate_model::gate::{Burst, Throughput};
+use tidegate_model::{Bytes, ChannelSpec, Class, GateSpec, Operation, Rate, TenantId};
+use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_stage::{Keeper, Request, Settings, Stage};
+
+/// A stage with one gate, where every request goes.
+fn stage_with(spec: GateSpec) -> Keeper {
+    let socket = "/nonexistent/controller.sock".into();
+    let keeper = Keeper::start(Settings { socket, ..Settings::default() }).unwrap();
+    let channel = ChannelSpec {
+        name: "c".into(),
+        tenant: TenantId(1),
+        class: Class::Medium,
+        gates: vec!["g".into()],
+    };
+    let rules = vec![
+        Rule::Housekeeping(Housekeeping::SetGate { name: "g".into(), spec }),
+        Rule::Housekeeping(Housekeeping::SetChannel(channel)),
+        Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
+    ];
+    keeper.apply(rules).unwrap();
+    keeper
+}
+
+fn request(bytes: u64) -> Request<'static> {
+    Request::new(Operation::Write, bytes)
+}
+
+/// Waits until `condition` holds; fails after twenty seconds.
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited twenty seconds for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn passed(stage: &Stage) -> u64 {
+    stage.layout().channels[0].passed.operations()
+}
+
+/// A process that makes a request and then does nothing until it is killed. It does not join the
+/// stage: a child of `fork` that only calls the library has not.
+struct Child(libc::pid_t);
+
+impl Child {
+    fn that_asks_for(stage: &Stage, bytes: u64) -> Self {
+        // SAFETY: the child allocates nothing and takes no lock but those of the stage, which are
+        // made for it; it never returns from here.
+        match unsafe { libc::fork() } {
+            0 => {
+                let admission = stage.enforce(&request(bytes));
+                std::mem::forget(admission);
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::pause() };
+                }
+            }
+            child => Self(child),
+        }
+    }
+
+    /// Kills it, and leaves it a zombie.
+    fn kill(&self) {
+        // SAFETY: it is a child of this process that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+        // SAFETY: as above.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Whether the one turn of a stage comes back when a process is killed that has it.
+fn a_killed_process_gives_up_its_turn(stage: &Stage) {
+    let before = passed(stage);
+    let child = Child::that_asks_for(stage, 1);
+    eventually("it is in service", || passed(stage) == before + 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| stage.enforce(&request(1)).complete(1));
+        eventually("another one waits", || stage.waiting_in_queue(0) == 1);
+        child.kill();
+    });
+    assert_eq!((passed(stage), stage.waiting_in_queue(0)), (before + 2, 0));
+}
+
+#[test]
+fn a_turn_comes_back_from_a_killed_process() {
+    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
+    a_killed_process_gives_up_its_turn(keeper.stage());
+}
+
+#[test]
+fn a_turn_comes_back_when_nobody_keeps_the_stage() {
+    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = keeper.stage().clone();
+    drop(keeper);
+    a_killed_process_gives_up_its_turn(&stage);
+    a_killed_process_gives_up_its_turn(&stage);
+}
+
+#[test]
+fn a_turn_comes_back_from_a_thread_that_ended() {
+    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = keeper.stage();
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(stage.enforce(&request(1))));
+    });
+    stage.enforce(&request(1)).complete(1);
+    assert_eq!(passed(stage), 2);
+}
+
+#[test]
+fn more_threads_than_slots_all_pass() {
+    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = keeper.stage();
+    let first = stage.enforce(&request(1));
+    std::thread::scope(|scope| {
+        for _ in 0..600 {
+            scope.spawn(|| stage.enforce(&request(1)).complete(1));
+        }
+        let outside = &stage.layout().queues[0].outside;
+        eventually("some find no slot", || outside.load(Ordering::Relaxed) > 0);
+        first.complete(1);
+    });
+    assert_eq!(passed(stage), 601);
+    let gate = &stage.layout().gates[0];
+    assert_eq!(gate.delayed.load(Ordering::Relaxed), 600, "and every wait is counted");
+    assert_eq!(stage.layout().bypasses[tidegate_stage::Bypass::QueueFull as usize].operations(), 0);
+}
+
+#[test]
+fn a_killed_sleeper_is_forgotten() {
+    let rate = Throughput::Bandwidth(Rate(1));
+    let keeper = stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) });
+    let stage = keeper.stage();
+    stage.enforce(&request(1 << 30)).complete(1 << 30);
+    let child = Child::that_asks_for(stage, 1);
+    let sleepers = &stage.layout().gates[0].sleepers;
+    eventually("it sleeps", || sleepers.load(Ordering::Relaxed) == 1);
+    child.kill();
+    eventually("nobody sleeps", || sleepers.load(Ordering::Relaxed) == 0);
+}
+
+#[test]
+fn what_is_known_of_one_stage_is_not_taken_for_another() {
+    let tenant_of = |tenant| {
+        let keeper = stage_with(GateSpec::NoOp);
+        let channel = ChannelSpec {
+            name: "data".into(),
+            tenant: TenantId(tenant),
+            class: Class::Medium,
+            gates: vec![],
+        };
+        let conditions =
+            tidegate_model::Conditions { path: vec!["/**".into()], ..Default::default() };
+        let rules = vec![
+            Rule::Housekeeping(Housekeeping::SetChannel(channel)),
+            Rule::Differentiation(Differentiation::Insert {
+                place: 0,
+                conditions: match tenant {
+                    7 => conditions,
+                    _ => tidegate_model::Conditions { path: vec!["/nowhere".into()], ..conditions },
+                },
+                channel: "data".into(),
+            }),
+        ];
+        keeper.apply(rules).unwrap();
+        keeper
+    };
+    let file = std::fs::File::open("Cargo.toml").unwrap();
+    let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let request = request(1).on(tidegate_stage::Subject::Descriptor(descriptor));
+    let (all, nothing) = (tenant_of(7), tenant_of(8));
+    for _ in 0..2 {
+        assert_eq!(all.stage().classify(&request).tenant, TenantId(7));
+        assert_eq!(nothing.stage().classify(&request).tenant, TenantId(1));
+    }
+}

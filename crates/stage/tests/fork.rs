@@ -1,0 +1,153 @@
+//! Children of `fork`, which have the memory of a process but none of its threads: nothing may wait
+//! there for somebody who does not exist.
+#![cfg(all(feature = "keeper", feature = "transform"))]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tidegate_model::{ChannelSpec, Class, GateSpec, Operation, TenantId};
+use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_stage::scope;
+use tidegate_stage::transform::{Keys, TransformError};
+use tidegate_stage::{Keeper, Request, Settings};
+
+/// How long a child may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn keeper() -> Keeper {
+    let socket = "/nonexistent/controller.sock".into();
+    Keeper::start(Settings { socket, ..Settings::default() }).unwrap()
+}
+
+fn only(gate: &str, spec: GateSpec) -> Vec<Rule> {
+    vec![
+        Rule::Housekeeping(Housekeeping::Clear),
+        Rule::Housekeeping(Housekeeping::SetGate { name: gate.into(), spec }),
+        Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+            name: "c".into(),
+            tenant: TenantId(1),
+            class: Class::High,
+            gates: vec![gate.into()],
+        })),
+        Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
+    ]
+}
+
+fn encrypt(key: &str) -> GateSpec {
+    GateSpec::Encrypt { key: key.into() }
+}
+
+/// Runs `body` in a child.
+fn fork(body: impl FnOnce() -> bool) -> libc::pid_t {
+    // SAFETY: the child runs `body` and ends without returning into the test's threads.
+    match unsafe { libc::fork() } {
+        0 => {
+            let went_well =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+            // SAFETY: ends this process at once.
+            unsafe { libc::_exit(i32::from(!went_well)) }
+        }
+        child => child,
+    }
+}
+
+/// Waits for a child and says whether it went well; one that hangs is killed.
+fn went_well(child: libc::pid_t) -> bool {
+    let begin = Instant::now();
+    let mut status = 0;
+    loop {
+        // SAFETY: the child is ours and not waited for yet.
+        match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
+            0 if begin.elapsed() < PATIENCE => std::thread::yield_now(),
+            0 => {
+                // SAFETY: as above; it is killed and waited for.
+                unsafe {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, &raw mut status, 0);
+                }
+                return false;
+            }
+            _ => return status == 0,
+        }
+    }
+}
+
+#[test]
+fn a_child_can_ask_for_a_name_while_its_parent_did() {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let stop = &stop;
+            scope.spawn(move || {
+                for number in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    scope::intern(format!("job {thread} {number}").as_bytes());
+                }
+            });
+        }
+        let hung = (0..200).find(|_| {
+            !went_well(fork(|| {
+                scope::intern(b"child");
+                true
+            }))
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(hung, None, "a child hangs");
+    });
+}
+
+#[test]
+fn rules_are_refused_in_a_child_and_its_handle_is_only_forgotten() {
+    let keeper = keeper();
+    keeper.apply(only("g", GateSpec::NoOp)).unwrap();
+    let parent = std::process::id().to_string();
+    let mut keeper = Some(keeper);
+    let child = fork(|| {
+        let error = keeper.as_ref().unwrap().apply(only("h", GateSpec::NoOp)).unwrap_err();
+        let says_so = error.reason.contains("forked") && error.reason.contains(&parent);
+        drop(keeper.take());
+        says_so
+    });
+    assert!(went_well(child), "the child hangs or fails");
+    let keeper = keeper.unwrap();
+    keeper.apply(only("i", GateSpec::NoOp)).expect("the parent's keeper goes on");
+}
+
+#[test]
+fn a_child_writes_nothing_in_plain_text_when_its_parent_changes_the_rules() {
+    let keeper = keeper();
+    let keys = Keys::default().with("k1", &[1; 32]).with("k2", &[2; 32]);
+    let layered = keeper.layered(keys);
+    let request = Request::new(Operation::Write, 6);
+    let generation = || keeper.stage().layout().header.generation.load(Ordering::Acquire);
+    for (before, after) in [
+        (GateSpec::NoOp, encrypt("k1")),
+        (encrypt("k1"), encrypt("k2")),
+        (GateSpec::Concurrency { depth: 1 }, encrypt("k1")),
+    ] {
+        keeper.apply(only("g", before)).unwrap();
+        let seen = generation();
+        let child = fork(|| {
+            while generation() == seen {
+                std::thread::yield_now();
+            }
+            let refused = layered.write(&request, b"secret", b"").map(drop);
+            refused == Err(TransformError::Forked)
+        });
+        keeper.apply(only("g", after)).unwrap();
+        assert!(went_well(child), "written as it is, or hanging");
+    }
+    // What concerns no content passes in a child under any rules.
+    let seen = generation();
+    let child = fork(|| {
+        while generation() == seen {
+            std::thread::yield_now();
+        }
+        layered.write(&request, b"secret", b"").is_ok()
+    });
+    keeper.apply(only("q", GateSpec::Concurrency { depth: 1 })).unwrap();
+    assert!(went_well(child));
+}
