@@ -132,11 +132,11 @@ pub fn tell(descriptor: i32, before: Option<u64>, status: Status) {
 /// What is known of `descriptor` under the table of `generation`, without asking the kernel.
 pub fn known(descriptor: i32, generation: u32) -> Option<File> {
     let Ok(index) = usize::try_from(descriptor) else { return Some(File::Other) };
-    remembered(ENTRIES.get(index)?, generation).ok()
+    remembered(ENTRIES.get(index)?, generation)
 }
 
 /// What `descriptor` is, under the table of `generation`.
-#[inline]
+#[inline(always)]
 pub(crate) fn lookup<W: Words + ?Sized>(
     descriptor: i32,
     generation: u32,
@@ -146,26 +146,26 @@ pub(crate) fn lookup<W: Words + ?Sized>(
         return find_out(descriptor, None, table);
     };
     match remembered(entry, generation) {
-        Ok(file) => file,
-        Err(state) => remember(descriptor, entry, state, generation, table),
+        Some(file) => file,
+        None => remember(descriptor, entry, generation, table),
     }
 }
 
-/// What an entry says under the table of `generation`; its state if that is nothing.
+/// What an entry says under the table of `generation`.
 #[inline(always)]
-fn remembered(entry: &Entry, generation: u32) -> Result<File, u64> {
+fn remembered(entry: &Entry, generation: u32) -> Option<File> {
     let state = entry.state.load(Ordering::Acquire);
     if state & KIND != UNKNOWN && (state >> 32) as u32 == generation {
         if state & KIND == OTHER {
-            return Ok(File::Other);
+            return Some(File::Other);
         }
         let mask = Mask(core::array::from_fn(|word| entry.mask[word].load(Ordering::Relaxed)));
         std::sync::atomic::fence(Ordering::Acquire);
         if entry.state.load(Ordering::Relaxed) == state {
-            return Ok(File::Storage(mask));
+            return Some(File::Storage(mask));
         }
     }
-    Err(state)
+    None
 }
 
 #[cold]
@@ -173,10 +173,10 @@ fn remembered(entry: &Entry, generation: u32) -> Result<File, u64> {
 fn remember<W: Words + ?Sized>(
     descriptor: i32,
     entry: &Entry,
-    seen: u64,
     generation: u32,
     table: &Table<'_, W>,
 ) -> File {
+    let seen = entry.state.load(Ordering::Acquire);
     let file = find_out(descriptor, Some(seen), table);
     if MUTE.load(Ordering::Acquire) || PARTED.load(Ordering::Acquire) || !is_own() {
         return file;

@@ -236,6 +236,15 @@ impl Stage {
         turns
     }
 
+    /// Counts a service that began at `started` and ends now. Not a method of the admission: what
+    /// another function is to see of it must be in memory.
+    #[inline(never)]
+    fn count_service(&self, channel: u8, started: Time) {
+        if let Some(channel) = self.segment.channels.get(usize::from(channel)) {
+            channel.service.record(self.now().since(started));
+        }
+    }
+
     /// The time on the stage's clock, which every process of the stage reads alike: nanoseconds of
     /// the kernel's monotonic clock, found without a system call.
     #[inline(never)]
@@ -316,7 +325,7 @@ impl Admission<'_> {
             lane.moved(bytes);
         }
         if self.started != Time::ZERO {
-            self.count_service(found);
+            self.stage.count_service(found.to.channel(), self.started);
         }
         if bytes < self.bytes {
             let unused = Cost { bytes: self.bytes - bytes, operations: 0 };
@@ -324,13 +333,6 @@ impl Admission<'_> {
         }
         if self.turns[0].is_some() {
             gate::finish(layout, self.turns, bytes);
-        }
-    }
-
-    #[inline(never)]
-    fn count_service(&self, found: Found) {
-        if let Some(channel) = self.stage.channel(found) {
-            channel.service.record(self.stage.now().since(self.started));
         }
     }
 }

@@ -82,7 +82,9 @@ fn context(number: usize) -> String {
     format!("context {number}")
 }
 
-/// Makes requests of `bytes` and completes them.
+/// Makes requests of `bytes` and completes them. Part of its caller, as in a program that knows what
+/// its requests are about.
+#[inline(always)]
 fn requests(keeper: &Keeper, bytes: u64, subject: Subject<'_>, calls: u64) {
     for _ in 0..calls {
         let request = Request::new(black_box(Operation::Write), black_box(bytes)).on(subject);
