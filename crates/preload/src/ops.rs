@@ -93,8 +93,8 @@ impl Admitted {
     pub(crate) fn complete(self, bytes: u64) {
         match self {
             Self::Through(admission) => {
+                // System calls of the stage leave `errno` alone.
                 let _inside = Inside::enter();
-                let _errno = Errno::keep();
                 let completed = catch_unwind(AssertUnwindSafe(|| admission.complete(bytes)));
                 if let Err(panic) = completed {
                     std::mem::forget(panic);

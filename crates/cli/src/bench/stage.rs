@@ -82,8 +82,8 @@ fn context(number: usize) -> String {
     format!("context {number}")
 }
 
-/// Makes requests of `bytes` and completes them. Part of its caller, as in a program that knows what
-/// its requests are about.
+/// Makes requests of `bytes` and completes them. Part of its caller, as in a program that knows
+/// what its requests are about.
 #[inline(always)]
 fn requests(keeper: &Keeper, bytes: u64, subject: Subject<'_>, calls: u64) {
     for _ in 0..calls {
