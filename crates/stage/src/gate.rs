@@ -62,6 +62,7 @@ impl GateCell {
             1 => GateKind::Bytes,
             2 => GateKind::Operations,
             3 => GateKind::Queue,
+            4 => GateKind::Transform,
             _ => GateKind::Open,
         }
     }
@@ -72,7 +73,7 @@ impl GateCell {
         match kind {
             GateKind::Bytes => cost.bytes,
             GateKind::Operations => cost.operations * TOKENS_PER_OPERATION,
-            GateKind::Queue | GateKind::Open => 0,
+            GateKind::Queue | GateKind::Open | GateKind::Transform => 0,
         }
     }
 
@@ -110,7 +111,7 @@ pub(crate) enum Hold {
 pub(crate) fn pass(layout: &Layout, gate: u8, lane: u8, cost: Cost) -> Option<Hold> {
     let cell = layout.gates.get(usize::from(gate))?;
     let kind = cell.kind();
-    if kind == GateKind::Open {
+    if matches!(kind, GateKind::Open | GateKind::Transform) {
         return None;
     }
     if kind == GateKind::Queue {
@@ -180,7 +181,7 @@ fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
         let ready = match cell.kind() {
             GateKind::Bytes | GateKind::Operations => cell.bucket.ready_at(due),
             // The gate became something else while this request waited: let it go.
-            GateKind::Open | GateKind::Queue => Time::ZERO,
+            GateKind::Open | GateKind::Queue | GateKind::Transform => Time::ZERO,
         };
         let now = clock::now(&layout.header.clock);
         if ready <= now {

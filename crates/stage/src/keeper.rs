@@ -306,7 +306,10 @@ fn install(segment: &Segment, change: &Change) {
     }
     for number in &change.retired {
         if let Some(cell) = segment.gates.get(usize::from(*number)) {
-            cell.kind.store(GateKind::Open as u32, Ordering::Release);
+            // Requests that an older table has sorted may still have content to transform.
+            if cell.kind.load(Ordering::Relaxed) != GateKind::Transform as u32 {
+                cell.kind.store(GateKind::Open as u32, Ordering::Release);
+            }
             cell.changed();
         }
     }
@@ -324,6 +327,7 @@ fn set_gate(segment: &Segment, set: &SetGate) {
     }
     let kind = match &set.setup {
         Setup::Open => GateKind::Open,
+        Setup::Transform => GateKind::Transform,
         Setup::Bucket { unit, rate, burst } => {
             let (kind, tokens) = match unit {
                 Unit::Bytes => (GateKind::Bytes, 1),

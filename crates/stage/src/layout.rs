@@ -178,6 +178,9 @@ pub enum GateKind {
     Operations = 2,
     /// A queue.
     Queue = 3,
+    /// A transformation of content: for a request without content, nothing. A gate that is one
+    /// stays one.
+    Transform = 4,
 }
 
 /// A gate.

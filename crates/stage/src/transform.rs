@@ -290,16 +290,15 @@ impl Layered {
         oldest: Option<u32>,
     ) -> Result<Vec<GateSpec>, TransformError> {
         let cells = &self.stage.layout().gates;
-        let others =
-            [GateKind::Bytes, GateKind::Operations, GateKind::Queue].map(|kind| kind as u32);
-        let may_transform = |gate: &u8| {
-            let kind = cells.get(usize::from(*gate)).map(|cell| cell.kind.load(Ordering::Relaxed));
-            kind.is_none_or(|kind| !others.contains(&kind))
+        let transforms = |gate: &u8| {
+            let kind = cells.get(usize::from(*gate)).map(|cell| cell.kind.load(Ordering::Acquire));
+            kind.is_none_or(|kind| kind == GateKind::Transform as u32)
         };
-        // By the plan's rule a number that stands for a bucket or a queue was never one for a
-        // transformation. The segment says so in a forked process as well, whose requests are not
-        // to fail for want of what does not concern them.
-        let mut gates = admission.gates().filter(may_transform).peekable();
+        // The segment says it: to every thread without a lock, and in a forked process as well,
+        // whose requests are not to fail for want of what does not concern them. A number that has
+        // stood for a transformation never stands for anything else (the plan's rule), and it says
+        // so before a table names it.
+        let mut gates = admission.gates().filter(transforms).peekable();
         if gates.peek().is_none() {
             return Ok(Vec::new());
         }

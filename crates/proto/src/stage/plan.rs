@@ -14,12 +14,15 @@ use alloc::vec::Vec;
 use tidegate_algo::channel::{
     self, CHANNELS_MAX, ChannelEntry, FLOWS_MAX, GATES_PER_CHANNEL, QUEUES_MAX, Source,
 };
-use tidegate_algo::queue::Order;
-use tidegate_model::gate::{Throughput, Unit};
+use tidegate_model::gate::Throughput;
 use tidegate_model::policy::{Fallback, limits};
 use tidegate_model::{ChannelSpec, Conditions, GateSpec};
 
 use crate::message::{Differentiation, Enforcement, Housekeeping, Rule, RuleError};
+
+mod setup;
+
+pub use setup::Setup;
 
 /// The most gates of a stage: numbers are bytes, and one of them says "none".
 const GATES_MAX: usize = limits::GATES;
@@ -87,33 +90,6 @@ pub struct SetChannel {
     pub fresh: bool,
     /// Whether every request is timed.
     pub probed: bool,
-}
-
-/// What a gate does, in numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Setup {
-    /// Lets everything pass.
-    Open,
-    /// A token bucket.
-    Bucket {
-        /// What it counts.
-        unit: Unit,
-        /// Per second; `u64::MAX` for no limit.
-        rate: u64,
-        /// How many at once.
-        burst: u64,
-    },
-    /// A queue.
-    Queue {
-        /// Which one.
-        queue: u8,
-        /// Who is next.
-        order: Order,
-        /// How many in service.
-        depth: u32,
-        /// By flow.
-        weights: Vec<u32>,
-    },
 }
 
 /// Gates, channels and rules.
@@ -431,7 +407,7 @@ impl Plan {
                 let is_same =
                     |old: &Gate| old.number == gate.number && old.spec.kind() == gate.spec.kind();
                 let (number, fresh) = (gate.number, !old.as_ref().is_some_and(is_same));
-                change.gates.push(SetGate { number, fresh, setup: setup(gate) });
+                change.gates.push(SetGate { number, fresh, setup: Setup::of(gate) });
             }
             change.retired.extend(old.map(|old| old.number));
         }
@@ -465,7 +441,7 @@ impl Plan {
             if gate.rate != Some(rate) {
                 gate.rate = Some(rate);
                 let number = gate.number;
-                change.gates.push(SetGate { number, fresh: false, setup: setup(gate) });
+                change.gates.push(SetGate { number, fresh: false, setup: Setup::of(gate) });
             }
         }
         (!change.gates.is_empty()).then_some(change)
@@ -573,26 +549,5 @@ fn flows(spec: &GateSpec) -> Option<(Vec<(String, u8)>, u8)> {
         }
         GateSpec::Concurrency { .. } => Some((Vec::new(), 0)),
         _ => None,
-    }
-}
-
-fn setup(gate: &Gate) -> Setup {
-    let queue = gate.queue.unwrap_or(0);
-    match (&gate.spec, gate.rate) {
-        (GateSpec::TokenBucket { burst, .. }, Some(rate)) => {
-            let per_second = rate.per_second();
-            Setup::Bucket { unit: rate.unit(), rate: per_second, burst: burst.tokens(per_second) }
-        }
-        (GateSpec::FairQueue { depth, weights }, _) => {
-            let weights = weights.iter().map(|(_, weight)| *weight).collect();
-            Setup::Queue { queue, order: Order::Fair, depth: *depth, weights }
-        }
-        (GateSpec::Priority { depth, .. }, _) => {
-            Setup::Queue { queue, order: Order::Priority, depth: *depth, weights: Vec::new() }
-        }
-        (GateSpec::Concurrency { depth }, _) => {
-            Setup::Queue { queue, order: Order::Arrival, depth: *depth, weights: Vec::new() }
-        }
-        _ => Setup::Open,
     }
 }

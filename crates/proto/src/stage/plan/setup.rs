@@ -1,0 +1,67 @@
+//! What a gate of a segment is to do.
+
+use alloc::vec::Vec;
+
+use tidegate_algo::queue::Order;
+use tidegate_model::GateSpec;
+use tidegate_model::gate::Unit;
+
+use super::Gate;
+
+/// What a gate does, in numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setup {
+    /// Lets everything pass.
+    Open,
+    /// Lets everything pass, and transforms content. Its number never stands for anything else.
+    Transform,
+    /// A token bucket.
+    Bucket {
+        /// What it counts.
+        unit: Unit,
+        /// Per second; `u64::MAX` for no limit.
+        rate: u64,
+        /// How many at once.
+        burst: u64,
+    },
+    /// A queue.
+    Queue {
+        /// Which one.
+        queue: u8,
+        /// Who is next.
+        order: Order,
+        /// How many in service.
+        depth: u32,
+        /// By flow.
+        weights: Vec<u32>,
+    },
+}
+
+impl Setup {
+    /// What `gate` is to do.
+    pub(super) fn of(gate: &Gate) -> Self {
+        let queue = gate.queue.unwrap_or(0);
+        match (&gate.spec, gate.rate) {
+            (GateSpec::TokenBucket { burst, .. }, Some(rate)) => {
+                let per_second = rate.per_second();
+                Setup::Bucket {
+                    unit: rate.unit(),
+                    rate: per_second,
+                    burst: burst.tokens(per_second),
+                }
+            }
+            (GateSpec::FairQueue { depth, weights }, _) => {
+                let weights = weights.iter().map(|(_, weight)| *weight).collect();
+                Setup::Queue { queue, order: Order::Fair, depth: *depth, weights }
+            }
+            (GateSpec::Priority { depth, .. }, _) => {
+                Setup::Queue { queue, order: Order::Priority, depth: *depth, weights: Vec::new() }
+            }
+            (GateSpec::Concurrency { depth }, _) => {
+                Setup::Queue { queue, order: Order::Arrival, depth: *depth, weights: Vec::new() }
+            }
+            (spec, _) if spec.transforms() => Setup::Transform,
+            _ => Setup::Open,
+        }
+    }
+}
