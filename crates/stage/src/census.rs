@@ -140,28 +140,56 @@ pub(crate) fn has_heirs(segment: &Path) -> bool {
     })
 }
 
-/// Whether the process of this folder of `/proc` has `wanted` in its environment, or is about to
-/// have one: `execve` gives a process its new memory first and its environment afterwards, and who
-/// looks in between sees none.
+/// How often a process is looked at that becomes another program each time.
+const LOOKS: usize = 8;
+
+/// Whether the process of this folder of `/proc` has `wanted` in its environment, or may have it in
+/// a moment: `execve` gives a process its new memory first and its environment afterwards, and who
+/// looks in between, or began to look before, sees none.
 fn is_heir(folder: &Path, wanted: &[u8]) -> bool {
-    // Those of other users cannot be read, and cannot map the segment either.
-    let Ok(environment) = std::fs::read(folder.join("environ")) else { return false };
-    if environment.is_empty() {
-        return std::fs::read_to_string(folder.join("stat")).is_ok_and(|stat| is_in_exec(&stat));
+    for _ in 0..LOOKS {
+        // Those of other users cannot be read, and cannot map the segment either.
+        let Ok(environment) = std::fs::read(folder.join("environ")) else { return false };
+        if !environment.is_empty() {
+            return environment.split(|byte| *byte == 0).any(|one| one == wanted);
+        }
+        let Ok(stat) = std::fs::read_to_string(folder.join("stat")) else { return false };
+        match environment_of(&stat) {
+            Environment::None => return false,
+            Environment::ToCome => return true,
+            // It has come meanwhile.
+            Environment::Some => {}
+        }
     }
-    environment.split(|byte| *byte == 0).any(|one| one == wanted)
+    true
 }
 
-/// Whether a process has memory and not yet the place of its environment in it, by its line in
-/// `/proc/<pid>/stat`. Kernel threads and zombies have no memory; a process with an empty
-/// environment has a place for it.
-fn is_in_exec(stat: &str) -> bool {
+/// What a process has of an environment.
+#[derive(Debug, PartialEq, Eq)]
+enum Environment {
+    /// Nothing: it is empty, or the process has no memory, as kernel threads and zombies have not.
+    None,
+    /// Memory, and no place in it yet.
+    ToCome,
+    /// Something.
+    Some,
+}
+
+/// What a process has of an environment, by its line in `/proc/<pid>/stat`.
+fn environment_of(stat: &str) -> Environment {
     // The name, in parentheses, may hold anything; behind it come the fields from the third on.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
-    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
-    let (memory, environment_end) = (field(23), field(51));
-    memory.is_some_and(|bytes| bytes > 0) && environment_end == Some(0)
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let field = |number: usize| {
+        let text = fields.split_ascii_whitespace().nth(number - 3);
+        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (memory, begin, end) = (field(23), field(50), field(51));
+    match (memory, end) {
+        (0, _) => Environment::None,
+        (_, 0) => Environment::ToCome,
+        _ if end == begin => Environment::None,
+        _ => Environment::Some,
+    }
 }
 
 fn has_ended(pid: u32, process: &Process) -> bool {
@@ -185,18 +213,17 @@ mod tests {
 
     #[test]
     fn a_process_in_the_middle_of_exec_is_told_from_others() {
-        let stat = |memory: u64, end: u64| {
+        let stat = |memory: u64, begin: u64, end: u64| {
             let zeros = |count: usize| vec!["0"; count].join(" ");
-            format!("7 (a) b) R {} {memory} {} {end} 0\n", zeros(19), zeros(27))
+            format!("7 (a) b) R {} {memory} {} {begin} {end} 0\n", zeros(19), zeros(26))
         };
-        assert!(is_in_exec(&stat(4096, 0)));
-        assert!(!is_in_exec(&stat(0, 0)), "a kernel thread or a zombie");
-        assert!(!is_in_exec(&stat(4096, 77)), "an empty environment");
-        assert!(!is_in_exec("nonsense"));
+        assert_eq!(environment_of(&stat(4096, 0, 0)), Environment::ToCome);
+        assert_eq!(environment_of(&stat(4096, 70, 77)), Environment::Some);
+        assert_eq!(environment_of(&stat(4096, 77, 77)), Environment::None);
+        assert_eq!(environment_of(&stat(0, 0, 0)), Environment::None, "a zombie");
+        assert_eq!(environment_of("nonsense"), Environment::None);
         let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(!is_in_exec(&own), "{own}");
-        let end = own.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(51 - 3);
-        assert!(end.unwrap().parse::<u64>().unwrap() > 0, "the field is the one of the manual");
+        assert_eq!(environment_of(&own), Environment::Some, "{own}");
     }
 
     #[test]
