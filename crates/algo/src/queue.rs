@@ -285,10 +285,14 @@ impl<const N: usize> Queue<N> {
     /// A request leaves service that turned out to cost only `used`: its flow gets the rest back,
     /// as far as it is still ahead. False if it was not there.
     pub fn finish_having_used(&mut self, slot: SlotId, used: u64) -> bool {
-        if self.order() == Order::Fair && self.holds(slot, IN_SERVICE) {
+        // Most requests use all, and dividing 128 bits takes longer than everything else here.
+        if self.order() == Order::Fair
+            && self.holds(slot, IN_SERVICE)
+            && used < self.slots[slot.index()].cost
+        {
             let Slot { cost, .. } = self.slots[slot.index()];
             let flow = self.slots[slot.index()].flow();
-            let unused = self.length(flow, cost) - self.length(flow, used.min(cost));
+            let unused = self.length(flow, cost) - self.length(flow, used);
             let tag = self.start_tags[flow].saturating_sub(unused);
             self.start_tags[flow] = tag.max(self.virtual_time.min(self.start_tags[flow]));
         }

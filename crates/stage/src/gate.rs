@@ -190,11 +190,16 @@ fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
         cell.asleep.fetch_max(now.after(ASLEEP).0, Ordering::Relaxed);
         sleep(&cell.changes, changes, ready.since(now).min(LOOK_AGAIN));
     };
-    let fewer = |sleepers: u32| sleepers.checked_sub(1);
-    // Not below none: the keeper may have given this thread up, if it was stopped for long.
-    let _ = cell.sleepers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+    one_fewer(&cell.sleepers);
     count_wait(cell, waited);
     waited
+}
+
+/// Counts one thread fewer that waits. Not below none: the keeper may have given this one up, if it
+/// was stopped for long.
+fn one_fewer(waiting: &AtomicU32) {
+    let fewer = |waiting: u32| waiting.checked_sub(1);
+    let _ = waiting.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
 }
 
 fn count_wait(cell: &GateCell, waited: Span) {
@@ -308,8 +313,7 @@ fn take_slot(
         if !sleep(&queue.room, room, LOOK_AGAIN) {
             abandon(layout, queue);
         }
-        let fewer = |outside: u32| outside.checked_sub(1);
-        let _ = queue.outside.fetch_update(Ordering::SeqCst, Ordering::Relaxed, fewer);
+        one_fewer(&queue.outside);
     }
 }
 

@@ -79,7 +79,7 @@ pub struct Header {
     pub closed: AtomicU32,
     /// How ticks become nanoseconds: see `clock`.
     pub clock: Published<3>,
-    /// How many threads were given a lane.
+    /// Counts threads as they come, so that each begins elsewhere among lanes and seats.
     pub threads: AtomicU32,
     /// All channels from here on were never used, and are not to be touched: memory that nobody
     /// touches does not exist.

@@ -27,30 +27,17 @@ pub(crate) enum Found {
     Abandoned,
 }
 
-/// What became of an attempt to take a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
-    /// It was free and is now this thread's.
-    Taken,
-    /// Its owner had died, and it is now this thread's.
-    Inherited,
-    /// Somebody has it, perhaps this thread.
-    Held,
-}
-
 impl SharedLock {
-    /// Takes the lock for good, or until [`Self::release`], if nobody has it.
-    pub(crate) fn try_to_keep(&self) -> Tried {
+    /// Takes the lock for good, or until [`Self::release`], if nobody has it or its owner has died.
+    /// Says whether it did; it did not if this thread has it already.
+    pub(crate) fn try_to_keep(&self) -> bool {
         // SAFETY: the mutex was initialised when the segment was made.
-        match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
-            0 => Tried::Taken,
-            libc::EOWNERDEAD => {
-                // SAFETY: this thread holds the mutex, as EOWNERDEAD says.
-                unsafe { libc::pthread_mutex_consistent(self.0.get()) };
-                Tried::Inherited
-            }
-            _ => Tried::Held,
+        let tried = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
+        if tried == libc::EOWNERDEAD {
+            // SAFETY: this thread holds the mutex, as EOWNERDEAD says.
+            unsafe { libc::pthread_mutex_consistent(self.0.get()) };
         }
+        matches!(tried, 0 | libc::EOWNERDEAD)
     }
 
     /// Gives up a lock that this thread has taken.

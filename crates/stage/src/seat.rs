@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::layout::{Layout, SEATS_MAX};
-use crate::lock::{SharedLock, Tried};
+use crate::lock::SharedLock;
 
 /// A thread's place. All zero but for the lock is a free one.
 #[derive(Debug)]
@@ -58,13 +58,10 @@ pub(crate) fn sit(layout: &Layout) -> Option<u32> {
     let mut numbers = (0..SEATS_MAX).map(|number| (first + number) % SEATS_MAX);
     let taken = numbers.find_map(|number| {
         let seat = &layout.seats[number];
-        match seat.lock.try_to_keep() {
-            Tried::Taken | Tried::Inherited => {
-                let turn = seat.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-                Some(owner(number, turn))
-            }
-            Tried::Held => None,
-        }
+        seat.lock.try_to_keep().then(|| {
+            let turn = seat.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            owner(number, turn)
+        })
     })?;
     SEATED.set((here.0, here.1, taken));
     Some(taken)
@@ -84,13 +81,11 @@ pub(crate) fn is_gone(layout: &Layout, who: u32) -> bool {
     if owner(number, seat.turn.load(Ordering::Relaxed)) != who {
         return true;
     }
-    match seat.lock.try_to_keep() {
-        Tried::Held => false,
-        Tried::Taken | Tried::Inherited => {
-            // What else the dead one holds, in other queues, is its no more either.
-            seat.turn.fetch_add(1, Ordering::Relaxed);
-            seat.lock.release();
-            true
-        }
+    let is_gone = seat.lock.try_to_keep();
+    if is_gone {
+        // What else the dead one holds, in other queues, is its no more either.
+        seat.turn.fetch_add(1, Ordering::Relaxed);
+        seat.lock.release();
     }
+    is_gone
 }

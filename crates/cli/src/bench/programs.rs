@@ -152,22 +152,10 @@ const PROGRAMS: [Program; 12] = [
 ];
 
 /// A directory below the working directory: the one for temporary files is often in memory, which
-/// the shim does not count as storage. Dropping it removes it.
-struct Workshop(PathBuf);
-
-impl Workshop {
-    fn make() -> io::Result<Self> {
-        let name = format!(".tidegate-bench-programs-{}", std::process::id());
-        let path = std::env::current_dir()?.join(name);
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Workshop {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// the shim does not count as storage.
+fn workshop() -> io::Result<Scratch> {
+    let name = format!(".tidegate-bench-programs-{}", std::process::id());
+    Scratch::at(std::env::current_dir()?.join(name))
 }
 
 /// How long a run took, in nanoseconds.
@@ -215,7 +203,7 @@ struct Job<'a> {
 struct Stand<'a> {
     runner: child::Child,
     segment: Stage,
-    workshop: Workshop,
+    workshop: Scratch,
     /// What `tidegate run` gives a program, in the order of its declaration.
     _shell: Child,
     controller: Controller,
@@ -227,7 +215,7 @@ impl<'a> Stand<'a> {
     fn make(shim: &Path, interrupt: &'a Interrupt) -> Result<Self, String> {
         let told = |failure: Failure| failure.to_string();
         let program = compile("cc", include_str!("runner.c"), &["-x", "c", "-O2"], &[])?;
-        let workshop = Workshop::make().map_err(|error| format!("no files here: {error}"))?;
+        let workshop = workshop().map_err(|error| format!("no files here: {error}"))?;
         let scratch = Scratch::new().map_err(told)?;
         let controller =
             Controller::start("controller", FREE, &scratch, interrupt).map_err(told)?;
@@ -283,7 +271,7 @@ impl<'a> Stand<'a> {
 
     /// Pairs of runs of one program, as many as it takes to be sure.
     fn pairs(&mut self, program: &Program, plan: Plan) -> Result<Vec<Pair>, String> {
-        let directory = self.workshop.0.join(program.name);
+        let directory = self.workshop.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
         let job = |is_gated| Job { command: program.command, is_gated, makes: program.makes };
@@ -323,7 +311,7 @@ impl<'a> Stand<'a> {
             ("start of `true` in a stage", job(&["true"], true)),
         ];
         for (case, gated) in cases {
-            let (directory, bare) = (self.workshop.0.clone(), job(&["true"], false));
+            let (directory, bare) = (self.workshop.path().to_owned(), job(&["true"], false));
             let pairs = (0..STARTS).map(|number| self.pair(&directory, [bare, gated], number));
             let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
             let added = pairs.iter().map(|pair| (pair.gated.wall - pair.bare.wall) / 1e6);

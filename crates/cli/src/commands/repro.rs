@@ -16,7 +16,8 @@ use crate::output::{self, Paint};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Papers and their figures:
-  paio  4   what a stage costs, by request size and number of channels (a minute)
+  paio  4   what a stage costs, by request size and number of channels; only printed, so
+            --out, --seconds and --directory say nothing to it (a few seconds)
   paio  10  four tenants share a disk (about four minutes)
 
 Examples:

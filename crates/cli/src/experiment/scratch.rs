@@ -1,6 +1,8 @@
-//! A directory for what the experiment needs while it runs: sockets, state, what programs say.
+//! A directory for what is needed while something is measured: sockets, state, what programs say
+//! and what they work on.
 
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -11,18 +13,26 @@ use crate::failure::{Code, Failure};
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new directory that only we can read.
+    /// A new directory for small files.
     ///
     /// # Errors
     /// If there is no room for it.
     pub(crate) fn new() -> Result<Self, Failure> {
         // Short, for the name of a socket has at most 107 bytes.
         let path = std::env::temp_dir().join(format!("tgd-{}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+        Self::at(path.clone()).map_err(|error| {
             Failure::new(Code::Failure, format!("cannot make {}", path.display()))
                 .cause(error)
                 .help("say where there is room for small files with TMPDIR")
-        })?;
+        })
+    }
+
+    /// A new directory at `path` that only we can read.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
+        DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
 
