@@ -35,6 +35,24 @@ pub struct Conditions {
     pub size: SizeRange,
 }
 
+/// What a rule asks of the place that a request is about. Only gateways know that place, and they
+/// know nothing of who asks: a rule has either these conditions, or those of [`Conditions`] that
+/// are about a program. Volumes are globs, as there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageConditions {
+    /// Names of volumes and pools.
+    pub volume: Vec<String>,
+    /// What a key begins with; compared byte by byte.
+    pub key: Vec<String>,
+}
+
+impl StorageConditions {
+    /// Whether nothing is asked, so that the rule is for stages.
+    pub fn is_empty(&self) -> bool {
+        self.volume.is_empty() && self.key.is_empty()
+    }
+}
+
 impl Default for Conditions {
     fn default() -> Self {
         Self {

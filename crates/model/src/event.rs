@@ -56,4 +56,44 @@ pub enum Event {
         /// What it may use from now on.
         rate: Throughput,
     },
+    /// A storage node said hello and was accepted.
+    NodeJoined {
+        /// Its name.
+        node: String,
+        /// Whether it is the process that was there before, and holds what it held.
+        is_known: bool,
+    },
+    /// A connection to a storage node ended. What it had stays its own until its lease is over.
+    NodeLeft {
+        /// Its name.
+        node: String,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A storage node was turned away.
+    NodeRefused {
+        /// The name that it gave.
+        node: String,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A storage node does not answer, or does again.
+    NodeSilent {
+        /// Its name.
+        node: String,
+        /// Whether it is silent.
+        is_silent: bool,
+    },
+    /// A period ended in which a tenant got less at all nodes together than it was promised, though
+    /// it asked for more.
+    ReservationMissed {
+        /// The tenant.
+        tenant: String,
+        /// The period.
+        period: u64,
+        /// Operations that it was served.
+        served_operations: u64,
+        /// Operations that it was promised.
+        reserved_operations: u64,
+    },
 }

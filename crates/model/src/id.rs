@@ -38,6 +38,10 @@ id!(
     /// One data plane stage, as numbered by its controller. Zero is "not yet numbered".
     StageId(u64)
 );
+id!(
+    /// One storage node: its place in the cluster file, counting from zero.
+    NodeId(u16)
+);
 
 impl TenantId {
     /// Nobody: the request matched no rule.

@@ -1,5 +1,5 @@
 //! Words of Tidegate: quantities with units, identities, the tag that travels with every request,
-//! and the policy that says who is promised what.
+//! the policy that says who is promised what, and the cluster that has to keep it.
 //!
 //! This is the innermost ring. It names things and checks that what it names is possible; it
 //! decides nothing, and it has no clock, no thread, no socket and no randomness.
@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+pub mod cluster;
 pub mod conditions;
 pub mod event;
 pub mod gate;
@@ -15,13 +16,16 @@ pub mod id;
 pub mod operation;
 pub mod policy;
 pub mod tag;
+pub mod text;
 pub mod units;
 
-pub use conditions::{Conditions, SizeRange};
+pub use cluster::Cluster;
+pub use conditions::{Conditions, SizeRange, StorageConditions};
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
-pub use id::{ContextId, StageId, TenantId};
+pub use id::{ContextId, NodeId, StageId, TenantId};
 pub use operation::{Operation, OperationSet};
 pub use policy::{Policy, PolicyError};
 pub use tag::{Class, Tag};
+pub use text::TextError;
 pub use units::{Bytes, Iops, Rate, Span, Time};

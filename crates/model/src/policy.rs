@@ -29,14 +29,14 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{Burst, GateSpec, Unit};
 use crate::id::TenantId;
 use crate::tag::Class;
+use crate::text::TextError;
 use crate::units::{Iops, Rate, Span};
 
 mod fits;
@@ -143,6 +143,9 @@ pub struct Match {
     pub target: Target,
     /// Which ones.
     pub conditions: Conditions,
+    /// Which ones, at gateways. Where nothing is asked here, the rule is one of stages; else it is
+    /// one of gateways, names a tenant, and asks nothing about a program.
+    pub storage: StorageConditions,
 }
 
 /// Where a matching request goes.
@@ -229,28 +232,4 @@ impl fmt::Display for Infeasible {
 impl core::error::Error for Infeasible {}
 
 /// What is wrong with a policy's text, where, and how to mend it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyError {
-    /// What is wrong, beginning with the field.
-    pub message: String,
-    /// How to mend it; may be empty where the message says it all.
-    pub fix: String,
-    /// The bytes of the text that it is about.
-    pub span: Range<usize>,
-    /// The line of the span's start, counting from one.
-    pub line: usize,
-    /// The column of the span's start in characters, counting from one.
-    pub column: usize,
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
-        if !self.fix.is_empty() {
-            write!(f, "; {}", self.fix)?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for PolicyError {}
+pub type PolicyError = TextError;

@@ -4,25 +4,35 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tidegate_algo::admission::{self, Shortage};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 
 use super::Common;
 use crate::amounts;
-use crate::failure::{Failure, Told};
+use crate::cluster_file::ClusterFile;
+use crate::failure::{Code, Failure, Told};
 use crate::output::{self, Paint, Tone};
 use crate::policy_file::PolicyFile;
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
-/// Exits with 0 for a policy that can be applied, 3 for one that is invalid and 4 for one that
-/// promises more than there is.
+/// With a cluster, the same for the cluster, and whether its nodes can keep what the policy
+/// promises. Exits with 0 for a policy that can be applied, 3 for one that is invalid and 4 for one
+/// that promises more than there is.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: tidegate check policies/shared-disk.toml")]
+#[command(after_help = "\
+Examples:
+  tidegate check policies/shared-disk.toml
+  tidegate check policies/cluster.toml --cluster examples/cluster.toml")]
 pub(crate) struct Args {
-    /// The policy, or - for standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The policy, or - for standard input; by default the one that the cluster names
+    #[arg(value_name = "FILE", required_unless_present = "cluster")]
+    file: Option<PathBuf>,
+
+    /// The cluster that is to keep it
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    cluster: Option<PathBuf>,
 }
 
 /// The answer for programs.
@@ -34,6 +44,8 @@ struct Verdict<'a> {
     channels: u64,
     rules: u64,
     sums: Vec<Sum>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Place<'a>>,
     warnings: Vec<String>,
 }
 
@@ -43,6 +55,8 @@ struct Refused<'a> {
     verdict: &'static str,
     #[serde(flatten)]
     told: Told<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shortage: Option<Cut<'a>>,
 }
 
 /// What is promised of what there is, in one unit.
@@ -53,17 +67,50 @@ struct Sum {
     budget_per_second: Option<u64>,
 }
 
+/// What a policy is to be kept on.
+#[derive(Debug, Serialize)]
+struct Place<'a> {
+    file: &'a str,
+    nodes: u64,
+    gateways: u64,
+    volumes: u64,
+    pools: u64,
+    /// None if a node does not say.
+    capacity_operations_per_second: Option<u64>,
+}
+
+/// Who is promised too much, and where.
+#[derive(Debug, Serialize)]
+struct Cut<'a> {
+    nodes: &'a [String],
+    capacity_operations_per_second: u64,
+    tenants: &'a [String],
+    promised_operations_per_second: u64,
+}
+
+/// Why a policy is refused, and the proof if its cluster cannot keep it.
+struct Refusal {
+    failure: Failure,
+    shortage: Option<Shortage>,
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self { failure, shortage: None }
+    }
+}
+
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let read = PolicyFile::read(&args.file);
-    let checked = read.and_then(|file| file.check_feasible().map(|()| file));
-    let file = match checked {
+    let (file, cluster) = match examine(&args) {
+        Ok(examined) => examined,
         // A program that asks for a verdict gets one on standard output, whatever it is.
-        Err(failure) if common.json => {
+        Err(Refusal { failure, shortage }) if common.json => {
             let (verdict, told) = (failure.word(), failure.to_json());
-            output::print_json(&Refused { verdict, told })?;
+            let shortage = shortage.as_ref().map(cut);
+            output::print_json(&Refused { verdict, told, shortage })?;
             return Err(failure.untold());
         }
-        checked => checked?,
+        Err(Refusal { failure, .. }) => return Err(failure),
     };
     let policy = &file.policy;
     let verdict = Verdict {
@@ -73,7 +120,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         channels: policy.channels.len() as u64,
         rules: policy.matches.len() as u64,
         sums: sums(policy),
-        warnings: warnings(policy),
+        cluster: cluster.as_ref().map(place),
+        warnings: warnings(policy, cluster.as_ref()),
     };
     if common.json {
         output::print_json(&verdict)?;
@@ -81,6 +129,49 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         output::print(&told(&verdict, Paint::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads everything, and compares what is promised with what there is.
+fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusal> {
+    let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
+    let named = || cluster.as_ref().and_then(ClusterFile::policy);
+    let Some(file) = args.file.clone().or_else(named) else {
+        let failure = Failure::new(Code::Usage, "the cluster names no policy");
+        return Err(failure.help("name one: tidegate check POLICY --cluster FILE").into());
+    };
+    let file = PolicyFile::read(&file)?;
+    file.check_feasible()?;
+    if let Some(cluster) = &cluster
+        && let Err(shortage) = admission::admit(&file.policy, &cluster.cluster)
+    {
+        let failure = cluster.infeasible(&shortage);
+        return Err(Refusal { failure, shortage: Some(shortage) });
+    }
+    Ok((file, cluster))
+}
+
+fn cut(shortage: &Shortage) -> Cut<'_> {
+    Cut {
+        nodes: &shortage.nodes,
+        capacity_operations_per_second: shortage.capacity.0,
+        tenants: &shortage.tenants,
+        promised_operations_per_second: shortage.promised.0,
+    }
+}
+
+fn place(file: &ClusterFile) -> Place<'_> {
+    let cluster = &file.cluster;
+    let capacities = cluster.nodes.iter().map(|node| node.capacity);
+    Place {
+        file: &file.name,
+        nodes: cluster.nodes.len() as u64,
+        gateways: cluster.gateways.len() as u64,
+        volumes: cluster.volumes.len() as u64,
+        pools: cluster.pools.len() as u64,
+        capacity_operations_per_second: capacities
+            .map(|capacity| capacity.map(|iops| iops.0))
+            .sum(),
+    }
 }
 
 fn sums(policy: &Policy) -> Vec<Sum> {
@@ -96,13 +187,16 @@ fn sums(policy: &Policy) -> Vec<Sum> {
 }
 
 /// What is allowed, but hardly meant.
-fn warnings(policy: &Policy) -> Vec<String> {
+fn warnings(policy: &Policy, cluster: Option<&ClusterFile>) -> Vec<String> {
     let mut warnings = Vec::new();
     for (unit, name, example) in
         [(Unit::Bytes, "bandwidth", "1000MiB/s"), (Unit::Operations, "operations", "50k iops")]
     {
         let reserves = policy.tenants.iter().any(|tenant| tenant.reservation.get(unit).is_some());
-        if reserves && policy.budget.get(unit).is_none() {
+        // In a cluster, what nodes can do is the budget for operations.
+        let is_bounded =
+            policy.budget.get(unit).is_some() || unit == Unit::Operations && cluster.is_some();
+        if reserves && !is_bounded {
             warnings.push(format!(
                 "{name} is reserved, but without a budget of it nobody is held back to keep the \
                  reservation; add budget = \"{example}\", for example"
@@ -111,6 +205,9 @@ fn warnings(policy: &Policy) -> Vec<String> {
     }
     if policy.tenants.is_empty() {
         warnings.push("there is no tenant, so nobody is promised anything".into());
+    }
+    if let Some(cluster) = cluster {
+        warnings.extend(admission::warnings(policy, &cluster.cluster));
     }
     warnings
 }
@@ -134,6 +231,19 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
             }
             None => format!("  reserved {}\n", level(*reserved)),
         };
+    }
+    if let Some(place) = &verdict.cluster {
+        text += &format!(
+            "  on {} of {}{}, with {}, {} and {}\n",
+            amounts::plural(place.nodes, "node"),
+            place.file,
+            place.capacity_operations_per_second.map_or(String::new(), |capacity| {
+                format!(" that can do {}", amounts::iops(capacity))
+            }),
+            amounts::plural(place.gateways, "gateway"),
+            amounts::plural(place.volumes, "volume"),
+            amounts::plural(place.pools, "pool"),
+        );
     }
     for warning in &verdict.warnings {
         text += &format!("  {}: {warning}\n", paint.tone(Tone::Warn, "warning"));

@@ -1,6 +1,7 @@
 //! `tidegate check`, with every kind of mistake.
 
 use std::fs;
+use std::path::Path;
 
 use crate::{tidegate, transcript};
 
@@ -95,4 +96,70 @@ fn a_terminal_without_unicode_gets_ascii() {
     check.env("LC_ALL", "C").args(["check", "-"]).write_stdin("budget = 5");
     let output = check.output().unwrap();
     assert!(output.stderr.is_ascii());
+}
+
+/// The example cluster, with what is wrong or different in it.
+fn cluster(from: &str, to: &str) -> String {
+    let example = include_str!("../../../../examples/cluster.toml");
+    let example = example.replace("../policies/cluster.toml", "good.toml");
+    assert!(example.contains(from), "{from}");
+    example.replacen(from, to, 1)
+}
+
+const GREEDY: &str = "[[tenant]]\nname = \"oltp\"\nreservation = \"50k iops\"\n\n\
+                      [[tenant]]\nname = \"backup\"\nreservation = \"15k iops\"\n";
+
+#[test]
+fn a_policy_is_checked_against_the_nodes_that_are_to_keep_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let odd = "[[tenant]]\nname = \"oltp\"\nlimit = \"1GiB/s\"\nreservation = \"9k iops\"\n\n\
+               [[tenant]]\nname = \"web\"\nreservation = \"90k iops\"\n";
+    for (name, text) in [
+        ("good.toml", include_str!("../../../../policies/cluster.toml")),
+        ("greedy.toml", GREEDY),
+        ("odd.toml", odd),
+        ("cluster.toml", &cluster("", "")),
+        ("silent.toml", &cluster("capacity = \"20k iops\"\n", "")),
+        ("no-policy.toml", &cluster("policy = \"good.toml\"\n", "")),
+        ("unknown.toml", &cluster("nodes = \"c\"", "nodes = \"d\"")),
+        ("busy.toml", &cluster("unix:b.sock", "unix:a.sock")),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let mut told = String::new();
+    for arguments in [
+        &["check", "--cluster", "cluster.toml"][..],
+        &["check", "--cluster", "cluster.toml", "--json"],
+        &["check", "greedy.toml", "--cluster", "cluster.toml"],
+        &["check", "greedy.toml", "--cluster", "cluster.toml", "--json"],
+        &["check", "odd.toml", "--cluster", "silent.toml"],
+        &["check", "--cluster", "no-policy.toml"],
+        &["check", "--cluster", "unknown.toml"],
+        &["check", "--cluster", "busy.toml"],
+        &["check", "--cluster", "nowhere.toml"],
+    ] {
+        let output = tidegate(directory.path()).args(arguments).output().unwrap();
+        told += &(transcript(arguments, &output) + "\n");
+    }
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn the_book_shows_the_example_and_what_is_said_about_it() {
+    let page = include_str!("../../../../docs/src/cluster.md");
+    assert!(page.contains(include_str!("../../../../examples/cluster.toml")));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = tempfile::tempdir().unwrap();
+    let greedy = directory.path().join("greedy.toml");
+    fs::write(&greedy, GREEDY).unwrap();
+    let cluster = ["--cluster", "examples/cluster.toml"];
+    let said = tidegate(&root).arg("check").args(cluster).output().unwrap();
+    let commands = include_str!("../../../../docs/src/commands.md");
+    assert!(commands.contains(&String::from_utf8(said.stdout).unwrap()));
+    let output = tidegate(&root).arg("check").arg(greedy).args(cluster).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8(output.stderr).unwrap();
+    // The book has no blanks at the ends of lines.
+    let said: String = said.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    assert!(page.contains(&said), "{said}");
 }

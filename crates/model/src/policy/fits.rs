@@ -10,10 +10,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::read::{Outcome, wrong};
 use super::{Channel, Policy, Target, Tenant, limits};
-use crate::conditions::Conditions;
+use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{GateSpec, Unit};
+use crate::text::{Outcome, wrong};
 
 /// Where in the text the things of a policy stand, in the order of its lists.
 pub(super) struct Places {
@@ -48,6 +48,11 @@ pub(super) fn check(policy: &Policy, places: &Places) -> Outcome<()> {
         }
     }
     for (rule, place) in policy.matches.iter().zip(&places.matches) {
+        if !rule.storage.is_empty() {
+            // It is one of gateways, and takes no place in a stage.
+            storage(&rule.storage, place)?;
+            continue;
+        }
         let owner = match rule.target {
             Target::Tenant(id) => Some(id),
             Target::Channel(index) => policy.channels.get(index).map(|channel| channel.tenant),
@@ -145,6 +150,15 @@ fn patterns(conditions: &Conditions, place: &Range<usize>) -> Outcome<()> {
     ];
     let mut all = fields.iter().flat_map(|(field, texts)| texts.iter().map(|text| (*field, text)));
     all.try_for_each(|(field, text)| short(field, text, place))
+}
+
+fn storage(storage: &StorageConditions, place: &Range<usize>) -> Outcome<()> {
+    storage.volume.iter().try_for_each(|text| short("volume", text, place))?;
+    let Some(key) = storage.key.iter().find(|key| key.len() > limits::PATTERN) else {
+        return Ok(());
+    };
+    let message = format!("key: {} bytes are too long", key.len());
+    wrong(place.clone(), message, "no memcached key has more than 250")
 }
 
 fn short(field: &str, pattern: &str, place: &Range<usize>) -> Outcome<()> {
@@ -305,6 +319,17 @@ mod tests {
         let wanted =
             ["line 3, column 1: path: a pattern of 256 bytes is too long; use at most 255"];
         holds(limits::PATTERN, rule, &wanted);
+    }
+
+    #[test]
+    fn what_gateways_ask_takes_no_place_in_a_stage() {
+        let rule = |name| format!("[[match]]\ntenant = \"t0\"\nvolume = \"v{name}\"\n");
+        Policy::parse(&(tenant(0) + &times(2 * limits::RULES, rule))).unwrap();
+        let rule = |length| {
+            let key = "x".repeat(length);
+            tenant(0) + &format!("[[match]]\ntenant = \"t0\"\nkey = \"{key}\"\n")
+        };
+        holds(limits::PATTERN, rule, &["line 3, column 1: key: 256 bytes are too long"]);
     }
 
     #[test]

@@ -6,26 +6,22 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::Range;
-use core::str::FromStr;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::fits::{self, Places};
 use super::limits;
 use super::tenant_id;
 use super::{Account, Channel, Fallback, Levels, Match, Policy, PolicyError, Target, Tenant};
-use crate::conditions::{Conditions, SizeRange};
+use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
+use crate::text::{self, Outcome, Strings, Text, choice, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops, Rate, Span};
 
-/// The longest name of a tenant or channel, in bytes; it must fit a fixed field of a segment.
-const NAME_MAX: usize = 63;
 /// More tenants than this do not fit the 16-bit id with room for "nobody".
 const TENANTS_MAX: usize = 60_000;
 /// The shortest time between two distributions: below it, collecting costs more than it tells.
@@ -33,8 +29,6 @@ const REDISTRIBUTE_MIN: Span = Span(10 * Span::MILLISECOND.0);
 /// Heavier than this, and a weight of one would starve for hours.
 const WEIGHT_MAX: i64 = 1_000_000;
 const DEPTH_MAX: i64 = limits::DEPTH as i64;
-
-type Text = Spanned<String>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,76 +97,16 @@ struct RawMatch {
     user: Strings,
     #[serde(default)]
     path: Strings,
+    #[serde(default)]
+    volume: Strings,
+    #[serde(default)]
+    key: Strings,
     operation: Option<Spanned<Strings>>,
     size: Option<Text>,
 }
 
-/// One string, or a list of them.
-#[derive(Default)]
-struct Strings(Vec<String>);
-
-impl<'de> Deserialize<'de> for Strings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Strings;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of strings")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Strings, E> {
-                Ok(Strings([text.to_owned()].into()))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Strings, A::Error> {
-                let mut strings = Vec::new();
-                while let Some(text) = seq.next_element()? {
-                    strings.push(text);
-                }
-                Ok(Strings(strings))
-            }
-        }
-        deserializer.deserialize_any(OneOrMany)
-    }
-}
-
-/// An error before its line is counted.
-pub(super) struct Wrong {
-    span: Range<usize>,
-    message: String,
-    fix: String,
-}
-
-pub(super) type Outcome<T> = Result<T, Wrong>;
-
-pub(super) fn wrong<T>(
-    span: Range<usize>,
-    message: impl fmt::Display,
-    fix: impl fmt::Display,
-) -> Outcome<T> {
-    Err(Wrong { span, message: message.to_string(), fix: fix.to_string() })
-}
-
 pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
-    let raw: RawPolicy = toml::from_str(text).map_err(|error| {
-        let wrong = Wrong {
-            span: error.span().unwrap_or(0..0),
-            message: error.message().trim_end().replace('\n', ", "),
-            fix: String::new(),
-        };
-        located(text, wrong)
-    })?;
-    meaning(raw).map_err(|wrong| located(text, wrong))
-}
-
-fn located(text: &str, wrong: Wrong) -> PolicyError {
-    let before = &text[..wrong.span.start.min(text.len())];
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    PolicyError {
-        message: wrong.message,
-        fix: wrong.fix,
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-        span: wrong.span,
-    }
+    text::read(text, meaning)
 }
 
 fn meaning(raw: RawPolicy) -> Outcome<Policy> {
@@ -378,6 +312,7 @@ fn matches(
     for raw in raw {
         if let Some(last) = matches.last()
             && last.conditions == Conditions::default()
+            && last.storage.is_empty()
         {
             return wrong(
                 raw.span(),
@@ -433,7 +368,32 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Ou
             wrong(text.span(), format!("size: {error}"), r#"or ">=64KiB", or "4KiB..64KiB""#)
         })?;
     }
-    Ok(Match { target, conditions })
+    let storage = storage(raw, &target, &conditions, &span)?;
+    Ok(Match { target, conditions, storage })
+}
+
+/// What a rule asks of the place in storage. Nothing that only a program could answer stands
+/// beside it.
+fn storage(
+    raw: &RawMatch,
+    target: &Target,
+    conditions: &Conditions,
+    span: &Range<usize>,
+) -> Outcome<StorageConditions> {
+    let storage = StorageConditions { volume: raw.volume.0.clone(), key: raw.key.0.clone() };
+    if storage.is_empty() {
+        return Ok(storage);
+    }
+    let (operation, size) = (conditions.operation, conditions.size);
+    if *conditions != (Conditions { operation, size, ..Conditions::default() }) {
+        let message = "match: volume and key are known to gateways, which see no program";
+        return wrong(span.clone(), message, "keep only operation and size beside them");
+    }
+    if let Target::Channel(_) = target {
+        let message = "match: volume and key are known to gateways, which have no channels";
+        return wrong(span.clone(), message, r#"write tenant = "NAME""#);
+    }
+    Ok(storage)
 }
 
 fn known_tenant(text: &Text, tenants: &[Tenant]) -> Outcome<TenantId> {
@@ -444,30 +404,6 @@ fn known_tenant(text: &Text, tenants: &[Tenant]) -> Outcome<TenantId> {
             let fix = nearest(wanted, tenants.iter().map(|tenant| tenant.name.as_str()));
             wrong(text.span(), format!("tenant: none is {wanted:?}"), fix)
         }
-    }
-}
-
-fn name(what: &str, text: &Text, taken: bool) -> Outcome<String> {
-    let name = text.get_ref();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
-        return wrong(
-            text.span(),
-            format!("name: {name:?} is no name for a {what}"),
-            format!("use 1 to {NAME_MAX} letters, digits, '_', '-' or '.'"),
-        );
-    }
-    if taken {
-        return wrong(text.span(), format!("name: {name:?} is taken"), "choose another name");
-    }
-    Ok(name.clone())
-}
-
-fn quantity<T: FromStr<Err: fmt::Display>>(field: &str, text: Option<&Text>) -> Outcome<Option<T>> {
-    let Some(text) = text else { return Ok(None) };
-    match text.get_ref().parse() {
-        Ok(value) => Ok(Some(value)),
-        Err(error) => wrong(text.span(), format!("{field}: {error}"), ""),
     }
 }
 
@@ -521,55 +457,6 @@ fn burst(text: Option<&Text>) -> Outcome<Burst> {
     }
 }
 
-fn count(field: &str, value: Option<&Spanned<i64>>, most: i64) -> Outcome<Option<u32>> {
-    let Some(value) = value else { return Ok(None) };
-    let number = *value.get_ref();
-    if (1..=most).contains(&number) {
-        return Ok(Some(number as u32));
-    }
-    let fix = format!("use 1 to {most}");
-    wrong(value.span(), format!("{field}: {number} is out of range"), fix)
-}
-
-fn choice<T: Copy + Default>(field: &str, text: Option<&Text>, known: &[(&str, T)]) -> Outcome<T> {
-    let Some(text) = text else { return Ok(T::default()) };
-    let word = text.get_ref();
-    if let Some((_, value)) = known.iter().find(|(name, _)| name == word) {
-        return Ok(*value);
-    }
-    let fix = nearest(word, known.iter().map(|(name, _)| *name));
-    wrong(text.span(), format!("{field}: {word:?} is not a choice"), fix)
-}
-
-/// "did you mean", by edit distance, or the list where nothing is near.
-fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    let best = known.clone().min_by_key(|name| distance(wanted, name));
-    match best {
-        None => String::from("none is defined"),
-        Some(name) if distance(wanted, name) <= 2 => format!("did you mean {name:?}?"),
-        Some(_) => {
-            let names = known.take(10).collect::<Vec<_>>().join(", ");
-            format!("known are {names}")
-        }
-    }
-}
-
-/// Levenshtein distance, one row at a time.
-fn distance(a: &str, b: &str) -> usize {
-    let b = b.chars().collect::<Vec<_>>();
-    let mut row = (0..=b.len()).collect::<Vec<_>>();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -618,6 +505,11 @@ mod tests {
             size = ">=64KiB"
             [[match]]
             tenant = "backup"
+            volume = "backup-*"
+            key = "b:"
+            operation = "write"
+            [[match]]
+            tenant = "backup"
             process = ["tar", "restic"]
             "#,
         )
@@ -628,7 +520,10 @@ mod tests {
         assert_eq!(policy.channels[0].gates.len(), 6);
         assert_eq!(policy.matches[0].target, Target::Channel(0));
         assert_eq!(policy.matches[1].target, Target::Tenant(TenantId(2)));
-        assert_eq!(policy.matches[1].conditions.process, ["tar", "restic"]);
+        assert_eq!(policy.matches[1].storage.volume, ["backup-*"]);
+        assert_eq!(policy.matches[1].storage.key, ["b:"]);
+        assert_eq!(policy.matches[2].conditions.process, ["tar", "restic"]);
+        assert!(policy.matches[2].storage.is_empty());
         assert_eq!(policy.account, Account::Device);
         assert_eq!(policy.feasible(), Ok(()));
     }
@@ -662,6 +557,17 @@ mod tests {
             (
                 with("[[match]]\ntenant = \"kv\"\noperation = \"fly\""),
                 "operation: \"fly\" is not an operation; known are metadata, read, write",
+            ),
+            (
+                with("[[match]]\ntenant = \"kv\"\nvolume = \"db\"\nprocess = \"x\""),
+                "line 3, column 1: match: volume and key are known to gateways, which see no prog",
+            ),
+            (
+                with(
+                    "[[channel]]\nname = \"c\"\ntenant = \"kv\"\n[[match]]\nchannel = \"c\"\n\
+                     key = \"a:\"",
+                ),
+                "gateways, which have no channels; write tenant = \"NAME\"",
             ),
             (with("[[match]]\ntenant = \"kv\"\nsize = \"big\""), "size: \"big\" does not start"),
             (

@@ -1,0 +1,74 @@
+//! A cluster as somebody hands it over: read, understood, and if a policy cannot be kept on it,
+//! shown with what its nodes can do.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use miette::LabeledSpan;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tidegate_algo::admission::Shortage;
+use tidegate_model::Cluster;
+use toml::Spanned;
+
+use crate::failure::{Code, Failure};
+use crate::text_file;
+
+/// A cluster that was read: its text and what it means.
+#[derive(Debug)]
+pub(crate) struct ClusterFile {
+    /// The file's name as it was given, for messages.
+    pub(crate) name: String,
+    text: String,
+    pub(crate) cluster: Cluster,
+}
+
+impl ClusterFile {
+    /// Reads and understands the cluster in `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not make sense.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path)
+            .map_err(|error| text_file::unreadable("cluster", &name, &error))?;
+        let cluster =
+            Cluster::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
+        Ok(Self { name, text, cluster })
+    }
+
+    /// The file of the policy that it names, relative to where the cluster's own file is.
+    pub(crate) fn policy(&self) -> Option<PathBuf> {
+        let folder = Path::new(&self.name).parent().unwrap_or(Path::new(""));
+        self.cluster.policy.as_ref().map(|policy| folder.join(policy))
+    }
+
+    /// The failure for a policy that promises more than these nodes can do.
+    pub(crate) fn infeasible(&self, shortage: &Shortage) -> Failure {
+        let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
+        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let mut labels = Vec::new();
+        for (place, node) in places.node.iter().zip(&self.cluster.nodes) {
+            if let (Some(place), Some(capacity)) = (&place.capacity, node.capacity)
+                && shortage.nodes.contains(&node.name)
+            {
+                labels.push(label(format!("{} can do {capacity}", node.name), place.span()));
+            }
+        }
+        Failure::quoted(Code::Infeasible, &shortage.to_string())
+            .source(&self.name, &self.text, labels)
+    }
+}
+
+/// Where the text says what nodes can do.
+#[derive(Default, Deserialize)]
+struct Places {
+    #[serde(default)]
+    node: Vec<NodePlace>,
+}
+
+#[derive(Deserialize)]
+struct NodePlace {
+    capacity: Option<Spanned<IgnoredAny>>,
+}

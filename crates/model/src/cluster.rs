@@ -1,0 +1,206 @@
+//! The cluster: one text that says which nodes there are, what stands behind each, which volumes
+//! and pools lie on them, and where gateways open them to clients.
+//!
+//! Reading a cluster is all or nothing, like reading a policy. What can be known to fail from the
+//! text alone is refused here: two parties at one address, two volumes in one place, a device that
+//! is too small. Who is promised what is said by the policy, and whether the nodes can keep it by
+//! admission.
+//!
+//! ```
+//! use tidegate_model::{Bytes, Cluster};
+//! let cluster = Cluster::parse(r#"
+//!     [[node]]
+//!     name = "a"
+//!     directory = "nodes/a"
+//!     [[node]]
+//!     name = "b"
+//!     directory = "nodes/b"
+//!     [[volume]]
+//!     name = "db"
+//!     size = "1GiB"
+//!     tenant = "oltp"
+//!     nodes = ["a", "b"]
+//! "#)?;
+//! let layout = cluster.volumes[0].layout();
+//! assert_eq!(layout.part_length(1), Bytes(512 << 20));
+//!
+//! let error = Cluster::parse("[[node]]\nname = \"a\"").unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "line 2, column 8: node: a has no store; write one of directory = \"PATH\", device = \
+//!      \"PATH\", memory = true and memcached = \"HOST:PORT\""
+//! );
+//! # Ok::<(), tidegate_model::TextError>(())
+//! ```
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::id::NodeId;
+use crate::text::TextError;
+use crate::units::{Bytes, Iops};
+
+mod address;
+mod layout;
+mod read;
+
+pub use address::{Address, NoAddress};
+pub use layout::{Layout, Piece, Pieces, Spans};
+
+/// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where
+/// the cluster keeps its state, which whoever starts it chooses; that of the policy from the folder
+/// of the cluster's own file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// The file of the policy that holds until another is applied.
+    pub policy: Option<String>,
+    /// Where the controller listens: at most one Unix socket and one TCP address of the machine
+    /// itself. Empty for the usual socket.
+    pub controller: Vec<Address>,
+    /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
+    pub nodes: Vec<Node>,
+    /// The gateways.
+    pub gateways: Vec<Gateway>,
+    /// The volumes.
+    pub volumes: Vec<Volume>,
+    /// The pools.
+    pub pools: Vec<Pool>,
+}
+
+/// A storage node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Where it listens for gateways and they look for it; none where all run in one process.
+    pub address: Option<Address>,
+    /// What it can be relied on to do per second. Reservations are admitted against it; nothing is
+    /// known of a node that does not say.
+    pub capacity: Option<Iops>,
+    /// How many requests are at its store at a time, 1 to 1024.
+    pub depth: u32,
+    /// What stands behind it.
+    pub store: Store,
+    /// A device to imitate on top of the store; none for the store as it is.
+    pub model: Option<DeviceModel>,
+}
+
+/// What stands behind a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A folder with a file for each part of a volume.
+    Directory(String),
+    /// One device, or one file, that all parts share.
+    Device {
+        /// Where it is.
+        path: String,
+        /// How much of it may be used; none for all that there is.
+        size: Option<Bytes>,
+    },
+    /// The node's own memory: gone when the node ends.
+    Memory,
+    /// A memcached server. Pools lie on these, and volumes on all others.
+    Memcached(Address),
+}
+
+impl Store {
+    /// Whether volumes can lie on it; if not, pools can.
+    pub const fn holds_volumes(&self) -> bool {
+        !matches!(self, Self::Memcached(_))
+    }
+}
+
+/// A device to imitate: slower than the one that is there, and as steady as it is said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceModel {
+    /// Requests of unit cost that it serves per second.
+    pub rate: Iops,
+    /// How far single requests are off the mean, in thousandths of it, 0 to 1000.
+    pub variance_permille: u32,
+}
+
+/// A coordinator: clients see volumes and pools through its doors. It has at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its name.
+    pub name: String,
+    /// Where it offers all volumes over NBD.
+    pub nbd: Option<Address>,
+    /// Where it offers one pool in the way of memcached.
+    pub memcached: Option<KeyValueDoor>,
+}
+
+/// Where a gateway offers a pool: the memcached protocol has no word for which one is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValueDoor {
+    /// Where it listens.
+    pub address: Address,
+    /// The pool's place in [`Cluster::pools`].
+    pub pool: usize,
+}
+
+/// A block device that lies on one node, or in stripes on several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name: as an NBD export, as a file, and in rules of the policy.
+    pub name: String,
+    /// Its size, a multiple of 4 KiB.
+    pub size: Bytes,
+    /// Whose its requests are where nothing else says so.
+    pub tenant: String,
+    /// Where its parts lie, the first part first; no node twice.
+    pub nodes: Vec<NodeId>,
+    /// How much lies on one node before the next one follows; a power of two from 4 KiB.
+    pub stripe: Bytes,
+    /// Whether it is only read.
+    pub read_only: bool,
+    /// Where each part begins in its node's device; zero for nodes with other stores.
+    pub offsets: Vec<Bytes>,
+}
+
+impl Volume {
+    /// The stripe of a volume that does not say.
+    pub const STRIPE: Bytes = Bytes(64 << 10);
+
+    /// Which byte lies where.
+    pub fn layout(&self) -> Layout {
+        Layout::new(self.size, self.nodes.len() as u32, self.stripe)
+    }
+}
+
+/// Keys and values over memcached nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Its name, also in rules of the policy.
+    pub name: String,
+    /// The nodes that its keys are spread over, no node twice.
+    pub nodes: Vec<NodeId>,
+    /// Whose requests are where no rule says so.
+    pub tenant: String,
+}
+
+impl Node {
+    /// The depth of a node that does not say.
+    pub const DEPTH: u32 = 32;
+}
+
+impl Cluster {
+    /// Reads a cluster from TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong: bad syntax, an unknown field, a value without a unit, a name
+    /// that nothing has, an address, a store or a place in one that is taken already.
+    pub fn parse(text: &str) -> Result<Self, TextError> {
+        read::cluster(text)
+    }
+
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(usize::from(id.0))
+    }
+
+    /// The volume with this name.
+    pub fn volume_named(&self, name: &str) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.name == name)
+    }
+}

@@ -1,0 +1,671 @@
+//! From TOML to a [`Cluster`]: each thing by itself, and then whether it has a place beside the
+//! ones before it.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Address, Cluster, DeviceModel, Gateway, KeyValueDoor, Node, Pool, Store, Volume};
+use crate::id::NodeId;
+use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
+use crate::units::{Bytes, Iops};
+
+/// More nodes than the papers' largest cluster has by a factor of four.
+const NODES_MAX: usize = 1024;
+const DEPTH_MAX: i64 = 1024;
+/// What sizes and places of volumes are multiples of: a page, and a sector of any device.
+const BLOCK: Bytes = Bytes(4096);
+/// NBD and files count with 63 bits; this leaves room for sums.
+const SIZE_MAX: Bytes = Bytes(1 << 62);
+/// A request each nanosecond.
+const IOPS_MAX: Iops = Iops(1_000_000_000);
+/// No request is larger, so a larger stripe is none.
+const STRIPE_MAX: Bytes = Bytes(1 << 30);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCluster {
+    policy: Option<String>,
+    controller: Option<RawController>,
+    #[serde(default)]
+    node: Vec<Spanned<RawNode>>,
+    #[serde(default)]
+    gateway: Vec<RawGateway>,
+    #[serde(default)]
+    volume: Vec<RawVolume>,
+    #[serde(default)]
+    pool: Vec<RawPool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawController {
+    listen: Spanned<Strings>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNode {
+    name: Text,
+    address: Option<Text>,
+    capacity: Option<Text>,
+    depth: Option<Spanned<i64>>,
+    directory: Option<Text>,
+    device: Option<Text>,
+    size: Option<Text>,
+    memory: Option<Spanned<bool>>,
+    memcached: Option<Text>,
+    model: Option<RawModel>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawModel {
+    rate: Text,
+    variance: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGateway {
+    name: Text,
+    nbd: Option<Text>,
+    memcached: Option<Text>,
+    pool: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawVolume {
+    name: Text,
+    size: Text,
+    tenant: Text,
+    nodes: Spanned<Strings>,
+    stripe: Option<Text>,
+    #[serde(default)]
+    read_only: bool,
+    offsets: Option<Spanned<Strings>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPool {
+    name: Text,
+    tenant: Text,
+    nodes: Spanned<Strings>,
+}
+
+pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
+    text::read(text, meaning)
+}
+
+fn meaning(raw: RawCluster) -> Outcome<Cluster> {
+    let mut taken = Taken(Vec::new());
+    let mut cluster = Cluster { policy: raw.policy, ..Cluster::default() };
+    if let Some(raw) = &raw.controller {
+        cluster.controller = controller(&raw.listen, &mut taken)?;
+    }
+    if raw.node.is_empty() {
+        return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
+    }
+    for raw in &raw.node {
+        if cluster.nodes.len() == NODES_MAX {
+            return wrong(raw.span(), format!("node: more than {NODES_MAX}"), "remove some");
+        }
+        let node = node(raw.get_ref(), &cluster.nodes, &mut taken)?;
+        cluster.nodes.push(node);
+    }
+    for raw in &raw.volume {
+        let volume = volume(raw, &cluster)?;
+        cluster.volumes.push(volume);
+    }
+    for raw in &raw.pool {
+        let pool = pool(raw, &cluster)?;
+        cluster.pools.push(pool);
+    }
+    for raw in &raw.gateway {
+        let gateway = gateway(raw, &cluster, &mut taken)?;
+        cluster.gateways.push(gateway);
+    }
+    Ok(cluster)
+}
+
+/// The addresses so far, and who has them.
+struct Taken(Vec<(Address, String)>);
+
+impl Taken {
+    /// The address that `who` has, and nobody else.
+    fn take(
+        &mut self,
+        field: &str,
+        text: &str,
+        span: &Range<usize>,
+        who: &str,
+    ) -> Outcome<Address> {
+        let address = match text.parse::<Address>() {
+            Ok(address) => address,
+            Err(error) => return wrong(span.clone(), format!("{field}: {text:?} is {error}"), ""),
+        };
+        if let Some((_, owner)) = self.0.iter().find(|(taken, _)| taken.clashes_with(&address)) {
+            let message = format!("{field}: {address} is the address of {owner} already");
+            return wrong(span.clone(), message, "choose another");
+        }
+        self.0.push((address.clone(), who.to_string()));
+        Ok(address)
+    }
+
+    fn take_if(&mut self, field: &str, text: Option<&Text>, who: &str) -> Outcome<Option<Address>> {
+        let Some(text) = text else { return Ok(None) };
+        self.take(field, text.get_ref(), &text.span(), who).map(Some)
+    }
+}
+
+fn controller(listen: &Spanned<Strings>, taken: &mut Taken) -> Outcome<Vec<Address>> {
+    let span = listen.span();
+    let mut addresses = Vec::new();
+    for text in &listen.get_ref().0 {
+        addresses.push(taken.take("listen", text, &span, "the controller")?);
+    }
+    if let Some(far) = addresses.iter().find(|address| !address.is_local()) {
+        let message = format!("listen: {far} can be reached from other machines");
+        return wrong(span, message, "whoever can reach it may instruct it; use 127.0.0.1");
+    }
+    let sockets = addresses.iter().filter(|address| matches!(address, Address::Unix(_))).count();
+    if sockets > 1 || addresses.len() - sockets > 1 {
+        return wrong(span, "listen: too many", "name at most one socket and one TCP address");
+    }
+    Ok(addresses)
+}
+
+fn node(raw: &RawNode, before: &[Node], taken: &mut Taken) -> Outcome<Node> {
+    let is_taken = before.iter().any(|node| node.name == *raw.name.get_ref());
+    let name = name("node", &raw.name, is_taken)?;
+    let who = format!("node {name}");
+    let address = taken.take_if("address", raw.address.as_ref(), &who)?;
+    let store = store(raw, taken, &who)?;
+    let same = |other: &&Node| path(&store).is_some() && path(&other.store) == path(&store);
+    if let Some(other) = before.iter().find(same) {
+        let message = format!("node: {name} has the store of node {}", other.name);
+        return wrong(raw.name.span(), message, "give it a directory or a device of its own");
+    }
+    Ok(Node {
+        name,
+        address,
+        capacity: raw.capacity.as_ref().map(|text| iops("capacity", text)).transpose()?,
+        depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
+        store,
+        model: raw.model.as_ref().map(model).transpose()?,
+    })
+}
+
+/// What of the machine a store has for itself.
+fn path(store: &Store) -> Option<&str> {
+    match store {
+        Store::Directory(path) | Store::Device { path, .. } => Some(path),
+        Store::Memory | Store::Memcached(_) => None,
+    }
+}
+
+fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> Outcome<Store> {
+    let named = |field: &str, text: &Text| match text.get_ref().as_str() {
+        "" => wrong(text.span(), format!("{field}: no path is empty"), "name one"),
+        path => Ok(String::from(path)),
+    };
+    if let Some(size) = &raw.size
+        && raw.device.is_none()
+    {
+        return wrong(size.span(), "size: only a device has one", "remove it");
+    }
+    match (&raw.directory, &raw.device, &raw.memory, &raw.memcached) {
+        (Some(text), None, None, None) => Ok(Store::Directory(named("directory", text)?)),
+        (None, Some(text), None, None) => Ok(Store::Device {
+            path: named("device", text)?,
+            size: raw.size.as_ref().map(|text| size("size", text)).transpose()?,
+        }),
+        (None, None, Some(memory), None) if !memory.get_ref() => {
+            wrong(memory.span(), "memory: false is no store", "write memory = true, or remove it")
+        }
+        (None, None, Some(_), None) => Ok(Store::Memory),
+        (None, None, None, Some(text)) => {
+            let who = format!("the server behind {who}");
+            Ok(Store::Memcached(taken.take("memcached", text.get_ref(), &text.span(), &who)?))
+        }
+        stores => {
+            let name = raw.name.get_ref();
+            let none = stores == (&None, &None, &None, &None);
+            let number = if none { "no store" } else { "more than one store" };
+            let fix = "write one of directory = \"PATH\", device = \"PATH\", memory = true and \
+                       memcached = \"HOST:PORT\"";
+            wrong(raw.name.span(), format!("node: {name} has {number}"), fix)
+        }
+    }
+}
+
+fn model(raw: &RawModel) -> Outcome<DeviceModel> {
+    let variance_permille = raw.variance.as_ref().map_or(Ok(0), permille)?;
+    Ok(DeviceModel { rate: iops("rate", &raw.rate)?, variance_permille })
+}
+
+/// Per cent, with one decimal at most.
+fn permille(text: &Text) -> Outcome<u32> {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = text.get_ref().trim().strip_suffix('%').and_then(|number| {
+        let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+        let whole: u32 = whole.parse().ok().filter(|_| digits(whole))?;
+        let tenths: u32 = tenths.parse().ok().filter(|_| digits(tenths) && tenths.len() == 1)?;
+        whole.checked_mul(10)?.checked_add(tenths)
+    });
+    match parsed.filter(|permille| *permille <= 1000) {
+        Some(permille) => Ok(permille),
+        None => {
+            let message = format!("variance: {:?} is no part of a whole", text.get_ref());
+            wrong(text.span(), message, r#"write it like "10%" or "2.5%", "100%" at most"#)
+        }
+    }
+}
+
+fn iops(field: &str, text: &Text) -> Outcome<Iops> {
+    match quantity(field, Some(text))? {
+        Some(Iops(0)) | None => {
+            let message = format!("{field}: {:?} does nothing", text.get_ref());
+            wrong(text.span(), message, "write how many operations per second it does")
+        }
+        Some(iops) if iops > IOPS_MAX => {
+            let fix = format!("use {IOPS_MAX} at most");
+            wrong(text.span(), format!("{field}: {iops} is more than any node does"), fix)
+        }
+        Some(iops) => Ok(iops),
+    }
+}
+
+/// An amount of whole blocks, one at least.
+fn size(field: &str, text: &Text) -> Outcome<Bytes> {
+    let size = quantity(field, Some(text))?.unwrap_or(Bytes::ZERO);
+    if size == Bytes::ZERO || size > SIZE_MAX || !size.0.is_multiple_of(BLOCK.0) {
+        let message = format!("{field}: {size} is not a number of whole blocks");
+        return wrong(text.span(), message, format!("use a multiple of {BLOCK}, {BLOCK} at least"));
+    }
+    Ok(size)
+}
+
+/// A name that neither a volume nor a pool has. It becomes a file's, so it must not be hidden.
+fn volume_name(what: &str, text: &Text, cluster: &Cluster) -> Outcome<String> {
+    let wanted = text.get_ref();
+    let taken = cluster.volumes.iter().any(|volume| volume.name == *wanted)
+        || cluster.pools.iter().any(|pool| pool.name == *wanted);
+    let name = name(what, text, taken)?;
+    if name.starts_with('.') {
+        let message = format!("name: {name:?} is no name for a {what}");
+        return wrong(text.span(), message, "begin it with a letter or a digit");
+    }
+    Ok(name)
+}
+
+/// The nodes with these names, all of which hold what `what` is.
+fn nodes(what: &str, names: &Spanned<Strings>, cluster: &Cluster) -> Outcome<Vec<NodeId>> {
+    let span = names.span();
+    let mut nodes = Vec::new();
+    for wanted in &names.get_ref().0 {
+        let Some(place) = cluster.nodes.iter().position(|node| node.name == *wanted) else {
+            let fix = nearest(wanted, cluster.nodes.iter().map(|node| node.name.as_str()));
+            return wrong(span, format!("nodes: none is {wanted:?}"), fix);
+        };
+        let id = NodeId(place as u16);
+        if nodes.contains(&id) {
+            return wrong(span, format!("nodes: {wanted} is named twice"), "name each once");
+        }
+        let holds_volumes = cluster.nodes[place].store.holds_volumes();
+        if holds_volumes != (what == "volume") {
+            let has = if holds_volumes { "has no memcached" } else { "has memcached" };
+            let message = format!("nodes: {wanted} {has} behind it and holds no {what}");
+            return wrong(span, message, "pools lie on memcached nodes, volumes on all others");
+        }
+        nodes.push(id);
+    }
+    if nodes.is_empty() {
+        return wrong(span, format!("nodes: a {what} lies on one at least"), "name one");
+    }
+    Ok(nodes)
+}
+
+fn volume(raw: &RawVolume, cluster: &Cluster) -> Outcome<Volume> {
+    let mut volume = Volume {
+        name: volume_name("volume", &raw.name, cluster)?,
+        size: size("size", &raw.size)?,
+        tenant: name("tenant", &raw.tenant, false)?,
+        nodes: nodes("volume", &raw.nodes, cluster)?,
+        stripe: stripe(raw.stripe.as_ref())?,
+        read_only: raw.read_only,
+        offsets: Vec::new(),
+    };
+    if volume.size.0.div_ceil(volume.stripe.0) < volume.nodes.len() as u64 {
+        let message = format!("size: {} leaves nothing for some nodes", volume.size);
+        let fix = format!("there are {} nodes and {} a stripe", volume.nodes.len(), volume.stripe);
+        return wrong(raw.size.span(), message, fix);
+    }
+    volume.offsets = offsets(raw, &volume, cluster)?;
+    let place = raw.offsets.as_ref().map_or(raw.name.span(), Spanned::span);
+    for (part, id) in volume.nodes.iter().enumerate() {
+        if let Store::Device { size, .. } = &cluster.nodes[usize::from(id.0)].store {
+            fits(&volume, part, *size, cluster, &place)?;
+        }
+    }
+    Ok(volume)
+}
+
+fn stripe(text: Option<&Text>) -> Outcome<Bytes> {
+    let Some(text) = text else { return Ok(Volume::STRIPE) };
+    let stripe = quantity("stripe", Some(text))?.unwrap_or(Volume::STRIPE);
+    if !stripe.0.is_power_of_two() || stripe < BLOCK || stripe > STRIPE_MAX {
+        let message = format!("stripe: {stripe} is no stripe");
+        let fix = format!("use a power of two from {BLOCK} to {STRIPE_MAX}, like \"64KiB\"");
+        return wrong(text.span(), message, fix);
+    }
+    Ok(stripe)
+}
+
+/// Where each part begins. Devices have to be told: what lies on them must not move when the text
+/// changes elsewhere.
+fn offsets(raw: &RawVolume, volume: &Volume, cluster: &Cluster) -> Outcome<Vec<Bytes>> {
+    let is_device =
+        |id: &NodeId| matches!(cluster.nodes[usize::from(id.0)].store, Store::Device { .. });
+    let devices = volume.nodes.iter().any(is_device);
+    let parts = volume.nodes.len();
+    let Some(texts) = &raw.offsets else {
+        if devices {
+            let message = format!("offsets: {} has parts on a device", volume.name);
+            let fix = "say where each part begins, like offsets = [\"0B\"]";
+            return wrong(raw.nodes.span(), message, fix);
+        }
+        return Ok(alloc::vec![Bytes::ZERO; parts]);
+    };
+    let span = texts.span();
+    if texts.get_ref().0.len() != parts {
+        let message = format!("offsets: {} of them", texts.get_ref().0.len());
+        return wrong(span, message, format!("there are {parts} parts, one on each node"));
+    }
+    let offset = |(text, id): (&String, &NodeId)| {
+        let offset = match text.parse::<Bytes>() {
+            Ok(offset) => offset,
+            Err(error) => return wrong(span.clone(), format!("offsets: {error}"), ""),
+        };
+        if !offset.0.is_multiple_of(BLOCK.0) || offset > SIZE_MAX {
+            let message = format!("offsets: {offset} is not a number of whole blocks");
+            return wrong(span.clone(), message, format!("use a multiple of {BLOCK}"));
+        }
+        if offset != Bytes::ZERO && !is_device(id) {
+            let node = &cluster.nodes[usize::from(id.0)].name;
+            let message = format!("offsets: {node} has no device that something could lie in");
+            return wrong(span.clone(), message, "write \"0B\" for it");
+        }
+        Ok(offset)
+    };
+    texts.get_ref().0.iter().zip(&volume.nodes).map(offset).collect()
+}
+
+/// Whether a part has its place on a device of `size`, beside the parts of the volumes before it.
+fn fits(
+    volume: &Volume,
+    part: usize,
+    size: Option<Bytes>,
+    cluster: &Cluster,
+    place: &Range<usize>,
+) -> Outcome<()> {
+    let range = |volume: &Volume, part: usize| {
+        let start = volume.offsets[part];
+        (start, start.saturating_add(volume.layout().part_length(part as u32)))
+    };
+    let (start, end) = range(volume, part);
+    let id = volume.nodes[part];
+    let (name, node) = (&volume.name, &cluster.nodes[usize::from(id.0)].name);
+    if let Some(size) = size
+        && end > size
+    {
+        let message = format!("offsets: {name} ends at {end} on node {node}, which has {size}");
+        return wrong(place.clone(), message, "use a larger device or a smaller volume");
+    }
+    for other in &cluster.volumes {
+        let Some(part) = other.nodes.iter().position(|other| *other == id) else { continue };
+        let (from, to) = range(other, part);
+        if start < to && from < end {
+            let message = format!(
+                "offsets: {name} has {start} to {end} of node {node}, and {} has {from} to {to}",
+                other.name
+            );
+            let fix = format!("begin at {to} or later");
+            return wrong(place.clone(), message, fix);
+        }
+    }
+    Ok(())
+}
+
+fn pool(raw: &RawPool, cluster: &Cluster) -> Outcome<Pool> {
+    Ok(Pool {
+        name: volume_name("pool", &raw.name, cluster)?,
+        nodes: nodes("pool", &raw.nodes, cluster)?,
+        tenant: name("tenant", &raw.tenant, false)?,
+    })
+}
+
+fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Gateway> {
+    let is_taken = cluster.gateways.iter().any(|gateway| gateway.name == *raw.name.get_ref());
+    let name = name("gateway", &raw.name, is_taken)?;
+    let who = format!("gateway {name}");
+    let nbd = taken.take_if("nbd", raw.nbd.as_ref(), &who)?;
+    let memcached = match &raw.memcached {
+        Some(text) => Some(KeyValueDoor {
+            address: taken.take("memcached", text.get_ref(), &text.span(), &who)?,
+            pool: pool_of(raw.pool.as_ref(), text, cluster)?,
+        }),
+        None => None,
+    };
+    if let (Some(pool), None) = (&raw.pool, &memcached) {
+        let fix = "add memcached = \"HOST:PORT\", or remove it";
+        return wrong(pool.span(), "pool: nothing is open to it", fix);
+    }
+    if nbd.is_none() && memcached.is_none() {
+        let fix = "write nbd = \"HOST:PORT\", memcached = \"HOST:PORT\", or both";
+        return wrong(raw.name.span(), format!("gateway: {name} is open to nobody"), fix);
+    }
+    Ok(Gateway { name, nbd, memcached })
+}
+
+/// The pool behind a door: the one that is named, or the only one.
+fn pool_of(wanted: Option<&Text>, door: &Text, cluster: &Cluster) -> Outcome<usize> {
+    let names = cluster.pools.iter().map(|pool| pool.name.as_str());
+    let Some(wanted) = wanted else {
+        let message = "pool: it is not said which one is behind memcached";
+        return match &cluster.pools[..] {
+            [_] => Ok(0),
+            [] => wrong(door.span(), message, "there is none; add [[pool]]"),
+            [first, ..] => {
+                let fix = format!("add pool = {:?}, for example", first.name);
+                wrong(door.span(), message, fix)
+            }
+        };
+    };
+    match cluster.pools.iter().position(|pool| pool.name == *wanted.get_ref()) {
+        Some(place) => Ok(place),
+        None => {
+            let fix = nearest(wanted.get_ref(), names);
+            wrong(wanted.span(), format!("pool: none is {:?}", wanted.get_ref()), fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FULL: &str = r#"
+        policy = "policy.toml"
+        [controller]
+        listen = ["unix:controller.sock", "127.0.0.1:7270"]
+        [[node]]
+        name = "a"
+        address = "unix:a.sock"
+        capacity = "20k iops"
+        depth = 8
+        directory = "a"
+        model = { rate = "1k iops", variance = "2.5%" }
+        [[node]]
+        name = "b"
+        address = "10.0.0.2:7271"
+        device = "/dev/sdb"
+        size = "8KiB"
+        [[node]]
+        name = "c"
+        memory = true
+        [[node]]
+        name = "kv"
+        memcached = "127.0.0.1:11211"
+        [[volume]]
+        name = "wide"
+        size = "12KiB"
+        tenant = "oltp"
+        nodes = ["a", "b", "c"]
+        stripe = "4KiB"
+        offsets = ["0B", "4KiB", "0B"]
+        [[volume]]
+        name = "one"
+        size = "4KiB"
+        tenant = "backup"
+        nodes = "b"
+        read_only = true
+        offsets = "0B"
+        [[pool]]
+        name = "cache"
+        tenant = "web"
+        nodes = "kv"
+        [[gateway]]
+        name = "g"
+        nbd = "127.0.0.1:10809"
+        memcached = "127.0.0.1:11212"
+    "#;
+
+    #[test]
+    fn a_full_cluster_reads_as_written() {
+        let cluster = Cluster::parse(FULL).unwrap();
+        assert_eq!(cluster.controller[0], Address::Unix("controller.sock".into()));
+        let a = &cluster.nodes[0];
+        assert_eq!((a.capacity, a.depth), (Some(Iops(20_000)), 8));
+        assert_eq!(a.model, Some(DeviceModel { rate: Iops(1000), variance_permille: 25 }));
+        let b = &cluster.nodes[1];
+        assert_eq!((b.capacity, b.depth, b.model), (None, Node::DEPTH, None));
+        assert_eq!(b.store, Store::Device { path: "/dev/sdb".into(), size: Some(Bytes(8192)) });
+        let wide = cluster.volume_named("wide").unwrap();
+        assert_eq!(wide.nodes, [NodeId(0), NodeId(1), NodeId(2)]);
+        assert_eq!(wide.offsets, [Bytes(0), Bytes(4096), Bytes(0)]);
+        assert_eq!(wide.layout().part_length(2), Bytes(4096));
+        let one = cluster.volume_named("one").unwrap();
+        assert!(one.read_only && one.stripe == Volume::STRIPE);
+        let door = cluster.gateways[0].memcached.as_ref().unwrap();
+        assert_eq!(cluster.pools[door.pool].nodes, [NodeId(3)]);
+    }
+
+    /// What is wrong with the full cluster if `from` in it is `to`.
+    fn with(from: &str, to: &str) -> String {
+        assert!(FULL.contains(from), "{from}");
+        Cluster::parse(&FULL.replacen(from, to, 1)).unwrap_err().to_string()
+    }
+
+    #[track_caller]
+    fn refuses(cases: &[(&str, &str, &str)]) {
+        for (from, to, wanted) in cases {
+            let error = with(from, to);
+            assert!(error.contains(wanted), "{error}\n  should contain\n{wanted}");
+        }
+    }
+
+    #[test]
+    fn parties_are_checked() {
+        refuses(&[
+            ("policy =", "polcy =", "line 2, column 9: unknown field `polcy`, expected one of"),
+            ("depth = 8", "depth = 0", "line 9, column 17: depth: 0 is out of range; use 1 to 10"),
+            ("\"20k iops\"", "\"0 iops\"", "capacity: \"0 iops\" does nothing; write how"),
+            ("\"20k iops\"", "\"20k\"", "capacity: \"20k\" has a unit that is not known"),
+            ("2.5%", "2.55%", "variance: \"2.55%\" is no part of a whole; write it like \"10%\""),
+            ("2.5%", "101%", "variance: \"101%\""),
+            ("name = \"b\"", "name = \"a\"", "name: \"a\" is taken; choose another name"),
+            ("unix:a.sock", "a.sock", "address: \"a.sock\" is not an address; write it like"),
+            ("unix:a.sock", "unix:controller.sock", "address of the controller already; choose"),
+            ("10.0.0.2:7271", "localhost:7270", "address: localhost:7270 is the address of the c"),
+            ("127.0.0.1:11212", "127.0.0.1:11211", "the address of the server behind node kv"),
+            ("127.0.0.1:7270", "10.0.0.1:7270", "listen: 10.0.0.1:7270 can be reached from other"),
+            ("127.0.0.1:7270", "unix:b", "listen: too many; name at most one socket and one"),
+            ("directory = \"a\"", "", "node: a has no store; write one of directory ="),
+            ("memory = true", "memory = true\nmemcached = \"a:1\"", "c has more than one store"),
+            ("memory = true", "memory = false", "memory: false is no store"),
+            ("memory = true", "memory = true\nsize = \"4KiB\"", "size: only a device has one"),
+            ("directory = \"a\"", "directory = \"\"", "directory: no path is empty"),
+            ("memory = true", "directory = \"a\"", "node: c has the store of node a; give it"),
+            ("nbd = \"127.0.0.1:10809\"", "pool = \"x\"", "pool: none is \"x\"; known are cache"),
+            ("memcached = \"127.0.0.1:11212\"", "pool = \"cache\"", "pool: nothing is open to it"),
+        ]);
+        let closed = FULL.replacen("nbd = \"127.0.0.1:10809\"", "", 1);
+        let closed = closed.replacen("memcached = \"127.0.0.1:11212\"", "", 1);
+        let error = Cluster::parse(&closed).unwrap_err().to_string();
+        assert!(error.contains("gateway: g is open to nobody; write nbd ="), "{error}");
+        let error = Cluster::parse("").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "line 1, column 1: node: there is none; add [[node]] with a name and a store"
+        );
+    }
+
+    #[test]
+    fn volumes_and_pools_are_checked() {
+        let more = "[[pool]]\nname = \"more\"\ntenant = \"web\"\nnodes = \"kv\"\n[[gateway]]";
+        refuses(&[
+            ("\"12KiB\"", "\"12000B\"", "size: 12kB is not a number of whole blocks; use a multi"),
+            ("\"12KiB\"", "\"8KiB\"", "size: 8KiB leaves nothing for some nodes; there are 3 no"),
+            ("\"oltp\"", "\"ol tp\"", "\"ol tp\" is no name for a tenant"),
+            ("\"one\"", "\".one\"", "name: \".one\" is no name for a volume; begin it with"),
+            ("\"one\"", "\"wide\"", "name: \"wide\" is taken"),
+            ("\"cache\"", "\"one\"", "name: \"one\" is taken"),
+            ("[\"a\", \"b\", \"c\"]", "[]", "nodes: a volume lies on one at least; name one"),
+            ("[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]", "nodes: a is named twice"),
+            ("[\"a\", \"b\", \"c\"]", "[\"kw\"]", "nodes: none is \"kw\"; did you mean \"kv\"?"),
+            ("[\"a\", \"b\", \"c\"]", "[\"kv\"]", "kv has memcached behind it and holds no vol"),
+            ("nodes = \"kv\"", "nodes = \"c\"", "c has no memcached behind it and holds no pool"),
+            ("stripe = \"4KiB\"", "stripe = \"2KiB\"", "stripe: 2KiB is no stripe; use a power"),
+            ("stripe = \"4KiB\"", "stripe = \"12KiB\"", "stripe: 12KiB is no stripe"),
+            ("offsets = \"0B\"", "", "offsets: one has parts on a device; say where each part"),
+            ("offsets = \"0B\"", "offsets = [\"0B\", \"0B\"]", "offsets: 2 of them; there are 1"),
+            ("offsets = \"0B\"", "offsets = \"1kB\"", "offsets: 1kB is not a number of whole bl"),
+            ("[\"0B\", \"4KiB\", \"0B\"]", "[\"4KiB\", \"4KiB\", \"0B\"]", "offsets: a has no dev"),
+            (
+                "offsets = \"0B\"",
+                "offsets = \"4KiB\"",
+                "line 36, column 19: offsets: one has 4KiB to 8KiB of node b, and wide has 4KiB to \
+                 8KiB; begin at 8KiB or later",
+            ),
+            (
+                "offsets = \"0B\"",
+                "offsets = \"8KiB\"",
+                "offsets: one ends at 12KiB on node b, which has 8KiB; use a larger device",
+            ),
+            ("[[gateway]]", more, "pool: it is not said which one is behind memcached; add pool ="),
+        ]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn any_text_is_read_or_refused(
+            cut in 0..FULL.len(),
+            more in "[a-z\\[\\]=\"{}\n 0-9]{0,20}",
+        ) {
+            let text = format!("{}{more}{}", &FULL[..cut], &FULL[cut..]);
+            if let Err(error) = Cluster::parse(&text) {
+                prop_assert!(error.span.start <= text.len());
+                prop_assert!(error.line >= 1 && error.column >= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading what operators write: TOML in which every value keeps its place, so that whatever is
+//! wrong with one is told with its line, its field and the way to mend it.
+//!
+//! A reader takes two steps: first the shape (serde, unknown fields refused), then the meaning, one
+//! small function for each thing. This module has what the readers of all files have in common.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+use core::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+/// What is wrong with a text, where, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// What is wrong, beginning with the field.
+    pub message: String,
+    /// How to mend it; may be empty where the message says it all.
+    pub fix: String,
+    /// The bytes of the text that it is about.
+    pub span: Range<usize>,
+    /// The line of the span's start, counting from one.
+    pub line: usize,
+    /// The column of the span's start in characters, counting from one.
+    pub column: usize,
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
+        if !self.fix.is_empty() {
+            write!(f, "; {}", self.fix)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for TextError {}
+
+/// The longest name of anything, in bytes; it must fit a fixed field of a segment.
+const NAME_MAX: usize = 63;
+
+/// A string and its place.
+pub(crate) type Text = Spanned<String>;
+
+/// One string, or a list of them.
+#[derive(Default)]
+pub(crate) struct Strings(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Strings;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Strings, E> {
+                Ok(Strings([text.to_owned()].into()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Strings, A::Error> {
+                let mut strings = Vec::new();
+                while let Some(text) = seq.next_element()? {
+                    strings.push(text);
+                }
+                Ok(Strings(strings))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// An error before its line is counted.
+pub(crate) struct Wrong {
+    span: Range<usize>,
+    message: String,
+    fix: String,
+}
+
+pub(crate) type Outcome<T> = Result<T, Wrong>;
+
+pub(crate) fn wrong<T>(
+    span: Range<usize>,
+    message: impl fmt::Display,
+    fix: impl fmt::Display,
+) -> Outcome<T> {
+    Err(Wrong { span, message: message.to_string(), fix: fix.to_string() })
+}
+
+/// Reads `text` as a `Raw`, and that as what it means.
+pub(crate) fn read<Raw: DeserializeOwned, T>(
+    text: &str,
+    meaning: impl FnOnce(Raw) -> Outcome<T>,
+) -> Result<T, TextError> {
+    let raw = toml::from_str(text).map_err(|error| {
+        let wrong = Wrong {
+            span: error.span().unwrap_or(0..0),
+            message: error.message().trim_end().replace('\n', ", "),
+            fix: String::new(),
+        };
+        located(text, wrong)
+    })?;
+    meaning(raw).map_err(|wrong| located(text, wrong))
+}
+
+fn located(text: &str, wrong: Wrong) -> TextError {
+    let before = &text[..wrong.span.start.min(text.len())];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    TextError {
+        message: wrong.message,
+        fix: wrong.fix,
+        line: before.matches('\n').count() + 1,
+        column: before[line_start..].chars().count() + 1,
+        span: wrong.span,
+    }
+}
+
+pub(crate) fn name(what: &str, text: &Text, taken: bool) -> Outcome<String> {
+    let name = text.get_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
+        return wrong(
+            text.span(),
+            format!("name: {name:?} is no name for a {what}"),
+            format!("use 1 to {NAME_MAX} letters, digits, '_', '-' or '.'"),
+        );
+    }
+    if taken {
+        return wrong(text.span(), format!("name: {name:?} is taken"), "choose another name");
+    }
+    Ok(name.clone())
+}
+
+pub(crate) fn quantity<T: FromStr<Err: fmt::Display>>(
+    field: &str,
+    text: Option<&Text>,
+) -> Outcome<Option<T>> {
+    let Some(text) = text else { return Ok(None) };
+    match text.get_ref().parse() {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => wrong(text.span(), format!("{field}: {error}"), ""),
+    }
+}
+
+pub(crate) fn count(field: &str, value: Option<&Spanned<i64>>, most: i64) -> Outcome<Option<u32>> {
+    let Some(value) = value else { return Ok(None) };
+    let number = *value.get_ref();
+    if (1..=most).contains(&number) {
+        return Ok(Some(number as u32));
+    }
+    let fix = format!("use 1 to {most}");
+    wrong(value.span(), format!("{field}: {number} is out of range"), fix)
+}
+
+pub(crate) fn choice<T: Copy + Default>(
+    field: &str,
+    text: Option<&Text>,
+    known: &[(&str, T)],
+) -> Outcome<T> {
+    let Some(text) = text else { return Ok(T::default()) };
+    let word = text.get_ref();
+    if let Some((_, value)) = known.iter().find(|(name, _)| name == word) {
+        return Ok(*value);
+    }
+    let fix = nearest(word, known.iter().map(|(name, _)| *name));
+    wrong(text.span(), format!("{field}: {word:?} is not a choice"), fix)
+}
+
+/// "did you mean", by edit distance, or the list where nothing is near.
+pub(crate) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let best = known.clone().min_by_key(|name| distance(wanted, name));
+    match best {
+        None => String::from("none is defined"),
+        // Of a name with one letter, any other is a mistake.
+        Some(name) if distance(wanted, name) < name.len().min(3) => {
+            format!("did you mean {name:?}?")
+        }
+        Some(_) => {
+            let names = known.take(10).collect::<Vec<_>>().join(", ");
+            format!("known are {names}")
+        }
+    }
+}
+
+/// Levenshtein distance, one row at a time.
+fn distance(a: &str, b: &str) -> usize {
+    let b = b.chars().collect::<Vec<_>>();
+    let mut row = (0..=b.len()).collect::<Vec<_>>();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
