@@ -8,10 +8,15 @@
 
 extern crate alloc;
 
+pub mod admission;
 pub mod channel;
 pub mod demand;
+pub mod estimate;
 pub mod fair_share;
 pub mod histogram;
+pub mod owner;
+pub mod pshift;
 pub mod published;
 pub mod queue;
 pub mod token_bucket;
+pub mod token_scheduler;

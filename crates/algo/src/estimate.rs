@@ -1,0 +1,229 @@
+//! What a storage node can do, and what its tenants will ask of it, to the end of the period.
+//!
+//! pShift distributes tokens by two numbers that nobody knows (§III-D): how much a node will be
+//! able to serve in the rest of the period, and how much of it each tenant will ask for. The paper
+//! extrapolates both from the last interval between two distributions, and leaves better
+//! estimators open. These are its own, with the three cases in which it would go wrong.
+//!
+//! # Capacity
+//! What was completed in an interval says what a device *can* do only while it was *busy*, with as
+//! many requests at the device as it takes, or others that could have been. [`Capacity`] divides
+//! what was completed in busy time by that time; half of the estimate is the newest interval. An
+//! interval with hardly any busy time proves only that the device does *at least* what it did. Then
+//! the estimate returns, by an eighth of the way per interval, to what is known otherwise: the
+//! declared capacity, or the most that was ever seen. Without that, a node that was slow for a
+//! moment would be given few tokens, and with few tokens would never be busy enough to prove that
+//! it has recovered.
+//!
+//! # Demand
+//! A tenant's demand is what waits and, for the rest of the period, what came in the last interval
+//! ([`Demand`]; three quarters of the rate are the newest interval).
+//!
+//! That is right for an *open* tenant, one whose requests come when they come. A *closed* one keeps
+//! a fixed number of requests outstanding and sends the next when one is answered: it asks for what
+//! it gets. A node that gives it 100 would report a demand of 100, the controller would move its
+//! reservation to where its demand is, and it could never have more here. So a tenant that waited
+//! most of the time while a number of requests came, and whose queue neither grew nor shrank, is
+//! *elastic*: what it asks for follows what it is served, and it is reported to want at least all
+//! that the node can do. An open tenant whose requests come faster than they are served has a queue
+//! that grows, and is not mistaken for one; neither is one whose queue stands still because it has
+//! no tokens.
+//!
+//! Example: a period of 1 s, distributions every 200 ms, 10,000 per second. After the first of
+//! them, a closed tenant with 5 requests outstanding was served 100: it demands 8,000, not
+//! 5 + 400. An open one that sent 500, of which 200 still wait, demands 200 + 2,000.
+
+use tidegate_model::{Iops, Span};
+
+/// Busy time from which an interval says what a device can do: one part in so many of it.
+const BUSY_PART: u64 = 8;
+
+/// Waiting time from which a tenant may be elastic: one part in so many of an interval. A tenant
+/// with one request outstanding does not wait while it is served and while it prepares the next.
+const WAITING_PART: u64 = 2;
+
+/// A queue that changes by more than one part in so many of what came is one that grows or shrinks.
+/// One that asks for a tenth more than it is served is still told apart.
+const CHANGE_PART: u64 = 16;
+
+/// Units of cost that came from which it is decided anew whether a tenant is elastic. A queue of
+/// which nothing is served stands still too, and one of a few requests does so by chance.
+const EVIDENCE: u64 = 8;
+
+/// How far from the declared capacity an estimate may go. A device that is this much slower is
+/// broken, one that is this much faster was declared wrongly; both are to be seen by people, and
+/// one stalled interval is not to take everything from everybody.
+const BELOW_DECLARED: u64 = 16;
+const ABOVE_DECLARED: u64 = 4;
+
+/// What is believed of a device that was neither declared nor ever busy, in units per second. With
+/// too much, tokens are given to a node that has no use for them, until it is busy for the first
+/// time; with too little, limited tenants could not make it busy.
+const UNKNOWN: u64 = 1_000_000;
+
+const SECOND: u128 = Span::SECOND.0 as u128;
+
+/// What a device did in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// The length of the interval.
+    pub interval: Span,
+    /// How much of it the device was busy.
+    pub busy: Span,
+    /// Units of cost completed.
+    pub completed: u64,
+    /// Units of cost completed while it was busy.
+    pub completed_busy: u64,
+}
+
+/// An estimate of what a device can do, in units of cost per second.
+///
+/// ```
+/// use tidegate_algo::estimate::{Capacity, Work};
+/// use tidegate_model::{Iops, Span};
+/// let mut capacity = Capacity::new(Some(Iops(1_000)));
+/// let half = Span(Span::SECOND.0 / 2);
+/// // Busy for half of a second, and 400 done in it: 800 per second.
+/// let interval = Span::SECOND;
+/// capacity.observe(Work { interval, busy: half, completed: 450, completed_busy: 400 });
+/// assert_eq!(capacity.per_second(), Iops(900)); // half way from what was declared
+/// assert_eq!(capacity.within(half), 450);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    declared: Option<Iops>,
+    /// What the estimate returns to while there is no evidence.
+    usual: u64,
+    estimate: u64,
+    was_busy: bool,
+}
+
+impl Capacity {
+    /// The capacity of a device of which nothing was seen yet.
+    pub fn new(declared: Option<Iops>) -> Self {
+        let estimate = declared.map_or(UNKNOWN, |declared| declared.0.max(1));
+        Self { declared, usual: estimate, estimate, was_busy: false }
+    }
+
+    /// Takes in one interval.
+    pub fn observe(&mut self, work: Work) {
+        let Work { interval, busy, completed, completed_busy } = work;
+        let estimate = if busy.0 >= (interval.0 / BUSY_PART).max(1) {
+            self.observe_busy(per_second(completed_busy, busy))
+        } else {
+            let back = (i128::from(self.usual) - i128::from(self.estimate)) / 8;
+            let estimate = u64::try_from(i128::from(self.estimate) + back).unwrap_or(u64::MAX);
+            estimate.max(per_second(completed, interval))
+        };
+        let (least, most) = match self.declared {
+            Some(Iops(declared)) => {
+                (declared / BELOW_DECLARED, declared.saturating_mul(ABOVE_DECLARED))
+            }
+            None => (1, u64::MAX),
+        };
+        self.estimate = estimate.clamp(least.max(1), most.max(1));
+    }
+
+    /// The estimate after an interval in which a busy device did `rate`.
+    fn observe_busy(&mut self, rate: u64) -> u64 {
+        let is_first = self.declared.is_none() && !self.was_busy;
+        self.was_busy = true;
+        let estimate = if is_first { rate } else { rate.midpoint(self.estimate) };
+        if self.declared.is_none() {
+            self.usual = if is_first { estimate } else { self.usual.max(estimate) };
+        }
+        estimate
+    }
+
+    /// Units of cost per second.
+    pub const fn per_second(&self) -> Iops {
+        Iops(self.estimate)
+    }
+
+    /// Units of cost in `span`.
+    pub fn within(&self, span: Span) -> u64 {
+        within(self.estimate, span)
+    }
+}
+
+/// What a tenant did at a node in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The length of the interval.
+    pub interval: Span,
+    /// For how much of it something was waiting.
+    pub backlogged: Span,
+    /// Units of cost that came.
+    pub arrived: u64,
+    /// Units of cost that wait at its end.
+    pub waiting: u64,
+}
+
+/// An estimate of what one tenant will ask of a node.
+///
+/// ```
+/// use tidegate_algo::estimate::{Asked, Demand};
+/// use tidegate_model::Span;
+/// let (interval, left) = (Span(200 * Span::MILLISECOND.0), Span(800 * Span::MILLISECOND.0));
+/// let mut open = Demand::default();
+/// open.observe(Asked { interval, backlogged: interval, arrived: 500, waiting: 200 });
+/// assert_eq!(open.within(left, 200, 8_000), 200 + 2_000);
+///
+/// let mut closed = Demand::default();
+/// for _ in 0..2 {
+///     closed.observe(Asked { interval, backlogged: interval, arrived: 100, waiting: 5 });
+/// }
+/// assert_eq!(closed.within(left, 5, 8_000), 8_000);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Demand {
+    /// Arrivals, in units of cost per second.
+    rate: u64,
+    /// What happened since it was last decided whether it is elastic, and what waited then.
+    evidence: Asked,
+    is_elastic: bool,
+    is_known: bool,
+}
+
+impl Demand {
+    /// Takes in one interval.
+    pub fn observe(&mut self, asked: Asked) {
+        let newest = u128::from(per_second(asked.arrived, asked.interval));
+        let rate = if self.is_known { (u128::from(self.rate) + 3 * newest) / 4 } else { newest };
+        self.rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let evidence = &mut self.evidence;
+        evidence.interval = evidence.interval.saturating_add(asked.interval);
+        evidence.backlogged = evidence.backlogged.saturating_add(asked.backlogged);
+        evidence.arrived = evidence.arrived.saturating_add(asked.arrived);
+        if evidence.arrived >= EVIDENCE {
+            let was_waiting = evidence.backlogged.0 >= evidence.interval.0 / WAITING_PART;
+            // One request may be at the device or not when it is counted.
+            let change = asked.waiting.abs_diff(evidence.waiting);
+            self.is_elastic = was_waiting && change <= evidence.arrived / CHANGE_PART + 1;
+            *evidence = Asked { waiting: asked.waiting, ..Asked::default() };
+        }
+        self.is_known = true;
+    }
+
+    /// Units of cost that it will ask for in `left`, `waiting` included, at a node that can do
+    /// `capacity` in that time.
+    pub fn within(&self, left: Span, waiting: u64, capacity: u64) -> u64 {
+        let demand = waiting.saturating_add(within(self.rate, left));
+        if self.is_elastic && waiting > 0 { demand.max(capacity) } else { demand }
+    }
+}
+
+/// `count` in `span`, per second.
+fn per_second(count: u64, span: Span) -> u64 {
+    let rate = u128::from(count) * SECOND / u128::from(span.0.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// `rate` per second, in `span`.
+fn within(rate: u64, span: Span) -> u64 {
+    u64::try_from(u128::from(rate) * u128::from(span.0) / SECOND).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[path = "estimate_tests.rs"]
+mod tests;

@@ -1,0 +1,194 @@
+//! The estimators in closed loops: what they say decides what they see next.
+
+use super::*;
+use alloc::format;
+use alloc::string::String;
+use proptest::prelude::*;
+
+const INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
+
+/// A busy interval of a device that does `rate` per second.
+fn busy(rate: u64) -> Work {
+    let done = rate / 5;
+    Work { interval: INTERVAL, busy: INTERVAL, completed: done, completed_busy: done }
+}
+
+/// An interval in which nearly nothing was asked of the device.
+fn quiet(done: u64) -> Work {
+    Work { interval: INTERVAL, busy: Span::ZERO, completed: done, completed_busy: 0 }
+}
+
+/// One line per interval: what the device did per second and whether it was busy, the estimate.
+fn table(mut capacity: Capacity, intervals: &[(u64, bool)]) -> String {
+    let mut table = String::new();
+    for &(rate, is_busy) in intervals {
+        capacity.observe(if is_busy { busy(rate) } else { quiet(rate / 5) });
+        let kind = if is_busy { "busy" } else { "" };
+        table += &format!("{rate:6} {kind:4} {:7}\n", capacity.per_second().0);
+    }
+    table
+}
+
+#[test]
+fn a_declared_capacity_over_time() {
+    // As declared, half as fast, quiet, faster than declared, broken.
+    let intervals = [
+        (10_000, true),
+        (5_000, true),
+        (5_000, true),
+        (100, false),
+        (100, false),
+        (9_000, false),
+        (100_000, true),
+        (100_000, true),
+        (100_000, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (0, true),
+        (0, true),
+    ];
+    let golden = "
+ 10000 busy   10000
+  5000 busy    7500
+  5000 busy    6250
+   100         6718
+   100         7128
+  9000         9000
+100000 busy   40000
+100000 busy   40000
+100000 busy   40000
+     0 busy   20000
+     0 busy   10000
+     0 busy    5000
+     0 busy    2500
+     0 busy    1250
+     0 busy     625
+     0 busy     625
+";
+    assert_eq!(table(Capacity::new(Some(Iops(10_000))), &intervals), golden[1..]);
+}
+
+#[test]
+fn an_undeclared_capacity_over_time() {
+    // Never busy says nothing but that it is enough; then the first busy interval says it all.
+    let intervals =
+        [(100, false), (20_000, true), (10_000, true), (100, false), (100, false), (30_000, true)];
+    let golden = "
+   100      1000000
+ 20000 busy   20000
+ 10000 busy   15000
+   100        15625
+   100        16171
+ 30000 busy   23085
+";
+    assert_eq!(table(Capacity::new(None), &intervals), golden[1..]);
+}
+
+#[test]
+fn what_is_done_beside_the_busy_time_does_not_count() {
+    let mut capacity = Capacity::new(None);
+    let busy = Span(INTERVAL.0 / 4);
+    let work = Work { interval: INTERVAL, busy, completed: 900, completed_busy: 500 };
+    capacity.observe(work);
+    assert_eq!(capacity.per_second(), Iops(10_000));
+    assert_eq!(capacity.within(Span(Span::SECOND.0 / 2)), 5_000);
+}
+
+/// A node that can do `capacity` per interval, and a tenant that is given as much of it as it is
+/// believed to demand in the rest of a period, but little at first: what it has in each interval.
+fn ramp(capacity: u64, mut tenant: impl FnMut(u64) -> Asked) -> [u64; 5] {
+    let mut demand = Demand::default();
+    let mut given = capacity / 20;
+    let mut served = [0; 5];
+    for (interval, served) in (1..).zip(&mut served) {
+        let asked = tenant(given);
+        *served = given.min(asked.arrived + asked.waiting);
+        demand.observe(asked);
+        let left = Span(INTERVAL.0 * (6 - interval));
+        let intervals = 6 - interval;
+        let expected = demand.within(left, asked.waiting, capacity * intervals);
+        given = expected / intervals;
+    }
+    served
+}
+
+/// A tenant that always has 64 requests outstanding asks for what it gets. It is taken to want more
+/// once it has been seen to wait, and has all that the node can do in the second interval.
+#[test]
+fn a_closed_tenant_ramps_up() {
+    let mut is_new = true;
+    let closed = |served| {
+        // All come at once; later ones when others are answered.
+        let arrived = if core::mem::take(&mut is_new) { 64 + served } else { served };
+        Asked { interval: INTERVAL, backlogged: INTERVAL, arrived, waiting: 64 }
+    };
+    assert_eq!(ramp(10_000, closed), [500, 10_000, 10_000, 10_000, 10_000]);
+}
+
+/// A tenant that sends 3,000 per interval, whatever becomes of them, is taken to want that and what
+/// was left over, and never all that the node can do.
+#[test]
+fn an_open_tenant_is_believed() {
+    let mut waiting = 0u64;
+    let open = |served: u64| {
+        waiting = (waiting + 3_000).saturating_sub(served);
+        Asked { interval: INTERVAL, backlogged: INTERVAL, arrived: 3_000, waiting }
+    };
+    assert_eq!(ramp(10_000, open), [500, 3_500, 3_500, 3_500, 3_500]);
+}
+
+#[test]
+fn a_tenant_that_never_waits_is_not_elastic() {
+    let mut demand = Demand::default();
+    let little = Span(INTERVAL.0 / 4);
+    for _ in 0..4 {
+        demand.observe(Asked { interval: INTERVAL, backlogged: little, arrived: 100, waiting: 1 });
+    }
+    assert_eq!(demand.within(INTERVAL, 1, 10_000), 101);
+    // Gone: a quarter of what it had been is believed for one interval more, and so on.
+    let gone = Asked { interval: INTERVAL, ..Asked::default() };
+    let mut left = [0; 4];
+    for left in &mut left {
+        demand.observe(gone);
+        *left = demand.within(INTERVAL, 0, 10_000);
+    }
+    assert_eq!(left, [25, 6, 1, 0]);
+}
+
+proptest! {
+    #[test]
+    fn estimates_stay_within_bounds(
+        declared in prop::option::of(0u64..),
+        works in prop::collection::vec(any::<[u64; 4]>(), 0..20),
+    ) {
+        let mut capacity = Capacity::new(declared.map(Iops));
+        for [interval, busy, completed, completed_busy] in works {
+            let (interval, busy) = (Span(interval), Span(busy));
+            capacity.observe(Work { interval, busy, completed, completed_busy });
+            let estimate = capacity.per_second().0;
+            prop_assert!(estimate > 0);
+            if let Some(declared) = declared {
+                prop_assert!(estimate >= declared / BELOW_DECLARED);
+                prop_assert!(estimate / ABOVE_DECLARED <= declared.max(1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_demand_is_never_less_than_what_waits(
+        asked in prop::collection::vec(any::<[u64; 4]>(), 0..20),
+        left: u64,
+        waiting: u64,
+        capacity: u64,
+    ) {
+        let mut demand = Demand::default();
+        for [interval, backlogged, arrived, waiting] in asked {
+            let (interval, backlogged) = (Span(interval), Span(backlogged));
+            demand.observe(Asked { interval, backlogged, arrived, waiting });
+        }
+        prop_assert!(demand.within(Span(left), waiting, capacity) >= waiting);
+    }
+}

@@ -1,0 +1,167 @@
+//! Whose a request at a gateway is.
+//!
+//! # Problem
+//! A gateway knows the volume or pool that a request is about, its operation, its size and its key,
+//! and nothing of the program behind it. It has to name the tenant for each request.
+//!
+//! # Mechanism
+//! The first rule of the policy that asks for a volume or a key, and whose conditions all hold,
+//! names the tenant; if there is none, it is the tenant of the volume. Other rules are about
+//! programs and say nothing here. What a rule says about the volume is decided once, when the
+//! volume is opened; what remains is compared for each request, and for most volumes nothing does.
+//!
+//! Example: `key = "session:"` for web, `volume = "logs*", operation = "write"` for etl. In pool
+//! `cache` of tenant kv the key `session:7` is web's and `user:7` is kv's; a write to volume
+//! `logs-eu` is etl's.
+
+use alloc::vec::Vec;
+
+use tidegate_model::policy::Target;
+use tidegate_model::{Bytes, Operation, OperationSet, Policy, SizeRange, TenantId};
+
+use crate::channel::glob;
+
+/// A request as far as that decides whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// What it does.
+    pub operation: Operation,
+    /// How much data it moves.
+    pub size: Bytes,
+    /// Its key; none for requests to a volume.
+    pub key: Option<&'a [u8]>,
+}
+
+/// Who owns the requests to one volume or pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owners {
+    rules: Vec<Rule>,
+    others: TenantId,
+}
+
+/// What is left to ask of a rule once the volume is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    owner: TenantId,
+    operations: OperationSet,
+    sizes: SizeRange,
+    /// Empty if any request will do, with or without a key.
+    keys: Vec<Vec<u8>>,
+}
+
+impl Owners {
+    /// Who owns the requests to the volume or pool called `volume`, by the rules of `policy`; what
+    /// matches none is the tenant's with the name `tenant`, or nobody's if there is none.
+    pub fn new(policy: &Policy, volume: &str, tenant: &str) -> Self {
+        let mut rules = Vec::new();
+        for rule in policy.matches.iter().filter(|rule| !rule.storage.is_empty()) {
+            let names = &rule.storage.volume;
+            let holds = |name: &str| glob(name.as_bytes(), volume.as_bytes());
+            let (Target::Tenant(owner), true) =
+                (rule.target, names.is_empty() || names.iter().any(|name| holds(name)))
+            else {
+                continue;
+            };
+            rules.push(Rule {
+                owner,
+                operations: rule.conditions.operation,
+                sizes: rule.conditions.size,
+                keys: rule.storage.key.iter().map(|key| key.as_bytes().to_vec()).collect(),
+            });
+        }
+        let others = policy.tenant_named(tenant).map_or(TenantId::NOBODY, |(id, _)| id);
+        Self { rules, others }
+    }
+
+    /// Whose this request is.
+    #[inline]
+    pub fn owner(&self, asked: Asked<'_>) -> TenantId {
+        self.rules.iter().find(|rule| rule.holds(asked)).map_or(self.others, |rule| rule.owner)
+    }
+
+    /// Everybody who may own a request to a place with keys, or without.
+    pub fn all(&self, has_keys: bool) -> impl Iterator<Item = TenantId> {
+        let rules = self.rules.iter().filter(move |rule| has_keys || rule.keys.is_empty());
+        rules.map(|rule| rule.owner).chain([self.others])
+    }
+}
+
+impl Rule {
+    fn holds(&self, asked: Asked<'_>) -> bool {
+        let begins = |key: &[u8]| self.keys.iter().any(|begin| key.starts_with(begin));
+        self.operations.contains(asked.operation)
+            && self.sizes.contains(asked.size)
+            && (self.keys.is_empty() || asked.key.is_some_and(begins))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_rule_of_gateways_decides() {
+        let policy = Policy::parse(
+            r#"
+            tenant = [{ name = "kv" }, { name = "web" }, { name = "etl" }]
+            match = [
+                { tenant = "kv", process = "memtier" },
+                { tenant = "web", key = ["session:", "cart:"] },
+                { tenant = "etl", volume = "logs*", operation = "write", size = ">4KiB" },
+                { tenant = "kv" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let owner = |volume: &str, tenant: &str, operation, size, key: Option<&str>| {
+            let key = key.map(str::as_bytes);
+            let asked = Asked { operation, size: Bytes(size), key };
+            Owners::new(&policy, volume, tenant).owner(asked).0
+        };
+        assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("cart:1")), 2);
+        assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("user:1")), 1);
+        assert_eq!(owner("logs-eu", "web", Operation::Write, 8192, None), 3);
+        assert_eq!(owner("logs-eu", "web", Operation::Read, 8192, None), 2);
+        assert_eq!(owner("logs-eu", "web", Operation::Write, 4096, None), 2);
+        assert_eq!(owner("db", "nobody", Operation::Write, 8192, None), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn as_reading_the_policy_says(
+            rules in proptest::collection::vec((1u16..4, 0u8..4, 0u8..4, any::<bool>()), 0..8),
+            volume in "[abc]{1,2}", key in proptest::option::of("[abc]{0,3}"), write: bool,
+        ) {
+            let lists = ["", "a*", "b", "ab"];
+            let mut text = String::from("tenant = [{name=\"1\"}, {name=\"2\"}, {name=\"3\"}]\n");
+            for (tenant, place, begin, writes) in &rules {
+                text += &format!("[[match]]\ntenant = \"{tenant}\"\n");
+                let places = [("volume", lists[*place as usize])];
+                let begins = [("key", lists[*begin as usize].trim_end_matches('*'))];
+                for (field, value) in places.iter().chain(&begins).filter(|(_, v)| !v.is_empty()) {
+                    text += &format!("{field} = \"{value}\"\n");
+                }
+                // A rule without any condition would make the next one unreachable.
+                text += if *writes { "operation = \"write\"\n" } else { "size = \"<1MiB\"\n" };
+            }
+            let policy = Policy::parse(&text).unwrap();
+            let holds = |(_, place, begin, writes): &&(u16, u8, u8, bool)| {
+                let names = [true, volume.starts_with('a'), volume == "b", volume == "ab"];
+                let key = |begin| key.as_ref().is_some_and(|key| key.starts_with(begin));
+                let begins = [true, key("a"), key("b"), key("ab")];
+                let is_ours = *place > 0 || *begin > 0;
+                is_ours && names[*place as usize] && begins[*begin as usize] && (!writes || write)
+            };
+            let wanted = rules.iter().find(holds).map_or(2, |rule| rule.0);
+            let operation = if write { Operation::Write } else { Operation::Read };
+            let key = key.as_ref().map(|key| key.as_bytes());
+            let asked = Asked { operation, size: Bytes(1), key };
+            let owners = Owners::new(&policy, &volume, "2");
+            prop_assert_eq!(owners.owner(asked).0, wanted);
+            prop_assert!(owners.all(key.is_some()).any(|owner| owner.0 == wanted));
+        }
+    }
+}

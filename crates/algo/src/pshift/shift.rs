@@ -1,0 +1,563 @@
+//! Moving tokens: along paths of length one while reading the buckets in order, and along paths of
+//! any length by levels (Algorithm 5).
+
+use alloc::vec::Vec;
+use core::mem;
+
+use super::{Configuration, Share, start};
+
+/// What a solution is worth, and what it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// How many tokens will be consumed: Φ.
+    pub effective_capacity: u64,
+    /// How many tokens overloaded servers have beyond their capacity.
+    pub weak_excess: u64,
+    /// Shift paths that were used since the last solution.
+    pub paths: u64,
+    /// Moves of tokens of one bucket between two servers: the steps of all paths.
+    pub moves: u64,
+    /// Tokens moved, counted in each step.
+    pub moved: u64,
+    /// How often levels were found.
+    pub rounds: u64,
+}
+
+/// How many tokens a share may give away or take.
+pub(super) trait Bounds {
+    fn give(&self, index: usize, share: &Share) -> u32;
+    fn take(&self, index: usize, share: &Share) -> u32;
+}
+
+/// All that keeps the allocation prudent.
+pub(super) struct Exact;
+
+impl Bounds for Exact {
+    fn give(&self, _: usize, share: &Share) -> u32 {
+        share.tokens
+    }
+
+    fn take(&self, _: usize, share: &Share) -> u32 {
+        share.spare()
+    }
+}
+
+/// The level of a server from which no goal can be reached, as far as is known.
+const NONE: u32 = u32::MAX;
+
+/// A share, and its bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) share: u32,
+    pub(super) bucket: u32,
+}
+
+/// A share that tokens can leave towards the next lower level, or reach from there, and the number
+/// of its server's next one.
+#[derive(Clone, Copy, Debug)]
+struct Exit {
+    place: Place,
+    next: u32,
+}
+
+/// One step of a path, between two shares of a bucket: `far` is on the goal's side.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    near: u32,
+    far: u32,
+}
+
+/// From where to where paths are looked for. Roots are overloaded servers, which give, and goals
+/// those with room, which take; or, if `PULL`, the other way round, with all signs and steps
+/// reversed. Goals are those with less that can move: it is their shares that are looked at to see
+/// whether anything can be done.
+struct Way<'a, B, const PULL: bool>(&'a B);
+
+impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
+    /// How much a share on the root's side can give, or take.
+    fn near(&self, index: usize, share: &Share) -> u32 {
+        if PULL { self.0.take(index, share) } else { self.0.give(index, share) }
+    }
+
+    fn far(&self, index: usize, share: &Share) -> u32 {
+        if PULL { self.0.give(index, share) } else { self.0.take(index, share) }
+    }
+
+    /// How much a root is to be rid of, or to get. A goal's is negative.
+    fn want(&self, excess: i64) -> i64 {
+        if PULL { -excess } else { excess }
+    }
+
+    /// The shares that tokens leave and reach.
+    fn ends(&self, step: Step) -> [usize; 2] {
+        let [near, far] = [step.near as usize, step.far as usize];
+        if PULL { [far, near] } else { [near, far] }
+    }
+}
+
+/// What is known about a configuration while its tokens move.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shifting {
+    /// By server: tokens less capacity. An overloaded server's is positive, with room it is
+    /// negative.
+    pub(super) excess: Vec<i64>,
+    /// By server: where its shares are. One that has another server by now is stale, and one that
+    /// came back may be there twice.
+    places: Vec<Vec<Place>>,
+    /// Whether `places` has every share.
+    pub(super) is_placed: bool,
+    /// By server: what all buckets together ask, once there is a list.
+    pub(super) demands: Vec<i64>,
+    /// By server: at how many places it is time to look for stale ones.
+    limits: Vec<u32>,
+    /// By server: the length of a shortest path to a goal.
+    levels: Vec<u32>,
+    /// By level: how many servers may still lead to a goal.
+    alive: Vec<u32>,
+    /// What the search for levels has seen on its way.
+    exits: Vec<Exit>,
+    /// By server: its first exit that may still lead on; [`NONE`] if there is none.
+    first_exits: Vec<u32>,
+    /// Up to this level servers have all their exits. Those above are found by looking for them.
+    exits_known: u32,
+    /// By server: the place at which the search for a step goes on.
+    cursors: Vec<u32>,
+    /// By bucket: the last search that has looked at all of it.
+    seen: Vec<u32>,
+    searches: u32,
+    queue: Vec<u32>,
+    path: Vec<Step>,
+    scratch: Vec<(u64, u32)>,
+    pub(super) former: Vec<Share>,
+    outcome: Outcome,
+}
+
+impl Shifting {
+    /// Gives all buckets their first tokens.
+    pub(super) fn start(&mut self, configuration: &mut Configuration) {
+        self.reset(configuration);
+        let Configuration { rows, reservations, shares, .. } = configuration;
+        start::start(rows, reservations, shares, &mut self.excess, &mut self.scratch);
+    }
+
+    #[cfg(feature = "parallel")]
+    pub(super) fn start_parallel(&mut self, configuration: &mut Configuration) {
+        self.reset(configuration);
+        let Configuration { rows, reservations, shares, .. } = configuration;
+        start::parallel::start(rows, reservations, shares, &mut self.excess);
+    }
+
+    fn reset(&mut self, configuration: &Configuration) {
+        self.outcome = Outcome::default();
+        self.is_placed = false;
+        self.excess.clear();
+        self.excess.extend(configuration.capacities.iter().map(|capacity| -signed(*capacity)));
+    }
+
+    /// Adds up each server's tokens.
+    pub(super) fn measure(&mut self, configuration: &Configuration) {
+        self.excess.clear();
+        self.excess.extend(configuration.capacities.iter().map(|capacity| -signed(*capacity)));
+        for share in &configuration.shares {
+            self.excess[share.server as usize] += i64::from(share.tokens);
+        }
+    }
+
+    /// A server can do more, or less, than it could.
+    pub(super) fn resize(&mut self, server: usize, former: u64, capacity: u64) {
+        self.excess[server] += signed(former) - signed(capacity);
+    }
+
+    /// Uses every path of length one that can be found by looking at each bucket once.
+    pub(super) fn sweep(&mut self, configuration: &mut Configuration, bounds: &impl Bounds) {
+        let mut overloaded = self.excess.iter().filter(|excess| **excess > 0).count();
+        let mut roomy = self.excess.iter().filter(|excess| **excess < 0).count();
+        let Configuration { rows, shares, .. } = configuration;
+        for row in rows.windows(2) {
+            if overloaded == 0 || roomy == 0 {
+                return;
+            }
+            let (begin, end) = (row[0] as usize, row[1] as usize);
+            for source in begin..end {
+                let mut left = self.excess[shares[source].server as usize];
+                if left <= 0 {
+                    continue;
+                }
+                for target in begin..end {
+                    let room = -self.excess[shares[target].server as usize];
+                    if room <= 0 {
+                        continue;
+                    }
+                    let give = bounds.give(source, &shares[source]);
+                    let take = bounds.take(target, &shares[target]);
+                    let amount = i64::from(give.min(take)).min(left).min(room);
+                    if amount == 0 {
+                        continue;
+                    }
+                    self.step(shares, [source, target], amount);
+                    self.outcome.paths += 1;
+                    roomy -= usize::from(amount == room);
+                    left -= amount;
+                    if left == 0 {
+                        overloaded -= 1;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Uses shift paths until there is none, and says what the result is worth.
+    pub(super) fn shift(
+        &mut self,
+        configuration: &mut Configuration,
+        bounds: &impl Bounds,
+    ) -> Outcome {
+        loop {
+            let is_any = |is: fn(&i64) -> bool| self.excess.iter().any(is);
+            if !is_any(|excess| *excess > 0) || !is_any(|excess| *excess < 0) {
+                break;
+            }
+            self.place(configuration);
+            let [give, take] = self.movable(configuration);
+            let has_shifted = if take <= give {
+                self.round(configuration, &Way::<_, false>(bounds))
+            } else {
+                self.round(configuration, &Way::<_, true>(bounds))
+            };
+            if !has_shifted {
+                break;
+            }
+        }
+        let mut outcome = mem::take(&mut self.outcome);
+        for (excess, capacity) in self.excess.iter().zip(&configuration.capacities) {
+            outcome.weak_excess += (*excess).max(0) as u64;
+            outcome.effective_capacity +=
+                if *excess >= 0 { *capacity } else { (signed(*capacity) + excess) as u64 };
+        }
+        outcome
+    }
+
+    /// How many tokens overloaded servers have, and how much demand to spare those with room.
+    fn movable(&self, configuration: &Configuration) -> [i64; 2] {
+        let [mut give, mut take] = [0; 2];
+        for (server, excess) in self.excess.iter().enumerate().filter(|(_, excess)| **excess != 0) {
+            let tokens = excess + signed(configuration.capacities[server]);
+            match *excess > 0 {
+                true => give += tokens,
+                false => take += self.demands[server] - tokens,
+            }
+        }
+        [give, take]
+    }
+
+    /// Uses paths of length one, and then those that are shortest, until all of these are blocked.
+    /// Whether there may be more.
+    fn round<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &mut Configuration,
+        way: &Way<'_, B, PULL>,
+    ) -> bool {
+        self.shift_directly(configuration, way);
+        // A server with room that has no demand to spare is no root: nobody will find it.
+        let is_open = |(server, excess): &(usize, &i64)| {
+            let tokens = *excess + signed(configuration.capacities[*server]);
+            way.want(**excess) > 0 && (**excess > 0 || tokens < self.demands[*server])
+        };
+        let roots = self.excess.iter().enumerate().filter(is_open).count();
+        if roots == 0 || !self.find_levels(configuration, way, roots) {
+            return false;
+        }
+        self.outcome.rounds += 1;
+        self.cursors.clear();
+        self.cursors.resize(self.excess.len(), 0);
+        for root in 0..self.excess.len() {
+            while way.want(self.excess[root]) > 0 && self.find_path(configuration, way, root) {
+                self.use_path(configuration, way, root);
+            }
+        }
+        true
+    }
+
+    /// Uses every path of length one, from what the goals have.
+    fn shift_directly<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &mut Configuration,
+        way: &Way<'_, B, PULL>,
+    ) {
+        let Configuration { rows, shares, .. } = configuration;
+        for goal in 0..self.excess.len() {
+            let places = mem::take(&mut self.places[goal]);
+            for &Place { share, bucket } in &places {
+                let mut room = -way.want(self.excess[goal]);
+                if room <= 0 {
+                    break;
+                }
+                let (own, far) = (&shares[share as usize], share as usize);
+                if own.server as usize != goal || way.far(far, own) == 0 {
+                    continue;
+                }
+                for near in rows[bucket as usize] as usize..rows[bucket as usize + 1] as usize {
+                    let most = way.want(self.excess[shares[near].server as usize]).min(room);
+                    if most <= 0 {
+                        continue;
+                    }
+                    let can = way.near(near, &shares[near]).min(way.far(far, &shares[far]));
+                    let amount = i64::from(can).min(most);
+                    if amount > 0 {
+                        let step = Step { near: near as u32, far: far as u32 };
+                        self.step(shares, way.ends(step), amount);
+                        self.outcome.paths += 1;
+                        room -= amount;
+                    }
+                }
+            }
+            self.places[goal] = places;
+        }
+    }
+
+    /// Finds how far each server is from a goal, until as many roots are found. Whether there is
+    /// one.
+    fn find_levels<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &Configuration,
+        way: &Way<'_, B, PULL>,
+        roots: usize,
+    ) -> bool {
+        self.begin_search(configuration, |excess| way.want(excess) < 0);
+        let (mut at, mut found) = (0, 0);
+        while let Some(&far) = self.queue.get(at) {
+            at += 1;
+            let level = self.levels[far as usize] + 1;
+            self.exits_known = level - 1;
+            for &Place { share, bucket } in &self.places[far as usize] {
+                let own = &configuration.shares[share as usize];
+                if own.server != far
+                    || self.seen[bucket as usize] == self.searches
+                    || way.far(share as usize, own) == 0
+                {
+                    continue;
+                }
+                self.seen[bucket as usize] = self.searches;
+                for index in configuration.range(bucket as usize) {
+                    let other = &configuration.shares[index];
+                    let near = other.server as usize;
+                    if self.levels[near] < level || way.near(index, other) == 0 {
+                        continue;
+                    }
+                    let place = Place { share: index as u32, bucket };
+                    let next = mem::replace(&mut self.first_exits[near], self.exits.len() as u32);
+                    self.exits.push(Exit { place, next });
+                    if self.levels[near] == level {
+                        continue;
+                    }
+                    self.levels[near] = level;
+                    self.alive[level as usize] += 1;
+                    self.queue.push(near as u32);
+                    found += usize::from(way.want(self.excess[near]) > 0);
+                    if found == roots {
+                        return true;
+                    }
+                }
+            }
+        }
+        self.exits_known = NONE;
+        found > 0
+    }
+
+    /// Finds a path from `root` to a goal, down a level with each step. What leads nowhere is not
+    /// tried again before there are new levels.
+    fn find_path<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &Configuration,
+        way: &Way<'_, B, PULL>,
+        root: usize,
+    ) -> bool {
+        self.path.clear();
+        let mut here = root;
+        loop {
+            let level = self.levels[here];
+            if level == NONE {
+                return false;
+            }
+            if way.want(self.excess[here]) < 0 {
+                return true;
+            }
+            if let Some(step) = self.find_step(configuration, way, here) {
+                self.path.push(step);
+                here = configuration.shares[step.far as usize].server as usize;
+                continue;
+            }
+            self.alive[level as usize] -= 1;
+            self.levels[here] = NONE;
+            let Some(step) = self.path.pop() else { return false };
+            here = configuration.shares[step.near as usize].server as usize;
+        }
+    }
+
+    fn find_step<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &Configuration,
+        way: &Way<'_, B, PULL>,
+        here: usize,
+    ) -> Option<Step> {
+        let next = self.levels[here].checked_sub(1)?;
+        if self.alive[next as usize] == 0 {
+            return None;
+        }
+        let leads = |&Place { share, bucket }: &Place| {
+            let own = &configuration.shares[share as usize];
+            if own.server as usize != here || way.near(share as usize, own) == 0 {
+                return None;
+            }
+            let far = configuration.range(bucket as usize).find(|index| {
+                let other = &configuration.shares[*index];
+                self.levels[other.server as usize] == next && way.far(*index, other) > 0
+            })?;
+            Some(Step { near: share, far: far as u32 })
+        };
+        if self.levels[here] <= self.exits_known {
+            while let Some(exit) = self.exits.get(self.first_exits[here] as usize) {
+                if let Some(step) = leads(&exit.place) {
+                    return Some(step);
+                }
+                self.first_exits[here] = exit.next;
+            }
+            return None;
+        }
+        while let Some(place) = self.places[here].get(self.cursors[here] as usize) {
+            if let Some(step) = leads(place) {
+                return Some(step);
+            }
+            self.cursors[here] += 1;
+        }
+        None
+    }
+
+    /// Moves as much along the path as the overloaded server at one end has too much, the one at
+    /// the other end has room for, and every step bears.
+    fn use_path<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &mut Configuration,
+        way: &Way<'_, B, PULL>,
+        root: usize,
+    ) {
+        let path = mem::take(&mut self.path);
+        let Some(last) = path.last() else { return };
+        let shares = &configuration.shares;
+        let goal = shares[last.far as usize].server as usize;
+        let mut amount = self.excess[root].abs().min(self.excess[goal].abs());
+        for &Step { near, far } in &path {
+            let near = way.near(near as usize, &shares[near as usize]);
+            let far = way.far(far as usize, &shares[far as usize]);
+            amount = amount.min(i64::from(near.min(far)));
+        }
+        for step in &path {
+            self.step(&mut configuration.shares, way.ends(*step), amount);
+        }
+        self.path = path;
+        self.outcome.paths += 1;
+    }
+
+    fn step(&mut self, shares: &mut [Share], [source, target]: [usize; 2], amount: i64) {
+        let source = &mut shares[source];
+        source.tokens -= amount as u32;
+        self.excess[source.server as usize] -= amount;
+        let target = &mut shares[target];
+        target.tokens += amount as u32;
+        self.excess[target.server as usize] += amount;
+        self.outcome.moves += 1;
+        self.outcome.moved += amount as u64;
+    }
+
+    /// Makes the list of each server's shares, if it is not there.
+    pub(super) fn place(&mut self, configuration: &Configuration) {
+        if self.is_placed {
+            return;
+        }
+        self.places.resize(configuration.capacities.len(), Vec::new());
+        self.places.iter_mut().for_each(Vec::clear);
+        self.demands.clear();
+        self.demands.resize(configuration.capacities.len(), 0);
+        for (bucket, row) in configuration.rows.windows(2).enumerate() {
+            for index in row[0]..row[1] {
+                let Share { server, demand, .. } = configuration.shares[index as usize];
+                let server = server as usize;
+                self.demands[server] += i64::from(demand);
+                self.places[server].push(Place { share: index, bucket: bucket as u32 });
+            }
+        }
+        self.limits.clear();
+        self.limits.extend(self.places.iter().map(|places| limit(places.len())));
+        self.is_placed = true;
+    }
+
+    /// Adds a share to a server's list, if there is one.
+    pub(super) fn add_place(&mut self, shares: &[Share], server: u32, place: Place) {
+        if !self.is_placed {
+            return;
+        }
+        let places = &mut self.places[server as usize];
+        let limit_now = &mut self.limits[server as usize];
+        if places.len() >= *limit_now as usize {
+            places.retain(|place| shares[place.share as usize].server == server);
+            places.sort_unstable_by_key(|place| place.share);
+            places.dedup_by_key(|place| place.share);
+            *limit_now = limit(places.len());
+        }
+        places.push(place);
+    }
+
+    fn begin_search(&mut self, configuration: &Configuration, is_goal: impl Fn(i64) -> bool) {
+        if self.searches == u32::MAX {
+            self.seen.fill(0);
+            self.searches = 0;
+        }
+        self.searches += 1;
+        self.seen.resize(configuration.reservations.len(), 0);
+        self.queue.clear();
+        self.levels.clear();
+        self.levels.resize(self.excess.len(), NONE);
+        self.exits.clear();
+        self.first_exits.clear();
+        self.first_exits.resize(self.excess.len(), NONE);
+        self.alive.clear();
+        self.alive.resize(self.excess.len(), 0);
+        for server in (0..self.excess.len()).filter(|server| is_goal(self.excess[*server])) {
+            self.levels[server] = 0;
+            self.alive[0] += 1;
+            self.queue.push(server as u32);
+        }
+    }
+
+    /// The servers that tokens of overloaded servers can reach, these included, in ascending order.
+    pub(super) fn reached(&mut self, configuration: &Configuration) -> Vec<u32> {
+        if self.excess.iter().any(|excess| *excess > 0) {
+            self.place(configuration);
+            // There is no such number of roots: the search goes on to the end.
+            self.find_levels(configuration, &Way::<_, true>(&Exact), usize::MAX);
+        } else {
+            self.queue.clear();
+        }
+        let mut servers = self.queue.clone();
+        servers.sort_unstable();
+        servers
+    }
+
+    /// By server: its shares.
+    pub(super) fn shares_of(&mut self, configuration: &Configuration) -> Vec<Vec<usize>> {
+        self.place(configuration);
+        let all = |places: &Vec<Place>| places.iter().map(|place| place.share as usize).collect();
+        self.places.iter().map(all).collect()
+    }
+}
+
+/// At how many places a list of so many is looked through for stale ones.
+fn limit(places: usize) -> u32 {
+    (places + places / 4 + 16) as u32
+}
+
+/// A capacity as an amount with a sign. No server has as many tokens as the largest of these.
+fn signed(capacity: u64) -> i64 {
+    i64::try_from(capacity).unwrap_or(i64::MAX)
+}

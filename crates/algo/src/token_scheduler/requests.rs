@@ -1,0 +1,89 @@
+//! The waiting requests of all slots: linked lists in one piece of memory.
+//!
+//! A slot's queue is two numbers, so an idle slot costs nothing here, no request allocates once
+//! the memory has grown to the most that ever waited, and one queue is appended to another in
+//! O(1). The place that became free last is used first, while it is still in a cache.
+
+use alloc::vec::Vec;
+
+/// No request.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct Request<J> {
+    pub(super) cost: u32,
+    pub(super) job: J,
+}
+
+#[derive(Debug)]
+struct Place<J> {
+    request: Option<Request<J>>,
+    /// The next place of the same queue, or the next free one.
+    next: u32,
+}
+
+/// The queue of one slot, first in first out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+impl Queue {
+    pub(super) const EMPTY: Self = Self { head: NONE, tail: NONE };
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.head == NONE
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Requests<J> {
+    places: Vec<Place<J>>,
+    free: u32,
+}
+
+impl<J> Requests<J> {
+    pub(super) const fn new() -> Self {
+        Self { places: Vec::new(), free: NONE }
+    }
+
+    pub(super) fn push(&mut self, queue: &mut Queue, request: Request<J>) {
+        let place = Place { request: Some(request), next: NONE };
+        let index = if self.free == NONE {
+            self.places.push(place);
+            self.places.len() as u32 - 1
+        } else {
+            let index = self.free;
+            self.free = self.places[index as usize].next;
+            self.places[index as usize] = place;
+            index
+        };
+        self.append(queue, Queue { head: index, tail: index });
+    }
+
+    pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Request<J>> {
+        let index = queue.head;
+        let place = self.places.get_mut(index as usize)?;
+        let request = place.request.take();
+        queue.head = place.next;
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+        place.next = self.free;
+        self.free = index;
+        request
+    }
+
+    /// Puts all of `other` behind what is in `queue`.
+    pub(super) fn append(&mut self, queue: &mut Queue, other: Queue) {
+        if other.is_empty() {
+            return;
+        }
+        match self.places.get_mut(queue.tail as usize) {
+            Some(last) => last.next = other.head,
+            None => queue.head = other.head,
+        }
+        queue.tail = other.tail;
+    }
+}
