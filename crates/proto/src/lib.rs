@@ -9,7 +9,12 @@
 
 extern crate alloc;
 
+pub mod cluster;
 pub mod codec;
 pub mod controller;
+pub mod gateway;
+pub mod data;
+pub mod memcached;
 pub mod message;
+pub mod node;
 pub mod stage;

@@ -1,7 +1,8 @@
 //! The messages, all of them.
 //!
 //! A connection opens with a [`Hello`] from whoever connected. A stage then hears [`ToStage`] and
-//! says [`FromStage`]; an operator says [`Request`] and hears one [`Reply`] to each. Adding a
+//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; an
+//! operator says [`Request`] and hears one [`Reply`] to each. Adding a
 //! variant at the end of an enum, or a whole enum, keeps the version; everything else raises it.
 //!
 //! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`,
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, GateSpec, Span, StageId};
+
+use crate::cluster::message::NodeInfo;
 
 /// The version of these messages. Both sides say theirs first and part if they differ.
 pub const VERSION: u16 = 1;
@@ -33,6 +36,13 @@ pub enum Hello {
     Operator {
         /// The version it speaks.
         version: u16,
+    },
+    /// A storage node.
+    Node {
+        /// The version it speaks.
+        version: u16,
+        /// Who it is.
+        info: NodeInfo,
     },
 }
 

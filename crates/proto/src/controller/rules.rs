@@ -67,7 +67,8 @@ pub(super) fn rules(
         push_tenant(&mut rules, policy, *place, &rates);
     }
     let mut count = 0;
-    for rule in &policy.matches {
+    // What gateways ask, no stage knows.
+    for rule in policy.matches.iter().filter(|rule| rule.storage.is_empty()) {
         let (owner, channel) = match rule.target {
             Target::Tenant(id) => (id, policy.tenant(id).map(|tenant| &tenant.name)),
             Target::Channel(index) => {
@@ -153,6 +154,9 @@ mod tests {
         [[match]]
         tenant = "backup"
         process = "restic"
+        [[match]]
+        tenant = "oltp"
+        volume = "db"
         [[match]]
         channel = "scans"
         size = ">=1MiB"

@@ -9,6 +9,8 @@ use alloc::{format, vec};
 use serde::{Deserialize, Serialize};
 use tidegate_model::Event;
 
+use crate::cluster::status::ClusterStatus;
+
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
 mod std {
@@ -42,6 +44,8 @@ pub struct Status {
     pub tenants: Vec<TenantStatus>,
     /// The connected stages, by number.
     pub stages: Vec<StageStatus>,
+    /// The storage nodes and what tenants get there, if there is a cluster.
+    pub cluster: Option<ClusterStatus>,
 }
 
 /// Sums over everything.

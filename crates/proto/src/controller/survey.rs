@@ -38,6 +38,8 @@ impl Controller {
             totals: self.sums(&tenants),
             tenants,
             stages: self.stages.values().map(|stage| stage_status(stage, now)).collect(),
+            // Not ours: whoever leads the nodes adds it.
+            cluster: None,
         }
     }
 

@@ -1,0 +1,549 @@
+//! The controller's part in a cluster of storage nodes: one policy in, counts out, as a machine
+//! without I/O.
+//!
+//! # Problem
+//! A tenant is promised operations per second over all nodes together, its requests go straight to
+//! the nodes, and where they go changes. Somebody has to say, several times in a period, at which
+//! nodes the rest of each promise is kept (Y. Peng, Q. Liu, P. Varman: *Scalable QoS for
+//! Distributed Storage Clusters using Dynamic Token Allocation*, MSST 2019, §III-D) — over links
+//! that lose, delay and repeat, to nodes that come and go, and without ever promising one token
+//! twice.
+//!
+//! # Mechanism
+//! A period is divided into rounds. In each the cluster *asks* all nodes what they served and
+//! expect; *divides* what is left of the promises (the file `allocate.rs`); and *tells* each node
+//! the counts that changed. Nodes keep serving by the counts that they have. A report that is not
+//! there after a fourth of the round is taken to be as the last one.
+//!
+//! - **Falls before rises.** What can be raised is what a promise leaves over the highest counts
+//!   that may be in force anywhere (`ledger.rs`). Counts that fall go out first; when nodes have
+//!   confirmed them, or a fourth of the round later, what became free goes out in a second grant
+//!   of the same turn.
+//! - **Period by period.** The last round of a period also says what the next one begins with.
+//!   That holds anew for [`LEASE`] further periods, at the node and in the ledger.
+//! - **Who is silent.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
+//!   what it has until its lease is over; then its part goes to the others. When it returns it is
+//!   told everything. One that returns as a new process holds nothing, and what the old one may
+//!   have used of a limit counts as used. A goodbye frees all but that.
+//! - **A new life of the controller.** Nodes may hold counts from the earlier one, which kept
+//!   within the promises. Until every node has said that it is a new process, or all leases must be
+//!   over, the new controller therefore leaves in force what is: it says nothing to nodes that may
+//!   hold something, and has no room to raise the others. Periods are numbered by the calendar, so
+//!   both lives call them the same, and no node counts one twice.
+//! - **A new policy** takes effect at once and in the middle of the period, with what was served in
+//!   it: counts of the old one are void at a node from the plan on, and the bounds of the old ones
+//!   stay in the ledger until nodes confirm new ones. So a lower limit may be exceeded by what
+//!   nodes serve until they hear of it, and by nothing after.
+//!
+//! # Bounds
+//! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
+//! All sums saturate; nothing that a node says makes the cluster panic or hand out more than the
+//! policy has. Time and memory of a round are those of the pairs of tenant and node that can meet.
+//!
+//! ```
+//! use tidegate_model::{Policy, Time};
+//! use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+//! use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
+//! use tidegate_proto::controller::ConnectionId;
+//! use tidegate_proto::message::VERSION;
+//!
+//! let policy = Policy::parse("[[tenant]]\nname = \"kv\"\nreservation = \"5k iops\"")?;
+//! let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+//! let setup = Setup { nodes, is_first: true, ..Setup::default() };
+//! let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
+//! let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
+//! cluster.on_connected(Time::ZERO, ConnectionId(1), VERSION, info);
+//! let mut outputs = std::iter::from_fn(|| cluster.poll_output());
+//! let is_welcome = |message| matches!(message, ToNode::Welcome { .. });
+//! assert!(outputs.any(|output| match output {
+//!     Output::Send { message, .. } => is_welcome(message),
+//!     _ => false,
+//! }));
+//! # Ok::<(), tidegate_model::PolicyError>(())
+//! ```
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use postcard::ser_flavors::Size;
+use serde::Serialize;
+use tidegate_model::{Event, Iops, NodeId, Policy, Span, Time};
+
+use crate::controller::ConnectionId;
+use crate::message::VERSION;
+use allocate::{Short, Solutions};
+use ledger::{Counts, Entry, Tenant, When};
+use message::{FromNode, NodeInfo, Plan, Share, ToNode};
+use rounds::{Phase, Round};
+use status::{ClusterStatus, ClusterTenant, NodeStatus, ShortTenant, Shortfall, Traffic};
+
+mod allocate;
+mod ledger;
+pub mod message;
+mod plan;
+mod rounds;
+pub mod status;
+
+/// Periods for which counts hold anew while nobody says otherwise. One is the least that survives
+/// a message lost at the turn; with two a controller has a period to be started again.
+pub const LEASE: u32 = 2;
+
+/// Rounds that a node may miss before it counts as silent: one lost message is forgiven.
+pub const MISSED_MAX: u32 = 2;
+
+/// The part of a round after which it goes on without those who have not answered.
+const WAIT_PART: u64 = 4;
+
+/// Nodes that say hello within this time are told their counts together: a cluster that starts
+/// causes one distribution. Short against the shortest round that people ask for.
+const SETTLE: Span = Span(5 * Span::MILLISECOND.0);
+
+/// For how many periods after the one in which a controller ends nodes may hold what it granted:
+/// its last grant was for the next one, and that holds anew.
+const EARLIER: u64 = 1 + LEASE as u64;
+
+/// Both kinds of accounts.
+const WHENS: [When; 2] = [When::Now, When::Next];
+
+/// Bytes of a frame around its message.
+const FRAME_HEAD: usize = 4;
+
+/// A node of the cluster file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSetup {
+    /// Its name; no two have the same.
+    pub name: String,
+    /// What it is declared to do. It bounds what the node says of itself.
+    pub capacity: Option<Iops>,
+}
+
+/// What the cluster is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// The nodes; a [`NodeId`] is a place in this list.
+    pub nodes: Vec<NodeSetup>,
+    /// The nodes that can be asked for something by a tenant, by its name. A tenant that is not
+    /// named may come to any. It can change with the policy: see [`Cluster::set_reach`].
+    pub reach: BTreeMap<String, BTreeSet<NodeId>>,
+    /// How far [`Time::ZERO`] of this run lies after the moment from which periods are counted.
+    /// That moment is the same for all lives of a controller: 1970 where there is a calendar.
+    pub day: Span,
+    /// Whether no earlier life of the controller can have granted anything that is in force. If
+    /// one may have, nothing is raised until all nodes were heard or every lease is over.
+    pub is_first: bool,
+}
+
+/// What the world is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a message.
+    Send {
+        /// On this connection.
+        to: ConnectionId,
+        /// This one.
+        message: ToNode,
+    },
+    /// Close a connection, once what was sent on it is on its way. It is not to be reported back.
+    Close {
+        /// This one.
+        connection: ConnectionId,
+    },
+    /// Tell those who watch.
+    Event(Event),
+}
+
+/// A node, as far as the cluster knows it.
+#[derive(Debug, Default)]
+struct Site {
+    id: NodeId,
+    name: String,
+    declared: Option<Iops>,
+    info: NodeInfo,
+    connection: Option<ConnectionId>,
+    /// Whether the last question was answered.
+    is_heard: bool,
+    /// Whether the last question was for everything and not only for differences.
+    is_complete: bool,
+    /// Rounds missed, and whether they were too many.
+    missed: u32,
+    is_silent: bool,
+    reported: Option<Time>,
+    /// From the last report to the end of its period, and in a whole period.
+    capacity_left: u64,
+    capacity: u64,
+    /// The last grant's, and that of the one to be confirmed before something is raised.
+    serial: u64,
+    awaited: Option<u64>,
+    /// Whether the next grant is to name everything.
+    is_stale: bool,
+    /// The last period in which it may hold anew what it was told.
+    lease_until: u64,
+    /// Whether only an earlier life of the controller knows what it holds: in this period, and in
+    /// later ones.
+    is_unknown: [bool; 2],
+}
+
+impl Site {
+    /// Whether it can be told something about a period.
+    fn is_open(&self, when: When) -> bool {
+        self.connection.is_some() && !self.is_silent && !self.is_unknown[when as usize]
+    }
+}
+
+/// The machine. See the head of this file.
+#[derive(Debug)]
+pub struct Cluster {
+    setup: Setup,
+    plan: Plan,
+    tenants: Vec<Tenant>,
+    nodes: Vec<Site>,
+    /// For each node, the tenants that can meet there, and its place among their entries.
+    places_of: Vec<Vec<(u16, u16)>>,
+    connections: BTreeMap<ConnectionId, usize>,
+    period: u64,
+    period_start: Time,
+    /// Rounds begun in this period.
+    rounds: u32,
+    round: Round,
+    next_round_at: Time,
+    /// The period in which this life began.
+    first_period: u64,
+    /// Whether what became of the last period's promises was looked at.
+    is_judged: bool,
+    solutions: Solutions,
+    /// What the last distribution could not meet.
+    short: Short,
+    traffic: Traffic,
+    traffic_before: Traffic,
+    outputs: VecDeque<Output>,
+}
+
+impl Cluster {
+    /// A cluster whose nodes are all away, at `now`, with the policy of an earlier life and its
+    /// revision.
+    pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
+        let site = |(place, node): (usize, &NodeSetup)| Site {
+            id: NodeId(place as u16),
+            name: node.name.clone(),
+            declared: node.capacity,
+            is_unknown: [!setup.is_first; 2],
+            ..Site::default()
+        };
+        let nodes: Vec<Site> = setup.nodes.iter().enumerate().map(site).collect();
+        let mut cluster = Self {
+            plan: Plan::default(),
+            tenants: Vec::new(),
+            places_of: alloc::vec![Vec::new(); nodes.len()],
+            nodes,
+            connections: BTreeMap::new(),
+            period: 0,
+            period_start: now,
+            rounds: 0,
+            round: Round::default(),
+            next_round_at: Time::MAX,
+            first_period: 0,
+            is_judged: true,
+            solutions: Solutions::default(),
+            short: Short::default(),
+            traffic: Traffic::default(),
+            traffic_before: Traffic::default(),
+            outputs: VecDeque::new(),
+            setup,
+        };
+        if let Some((revision, policy)) = policy {
+            cluster.apply(now, revision, &policy);
+        }
+        cluster
+    }
+
+    /// A node has said hello on a new connection. It is welcomed and told the plan, and soon its
+    /// counts; or refused.
+    pub fn on_connected(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        version: u16,
+        info: NodeInfo,
+    ) {
+        let found = self.nodes.iter().position(|site| site.name == info.name);
+        let node = match found {
+            _ if version != VERSION => {
+                let reason = alloc::format!(
+                    "the node speaks version {version} and the controller version {VERSION}; run \
+                     the same release on both"
+                );
+                return self.refuse(connection, &info, reason);
+            }
+            Some(node) => node,
+            None => {
+                let reason = alloc::format!(
+                    "the cluster has no node named {:?}; add it to the cluster file",
+                    info.name
+                );
+                return self.refuse(connection, &info, reason);
+            }
+        };
+        // The process that was here before is gone, or its connection is and nobody has noticed.
+        if let Some(earlier) = self.nodes[node].connection {
+            self.outputs.push_back(Output::Close { connection: earlier });
+            self.part(node, "it has connected anew");
+        }
+        self.join(now, node, connection, info);
+    }
+
+    /// A node has said something.
+    pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromNode) {
+        let Some(node) = self.connections.get(&connection).copied() else { return };
+        self.count(&message);
+        match message {
+            FromNode::Report(report) => self.on_report(now, node, &report),
+            FromNode::Granted { revision, serial, shares } => {
+                if revision == self.plan.revision {
+                    self.on_granted(now, node, serial, &shares);
+                }
+            }
+            FromNode::Goodbye => {
+                self.outputs.push_back(Output::Close { connection });
+                self.part(node, "it said goodbye");
+                self.bury(node);
+                self.divide_if_heard(now);
+            }
+        }
+    }
+
+    /// A connection is closed: by the peer, or by the world because the peer does not read or talks
+    /// nonsense. `reason` is for people.
+    pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
+        if let Some(node) = self.connections.get(&connection).copied() {
+            self.part(node, reason);
+            self.divide_if_heard(now);
+        }
+    }
+
+    /// Brings a policy into force, in the middle of the period and with what was served in it.
+    pub fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
+        let is_first = self.plan.revision == 0;
+        self.set_plan(revision, policy);
+        self.rebuild(policy);
+        // A period that is over by the new measure ends now.
+        let earliest = Time(now.0.saturating_sub(self.plan.period.0));
+        self.period_start = self.period_start.max(earliest);
+        if is_first {
+            let today = Span(self.setup.day.0.saturating_add(now.0));
+            self.period = today.0 / self.plan.period.0;
+            let into = today.0 % self.plan.period.0;
+            self.period_start = Time(now.0.saturating_sub(into));
+            self.first_period = self.period;
+        }
+        for node in 0..self.nodes.len() {
+            self.nodes[node].is_stale = true;
+            self.send_plan(node);
+        }
+        self.next_round_at = now;
+        self.on_deadline(now);
+    }
+
+    /// The time that [`Self::next_deadline`] named has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        self.turn_periods(now);
+        if self.next_round_at <= now {
+            if self.round.phase == Phase::Asking {
+                self.divide(now);
+            }
+            self.open_round(now);
+        }
+        match self.round.phase {
+            Phase::Asking if self.round.until <= now => self.divide(now),
+            Phase::Telling if self.round.until <= now => self.raise(now),
+            _ => {}
+        }
+    }
+
+    /// When to call [`Self::on_deadline`] next; changes with every call.
+    pub fn next_deadline(&self) -> Time {
+        let phase = if self.round.phase == Phase::Idle { Time::MAX } else { self.round.until };
+        phase.min(self.next_round_at).min(self.period_end())
+    }
+
+    /// What to do next, if anything.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// How everything fares.
+    pub fn status(&self, now: Time) -> ClusterStatus {
+        let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
+            name: tenant.name.clone(),
+            reserved_operations: tenant.promise.reserved,
+            limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
+            served_operations: tenant.served(),
+            demand_operations: tenant.expected() - tenant.served(),
+            last_served_operations: tenant.served_before(),
+            is_met: tenant.is_met(),
+        });
+        let nodes = self.nodes.iter().map(|site| NodeStatus {
+            id: site.id.0,
+            name: site.name.clone(),
+            host: site.info.host.clone(),
+            pid: site.info.pid,
+            declared_operations_per_second: site.declared.map(|iops| iops.0),
+            capacity_operations: site.capacity,
+            is_connected: site.connection.is_some(),
+            is_silent: site.is_silent,
+            reported_ns: site.reported.map(|at| now.since(at).0),
+        });
+        ClusterStatus {
+            revision: self.plan.revision,
+            period: self.period,
+            period_ns: self.plan.period.0,
+            into_ns: now.since(self.period_start).0,
+            round_ns: self.round.took.0,
+            tenants: tenants.collect(),
+            nodes: nodes.collect(),
+            traffic: self.traffic_before,
+            shortfall: self.shortfall(),
+        }
+    }
+}
+
+impl Cluster {
+    /// What the last distribution could not meet, in words.
+    fn shortfall(&self) -> Option<Shortfall> {
+        let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
+        let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
+        let short = |&(place, missing_operations): &(usize, u64)| ShortTenant {
+            name: self.tenants[place].name.clone(),
+            missing_operations,
+        };
+        let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();
+        let missing: u64 = tenants.iter().map(|tenant| tenant.missing_operations).sum();
+        let line = alloc::format!(
+            "{} can do {missing} operations less in this period than is promised there to {}",
+            nodes.join(", "),
+            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", "),
+        );
+        (!tenants.is_empty()).then_some(Shortfall { nodes, tenants, line })
+    }
+}
+
+/// Nodes coming and going.
+impl Cluster {
+    fn join(&mut self, now: Time, node: usize, connection: ConnectionId, info: NodeInfo) {
+        let is_new = info.revision == 0;
+        if is_new {
+            self.bury(node);
+        }
+        let revision = self.plan.revision;
+        let site = &mut self.nodes[node];
+        site.connection = Some(connection);
+        (site.is_heard, site.missed, site.is_silent) = (false, 0, false);
+        (site.is_stale, site.awaited) = (true, None);
+        if is_new {
+            site.is_unknown = [false; 2];
+        }
+        let is_known = !is_new && site.is_unknown == [false; 2];
+        site.info = info;
+        let (id, name) = (site.id, site.name.clone());
+        self.connections.insert(connection, node);
+        self.forget_unknown();
+        self.send(connection, ToNode::Welcome { version: VERSION, node: id });
+        self.outputs.push_back(Output::Event(Event::NodeJoined { node: name, is_known }));
+        self.send_plan(node);
+        if revision != 0 {
+            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
+        }
+    }
+
+    fn part(&mut self, node: usize, reason: &str) {
+        let site = &mut self.nodes[node];
+        let Some(connection) = site.connection.take() else { return };
+        site.awaited = None;
+        let event = Event::NodeLeft { node: site.name.clone(), reason: reason.into() };
+        self.connections.remove(&connection);
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, info: &NodeInfo, reason: String) {
+        // The name comes from elsewhere; it is shortened before it is repeated.
+        let (node, retry) = (info.name.chars().take(64).collect(), false);
+        let event = Event::NodeRefused { node, reason: reason.clone() };
+        let message = ToNode::Refused { version: VERSION, reason, retry };
+        self.send(connection, message);
+        self.outputs.push_back(Output::Close { connection });
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// The process at a node holds nothing any more.
+    fn bury(&mut self, node: usize) {
+        self.nodes[node].lease_until = 0;
+        let id = self.nodes[node].id.0;
+        for &(tenant, _) in &self.places_of[node] {
+            self.tenants[usize::from(tenant)].bury(id);
+        }
+    }
+
+    fn on_granted(&mut self, now: Time, node: usize, serial: u64, shares: &[Share]) {
+        let id = self.nodes[node].id.0;
+        for share in shares {
+            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let allowed = if tenant.is_limited { share.allowed } else { 0 };
+            if let Some(entry) = tenant.entry_mut(id) {
+                entry.confirm(serial, Counts { reserved: share.reserved, allowed });
+            }
+        }
+        if shares.is_empty() {
+            self.each_entry(node, |entry| entry.refuse(serial));
+        }
+        let site = &mut self.nodes[node];
+        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
+        if self.nodes.iter().all(|site| site.awaited.is_none()) {
+            self.raise(now);
+        }
+    }
+
+    /// Nothing is unknown of a tenant whose nodes are all known.
+    fn forget_unknown(&mut self) {
+        for tenant in &mut self.tenants {
+            for when in WHENS.map(|when| when as usize) {
+                let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
+                if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
+                    tenant.unknown[when] = Counts::ZERO;
+                }
+            }
+        }
+    }
+}
+
+/// What is told to whom.
+impl Cluster {
+    fn send_plan(&mut self, node: usize) {
+        if let Some(to) = self.nodes[node].connection.filter(|_| self.plan.revision != 0) {
+            self.send(to, ToNode::Plan(self.plan.clone()));
+        }
+    }
+
+    fn send(&mut self, to: ConnectionId, message: ToNode) {
+        self.count(&message);
+        self.outputs.push_back(Output::Send { to, message });
+    }
+
+    /// Counts a message and its bytes.
+    fn count<M: Serialize>(&mut self, message: &M) {
+        let body = postcard::serialize_with_flavor(message, Size::default()).unwrap_or(0);
+        self.traffic.messages += 1;
+        self.traffic.bytes += (FRAME_HEAD + body) as u64;
+    }
+
+    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut Entry)) {
+        for &(tenant, place) in &self.places_of[node] {
+            change(&mut self.tenants[usize::from(tenant)].entries[usize::from(place)]);
+        }
+    }
+}
+
+/// What a rate over `part` gives over `whole`.
+fn scaled(amount: u64, whole: Span, part: Span) -> u64 {
+    let scaled = u128::from(amount) * u128::from(whole.0) / u128::from(part.0.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}

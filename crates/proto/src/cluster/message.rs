@@ -1,0 +1,192 @@
+//! What a controller and its storage nodes say to each other about tokens.
+//!
+//! A token is the right to one unit of cost at one node, within one period. Tokens do not travel
+//! as things that could be lost or doubled: a [`Grant`] says *up to what count* a node may serve a
+//! tenant in a period, and a node compares that with what it has served in the period so far. So a
+//! grant that comes twice says the same twice, one that comes late is older than the one in force
+//! and says nothing, and one that is lost leaves in force what the controller has written down as
+//! being in force until it is told otherwise.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Class, NodeId, Span};
+
+/// A point in the controller's day: which period, and which distribution within it. Later turns
+/// are greater.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Turn {
+    /// The period. A controller counts on where its last life stopped, because it numbers
+    /// periods by the calendar.
+    pub period: u64,
+    /// The distribution within it, counting from zero.
+    pub round: u32,
+}
+
+/// Who a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its name in the cluster file.
+    pub name: String,
+    /// The process that holds the connection.
+    pub pid: u32,
+    /// The machine's name.
+    pub host: String,
+    /// The release of Tidegate that it runs.
+    pub release: String,
+    /// The revision of the [`Plan`] that it has. Zero says that its process is new, and that it
+    /// holds no counts of any kind.
+    pub revision: u64,
+}
+
+/// From a controller to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// The node is accepted.
+    Welcome {
+        /// The version that the controller speaks.
+        version: u16,
+        /// The number that the node has.
+        node: NodeId,
+    },
+    /// The node is not accepted; the connection ends.
+    Refused {
+        /// The version that the controller speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
+        /// Whether asking again later can help.
+        retry: bool,
+    },
+    /// Who the tenants are. Grants of other revisions say nothing from here on, and those that were
+    /// taken are void: nothing is reserved, and what is limited waits for the next grant.
+    Plan(Plan),
+    /// Asks for a [`Report`].
+    Collect {
+        /// Comes back in the report.
+        turn: Turn,
+        /// How long the period has been running, by the controller's clock.
+        into: Span,
+        /// Whether the report is to name every tenant whose numbers are not all zero, and not
+        /// only differences: the controller did not hear the last one.
+        complete: bool,
+    },
+    /// Up to what counts tenants may be served.
+    Grant(Grant),
+}
+
+/// Who the tenants are, and how a period is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The revision of the policy.
+    pub revision: u64,
+    /// The length of a period.
+    pub period: Span,
+    /// Distributions per period, at least one.
+    pub rounds: u32,
+    /// What a node serves to once its lease is over.
+    pub fallback: Fallback,
+    /// The tenants, in the order of the policy: the first is [`tidegate_model::TenantId`] 1.
+    pub tenants: Vec<TenantPlan>,
+}
+
+/// One tenant, as a node needs to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantPlan {
+    /// Its name.
+    pub name: String,
+    /// How urgent its requests are.
+    pub class: Class,
+    /// Its share among equals.
+    pub weight: u32,
+    /// Whether it has a limit. One that has none may always be served.
+    pub is_limited: bool,
+}
+
+/// Up to what counts tenants may be served in a period at one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The revision of the plan it belongs to.
+    pub revision: u64,
+    /// When it was decided. Its counts are for `turn.period`.
+    pub turn: Turn,
+    /// Grows with every grant to this node, across turns; one that is not greater than the last
+    /// that was taken is late, and says nothing.
+    pub serial: u64,
+    /// How long the period has been running, by the controller's clock; zero if it lies ahead.
+    pub into: Span,
+    /// For how many periods after this one the counts hold anew while nobody says otherwise. Not
+    /// zero in grants that say with what a period begins, and only in those.
+    pub lease: u32,
+    /// The tenants for which something changes. Where a node takes the first grant of a period
+    /// before the period begins, a tenant that no grant has named by then has nothing reserved, and
+    /// nothing allowed if it is limited. Where it comes after the node has begun the period, and
+    /// so under what held anew, it says nothing about tenants that it does not name.
+    pub shares: Vec<Share>,
+}
+
+/// Up to what counts one tenant may be served in a period at one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The tenant's place in the plan, counting from zero.
+    pub tenant: u16,
+    /// Up to this count it goes before those without reservation tokens.
+    pub reserved: u64,
+    /// Up to this count it is served at all; at least `reserved`. `u64::MAX` for no limit.
+    pub allowed: u64,
+}
+
+/// From a node to its controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The answer to [`ToNode::Collect`].
+    Report(Report),
+    /// A grant was taken, or was too late.
+    Granted {
+        /// The revision of the plan that the node has.
+        revision: u64,
+        /// The grant's.
+        serial: u64,
+        /// What is in force for each tenant that the grant named, in its order, in the grant's
+        /// period: never below what was served already. Empty if the grant was for another
+        /// revision or a period that is over.
+        shares: Vec<Share>,
+    },
+    /// The node ends, and serves nothing any more.
+    Goodbye,
+}
+
+/// What a node has served and expects to be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The revision of the plan that it has.
+    pub revision: u64,
+    /// The turn of the question.
+    pub turn: Turn,
+    /// The serial of the last grant that it took.
+    pub serial: u64,
+    /// What it expects to be able to serve from now to the end of the period, in units of cost.
+    pub capacity_left: u64,
+    /// The tenants whose numbers differ from those in the last report; in a complete one, those
+    /// whose numbers are not all zero. They are counts, not changes.
+    pub tenants: Vec<TenantReport>,
+    /// What was served in the whole period before, by the tenant's place in the plan, where that is
+    /// not zero. Only in complete reports.
+    pub before: Vec<(u16, u64)>,
+}
+
+/// One tenant at one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantReport {
+    /// The tenant's place in the plan, counting from zero.
+    pub tenant: u16,
+    /// Units of cost served in the period so far, with tokens of any kind or none.
+    pub served: u64,
+    /// Units of cost that it is expected to ask for from now to the end of the period, the
+    /// waiting ones included.
+    pub demand: u64,
+}

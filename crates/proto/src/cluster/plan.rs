@@ -1,0 +1,89 @@
+//! From a policy to what nodes are told of it, and to what the ledger keeps for its tenants.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::{NodeId, Policy, Span};
+
+use super::allocate::{Short, Solutions};
+use super::ledger::{Counts, Entry, Tenant, promise};
+use super::message::{Plan, TenantPlan};
+use super::{Cluster, WHENS};
+
+impl Cluster {
+    /// Says which nodes can be asked for something by whom, as [`super::Setup::reach`] does, from
+    /// the next policy on.
+    pub fn set_reach(&mut self, reach: BTreeMap<String, BTreeSet<NodeId>>) {
+        self.setup.reach = reach;
+    }
+
+    pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
+        let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
+            name: tenant.name.clone(),
+            class: tenant.class,
+            weight: tenant.weight,
+            is_limited: tenant.limit.operations.is_some(),
+        });
+        let period = Span(policy.period.0.max(1));
+        let rounds = (period.0 / policy.redistribute.0.max(1)).max(1);
+        self.plan = Plan {
+            revision,
+            period,
+            rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
+            fallback: policy.fallback,
+            tenants: tenants.collect(),
+        };
+    }
+
+    /// Makes the tenants of a policy, with what is known about those that were there before.
+    pub(super) fn rebuild(&mut self, policy: &Policy) {
+        (self.solutions, self.short) = (Solutions::default(), Short::default());
+        let earlier = core::mem::take(&mut self.tenants);
+        let mut earlier: BTreeMap<String, Tenant> =
+            earlier.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();
+        self.places_of.iter_mut().for_each(Vec::clear);
+        for (number, asked) in policy.tenants.iter().enumerate() {
+            let is_limited = asked.limit.operations.is_some();
+            let limits = (asked.reservation.operations, asked.limit.operations);
+            let promise = promise(limits.0, limits.1, self.plan.period);
+            let tenant = earlier.remove(&asked.name);
+            let mut tenant =
+                tenant.unwrap_or_else(|| self.new_tenant(&asked.name, promise, is_limited));
+            let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
+            tenant.promise = promise;
+            self.extend(&mut tenant);
+            for entry in &mut tenant.entries {
+                for when in WHENS {
+                    entry.account_mut(when).renew(was_limited, is_limited);
+                }
+            }
+            for (place, entry) in tenant.entries.iter().enumerate() {
+                self.places_of[usize::from(entry.node)].push((number as u16, place as u16));
+            }
+            self.tenants.push(tenant);
+        }
+    }
+
+    fn new_tenant(&self, name: &str, promise: Counts, is_limited: bool) -> Tenant {
+        let mut tenant = Tenant { name: name.into(), is_limited, ..Tenant::default() };
+        self.extend(&mut tenant);
+        tenant.unknown = WHENS.map(|when| {
+            let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
+            let is_unknown = nodes.any(|node| self.nodes[node].is_unknown[when as usize]);
+            if is_unknown { promise } else { Counts::ZERO }
+        });
+        tenant
+    }
+
+    /// Adds entries for the nodes that the tenant can come to now. Those that it could come to
+    /// before stay: something may be in force there.
+    fn extend(&self, tenant: &mut Tenant) {
+        let reach = self.setup.reach.get(&tenant.name);
+        let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
+        let sites = self.nodes.iter().filter(|site| !known.contains(&site.id.0));
+        let within = sites.filter(|site| reach.is_none_or(|reach| reach.contains(&site.id)));
+        tenant.entries.extend(within.map(|site| Entry { node: site.id.0, ..Entry::default() }));
+        tenant.entries.sort_by_key(|entry| entry.node);
+    }
+}

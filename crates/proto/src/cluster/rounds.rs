@@ -1,0 +1,298 @@
+//! Periods and the distributions within them: ask, wait, divide, tell, and tell again.
+
+use alloc::vec::Vec;
+
+use tidegate_model::{Event, Span, Time};
+
+use super::allocate::Place;
+use super::ledger::{Account, When, promise};
+use super::message::{Grant, Report, Share, ToNode, Turn};
+use super::{Cluster, EARLIER, LEASE, MISSED_MAX, Output, WAIT_PART};
+
+/// Where a distribution stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing is due.
+    #[default]
+    Idle,
+    /// Reports are due.
+    Asking,
+    /// Confirmations are due, and then something is to be raised.
+    Telling,
+}
+
+/// The distribution that is under way, or the last one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Round {
+    pub(super) turn: Turn,
+    pub(super) phase: Phase,
+    started: Time,
+    /// When the phase ends at the latest.
+    pub(super) until: Time,
+    /// Whether it also says what the next period begins with.
+    is_last: bool,
+    /// Whether something is left to raise.
+    is_short: bool,
+    /// How long it took, or the one before if it is under way.
+    pub(super) took: Span,
+}
+
+impl Cluster {
+    /// Ends periods that are over.
+    pub(super) fn turn_periods(&mut self, now: Time) {
+        while self.period_end() <= now {
+            if self.round.phase == Phase::Asking {
+                self.divide(now);
+            }
+            self.turn_period();
+            // After a pause longer than any lease, nothing depends on the periods in between.
+            let behind = now.since(self.period_start).0 / self.plan.period.0;
+            let skipped = behind.saturating_sub(u64::from(LEASE) + 1);
+            self.period_start = self.period_start.after(Span(skipped * self.plan.period.0));
+            self.period += skipped;
+        }
+    }
+
+    fn turn_period(&mut self) {
+        self.period_start = self.period_end();
+        self.period += 1;
+        self.rounds = 0;
+        self.is_judged = false;
+        self.round.phase = Phase::Idle;
+        self.next_round_at = self.period_start;
+        self.traffic_before = core::mem::take(&mut self.traffic);
+        self.tenants.iter_mut().for_each(|tenant| tenant.turn());
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].lease_until < self.period {
+                self.each_entry(node, |entry| {
+                    (entry.now, entry.next) = (Account::default(), Account::default());
+                });
+            }
+        }
+        let last_held = self.first_period + EARLIER;
+        for node in &mut self.nodes {
+            // The last lease may hold in its last period, but not in what comes after.
+            node.is_unknown[0] &= self.period <= last_held;
+            node.is_unknown[1] &= self.period < last_held;
+        }
+        self.forget_unknown();
+    }
+
+    /// Asks every node how it fares.
+    pub(super) fn open_round(&mut self, now: Time) {
+        let interval = self.interval();
+        let into = now.since(self.period_start);
+        let ordinal = into.0 / interval.0;
+        let next = self.period_start.after(Span((ordinal + 1) * interval.0));
+        self.next_round_at = next.min(self.period_end());
+        let turn = Turn { period: self.period, round: self.rounds };
+        self.rounds += 1;
+        self.round = Round {
+            turn,
+            phase: Phase::Asking,
+            started: now,
+            until: now.after(Span(interval.0 / WAIT_PART)).min(self.next_round_at),
+            is_last: ordinal + 1 >= u64::from(self.plan.rounds),
+            ..self.round
+        };
+        for node in 0..self.nodes.len() {
+            let site = &mut self.nodes[node];
+            let Some(to) = site.connection else { continue };
+            site.is_complete = !core::mem::replace(&mut site.is_heard, false) || turn.round == 0;
+            let complete = site.is_complete;
+            self.send(to, ToNode::Collect { turn, into, complete });
+        }
+        self.divide_if_heard(now);
+    }
+
+    /// A node has reported.
+    pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report) {
+        let revision = self.plan.revision;
+        let site = &mut self.nodes[node];
+        if report.turn != self.round.turn || site.is_heard || revision == 0 {
+            return;
+        }
+        if report.revision == revision {
+            site.is_heard = true;
+            site.missed = 0;
+            site.reported = Some(now);
+            // An earlier life of this controller may have counted further.
+            site.serial = site.serial.max(report.serial);
+            if core::mem::take(&mut site.is_silent) {
+                site.is_stale = true;
+                let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
+                self.outputs.push_back(Output::Event(event));
+            }
+            self.take_in(node, report);
+        } else {
+            self.send_plan(node);
+        }
+        self.divide_if_heard(now);
+    }
+
+    fn take_in(&mut self, node: usize, report: &Report) {
+        let left = self.period_end().since(self.round.started);
+        let site = &mut self.nodes[node];
+        let declared = site.declared.map(|iops| promise(None, Some(iops), left).allowed);
+        site.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
+        site.capacity = super::scaled(site.capacity_left, self.plan.period, left);
+        if site.is_complete {
+            self.each_entry(node, |entry| entry.demand = 0);
+        }
+        let id = self.nodes[node].id.0;
+        for told in &report.tenants {
+            let Some(tenant) = self.tenants.get_mut(usize::from(told.tenant)) else { continue };
+            let Some(entry) = tenant.entry_mut(id) else { continue };
+            entry.served = entry.served.max(told.served);
+            entry.demand = told.demand;
+        }
+        for &(tenant, served) in &report.before {
+            let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };
+            let Some(entry) = tenant.entry_mut(id) else { continue };
+            entry.before = entry.before.max(served);
+        }
+    }
+
+    /// Goes on if all reports are there that can come.
+    pub(super) fn divide_if_heard(&mut self, now: Time) {
+        let is_due = |node: &super::Site| node.connection.is_some() && !node.is_heard;
+        if self.round.phase == Phase::Asking && !self.nodes.iter().any(is_due) {
+            self.divide(now);
+        }
+    }
+
+    /// Divides tokens by what is known, and tells the nodes.
+    pub(super) fn divide(&mut self, now: Time) {
+        self.count_silent();
+        self.judge();
+        self.tell(now, true);
+    }
+
+    fn count_silent(&mut self) {
+        for site in &mut self.nodes {
+            if site.connection.is_some() && !site.is_heard {
+                site.missed = site.missed.saturating_add(1);
+                if site.missed == MISSED_MAX && !site.is_silent {
+                    site.is_silent = true;
+                    let event = Event::NodeSilent { node: site.name.clone(), is_silent: true };
+                    self.outputs.push_back(Output::Event(event));
+                }
+            }
+        }
+    }
+
+    /// Looks at what became of the promises of the period before, once its end was reported.
+    fn judge(&mut self) {
+        if core::mem::replace(&mut self.is_judged, true) {
+            return;
+        }
+        for tenant in self.tenants.iter().filter(|tenant| !tenant.is_met()) {
+            self.outputs.push_back(Output::Event(Event::ReservationMissed {
+                tenant: tenant.name.clone(),
+                period: self.period.saturating_sub(1),
+                served_operations: tenant.served_before(),
+                reserved_operations: tenant.promise.reserved,
+            }));
+        }
+    }
+
+    /// Aims anew if `is_first`, and sends what there is room for.
+    fn tell(&mut self, now: Time, is_first: bool) {
+        self.round.is_short = false;
+        let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
+        for &when in whens {
+            if is_first {
+                let places = self.places(when);
+                let short = self.solutions.aim(&mut self.tenants, &places, when);
+                if when == When::Now {
+                    self.short = short;
+                }
+            }
+            self.push(now, when, is_first);
+        }
+        let is_awaited = self.nodes.iter().any(|node| node.awaited.is_some());
+        if self.round.is_short && is_awaited && is_first {
+            self.round.phase = Phase::Telling;
+            let wait = Span(self.interval().0 / WAIT_PART);
+            self.round.until = now.after(wait).min(self.next_round_at);
+        } else {
+            self.round.phase = Phase::Idle;
+            self.round.took = now.since(self.round.started);
+        }
+    }
+
+    /// Confirmations have come, or do not come in time: raises what there is room for now.
+    pub(super) fn raise(&mut self, now: Time) {
+        if self.round.is_short && self.round.phase != Phase::Asking {
+            self.tell(now, false);
+        }
+    }
+
+    fn places(&self, when: When) -> Vec<Place> {
+        let place = |site: &super::Site| Place {
+            is_open: site.is_open(when),
+            capacity: match when {
+                When::Now => site.capacity_left,
+                When::Next => site.capacity,
+            },
+        };
+        self.nodes.iter().map(place).collect()
+    }
+
+    /// Sends each node what differs from what it was told, as far as there is room.
+    fn push(&mut self, now: Time, when: When, is_first: bool) {
+        let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(when)).collect();
+        for node in 0..self.nodes.len() {
+            let site = &self.nodes[node];
+            let Some(to) = site.connection.filter(|_| site.is_open(when)) else { continue };
+            let serial = site.serial + 1;
+            // What holds anew is said as a whole.
+            let is_whole = is_first && (when == When::Next || site.is_stale);
+            let mut shares = Vec::new();
+            for &(tenant, place) in &self.places_of[node] {
+                let room = &mut rooms[usize::from(tenant)];
+                let owner = &mut self.tenants[usize::from(tenant)];
+                let is_limited = owner.is_limited;
+                let account = owner.entries[usize::from(place)].account_mut(when);
+                let best = account.best(is_limited, room);
+                self.round.is_short |= best != account.target;
+                // A later grant makes an earlier one late, so it says all that is not confirmed.
+                let is_new = best != account.said || account.is_due(is_first);
+                if is_new || (is_whole && !account.is_nothing()) {
+                    account.say(best, serial);
+                    let allowed = if is_limited { best.allowed } else { u64::MAX };
+                    shares.push(Share { tenant, reserved: best.reserved, allowed });
+                }
+            }
+            if shares.is_empty() && !(is_first && when == When::Next) {
+                continue;
+            }
+            let site = &mut self.nodes[node];
+            (site.serial, site.awaited) = (serial, Some(serial));
+            site.is_stale &= when == When::Next;
+            let (period, into, lease) = match when {
+                // Zero would say that the period lies ahead.
+                When::Now => (self.period, now.since(self.period_start).max(Span(1)), 0),
+                When::Next => (self.period + 1, Span::ZERO, LEASE),
+            };
+            if when == When::Next {
+                site.lease_until = period + u64::from(LEASE);
+            }
+            let turn = Turn { period, round: self.round.turn.round };
+            let revision = self.plan.revision;
+            self.send(to, ToNode::Grant(Grant { revision, turn, serial, into, lease, shares }));
+        }
+    }
+
+    pub(super) fn period_end(&self) -> Time {
+        match self.plan.period {
+            Span::ZERO => Time::MAX,
+            period => self.period_start.after(period),
+        }
+    }
+
+    /// The time between two distributions.
+    fn interval(&self) -> Span {
+        Span((self.plan.period.0 / u64::from(self.plan.rounds.max(1))).max(1))
+    }
+}

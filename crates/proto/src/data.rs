@@ -1,0 +1,452 @@
+//! The data path between a gateway and a node: jobs there, answers back, as bytes.
+//!
+//! # Model
+//! A connection carries frames: a head of fixed length, then as many bytes of payload as the head
+//! says. A gateway says [`ToNode`] and jobs, a node says [`FromNode`] and answers. Everything but
+//! jobs and answers is rare and is a postcard message in the payload of a frame of kind 0. Jobs are
+//! answered in any order; a ticket says which.
+//!
+//! | gateway → node, 48 bytes | | node → gateway, 16 bytes | |
+//! |---|---|---|---|
+//! | 0 | kind: 0 message, 1–7 [`Command`] | 0 | kind: 0 message, 1 answer |
+//! | 1 | flags: 1 durable, 2 allocate | 1 | fault, 0 for none |
+//! | 2–3 | zero | 2–3 | zero |
+//! | 4–7 | length of the range or message | 4–7 | length of the payload |
+//! | 8–15 | ticket | 8–15 | ticket |
+//! | 16–23 | offset | | |
+//! | 24–27 | part | | |
+//! | 28–31 | zero | | |
+//! | 32–47 | tag | | |
+//!
+//! Numbers are little-endian. Writes and key-value jobs have a payload as long as `length`; answers
+//! carry what was read. A gateway opens with [`ToNode::Hello`] and may go on at once; a node that
+//! does not speak its version says so and closes.
+//!
+//! # Bounds
+//! No payload is longer than 32 MiB. Whatever a head has that no version of it has (a kind, a flag,
+//! a byte that is to be zero) is an error with a reason, and ends the connection: after a wrong
+//! head nothing on it can be trusted.
+
+mod assembler;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::{Bytes, Tag};
+
+pub use assembler::{Assembler, Payload};
+
+/// The version of these frames and messages.
+pub const VERSION: u16 = 1;
+
+/// The longest payload, in bytes. NBD's clients send no more than this in one request.
+pub const PAYLOAD_MAX: usize = 32 << 20;
+
+/// The longest message of kind 0, in bytes: some thousand names of tenants.
+pub const MESSAGE_MAX: usize = 1 << 20;
+
+/// What is asked of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Fill the buffer from the part.
+    Read,
+    /// Write the buffer to the part; durably before the answer if `durable`.
+    Write {
+        /// Force unit access.
+        durable: bool,
+    },
+    /// Everything that was answered before is durable before the answer.
+    Flush,
+    /// The range is not needed any more; reading it gives zeros or what was there.
+    Discard,
+    /// The range reads as zeros from now on.
+    Zero {
+        /// Keep the space allocated.
+        allocate: bool,
+        /// Force unit access.
+        durable: bool,
+    },
+    /// Which pieces of the range are allocated: the buffer is filled with extents of 16 bytes
+    /// each, little-endian: length 8, flags 8 (bit 0: a hole, bit 1: reads as zeros). They cover
+    /// the range from its beginning, perhaps not to its end.
+    Map,
+    /// A key-value request: the buffer is the memcached command, and becomes the reply.
+    KeyValue,
+}
+
+const DURABLE: u8 = 1;
+const ALLOCATE: u8 = 2;
+
+impl Command {
+    fn to_bytes(self) -> [u8; 2] {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        match self {
+            Self::Read => [1, 0],
+            Self::Write { durable } => [2, flag(durable, DURABLE)],
+            Self::Flush => [3, 0],
+            Self::Discard => [4, 0],
+            Self::Zero { allocate, durable } => {
+                [5, flag(durable, DURABLE) | flag(allocate, ALLOCATE)]
+            }
+            Self::Map => [6, 0],
+            Self::KeyValue => [7, 0],
+        }
+    }
+
+    fn from_bytes(kind: u8, flags: u8) -> Result<Self, FrameError> {
+        let (durable, allocate) = (flags & DURABLE != 0, flags & ALLOCATE != 0);
+        let command = match kind {
+            1 => Self::Read,
+            2 => Self::Write { durable },
+            3 => Self::Flush,
+            4 => Self::Discard,
+            5 => Self::Zero { allocate, durable },
+            6 => Self::Map,
+            7 => Self::KeyValue,
+            _ => return Err(FrameError::Kind(kind)),
+        };
+        // A flag that the command does not have is lost on the way back.
+        if command.to_bytes() == [kind, flags] { Ok(command) } else { Err(FrameError::Reserved) }
+    }
+
+    /// Whether a job carries bytes to the node.
+    pub const fn has_payload(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::KeyValue)
+    }
+}
+
+/// Why a request failed, in the terms that every front end can pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The range lies outside of the part, or the request makes no sense.
+    Invalid = 1,
+    /// The store may not be written.
+    ReadOnly = 2,
+    /// The store is full.
+    NoSpace = 3,
+    /// The store or the node cannot do what was asked.
+    Unsupported = 4,
+    /// The node is away, or the store is broken.
+    Io = 5,
+    /// The node or the gateway is ending.
+    Ending = 6,
+}
+
+impl Fault {
+    /// The fault with this number on a wire; [`Self::Io`] for numbers that none has.
+    pub const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Invalid,
+            2 => Self::ReadOnly,
+            3 => Self::NoSpace,
+            4 => Self::Unsupported,
+            6 => Self::Ending,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// From a gateway to a node, besides jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// The first message.
+    Hello {
+        /// The version that the gateway speaks.
+        version: u16,
+        /// The release of Tidegate that it runs.
+        release: String,
+    },
+    /// Who the tenants are: the first of them is [`tidegate_model::TenantId`] 1 in every job from
+    /// here on.
+    Tenants(Vec<String>),
+    /// Makes a part of a volume ready, under a number of the gateway's choice. Jobs on it may
+    /// follow at once, and fail if it is refused.
+    Open {
+        /// The number that jobs will name it by on this connection: the count of those before.
+        part: u32,
+        /// The volume's name.
+        volume: String,
+        /// Which of its parts.
+        index: u32,
+        /// Its length.
+        length: Bytes,
+        /// Where it begins in a store that is one device.
+        offset: Bytes,
+    },
+}
+
+/// From a node to a gateway, besides answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The gateway is accepted.
+    Welcome {
+        /// The version that the node speaks.
+        version: u16,
+        /// The node's name.
+        name: String,
+        /// The release of Tidegate that it runs.
+        release: String,
+    },
+    /// The gateway is not accepted, or has said something that cannot be; the connection ends.
+    Refused {
+        /// The version that the node speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A part is ready, or is not.
+    Opened {
+        /// Its number.
+        part: u32,
+        /// Why not, in words for people.
+        refused: Option<String>,
+    },
+}
+
+/// A job without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobHead {
+    /// The gateway's number for it; comes back in the answer.
+    pub ticket: u64,
+    /// Whose it is, what it does and what it costs.
+    pub tag: Tag,
+    /// What is asked.
+    pub command: Command,
+    /// The part, by the number that it was opened with.
+    pub part: u32,
+    /// Where in the part, in bytes.
+    pub offset: u64,
+    /// How many bytes; for commands with payload, its length.
+    pub length: u32,
+}
+
+/// An answer without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerHead {
+    /// The job's.
+    pub ticket: u64,
+    /// How it ended.
+    pub outcome: Result<(), Fault>,
+    /// Bytes of payload.
+    pub length: u32,
+}
+
+/// What begins a frame.
+pub trait Head: Copy {
+    /// Its length on the wire, in bytes; at most 48.
+    const LENGTH: usize;
+
+    /// What the bytes, [`Self::LENGTH`] of them, stand for.
+    ///
+    /// # Errors
+    /// If no frame begins so.
+    fn parse(bytes: &[u8]) -> Result<Self, FrameError>;
+
+    /// Bytes of payload that follow, at most [`PAYLOAD_MAX`].
+    fn payload(&self) -> usize;
+}
+
+/// What a node hears: the head of a message or a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestHead {
+    /// A [`ToNode`] of so many bytes follows; see [`decode`].
+    Message(u32),
+    /// A job, and its payload follows.
+    Job(JobHead),
+}
+
+/// What a gateway hears: the head of a message or an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyHead {
+    /// A [`FromNode`] of so many bytes follows; see [`decode`].
+    Message(u32),
+    /// An answer, and its payload follows.
+    Answer(AnswerHead),
+}
+
+impl JobHead {
+    /// The wire form.
+    pub fn to_bytes(self) -> [u8; RequestHead::LENGTH] {
+        let mut bytes = [0; RequestHead::LENGTH];
+        bytes[0..2].copy_from_slice(&self.command.to_bytes());
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.ticket.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.part.to_le_bytes());
+        bytes[32..48].copy_from_slice(&self.tag.to_bytes());
+        bytes
+    }
+}
+
+impl AnswerHead {
+    /// The wire form.
+    pub fn to_bytes(self) -> [u8; ReplyHead::LENGTH] {
+        let mut bytes = [0; ReplyHead::LENGTH];
+        bytes[0] = 1;
+        bytes[1] = self.outcome.err().map_or(0, |fault| fault as u8);
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.ticket.to_le_bytes());
+        bytes
+    }
+}
+
+impl Head for RequestHead {
+    const LENGTH: usize = 48;
+
+    fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
+        let length = u32_at(bytes, 4);
+        if bytes[2..4] != [0; 2] || bytes[28..32] != [0; 4] {
+            return Err(FrameError::Reserved);
+        }
+        if bytes[0] == 0 {
+            return message(length, bytes[1] == 0 && bytes[8..].iter().all(|byte| *byte == 0))
+                .map(Self::Message);
+        }
+        let command = Command::from_bytes(bytes[0], bytes[1])?;
+        let is_carried = command.has_payload() || command == Command::Read;
+        if is_carried && length as usize > PAYLOAD_MAX {
+            return Err(FrameError::TooLong { length, maximum: PAYLOAD_MAX });
+        }
+        let mut tag = [0; Tag::LENGTH];
+        tag.copy_from_slice(&bytes[32..48]);
+        Ok(Self::Job(JobHead {
+            ticket: u64_at(bytes, 8),
+            tag: Tag::from_bytes(tag).ok_or(FrameError::Tag)?,
+            command,
+            part: u32_at(bytes, 24),
+            offset: u64_at(bytes, 16),
+            length,
+        }))
+    }
+
+    fn payload(&self) -> usize {
+        match self {
+            Self::Message(length) => *length as usize,
+            Self::Job(job) if job.command.has_payload() => job.length as usize,
+            Self::Job(_) => 0,
+        }
+    }
+}
+
+impl Head for ReplyHead {
+    const LENGTH: usize = 16;
+
+    fn parse(bytes: &[u8]) -> Result<Self, FrameError> {
+        let length = u32_at(bytes, 4);
+        if bytes[2..4] != [0; 2] {
+            return Err(FrameError::Reserved);
+        }
+        match bytes[0] {
+            0 => message(length, bytes[1] == 0 && bytes[8..16] == [0; 8]).map(Self::Message),
+            1 if length as usize > PAYLOAD_MAX => {
+                Err(FrameError::TooLong { length, maximum: PAYLOAD_MAX })
+            }
+            1 => Ok(Self::Answer(AnswerHead {
+                ticket: u64_at(bytes, 8),
+                outcome: if bytes[1] == 0 { Ok(()) } else { Err(Fault::from_number(bytes[1])) },
+                length,
+            })),
+            kind => Err(FrameError::Kind(kind)),
+        }
+    }
+
+    fn payload(&self) -> usize {
+        match self {
+            Self::Message(length) => *length as usize,
+            Self::Answer(answer) => answer.length as usize,
+        }
+    }
+}
+
+fn message(length: u32, is_clean: bool) -> Result<u32, FrameError> {
+    if !is_clean {
+        return Err(FrameError::Reserved);
+    }
+    if length as usize > MESSAGE_MAX {
+        return Err(FrameError::TooLong { length, maximum: MESSAGE_MAX });
+    }
+    Ok(length)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+/// Appends `message` to `out` as a frame whose heads are `H`: [`RequestHead`] for a [`ToNode`],
+/// [`ReplyHead`] for a [`FromNode`].
+///
+/// # Errors
+/// If it is longer than [`MESSAGE_MAX`]; `out` is then as it was.
+pub fn encode<H: Head, M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let start = out.len();
+    let bytes = postcard::to_allocvec(message).map_err(|_| FrameError::Message)?;
+    if bytes.len() > MESSAGE_MAX {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        return Err(FrameError::TooLong { length, maximum: MESSAGE_MAX });
+    }
+    out.resize(start + H::LENGTH, 0);
+    out[start + 4..start + 8].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&bytes);
+    Ok(())
+}
+
+/// The message that a payload is.
+///
+/// # Errors
+/// If it is none, or goes on behind it.
+pub fn decode<M: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<M, FrameError> {
+    match postcard::take_from_bytes(payload) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(FrameError::Message),
+    }
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// It is longer than its kind may be.
+    TooLong {
+        /// What it says.
+        length: u32,
+        /// How long it may be.
+        maximum: usize,
+    },
+    /// No frame is of this kind.
+    Kind(u8),
+    /// A flag or byte that is to be zero is not.
+    Reserved,
+    /// The tag is none.
+    Tag,
+    /// The payload is no message of this protocol.
+    Message,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length, maximum } => {
+                write!(f, "a frame of {length} bytes is over the maximum of {maximum}")
+            }
+            Self::Kind(kind) => write!(f, "no frame is of kind {kind}"),
+            Self::Reserved => f.write_str("a reserved byte or flag of a frame is not zero"),
+            Self::Tag => f.write_str("a job's tag is no tag"),
+            Self::Message => f.write_str("a payload is no message of this protocol"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+#[cfg(test)]
+mod tests;

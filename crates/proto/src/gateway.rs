@@ -1,0 +1,339 @@
+//! A gateway's requests: apart into errands for nodes, and together again into one answer.
+//!
+//! # Problem
+//! A client asks for a range of a volume; its bytes lie on several nodes, which answer in any
+//! order, late, or, once somebody gave up on the request, too late. The client is to hear exactly
+//! one answer, and the same one whatever the order.
+//!
+//! # Mechanism
+//! Most requests lie in one stripe. Such a request becomes one errand with the client's own ticket,
+//! and its answer is the request's: no table knows of it. Every other request has a slot that
+//! counts the errands which are still out, and a bit for each of them. An errand's ticket says
+//! which request it is part of:
+//!
+//! ```text
+//!  63  62                          30 29            14 13          0
+//! ┌───┬──────────────────────────────┬────────────────┬─────────────┐
+//! │ 1 │ generation of the slot       │ slot           │ errand      │
+//! └───┴──────────────────────────────┴────────────────┴─────────────┘
+//! ```
+//!
+//! Bit 63 is what tells it from a client's ticket. A slot that is free for the next request gets
+//! the next generation, so an answer that comes later is nobody's.
+//!
+//! Example: a volume on nodes a, b and c in stripes of 64 KiB. A read of 64 KiB at 96 KiB becomes
+//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with
+//! what b said, for errand 0 comes before errand 1.
+//!
+//! # Bound
+//! An errand costs a shift and a compare if it is the whole request, else also a division; its
+//! answer a bit. A generation lasts for 2^33 requests of one slot: hours at a million per second.
+//!
+//! What is left out: buffers. A [`Piece`] says which bytes of the request's buffer it is about, and
+//! whoever has the buffer deals with them.
+
+use alloc::vec::Vec;
+
+use tidegate_model::cluster::{Layout, Piece, Pieces, Spans};
+
+#[cfg(test)]
+mod tests;
+
+/// The most errands of one request: a request of 64 MiB in the smallest stripes, and more than any
+/// front end takes.
+pub const ERRANDS_MAX: u32 = (1 << ERRAND_BITS) - 1;
+/// The most requests at a time that are more than one errand.
+pub const SPLIT_MAX: usize = 1 << SLOT_BITS;
+
+const ERRAND_BITS: u32 = 14;
+const SLOT_BITS: u32 = 16;
+const GENERATION_BITS: u32 = 33;
+const SPLIT: u64 = 1 << 63;
+const _: () = assert!(ERRAND_BITS + SLOT_BITS + GENERATION_BITS == 63);
+
+/// What a request is about, as far as that decides how it falls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// These bytes, in this order: an errand for each run of them that lies together.
+    Bytes {
+        /// Where in the volume.
+        offset: u64,
+        /// How many.
+        length: u32,
+    },
+    /// This range, with nothing in it that has an order (discard, zero): an errand for each part.
+    Range {
+        /// Where in the volume.
+        offset: u64,
+        /// How many bytes.
+        length: u32,
+    },
+    /// Everything (flush): an errand for each part, of length zero.
+    All,
+}
+
+/// Why a request is not taken. It was not split, and there will be no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It asks for nothing, or for what is not in the volume.
+    OutOfRange,
+    /// It is more than [`ERRANDS_MAX`] errands.
+    TooLarge,
+    /// [`SPLIT_MAX`] requests are out already.
+    TooMany,
+}
+
+/// What one node is to do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errand {
+    /// Comes back with the answer.
+    pub ticket: u64,
+    /// Which part, where in it, and which bytes of the request.
+    pub piece: Piece,
+}
+
+/// The one answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<F> {
+    /// The client's ticket.
+    pub ticket: u64,
+    /// Whether all errands went well; if not, why the first one in the request's order did not.
+    pub outcome: Result<(), F>,
+}
+
+/// The requests of one gateway worker that are out at nodes. `F` is why an errand can fail.
+#[derive(Debug)]
+pub struct Gateway<F> {
+    slots: Vec<Slot<F>>,
+    free: Vec<u16>,
+}
+
+/// A request that is more than one errand.
+#[derive(Debug)]
+struct Slot<F> {
+    generation: u64,
+    ticket: u64,
+    /// Errands that are out; zero if the slot is free.
+    left: u32,
+    /// A bit for each errand that is out, the first 64 here and the others in `more`.
+    out: u64,
+    more: Vec<u64>,
+    /// The first errand that failed, in the request's order.
+    fault: Option<(u32, F)>,
+}
+
+impl<F: Copy> Default for Gateway<F> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<F: Copy> Gateway<F> {
+    /// A gateway of which nobody asked anything yet.
+    pub const fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// Takes a request with the client's `ticket`, which comes back in its answer. All errands have
+    /// to be carried out and [answered](Self::on_answer).
+    ///
+    /// # Errors
+    /// If it is not taken.
+    ///
+    /// # Panics
+    /// If `ticket` has its top bit set: that is how errands are told from clients' requests.
+    #[inline]
+    pub fn on_request(
+        &mut self,
+        ticket: u64,
+        layout: &Layout,
+        reach: Reach,
+    ) -> Result<Errands, Refusal> {
+        assert!(ticket & SPLIT == 0, "a client's ticket has 63 bits");
+        let runs = match reach {
+            Reach::Bytes { offset, length } | Reach::Range { offset, length } => {
+                if !layout.contains(offset, length) {
+                    return Err(Refusal::OutOfRange);
+                }
+                if let Some(piece) = layout.whole(offset, length) {
+                    return Ok(Errands { ticket, runs: Runs::One(Some(piece)) });
+                }
+                match reach {
+                    Reach::Bytes { .. } => Runs::Pieces(layout.pieces(offset, length)),
+                    _ => Runs::Spans(layout.spans(offset, length)),
+                }
+            }
+            Reach::All if layout.parts() == 1 => Runs::One(Some(whole_part(0))),
+            Reach::All => Runs::Parts { next: 0, end: layout.parts() },
+        };
+        let ticket = match &runs {
+            Runs::One(_) => ticket,
+            runs => self.split(ticket, runs.left())?,
+        };
+        Ok(Errands { ticket, runs })
+    }
+
+    /// Takes the answer to an errand. If it is the last one of its request, that has its answer.
+    /// What is nobody's any more, or was answered before, is dropped.
+    ///
+    /// The answer to an errand that was a whole request goes through as it is. That it comes only
+    /// once is the link's duty: there a job is a value, which can be handed back once.
+    #[inline]
+    pub fn on_answer(&mut self, ticket: u64, outcome: Result<(), F>) -> Option<Answer<F>> {
+        if ticket & SPLIT == 0 {
+            return Some(Answer { ticket, outcome });
+        }
+        self.join(ticket, outcome)
+    }
+
+    /// Gives up on the split requests for whose tickets `is_lost` is true; they are returned. Their
+    /// errands may still be answered, but they will not be.
+    pub fn cancel(&mut self, mut is_lost: impl FnMut(u64) -> bool) -> Vec<u64> {
+        let mut lost = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.left > 0 && is_lost(slot.ticket) {
+                lost.push(slot.ticket);
+                slot.retire();
+                // There are at most 2^16 slots.
+                self.free.push(index as u16);
+            }
+        }
+        lost
+    }
+
+    /// How many split requests are out.
+    pub fn split_count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A slot for a request of `count` errands; returns the ticket of the first.
+    fn split(&mut self, ticket: u64, count: u32) -> Result<u64, Refusal> {
+        if count > ERRANDS_MAX {
+            return Err(Refusal::TooLarge);
+        }
+        let index = match self.free.pop() {
+            Some(index) => usize::from(index),
+            None if self.slots.len() == SPLIT_MAX => return Err(Refusal::TooMany),
+            None => {
+                self.slots.push(Slot {
+                    generation: 0,
+                    ticket: 0,
+                    left: 0,
+                    out: 0,
+                    more: Vec::new(),
+                    fault: None,
+                });
+                self.slots.len() - 1
+            }
+        };
+        let slot = &mut self.slots[index];
+        slot.ticket = ticket;
+        slot.left = count;
+        slot.out = ones(count);
+        slot.more.extend((1..count.div_ceil(64)).map(|word| ones(count - 64 * word)));
+        let generation = slot.generation << (SLOT_BITS + ERRAND_BITS);
+        Ok(SPLIT | generation | (index as u64) << ERRAND_BITS)
+    }
+
+    fn join(&mut self, ticket: u64, outcome: Result<(), F>) -> Option<Answer<F>> {
+        let errand = (ticket & u64::from(ERRANDS_MAX)) as u32;
+        let index = (ticket >> ERRAND_BITS) as usize % SPLIT_MAX;
+        let generation = (ticket & !SPLIT) >> (SLOT_BITS + ERRAND_BITS);
+        let slot = self.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
+        let word = match errand / 64 {
+            0 => &mut slot.out,
+            word => slot.more.get_mut(word as usize - 1)?,
+        };
+        let bit = 1 << (errand % 64);
+        if *word & bit == 0 {
+            return None;
+        }
+        *word &= !bit;
+        if let Err(fault) = outcome
+            && slot.fault.is_none_or(|(first, _)| errand < first)
+        {
+            slot.fault = Some((errand, fault));
+        }
+        slot.left -= 1;
+        if slot.left > 0 {
+            return None;
+        }
+        let outcome = slot.fault.map_or(Ok(()), |(_, fault)| Err(fault));
+        let answer = Answer { ticket: slot.ticket, outcome };
+        slot.retire();
+        self.free.push(index as u16);
+        Some(answer)
+    }
+}
+
+impl<F> Slot<F> {
+    /// Makes it free for another request, and late answers nobody's.
+    fn retire(&mut self) {
+        self.generation = (self.generation + 1) % (1 << GENERATION_BITS);
+        (self.left, self.out, self.fault) = (0, 0, None);
+        self.more.clear();
+    }
+}
+
+/// A word with the lowest `count` bits set, all of them from 64 on.
+const fn ones(count: u32) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+const fn whole_part(part: u32) -> Piece {
+    Piece { part, offset: 0, length: 0, at: 0 }
+}
+
+/// The errands of one request, in its order.
+#[derive(Clone, Debug)]
+pub struct Errands {
+    /// The next one's.
+    ticket: u64,
+    runs: Runs,
+}
+
+#[derive(Clone, Debug)]
+enum Runs {
+    One(Option<Piece>),
+    Pieces(Pieces),
+    Spans(Spans),
+    Parts { next: u32, end: u32 },
+}
+
+impl Runs {
+    fn left(&self) -> u32 {
+        match self {
+            Self::One(piece) => u32::from(piece.is_some()),
+            Self::Pieces(pieces) => pieces.count_left(),
+            Self::Spans(spans) => spans.count_left(),
+            Self::Parts { next, end } => end - next,
+        }
+    }
+}
+
+impl Iterator for Errands {
+    type Item = Errand;
+
+    #[inline]
+    fn next(&mut self) -> Option<Errand> {
+        let piece = match &mut self.runs {
+            Runs::One(piece) => piece.take(),
+            Runs::Pieces(pieces) => pieces.next(),
+            Runs::Spans(spans) => spans.next(),
+            Runs::Parts { next, end } => (*next < *end).then(|| {
+                *next += 1;
+                whole_part(*next - 1)
+            }),
+        }?;
+        let ticket = self.ticket;
+        self.ticket += 1;
+        Some(Errand { ticket, piece })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.runs.left() as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Errands {}

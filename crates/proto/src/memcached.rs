@@ -1,0 +1,138 @@
+//! The memcached protocol, as a gate has to understand it: where a request ends, whose keys it is
+//! about, and where its reply ends.
+//!
+//! **Problem.** Clients speak memcached's text and meta commands over one connection, many requests
+//! ahead of the replies. Each key lives at one of several nodes, a node answers when its tenant's
+//! turn has come, and yet the client must see exactly what one memcached would have said, in the
+//! order in which it asked.
+//!
+//! **Model.** Most of a command is none of a gate's business: flags, times and values go to the
+//! node as they came. What matters is the *boundary*. Bytes after a request that gate and node cut
+//! at different places would be somebody's data to one and a command to the other, so a request is
+//! passed on only if every memcached cuts it where we do. Whatever else comes is answered here,
+//! with the words that memcached has for it, and never reaches a node.
+//!
+//! **Mechanism.** [`request::next`] finds the next request in what a client sent; [`conversation`]
+//! is the client's side of a gateway as a machine: requests in, parts of them to the nodes that own
+//! the keys, replies in any order, and out again in the client's. [`reply::Boundary`] is the node's
+//! side: where memcached's answer to a request ends.
+//!
+//! **What differs from memcached 1.6**, on purpose:
+//!
+//! - Control characters in a command line are refused, with the value behind it. memcached lets
+//!   some pass and stops at others. So is a last word of `set` that is not `noreply`.
+//! - Numbers of `set` and `ms` are digits, without `+`, and fit their type.
+//! - A line of more than 2 KiB that asks for no keys ends the connection, wherever packets end;
+//!   memcached does so if it comes in pieces. A line that asks for keys has at most 1 MiB.
+//! - Commands about the server (`slabs`, `lru`, `watch`, `shutdown`, …) are unknown.
+
+use tidegate_model::Operation;
+
+pub mod conversation;
+pub mod reply;
+pub mod request;
+pub mod split;
+
+/// The longest key, in bytes; of a key in base64, the longest text.
+pub const KEY_MAX: usize = 250;
+
+/// The longest line of a command that does not ask for keys, in bytes, with its end.
+pub const LINE_MAX: usize = 2_048;
+
+/// The longest line of a command that asks for keys, in bytes, with its end: 4,000 of the longest.
+pub const LINE_OF_KEYS_MAX: usize = 1 << 20;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the command of that name")]
+pub enum Verb {
+    Get,
+    Gets,
+    Gat,
+    Gats,
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    Cas,
+    Delete,
+    Increment,
+    Decrement,
+    Touch,
+    /// `mg`
+    MetaGet,
+    /// `ms`
+    MetaSet,
+    /// `md`
+    MetaDelete,
+    /// `ma`
+    MetaArithmetic,
+    /// `me`
+    MetaDebug,
+    /// `mn`
+    MetaNoop,
+    FlushAll,
+    Version,
+    Verbosity,
+    Stats,
+    Quit,
+}
+
+impl Verb {
+    /// The verb of this name; none if it is unknown or of no use behind a gate.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"get" => Self::Get,
+            b"set" => Self::Set,
+            b"mg" => Self::MetaGet,
+            b"ms" => Self::MetaSet,
+            b"gets" => Self::Gets,
+            b"gat" => Self::Gat,
+            b"gats" => Self::Gats,
+            b"add" => Self::Add,
+            b"replace" => Self::Replace,
+            b"append" => Self::Append,
+            b"prepend" => Self::Prepend,
+            b"cas" => Self::Cas,
+            b"delete" => Self::Delete,
+            b"incr" => Self::Increment,
+            b"decr" => Self::Decrement,
+            b"touch" => Self::Touch,
+            b"md" => Self::MetaDelete,
+            b"ma" => Self::MetaArithmetic,
+            b"me" => Self::MetaDebug,
+            b"mn" => Self::MetaNoop,
+            b"flush_all" => Self::FlushAll,
+            b"version" => Self::Version,
+            b"verbosity" => Self::Verbosity,
+            b"stats" => Self::Stats,
+            b"quit" => Self::Quit,
+            _ => return None,
+        })
+    }
+
+    /// What it does to its keys; none if it is about no key.
+    pub const fn operation(self) -> Option<Operation> {
+        Some(match self {
+            Self::Get | Self::Gets | Self::Gat | Self::Gats => Operation::Get,
+            Self::MetaGet | Self::MetaDebug => Operation::Get,
+            Self::Set | Self::Add | Self::Replace | Self::Append | Self::Prepend => Operation::Put,
+            Self::Cas | Self::Increment | Self::Decrement | Self::Touch => Operation::Put,
+            Self::MetaSet | Self::MetaArithmetic => Operation::Put,
+            Self::Delete | Self::MetaDelete => Operation::Delete,
+            Self::MetaNoop | Self::FlushAll | Self::Version | Self::Verbosity => return None,
+            Self::Stats | Self::Quit => return None,
+        })
+    }
+
+    /// What its reply looks like if it is not quiet.
+    pub const fn shape(self) -> reply::Shape {
+        match self {
+            Self::Get | Self::Gets | Self::Gat | Self::Gats => reply::Shape::Values,
+            Self::MetaGet | Self::MetaSet | Self::MetaDelete => reply::Shape::Meta,
+            Self::MetaArithmetic | Self::MetaDebug => reply::Shape::Meta,
+            _ => reply::Shape::Line,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! A client's connection to a gateway, as a machine.
+//!
+//! **Problem.** A client asks ahead and expects the replies in its order. Nodes answer when they
+//! can, and a request for several keys is several requests to several nodes.
+//!
+//! **Mechanism.** Every request takes the next seat in a row of replies, and the replies of nodes
+//! are put on their seats by a ticket. What stands at the head of the row and is complete may
+//! leave. With it come the meta commands' quiet semantics for nothing: a quiet request's reply is
+//! empty, unless something has to be said, and the reply to `mn` leaves only when all before it
+//! have left.
+//!
+//! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
+//! the first of them has left, so the row is as long as that at most.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use tidegate_model::Operation;
+
+use super::request::{Request, Step, next, words};
+use super::{KEY_MAX, Verb, split};
+
+/// How many requests of one client may be without a reply. Chosen by hand: enough to keep a node
+/// busy from one connection.
+pub const AHEAD_MAX: usize = 1_024;
+
+/// What the protocol here is that of, for clients that look before they use a command.
+const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
+
+const OK: &str = "OK\r\n";
+
+/// Something to ask of a place.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a, P> {
+    /// Comes back with the reply.
+    pub ticket: Ticket,
+    /// Where.
+    pub place: P,
+    /// The command, to be sent as it is.
+    pub bytes: &'a [u8],
+    /// What it does; [`Operation::Delete`] for `flush_all`.
+    pub operation: Operation,
+    /// How many keys it is about; at least one.
+    pub keys: u32,
+}
+
+/// On which seat a reply belongs, and as which part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+impl Ticket {
+    const PART_BITS: u32 = 16;
+
+    fn new(seat: u64, part: usize) -> Self {
+        Self(seat << Self::PART_BITS | part as u64)
+    }
+
+    fn seat(self) -> u64 {
+        self.0 >> Self::PART_BITS
+    }
+
+    fn part(self) -> usize {
+        (self.0 & ((1 << Self::PART_BITS) - 1)) as usize
+    }
+}
+
+/// A piece of what the client is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece<R> {
+    /// Words that are always the same.
+    Text(&'static str),
+    /// Made here from several replies.
+    Made(Vec<u8>),
+    /// A node's reply as it came.
+    Reply(R),
+}
+
+impl<R: Deref<Target = [u8]>> Deref for Piece<R> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Made(bytes) => bytes,
+            Self::Reply(reply) => reply,
+        }
+    }
+}
+
+/// How far a conversation came with its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// How many bytes at the beginning of the input are done with.
+    pub consumed: usize,
+    /// How many bytes there have to be after those before it makes sense to go on; zero if that
+    /// depends on replies, or the conversation is over.
+    pub needed: usize,
+}
+
+/// One client's conversation. `P` is where something is asked: a node, and on whose behalf.
+#[derive(Debug)]
+pub struct Conversation<P, R> {
+    value_max: u32,
+    /// Who has to hear `flush_all`.
+    everywhere: Vec<P>,
+    /// How many bytes of input are nobody's.
+    skip: u64,
+    /// The number of the seat at the head of the row.
+    first: u64,
+    row: VecDeque<Seat<R>>,
+    is_over: bool,
+}
+
+#[derive(Debug)]
+enum Seat<R> {
+    Taken(Piece<R>),
+    /// Nobody wants to hear what goes wrong if it is `hushed`.
+    Empty {
+        hushed: bool,
+    },
+    Shared(Box<Shared<R>>),
+}
+
+/// A reply of which several places have a part.
+#[derive(Debug)]
+struct Shared<R> {
+    parts: Vec<Option<Piece<R>>>,
+    missing: usize,
+    /// Nobody wants to hear what goes wrong.
+    hushed: bool,
+    /// The keys, one after the other, each with its end and its part; none for `flush_all`.
+    text: Vec<u8>,
+    keys: Vec<(u32, u16)>,
+}
+
+impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
+    /// A conversation in which values have up to `value_max` bytes. `flush_all` goes to
+    /// `everywhere`, and is refused if that is nowhere.
+    pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
+        let row = VecDeque::new();
+        Self { value_max, everywhere, skip: 0, first: 0, row, is_over: false }
+    }
+
+    /// Takes in what the client has sent and is not consumed yet. `place` says who has a key, and
+    /// `ask` takes what is to be asked, which ends in [`Self::on_reply`].
+    pub fn on_input(
+        &mut self,
+        input: &[u8],
+        place: impl Fn(&[u8], Operation) -> P,
+        mut ask: impl FnMut(Ask<'_, P>),
+    ) -> Progress {
+        let mut consumed = 0;
+        while !self.is_over && self.row.len() < AHEAD_MAX {
+            // What is skipped here has come, so it fits.
+            let skipped = self.skip.min((input.len() - consumed) as u64);
+            self.skip -= skipped;
+            consumed += skipped as usize;
+            if consumed == input.len() {
+                return Progress { consumed, needed: 1 };
+            }
+            match next(&input[consumed..], self.value_max) {
+                Step::Incomplete { needed } => return Progress { consumed, needed },
+                Step::Close => self.is_over = true,
+                Step::Refused { text, length } => {
+                    self.row.push_back(Seat::Taken(Piece::Text(text)));
+                    self.skip = length;
+                }
+                Step::Request(request) => {
+                    consumed += request.bytes.len();
+                    self.request(&request, &place, &mut ask);
+                }
+            }
+        }
+        Progress { consumed, needed: 0 }
+    }
+
+    fn request(
+        &mut self,
+        request: &Request<'_>,
+        place: impl Fn(&[u8], Operation) -> P,
+        mut ask: impl FnMut(Ask<'_, P>),
+    ) {
+        let Some(operation) = request.verb.operation() else {
+            return self.about_no_key(request, ask);
+        };
+        if request.keys > 1 {
+            return self.several(request, |key| place(key, operation), operation, ask);
+        }
+        let mut space = [0; KEY_MAX];
+        let place = place(request.stored_key(&mut space), operation);
+        let ticket = Ticket::new(self.seat(Seat::Empty { hushed: request.is_hushed() }), 0);
+        ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
+    }
+
+    /// A request for several keys: one for each place that has any of them.
+    fn several(
+        &mut self,
+        request: &Request<'_>,
+        place: impl Fn(&[u8]) -> P,
+        operation: Operation,
+        mut ask: impl FnMut(Ask<'_, P>),
+    ) {
+        let (mut places, mut text, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        for key in request.keys() {
+            let place = place(key);
+            let known = places.iter().position(|known| *known == place);
+            let part = known.unwrap_or_else(|| {
+                places.push(place);
+                places.len() - 1
+            });
+            text.extend_from_slice(key);
+            // A line has less than 2^32 bytes, and there are fewer places than nodes and tenants.
+            keys.push((text.len() as u32, part as u16));
+        }
+        if let [place] = places[..] {
+            let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false }), 0);
+            return ask(Ask { ticket, place, bytes: request.bytes, operation, keys: request.keys });
+        }
+        let owners: Vec<u16> = keys.iter().map(|(_, part)| *part).collect();
+        let seat = self.shared(places.len(), text, keys, false);
+        let mut bytes = Vec::new();
+        for (part, place) in places.into_iter().enumerate() {
+            let is_mine = |key: usize| usize::from(owners[key]) == part;
+            bytes.clear();
+            split::part(request, is_mine, &mut bytes);
+            let keys = owners.iter().filter(|owner| usize::from(**owner) == part).count() as u32;
+            let ticket = Ticket::new(seat, part);
+            ask(Ask { ticket, place, bytes: &bytes, operation, keys });
+        }
+    }
+
+    fn about_no_key(&mut self, request: &Request<'_>, mut ask: impl FnMut(Ask<'_, P>)) {
+        let argument = words(request.bytes.trim_ascii_end()).nth(1);
+        let piece = match request.verb {
+            Verb::Quit => {
+                self.is_over = true;
+                return;
+            }
+            Verb::FlushAll if !self.everywhere.is_empty() => {
+                let places = self.everywhere.clone();
+                let seat = self.shared(places.len(), Vec::new(), Vec::new(), request.quiet);
+                for (part, place) in places.into_iter().enumerate() {
+                    let (ticket, operation) = (Ticket::new(seat, part), Operation::Delete);
+                    ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
+                }
+                return;
+            }
+            _ if request.quiet => Piece::Text(""),
+            Verb::FlushAll => Piece::Text("CLIENT_ERROR flush_all not allowed\r\n"),
+            Verb::MetaNoop => Piece::Text("MN\r\n"),
+            Verb::Version => Piece::Text(VERSION),
+            Verb::Stats if argument.is_none() => Piece::Made(self.stats()),
+            Verb::Stats if argument == Some(b"reset") => Piece::Text("RESET\r\n"),
+            Verb::Stats => Piece::Text("ERROR\r\n"),
+            _ => Piece::Text(OK),
+        };
+        self.row.push_back(Seat::Taken(piece));
+    }
+
+    /// What this connection knows of itself. What nodes and tenants do is told by their own
+    /// metrics, and what memcached does by its own `stats`.
+    fn stats(&self) -> Vec<u8> {
+        let version = VERSION.trim_end().trim_start_matches("VERSION ");
+        let ahead = self.row.len();
+        format!(
+            "STAT version {version}\r\nSTAT pointer_size 64\r\nSTAT conn_replies {}\r\n\
+             STAT conn_replies_awaited {ahead}\r\nSTAT item_size_max {}\r\nEND\r\n",
+            self.first, self.value_max,
+        )
+        .into_bytes()
+    }
+
+    /// Takes the next seat for a reply of several parts; its number.
+    fn shared(&mut self, parts: usize, text: Vec<u8>, keys: Vec<(u32, u16)>, hushed: bool) -> u64 {
+        let missing = parts;
+        let parts = (0..parts).map(|_| None).collect();
+        self.seat(Seat::Shared(Box::new(Shared { parts, missing, hushed, text, keys })))
+    }
+
+    fn seat(&mut self, seat: Seat<R>) -> u64 {
+        self.row.push_back(seat);
+        self.first + self.row.len() as u64 - 1
+    }
+
+    /// Takes in a reply, or a line that says in memcached's way why there is none. A ticket that is
+    /// unknown or used is ignored.
+    pub fn on_reply(&mut self, ticket: Ticket, reply: Result<R, &'static str>) {
+        let place = ticket.seat().checked_sub(self.first).map(|place| place as usize);
+        let Some(seat) = place.and_then(|place| self.row.get_mut(place)) else { return };
+        match seat {
+            Seat::Taken(_) => {}
+            Seat::Empty { hushed } => {
+                let complaint = |text| Piece::Text(if *hushed { "" } else { text });
+                *seat = Seat::Taken(reply.map_or_else(complaint, Piece::Reply));
+            }
+            Seat::Shared(shared) => {
+                let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };
+                let complaint = |text| Piece::Text(if shared.hushed { "" } else { text });
+                *part = Some(reply.map_or_else(complaint, Piece::Reply));
+                shared.missing -= 1;
+                if shared.missing == 0 {
+                    let piece = shared.joined();
+                    *seat = Seat::Taken(piece);
+                }
+            }
+        }
+    }
+
+    /// The next piece of what the client is to be sent.
+    pub fn poll_output(&mut self) -> Option<Piece<R>> {
+        if !matches!(self.row.front(), Some(Seat::Taken(_))) {
+            return None;
+        }
+        self.first += 1;
+        match self.row.pop_front() {
+            Some(Seat::Taken(piece)) => Some(piece),
+            _ => None,
+        }
+    }
+
+    /// Everything was said, and the connection may be closed.
+    pub fn is_over(&self) -> bool {
+        self.is_over && self.row.is_empty()
+    }
+
+    /// How many requests wait for their reply, or for that of one before them.
+    pub fn ahead(&self) -> usize {
+        self.row.len()
+    }
+}
+
+impl<R: Deref<Target = [u8]>> Shared<R> {
+    fn joined(&mut self) -> Piece<R> {
+        let parts: Vec<&[u8]> =
+            self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
+        let mut made = Vec::new();
+        if self.keys.is_empty() {
+            // Whoever did not do it is heard.
+            let complaint = parts.iter().find(|part| **part != OK.as_bytes());
+            made.extend_from_slice(complaint.unwrap_or(&OK.as_bytes()));
+            return Piece::Made(made);
+        }
+        let mut from = 0;
+        let keys = self.keys.iter().map(|(end, part)| {
+            let key = &self.text[from..*end as usize];
+            from = *end as usize;
+            (key, usize::from(*part))
+        });
+        match split::join(keys, &parts, &mut made) {
+            Ok(()) => Piece::Made(made),
+            Err(_) => Piece::Text("SERVER_ERROR a node's reply makes no sense\r\n"),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Whether nobody hears what goes wrong, as with `noreply`. The flag `q` hushes good news only.
+    fn is_hushed(&self) -> bool {
+        let is_meta = self.verb.shape() == super::reply::Shape::Meta;
+        self.quiet && !is_meta
+    }
+}
+
+#[cfg(test)]
+#[path = "conversation_tests.rs"]
+mod tests;

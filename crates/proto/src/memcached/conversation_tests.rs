@@ -1,0 +1,203 @@
+//! Conversations with nodes that are maps, answering in any order.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use alloc::string::String;
+
+use proptest::prelude::*;
+
+use super::*;
+
+type Client = Conversation<usize, Vec<u8>>;
+
+/// What was asked of whom.
+type Asked = (Ticket, usize, Vec<u8>);
+
+/// Keys live where their first byte says.
+fn place(key: &[u8], _: Operation) -> usize {
+    usize::from(key.first().copied().unwrap_or_default()) % 3
+}
+
+fn said(client: &mut Client, input: &[u8]) -> (Vec<Asked>, Progress) {
+    let mut asked = Vec::new();
+    let progress = client.on_input(input, place, |ask| {
+        asked.push((ask.ticket, ask.place, ask.bytes.to_vec()));
+    });
+    (asked, progress)
+}
+
+fn heard(client: &mut Client) -> String {
+    let pieces = core::iter::from_fn(|| client.poll_output());
+    let bytes = pieces.flat_map(|piece| piece.to_vec()).collect();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn replies_leave_in_the_order_of_the_requests() {
+    let mut client = Client::new(100, Vec::new());
+    let (asked, progress) = said(&mut client, b"get a\r\nget b\r\nmn\r\nmg c q\r\nget d");
+    assert_eq!(progress, Progress { consumed: 26, needed: 6 });
+    let bytes: Vec<_> = asked.iter().map(|(_, place, bytes)| (*place, &bytes[..])).collect();
+    assert_eq!(bytes, [(1, &b"get a\r\n"[..]), (2, b"get b\r\n"), (0, b"mg c q\r\n")]);
+    client.on_reply(asked[2].0, Ok(Vec::new()));
+    client.on_reply(asked[1].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(heard(&mut client), "");
+    client.on_reply(asked[0].0, Err("SERVER_ERROR node is away\r\n"));
+    assert_eq!(heard(&mut client), "SERVER_ERROR node is away\r\nEND\r\nMN\r\n");
+    assert_eq!(client.ahead(), 0);
+}
+
+#[test]
+fn noreply_hushes_failures_and_q_does_not() {
+    let mut client = Client::new(100, Vec::new());
+    let (asked, _) = said(&mut client, b"delete a noreply\r\nmd a q\r\nset b 0 0 1\r\n1\r\n");
+    asked.iter().for_each(|(ticket, ..)| client.on_reply(*ticket, Err("SERVER_ERROR x\r\n")));
+    assert_eq!(heard(&mut client), "SERVER_ERROR x\r\nSERVER_ERROR x\r\n");
+}
+
+#[test]
+fn keys_of_several_nodes_are_one_reply() {
+    let mut client = Client::new(100, Vec::new());
+    let (asked, _) = said(&mut client, b"gets a b d a\r\nget a d\r\n");
+    let bytes: Vec<_> = asked.iter().map(|(_, place, bytes)| (*place, &bytes[..])).collect();
+    assert_eq!(bytes, [(1, &b"gets a d a\r\n"[..]), (2, b"gets b\r\n"), (1, b"get a d\r\n")]);
+    client.on_reply(asked[1].0, Ok(b"VALUE b 0 1 9\r\nB\r\nEND\r\n".to_vec()));
+    assert_eq!(heard(&mut client), "");
+    let values = b"VALUE a 0 1 8\r\nA\r\nVALUE a 0 1 8\r\nA\r\nEND\r\n".to_vec();
+    client.on_reply(asked[0].0, Ok(values));
+    assert_eq!(
+        heard(&mut client),
+        "VALUE a 0 1 8\r\nA\r\nVALUE b 0 1 9\r\nB\r\nVALUE a 0 1 8\r\nA\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn flush_all_goes_everywhere_or_nowhere() {
+    let mut client = Client::new(100, Vec::new());
+    said(&mut client, b"flush_all\r\nflush_all noreply\r\n");
+    assert_eq!(heard(&mut client), "CLIENT_ERROR flush_all not allowed\r\n");
+    let mut client = Client::new(100, [0, 1].into());
+    let (asked, _) = said(&mut client, b"flush_all 5\r\nflush_all noreply\r\n");
+    assert_eq!(asked.len(), 4);
+    client.on_reply(asked[0].0, Ok(b"OK\r\n".to_vec()));
+    client.on_reply(asked[1].0, Ok(b"OK\r\n".to_vec()));
+    client.on_reply(asked[2].0, Err("SERVER_ERROR x\r\n"));
+    assert_eq!(heard(&mut client), "OK\r\n");
+    client.on_reply(asked[3].0, Ok(Vec::new()));
+    assert_eq!(heard(&mut client), "");
+    assert_eq!(client.ahead(), 0);
+}
+
+#[test]
+fn the_server_is_the_gateway_itself() {
+    let mut client = Client::new(7, Vec::new());
+    let input = b"version\r\nverbosity 1\r\nverbosity 1 noreply\r\nstats x\r\nstats reset\r\n";
+    assert_eq!(said(&mut client, input).0, []);
+    assert_eq!(heard(&mut client), [VERSION, "OK\r\nERROR\r\nRESET\r\n"].concat());
+    said(&mut client, b"stats\r\n");
+    assert_eq!(
+        heard(&mut client),
+        "STAT version 1.6.18-tidegate\r\nSTAT pointer_size 64\r\nSTAT conn_replies 5\r\n\
+         STAT conn_replies_awaited 0\r\nSTAT item_size_max 7\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn after_quit_nothing_is_heard_and_what_was_asked_is_answered() {
+    let mut client = Client::new(7, Vec::new());
+    let (asked, progress) = said(&mut client, b"get a\r\nquit\r\nget b\r\n");
+    assert_eq!((asked.len(), progress.needed), (1, 0));
+    assert!(!client.is_over());
+    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(heard(&mut client), "END\r\n");
+    assert!(client.is_over());
+}
+
+#[test]
+fn whoever_asks_too_far_ahead_waits() {
+    let mut client = Client::new(7, Vec::new());
+    let input = b"get a\r\n".repeat(AHEAD_MAX + 1);
+    let (asked, progress) = said(&mut client, &input);
+    assert_eq!(progress, Progress { consumed: 7 * AHEAD_MAX, needed: 0 });
+    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(heard(&mut client), "END\r\n");
+    assert_eq!(said(&mut client, &input[progress.consumed..]).1.consumed, 7);
+}
+
+#[test]
+fn a_refused_value_is_skipped_as_it_comes() {
+    let mut client = Client::new(4, Vec::new());
+    let (asked, progress) = said(&mut client, b"set a 0 0 50\r\nget b\r\n");
+    assert_eq!((asked, progress), (Vec::new(), Progress { consumed: 21, needed: 1 }));
+    assert_eq!(heard(&mut client), "SERVER_ERROR object too large for cache\r\n");
+    said(&mut client, &[b'x'; 43]);
+    let (asked, _) = said(&mut client, b"\r\nget b\r\n");
+    assert_eq!(asked.len(), 1);
+}
+
+#[test]
+fn tickets_that_mean_nothing_are_ignored() {
+    let mut client = Client::new(7, Vec::new());
+    let (asked, _) = said(&mut client, b"get a b\r\nget a\r\n");
+    let reply = || Ok(b"END\r\n".to_vec());
+    for ticket in [Ticket(u64::MAX), Ticket::new(0, 9), Ticket::new(7, 0)] {
+        client.on_reply(ticket, reply());
+    }
+    asked.iter().chain(&asked).for_each(|(ticket, ..)| client.on_reply(*ticket, reply()));
+    assert_eq!(heard(&mut client), "END\r\nEND\r\n");
+    client.on_reply(asked[0].0, reply());
+    assert_eq!(heard(&mut client), "");
+}
+
+proptest! {
+    /// However the input is cut and whoever answers first: the same requests, the same replies.
+    #[test]
+    fn neither_cuts_nor_the_order_of_replies_can_be_seen(
+        commands in prop::collection::vec(prop::sample::select(&[
+            "get a\r\n", "get a b c d\r\n", "gets b c\r\n", "set a 0 0 3\r\nxyz\r\n", "mn\r\n",
+            "set b 0 0 99\r\n", "mg c v q\r\n", "touch d 5\r\n", "nonsense\r\n", "version\r\n",
+        ][..]), 0..20),
+        cuts in prop::collection::vec(1usize..30, 1..20),
+        order in any::<u64>(),
+    ) {
+        let input = commands.concat().into_bytes();
+        let (mut whole, mut cut) = (Client::new(9, Vec::new()), Client::new(9, Vec::new()));
+        let mut expected = String::new();
+        for (ticket, _, bytes) in said(&mut whole, &input).0 {
+            whole.on_reply(ticket, Ok(echo(&bytes)));
+            expected += &heard(&mut whole);
+        }
+        expected += &heard(&mut whole);
+        let (mut pending, mut from, mut told) = (Vec::new(), 0, String::new());
+        let (mut end, mut random) = (0, order | 1);
+        for length in cuts.iter().cycle().take(input.len() + 1) {
+            end = input.len().min(end + length);
+            let (asked, progress) = said(&mut cut, &input[from..end]);
+            from += progress.consumed;
+            pending.extend(asked);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if !pending.is_empty() && random >> 63 == 1 {
+                let chosen = (random >> 33) as usize % pending.len();
+                let (ticket, _, bytes) = pending.swap_remove(chosen);
+                cut.on_reply(ticket, Ok(echo(&bytes)));
+            }
+            told += &heard(&mut cut);
+        }
+        pending.iter().rev().for_each(|(ticket, _, bytes)| cut.on_reply(*ticket, Ok(echo(bytes))));
+        told += &heard(&mut cut);
+        prop_assert_eq!(told, expected);
+    }
+}
+
+/// A reply that shows what was asked: each key is its own value.
+fn echo(bytes: &[u8]) -> Vec<u8> {
+    let Step::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
+    if request.verb.shape() != super::super::reply::Shape::Values {
+        return bytes.to_vec();
+    }
+    let mut reply = String::new();
+    for key in request.keys() {
+        let key = core::str::from_utf8(key).unwrap();
+        reply += &format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len());
+    }
+    (reply + "END\r\n").into_bytes()
+}

@@ -1,0 +1,424 @@
+//! The next request in what a client has sent.
+//!
+//! Nothing is copied: a [`Request`] is a view of the bytes. A small `get` takes two passes over its
+//! line, one for its end and one for its words, and no more.
+
+use super::{KEY_MAX, LINE_MAX, LINE_OF_KEYS_MAX, Verb};
+
+/// How large a value may be, in bytes, where nothing else is said: memcached's own default, 1 MiB.
+pub const VALUE_MAX_DEFAULT: u32 = 1 << 20;
+
+/// How large a value may be said to be at most, in bytes: 128 MiB, as in memcached with `-I 128m`.
+pub const VALUE_MAX_MAX: u32 = 128 << 20;
+
+/// How many flags an `ms` may have: memcached refuses more, and then does not skip the value.
+const META_SET_FLAGS_MAX: usize = 16;
+
+const ERROR: &str = "ERROR\r\n";
+const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
+const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
+const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags too long\r\n";
+
+/// What stands at the beginning of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Not a whole request. It makes no sense to look again before there are this many bytes.
+    Incomplete {
+        /// How long the input has to be, in bytes; more than it is.
+        needed: usize,
+    },
+    /// A request.
+    Request(Request<'a>),
+    /// What is no request, or is refused.
+    Refused {
+        /// What the client is to be told; empty if it does not want to hear.
+        text: &'static str,
+        /// How many bytes of input belong to it. They may not have come yet.
+        length: u64,
+    },
+    /// The connection is of no use any more, or a browser's.
+    Close,
+}
+
+/// A request that every memcached understands, and ends where we do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What it does.
+    pub verb: Verb,
+    /// All of it: the line, and the value with its end.
+    pub bytes: &'a [u8],
+    /// No reply is wanted, at least if nothing special happens: `noreply`, or the flag `q`.
+    pub quiet: bool,
+    /// How many keys it has.
+    pub keys: u32,
+    /// The words between the verb and the keys, if there are several keys: the time of `gat`.
+    pub(super) middle: &'a [u8],
+    /// The keys, with blanks between them.
+    pub(super) text: &'a [u8],
+    /// The key is in base64.
+    pub(super) base64: bool,
+}
+
+impl<'a> Request<'a> {
+    /// Its keys, as they are written.
+    pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        words(self.text)
+    }
+
+    /// Its first key as it is stored, which decides who owns it: what is written, or what that
+    /// means in base64. `space` is where it is put then.
+    pub fn stored_key<'s>(&self, space: &'s mut [u8; KEY_MAX]) -> &'s [u8]
+    where
+        'a: 's,
+    {
+        if self.base64
+            && let Some(length) = decode_base64(self.text, space)
+        {
+            return &space[..length];
+        }
+        self.keys().next().unwrap_or_default()
+    }
+}
+
+/// Looks at the beginning of `input`. Values may have up to `value_max` bytes.
+///
+/// ```
+/// use tidegate_proto::memcached::Verb;
+/// use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
+/// let input = b"set planet 0 0 5\r\nearth\r\nget planet\r\n";
+/// let Step::Request(set) = next(input, VALUE_MAX_DEFAULT) else { panic!() };
+/// assert_eq!((set.verb, set.bytes.len()), (Verb::Set, 25));
+/// assert_eq!(set.keys().collect::<Vec<_>>(), [b"planet"]);
+/// ```
+pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
+    let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
+        return match input.len() >= longest(input) {
+            true => Step::Close,
+            false => Step::Incomplete { needed: input.len() + 1 },
+        };
+    };
+    if end >= LINE_MAX && end >= longest(input) {
+        return Step::Close;
+    }
+    let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+    let mut rest = line;
+    let name = word(&mut rest);
+    let parser = Parser { input, value_max, line: end + 1, is_clean: is_clean(line) };
+    let Some(verb) = Verb::named(name) else {
+        let last = words(rest).last().unwrap_or_default();
+        return if last.starts_with(b"HTTP/") { Step::Close } else { parser.refused(ERROR) };
+    };
+    match verb {
+        Verb::Get | Verb::Gets => parser.keys(verb, &[], rest),
+        Verb::Gat | Verb::Gats => {
+            let before = rest;
+            let time = word(&mut rest);
+            match is_time(time) {
+                true => parser.keys(verb, &before[..before.len() - rest.len()], rest),
+                false if time.is_empty() => parser.refused(ERROR),
+                false => parser.refused(BAD_TIME),
+            }
+        }
+        Verb::Set | Verb::Add | Verb::Replace | Verb::Append | Verb::Prepend | Verb::Cas => {
+            parser.store(verb, rest)
+        }
+        Verb::MetaSet => parser.meta_set(rest),
+        Verb::MetaGet | Verb::MetaDelete | Verb::MetaArithmetic | Verb::MetaDebug => {
+            parser.meta(verb, rest)
+        }
+        Verb::Delete => parser.short(verb, rest, 1..=3),
+        Verb::Increment | Verb::Decrement | Verb::Touch => parser.short(verb, rest, 2..=3),
+        Verb::FlushAll | Verb::Verbosity => parser.about_all(verb, rest),
+        Verb::MetaNoop | Verb::Version | Verb::Stats | Verb::Quit => {
+            parser.request(verb, end + 1, false, &[])
+        }
+    }
+}
+
+/// How long a line may be that begins like this.
+fn longest(input: &[u8]) -> usize {
+    let mut rest = &input[..input.len().min(LINE_MAX)];
+    match word(&mut rest) {
+        b"get" | b"gets" | b"gat" | b"gats" => LINE_OF_KEYS_MAX,
+        _ => LINE_MAX,
+    }
+}
+
+/// One line, and what follows it.
+#[derive(Clone, Copy)]
+struct Parser<'a> {
+    input: &'a [u8],
+    value_max: u32,
+    /// The length of the line, with its end.
+    line: usize,
+    /// There is no control character in it.
+    is_clean: bool,
+}
+
+impl<'a> Parser<'a> {
+    fn refused(&self, text: &'static str) -> Step<'a> {
+        Step::Refused { text, length: self.line as u64 }
+    }
+
+    fn request(&self, verb: Verb, length: usize, quiet: bool, key: &'a [u8]) -> Step<'a> {
+        let keys = u32::from(!key.is_empty());
+        let (bytes, text) = (&self.input[..length], key);
+        match self.is_clean {
+            true => Step::Request(Request {
+                verb,
+                bytes,
+                quiet,
+                keys,
+                middle: &[],
+                text,
+                base64: false,
+            }),
+            false => Step::Refused { text: BAD_LINE, length: length as u64 },
+        }
+    }
+
+    /// `get KEY...`, `gat TIME KEY...`.
+    fn keys(&self, verb: Verb, middle: &'a [u8], text: &'a [u8]) -> Step<'a> {
+        let (mut keys, mut longest) = (0, 0);
+        for key in words(text) {
+            keys += 1;
+            longest = longest.max(key.len());
+        }
+        let (bytes, base64) = (&self.input[..self.line], false);
+        match keys {
+            _ if !self.is_clean || longest > KEY_MAX => self.refused(BAD_LINE),
+            0 if middle.is_empty() => self.refused(ERROR),
+            0 => self.refused("END\r\n"),
+            _ => Step::Request(Request { verb, bytes, quiet: false, keys, middle, text, base64 }),
+        }
+    }
+
+    /// `set KEY FLAGS TIME LENGTH [noreply]`, `cas KEY FLAGS TIME LENGTH UNIQUE [noreply]`.
+    fn store(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+        let mut words = words(rest);
+        let [key, flags, time, length] = [(); 4].map(|()| words.next().unwrap_or_default());
+        let unique = if verb == Verb::Cas { words.next().unwrap_or_default() } else { b"0" };
+        let (last, more) = (words.next().unwrap_or_default(), words.next().is_some());
+        if length.is_empty() || unique.is_empty() || more {
+            return self.refused(ERROR);
+        }
+        let quiet = last == b"noreply";
+        let hushed = |text| if quiet { "" } else { text };
+        let are_numbers = number(flags, u64::from(u32::MAX)).is_some()
+            && is_time(time)
+            && number(unique, u64::MAX).is_some();
+        match number(length, VALUE_CLAIM_MAX) {
+            Some(length) if are_numbers && key.len() <= KEY_MAX => {
+                // A last word that means nothing is what a server may treat in one way or another.
+                let is_clear = self.is_clean && (quiet || last.is_empty());
+                let parser = Self { is_clean: is_clear, ..*self };
+                parser.value(verb, length, quiet, hushed, key)
+            }
+            _ => self.refused(hushed(BAD_LINE)),
+        }
+    }
+
+    /// `ms KEY LENGTH FLAG...`.
+    fn meta_set(&self, rest: &'a [u8]) -> Step<'a> {
+        let mut words = words(rest);
+        let (Some(key), length) = (words.next(), words.next()) else { return self.refused(ERROR) };
+        let Some(length) = length.and_then(|length| number(length, VALUE_CLAIM_MAX)) else {
+            return self.refused(BAD_LINE);
+        };
+        let Flags { count, quiet, base64 } = Flags::of(words);
+        if key.len() > KEY_MAX {
+            return self.refused(BAD_LINE);
+        }
+        if count > META_SET_FLAGS_MAX {
+            return self.refused(TOO_MANY_FLAGS);
+        }
+        with_base64(self.value(Verb::MetaSet, length, quiet, |text| text, key), base64)
+    }
+
+    /// The value that follows the line.
+    fn value(
+        &self,
+        verb: Verb,
+        length: u64,
+        quiet: bool,
+        hushed: impl Fn(&'static str) -> &'static str,
+        key: &'a [u8],
+    ) -> Step<'a> {
+        let all = self.line as u64 + length + 2;
+        if !self.is_clean {
+            return Step::Refused { text: hushed(BAD_LINE), length: all };
+        }
+        if length > u64::from(self.value_max) {
+            return Step::Refused { text: hushed(TOO_LARGE), length: all };
+        }
+        // It fits: a value is at most 4 GiB, and this is for machines with 64 bits.
+        let needed = all as usize;
+        if self.input.len() < needed {
+            return Step::Incomplete { needed };
+        }
+        match self.input[..needed].ends_with(b"\r\n") {
+            true => self.request(verb, needed, quiet, key),
+            false => Step::Refused { text: hushed(BAD_CHUNK), length: all },
+        }
+    }
+
+    /// `mg KEY FLAG...`, and the like.
+    fn meta(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+        let mut words = words(rest);
+        let Some(key) = words.next() else {
+            return self.refused(if verb == Verb::MetaDebug { BAD_LINE } else { ERROR });
+        };
+        if key.len() > KEY_MAX {
+            return self.refused(BAD_LINE);
+        }
+        let Flags { quiet, base64, .. } = Flags::of(words);
+        with_base64(self.request(verb, self.line, quiet, key), base64)
+    }
+
+    /// `delete KEY [0] [noreply]`, `incr KEY NUMBER [noreply]`, `touch KEY TIME [noreply]`: one
+    /// line, to which one line is the answer, whatever the words mean.
+    fn short(
+        &self,
+        verb: Verb,
+        rest: &'a [u8],
+        allowed: core::ops::RangeInclusive<usize>,
+    ) -> Step<'a> {
+        let mut all = words(rest);
+        let [key, first, second] = [(); 3].map(|()| all.next().unwrap_or_default());
+        let count = words(rest).count();
+        let quiet = [first, second][usize::from(count > 2)] == b"noreply";
+        if !allowed.contains(&count) {
+            return self.refused(ERROR);
+        }
+        let is_odd =
+            !matches!((first, second), (b"" | b"0" | b"noreply", b"") | (b"0", b"noreply"));
+        let complaint = match verb {
+            Verb::Delete if is_odd => BAD_DELETE,
+            _ if key.len() > KEY_MAX || !self.is_clean => BAD_LINE,
+            _ => return self.request(verb, self.line, quiet, key),
+        };
+        self.refused(if quiet { "" } else { complaint })
+    }
+
+    /// `flush_all [TIME] [noreply]`, `verbosity LEVEL [noreply]`.
+    fn about_all(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+        let is_flush = verb == Verb::FlushAll;
+        let count = words(rest).count();
+        if count > 2 || (count == 0 && !is_flush) {
+            return self.refused(ERROR);
+        }
+        let quiet = words(rest).last() == Some(b"noreply");
+        let argument = words(rest).next().filter(|word| *word != b"noreply");
+        match argument.is_none_or(is_time) {
+            true => self.request(verb, self.line, quiet, &[]),
+            false if quiet => self.refused(""),
+            false => self.refused(if is_flush { BAD_TIME } else { BAD_LINE }),
+        }
+    }
+}
+
+/// What a client may say the length of a value is, without being told that this makes no sense:
+/// `INT_MAX - 2`, as in memcached.
+const VALUE_CLAIM_MAX: u64 = i32::MAX as u64 - 2;
+
+/// The flags of a meta command that matter here. Only their first letter counts.
+struct Flags {
+    count: usize,
+    quiet: bool,
+    base64: bool,
+}
+
+impl Flags {
+    fn of<'a>(words: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut flags = Self { count: 0, quiet: false, base64: false };
+        for word in words {
+            flags.count += 1;
+            match word.first() {
+                Some(b'q') => flags.quiet = true,
+                Some(b'b') => flags.base64 = true,
+                _ => {}
+            }
+        }
+        flags
+    }
+}
+
+fn with_base64(step: Step<'_>, base64: bool) -> Step<'_> {
+    match step {
+        Step::Request(request) => Step::Request(Request { base64, ..request }),
+        step => step,
+    }
+}
+
+/// Takes the first word off `rest`; empty at the end. Only blanks are between words.
+fn word<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let line = *rest;
+    let start = line.iter().position(|byte| *byte != b' ').unwrap_or(line.len());
+    let line = &line[start..];
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    *rest = &line[end..];
+    &line[..end]
+}
+
+/// The words of `text`.
+pub(super) fn words(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || Some(word(&mut text)).filter(|word| !word.is_empty()))
+}
+
+/// No byte is a control character. Written so that the compiler looks at many bytes at once.
+fn is_clean(line: &[u8]) -> bool {
+    !line.iter().fold(false, |found, byte| found | (*byte < b' ') | (*byte == 0x7f))
+}
+
+/// A number in digits, at most `max`.
+pub(super) fn number(word: &[u8], max: u64) -> Option<u64> {
+    if word.is_empty() || word.len() > 20 {
+        return None;
+    }
+    let mut number: u64 = 0;
+    for byte in word {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number = number.checked_mul(10)?.checked_add(digit)?;
+    }
+    (number <= max).then_some(number)
+}
+
+/// Seconds from now, or since 1970, or something before now: a number of 32 bits with its sign.
+fn is_time(word: &[u8]) -> bool {
+    number(word.strip_prefix(b"-").unwrap_or(word), i32::MAX as u64).is_some()
+}
+
+/// What `text` means in base64, as the number of bytes at the beginning of `space`; none if it
+/// means nothing, which is for the node to complain about.
+fn decode_base64(text: &[u8], space: &mut [u8; KEY_MAX]) -> Option<usize> {
+    let body = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
+    if !text.len().is_multiple_of(4) || text.len() > KEY_MAX {
+        return None;
+    }
+    let (mut bits, mut count, mut length) = (0u32, 0, 0);
+    for letter in body {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            space[length] = (bits >> count) as u8;
+            length += 1;
+        }
+    }
+    Some(length)
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

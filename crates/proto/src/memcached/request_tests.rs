@@ -1,0 +1,252 @@
+//! Requests against what memcached 1.6.18 says and where it cuts, and against any cut of our own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What becomes of all of `input`, in words: requests with their bytes, and what was refused.
+fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
+    let mut story = Vec::new();
+    while !input.is_empty() {
+        let length = match next(input, value_max) {
+            Step::Incomplete { needed } => {
+                assert!(needed > input.len());
+                story.push(format!("{} more", needed - input.len()));
+                break;
+            }
+            Step::Close => {
+                story.push("close".into());
+                break;
+            }
+            Step::Refused { text, length } => {
+                story.push(text.trim_end().into());
+                length as usize
+            }
+            Step::Request(request) => {
+                let keys: Vec<_> = request.keys().map(String::from_utf8_lossy).collect();
+                let quiet = if request.quiet { " quietly" } else { "" };
+                story.push(format!("{:?}{quiet} {}", request.verb, keys.join("+")));
+                assert_eq!(request.keys as usize, keys.len());
+                request.bytes.len()
+            }
+        };
+        input = &input[length.min(input.len())..];
+    }
+    story
+}
+
+#[track_caller]
+fn tells(input: &str, expected: &[&str]) {
+    assert_eq!(story(input.as_bytes(), VALUE_MAX_DEFAULT), expected, "{input:?}");
+}
+
+#[test]
+fn every_command_is_understood() {
+    tells("get a\r\nget  a  b \nget a b\n", &["Get a", "Get a+b", "Get a+b"]);
+    tells("gets a\r\ngat -1 a b\r\ngats 9 a\r\n", &["Gets a", "Gat a+b", "Gats a"]);
+    tells("set a 0 0 1\r\n1\r\nadd a 4294967295 -1 0\r\n\r\n", &["Set a", "Add a"]);
+    tells("append a 0 0 2 noreply\r\n\r\n\r\n", &["Append quietly a"]);
+    tells("prepend a 0 0 1\n1\r\nreplace a 1 2 1\r\n2\r\n", &["Prepend a", "Replace a"]);
+    tells("cas a 0 0 1 7\r\n1\r\ncas a 0 0 1 7 noreply\r\n1\r\n", &["Cas a", "Cas quietly a"]);
+    tells("delete a\r\ndelete a 0 noreply\r\n", &["Delete a", "Delete quietly a"]);
+    tells("incr a 1\r\ndecr a x noreply\r\n", &["Increment a", "Decrement quietly a"]);
+    tells("touch a 5\r\nquit\r\n", &["Touch a", "Quit "]);
+    tells("flush_all\r\nflush_all 5 noreply\r\n", &["FlushAll ", "FlushAll quietly "]);
+    tells(
+        "version\r\nverbosity 1\r\nstats\r\nmn\r\n",
+        &["Version ", "Verbosity ", "Stats ", "MetaNoop "],
+    );
+    tells("mg a\r\nmg a v q Oq\r\nme a\r\n", &["MetaGet a", "MetaGet quietly a", "MetaDebug a"]);
+    tells("ms a 1 T0 q\r\n1\r\nms a 1\r\n1\r\n", &["MetaSet quietly a", "MetaSet a"]);
+    tells("md a quack\r\nma a N0 J5\r\n", &["MetaDelete quietly a", "MetaArithmetic a"]);
+}
+
+const BAD: &str = "CLIENT_ERROR bad command line format";
+
+/// Each line is what memcached 1.6.18 was seen to answer.
+#[test]
+fn what_makes_no_sense_is_told_in_the_words_of_memcached() {
+    let long = "k".repeat(251);
+    tells("get\r\nget \r\ng\r\n\r\n\nGET a\r\nmx a\r\n", &["ERROR"; 7]);
+    tells(&format!("get {long}\r\nget a {long}\r\n"), &[BAD, BAD]);
+    tells(&format!("set {long} 0 0 5\r\nhello\r\n"), &[BAD, "ERROR"]);
+    let chunk = "CLIENT_ERROR bad data chunk";
+    tells("set a 0 0 5\r\nhelloXX\r\nversion\r\n", &[chunk, "ERROR", "Version "]);
+    tells("set a 0 0 5 noreply\r\nhelloXX\r\nversion\r\n", &["", "ERROR", "Version "]);
+    tells("set a x 0 5\r\nhello\r\nset a 0 0 -1\r\nhello\r\n", &[BAD, "ERROR", BAD, "ERROR"]);
+    tells("set a 0 0 x\r\nset a 0 0 x noreply\r\nset a 0 0\r\n", &[BAD, "", "ERROR"]);
+    tells("set a 0 0 2147483647\r\nversion\r\n", &[BAD, "Version "]);
+    tells("set a 0 0 1 noreply x\r\n1\r\n", &["ERROR", "ERROR"]);
+    tells("cas a 0 0 1 x\r\n1\r\ncas a 0 0 1\r\n", &[BAD, "ERROR", "ERROR"]);
+    tells("delete\r\ndelete a b c d\r\nincr a\r\ntouch a\r\ngat\r\n", &["ERROR"; 5]);
+    tells(
+        "delete a 5\r\ndelete a 0 b\r\ndelete a 5 noreply\r\n",
+        &[BAD_DELETE.trim_end(), BAD_DELETE.trim_end(), ""],
+    );
+    tells(&format!("delete {long} noreply\r\nincr {long} 1\r\n"), &["", BAD]);
+    tells("gat 0\r\ngat x a\r\n", &["END", "CLIENT_ERROR invalid exptime argument"]);
+    tells(
+        "flush_all x\r\nflush_all a b c\r\n",
+        &["CLIENT_ERROR invalid exptime argument", "ERROR"],
+    );
+    tells(
+        "verbosity\r\nverbosity x\r\nverbosity noreply\r\n",
+        &["ERROR", BAD, "Verbosity quietly "],
+    );
+    tells("mg\r\nmd \r\nma\r\nms\r\nme\r\n", &["ERROR", "ERROR", "ERROR", "ERROR", BAD]);
+    tells(
+        "ms a\r\n1\r\nms a x\r\nms a -1\r\nms a S1\r\n1\r\n",
+        &[BAD, "ERROR", BAD, BAD, BAD, "ERROR"],
+    );
+    tells("ms a 1 q\r\n1XXversion\r\n", &[chunk, "Version "]);
+    tells(&format!("mg {long} v\r\nms {long} 1\r\n1\r\n"), &[BAD, BAD, "ERROR"]);
+    let flags = "abcdefghijklmnopz".chars().map(|flag| format!(" {flag}")).collect::<String>();
+    let many = "CLIENT_ERROR options flags too long";
+    tells(&format!("ms a 1{flags}\r\n1\r\n"), &[many, "ERROR"]);
+    tells("GET / HTTP/1.1\r\nHost: x\r\n", &["close"]);
+}
+
+#[test]
+fn a_value_that_is_too_large_is_skipped() {
+    let large = "SERVER_ERROR object too large for cache";
+    for (line, answer) in
+        [("set a 0 0 9\r\n", large), ("set a 0 0 9 noreply\r\n", ""), ("ms a 9 q\r\n", large)]
+    {
+        let input = format!("{line}123456789\r\nversion\r\n");
+        assert_eq!(story(input.as_bytes(), 8), [answer, "Version "]);
+        // The client hears it before the value has come.
+        let refused = Step::Refused { text: "", length: line.len() as u64 + 11 };
+        let Step::Refused { length, .. } = next(line.as_bytes(), 8) else { panic!() };
+        assert_eq!(Step::Refused { text: "", length }, refused);
+        assert_ne!(story(input.as_bytes(), 9), [answer, "Version "]);
+    }
+}
+
+/// A server may stop at such bytes or treat them as blanks; what comes behind must not become a
+/// command for one and a value for the other.
+#[test]
+fn control_characters_are_refused_with_what_follows_them() {
+    for byte in ["\0", "\t", "\r", "\x0b", "\x1b", "\x7f"] {
+        tells(&format!("get a{byte}b\r\n"), &[BAD]);
+        tells(&format!("set a{byte} 0 0 8\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
+        tells(&format!("ms a 8 {byte}\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
+        tells(&format!("delete a{byte}\r\nversion\r\n"), &[BAD, "Version "]);
+    }
+    tells("set a 0 0 1 foo\r\n1\r\nversion\r\n", &[BAD, "Version "]);
+    tells("get ä\u{7fff}\r\n", &["Get ä\u{7fff}"]);
+}
+
+#[test]
+fn lines_have_an_end() {
+    fn step(text: &str) -> Step<'_> {
+        next(text.as_bytes(), VALUE_MAX_DEFAULT)
+    }
+    let long = "x".repeat(2_100);
+    assert_eq!(step(&long), Step::Close);
+    assert_eq!(step(&format!("mg a {long}\r\n")), Step::Close);
+    assert_eq!(step(&"x".repeat(2_047)), Step::Incomplete { needed: 2_048 });
+    let keys = "get ".to_owned() + &"x ".repeat(1_500);
+    assert_eq!(step(&keys), Step::Incomplete { needed: 3_005 });
+    let keys = keys + "\r\n";
+    let Step::Request(get) = step(&keys) else { panic!() };
+    assert_eq!(get.keys, 1_500);
+    assert_eq!(step(&format!("get {}", "x ".repeat(1 << 19))), Step::Close);
+}
+
+#[test]
+fn a_key_in_base64_is_the_key_that_it_means() {
+    let mut space = [0; KEY_MAX];
+    for (text, key) in [
+        ("mg Zm9vYmFy b\r\n", "foobar"),
+        ("mg Zm9vYmE= v b\r\n", "fooba"),
+        ("mg Zm9vYg== b\r\n", "foob"),
+        ("mg Zm9vYg== v\r\n", "Zm9vYg=="),
+        ("mg Zm9v? b\r\n", "Zm9v?"),
+        ("ms Zm9v 1 b\r\n1\r\n", "foo"),
+    ] {
+        let Step::Request(request) = next(text.as_bytes(), 9) else { panic!("{text}") };
+        assert_eq!(request.stored_key(&mut space), key.as_bytes());
+    }
+}
+
+/// A request as it should be found, with its text.
+fn request() -> impl Strategy<Value = (String, Vec<u8>)> {
+    let key = || "[!-~]{1,12}";
+    let value = || prop::collection::vec(any::<u8>(), 0..40);
+    let line = |text: &str, value: &[u8]| [text.as_bytes(), b"\r\n", value, b"\r\n"].concat();
+    prop_oneof![
+        prop::collection::vec(key(), 1..6).prop_map(|keys| {
+            (format!("Get {}", keys.join("+")), format!("get {}\r\n", keys.join(" ")).into())
+        }),
+        (key(), value(), any::<bool>()).prop_map(move |(key, value, quiet)| {
+            let (word, told) = if quiet { (" noreply", " quietly") } else { ("", "") };
+            let text = format!("set {key} 1 2 {}{word}", value.len());
+            (format!("Set{told} {key}"), line(&text, &value))
+        }),
+        (key(), value()).prop_map(move |(key, value)| {
+            let text = format!("ms {key} {} T9", value.len());
+            (format!("MetaSet {key}"), line(&text, &value))
+        }),
+        key().prop_map(|key| (format!("MetaGet {key}"), format!("mg {key} v\r\n").into())),
+        key().prop_map(|key| (format!("Touch {key}"), format!("touch {key} 3\r\n").into())),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn requests_are_found_where_they_were_put(
+        requests in prop::collection::vec(request(), 0..12),
+    ) {
+        let (told, bytes): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        prop_assert_eq!(story(&bytes.concat(), VALUE_MAX_DEFAULT), told);
+    }
+
+    #[test]
+    fn more_bytes_change_nothing_that_was_found(
+        input in prop_oneof![
+            prop::collection::vec(request(), 1..4).prop_map(|requests| {
+                requests.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<u8>>()
+            }),
+            "((get|set|ms|mg|gat|cas|incr|delete|x)( [a-z0-9]{0,3}){0,6}\r?\n){1,3}"
+                .prop_map(String::into_bytes),
+            prop::collection::vec(any::<u8>(), 0..60),
+        ],
+    ) {
+        let whole = next(&input, 20);
+        for length in 0..input.len() {
+            let step = next(&input[..length], 20);
+            match step {
+                Step::Incomplete { needed } => {
+                    prop_assert!(needed > length);
+                    // Nothing is found before there are as many bytes as were asked for.
+                    let found = needed > input.len() || length + 1 == needed
+                        || matches!(next(&input[..needed - 1], 20), Step::Incomplete { .. });
+                    prop_assert!(found);
+                }
+                step => prop_assert_eq!(step, whole),
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_rust_reads_them(word in "[0-9+x-]{0,22}", max in any::<u64>()) {
+        let read = word.parse::<u64>().ok().filter(|number| *number <= max);
+        let read = read.filter(|_| !word.starts_with('+') && word.len() <= 20);
+        prop_assert_eq!(number(word.as_bytes(), max), read);
+    }
+}
+
+#[test]
+fn a_number_is_as_large_as_its_type() {
+    assert_eq!(number(b"18446744073709551615", u64::MAX), Some(u64::MAX));
+    assert_eq!(number(b"18446744073709551616", u64::MAX), None);
+    assert_eq!([&b"-5"[..], b"2147483648", b"-", b""].map(is_time), [true, false, false, false]);
+    assert_eq!(vec![number(b"10", 9), number(b"9", 9)], [None, Some(9)]);
+}

@@ -1,0 +1,72 @@
+//! A request for several keys, cut into one request for each node, and the replies made into one.
+//!
+//! memcached answers keys in the order in which they were asked for, and says nothing about those
+//! it does not have. So a key's value is next in its node's reply, or nowhere in it.
+
+use alloc::vec::Vec;
+
+use super::reply::{Broken, Shape, block};
+use super::request::Request;
+
+/// Writes the request for those keys of `request` that `is_mine` says yes to, by their place.
+pub fn part(request: &Request<'_>, mut is_mine: impl FnMut(usize) -> bool, out: &mut Vec<u8>) {
+    let name = request.bytes.iter().position(|byte| *byte != b' ').unwrap_or(0);
+    let name = &request.bytes[name..];
+    let end = name.iter().position(|byte| *byte == b' ').unwrap_or(name.len());
+    out.extend_from_slice(&name[..end]);
+    out.extend_from_slice(request.middle);
+    for (place, key) in request.keys().enumerate() {
+        if is_mine(place) {
+            out.push(b' ');
+            out.extend_from_slice(key);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the one reply that the `parts` make: `keys` are all keys in the order in which they were
+/// asked for, each with the number of its part. If a part is no list of values, it says what went
+/// wrong, and is the reply.
+///
+/// # Errors
+/// If a part is not a reply of memcached, or has values that nobody asked for.
+pub fn join<'a>(
+    keys: impl Iterator<Item = (&'a [u8], usize)>,
+    parts: &[&[u8]],
+    out: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    let is_list = |part: &[u8]| part.starts_with(b"VALUE ") || part.starts_with(b"END");
+    if let Some(complaint) = parts.iter().find(|part| !is_list(part)) {
+        out.extend_from_slice(complaint);
+        return Ok(());
+    }
+    let start = out.len();
+    let mut rests = parts.to_vec();
+    for (key, part) in keys {
+        let rest = &mut rests[part];
+        if let Some(length) = value_of(key, rest)? {
+            let (value, others) = rest.split_at(length);
+            out.extend_from_slice(value);
+            *rest = others;
+        }
+    }
+    if rests.iter().any(|rest| *rest != b"END\r\n") {
+        out.truncate(start);
+        return Err(Broken);
+    }
+    out.extend_from_slice(b"END\r\n");
+    Ok(())
+}
+
+/// The length of the block at the beginning of `rest`, if it is the value of `key`.
+fn value_of(key: &[u8], rest: &[u8]) -> Result<Option<usize>, Broken> {
+    let named = rest.strip_prefix(b"VALUE ").and_then(|rest| rest.strip_prefix(key));
+    if !named.is_some_and(|rest| rest.starts_with(b" ")) {
+        return Ok(None);
+    }
+    block(Shape::Values, rest)?.ok_or(Broken).map(Some)
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;

@@ -1,0 +1,422 @@
+//! Which counts hold at a node, and from when to when: the plan, the periods, and the grants.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_algo::estimate::{Asked, Demand};
+use tidegate_algo::token_scheduler::{Counts, Slot, Tally, TokenScheduler};
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Span, Time};
+
+use crate::cluster::message::{
+    FromNode, Grant, Plan, Report, Share, TenantPlan, TenantReport, Turn,
+};
+
+/// The periods after a plan in which limited tenants wait for a first grant. Longer than it takes
+/// to ask and to answer, even if a period ends in between.
+const PLAN_LEASE: u32 = 1;
+
+/// One tenant of the plan.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) plan: TenantPlan,
+    pub(super) slot: Slot,
+    /// With what a period begins while nobody says otherwise; none if no grant has said it.
+    first: Option<Counts>,
+    /// With what the next period begins, if a grant for it has come.
+    coming: Counts,
+    pub(super) demand: Demand,
+    /// What had happened when the demand was estimated last.
+    seen: Tally,
+    /// What was told last.
+    told: Option<TenantReport>,
+}
+
+impl Tenant {
+    fn new(plan: TenantPlan, slot: Slot) -> Self {
+        let (demand, seen, coming) = (Demand::default(), Tally::default(), Counts::NOTHING);
+        Self { plan, slot, first: None, coming, demand, seen, told: None }
+    }
+
+    /// What holds for it in a period in which no grant has named it.
+    fn unnamed(&self) -> Counts {
+        if self.plan.is_limited { Counts::NOTHING } else { Counts::UNLIMITED }
+    }
+
+    /// With what it begins the next period.
+    fn upcoming(&self, coming: Option<u32>, lease: u32, fallback: Fallback) -> Counts {
+        match (coming, lease) {
+            (Some(_), _) => self.coming,
+            (None, 0) => self.abandoned(fallback),
+            (None, _) => self.first.unwrap_or(self.unnamed()),
+        }
+    }
+
+    /// What holds for it when nobody says anything any more.
+    fn abandoned(&self, fallback: Fallback) -> Counts {
+        let allowed = match (self.first, fallback) {
+            (Some(first), Fallback::Keep) => first.allowed,
+            (Some(first), Fallback::Reservation) if self.plan.is_limited => first.reserved,
+            _ => u64::MAX,
+        };
+        Counts { reserved: 0, allowed }
+    }
+
+    /// What a share says about it.
+    fn counts(&self, share: &Share) -> Counts {
+        let Share { reserved, allowed, .. } = *share;
+        let allowed = if self.plan.is_limited { allowed.max(reserved) } else { u64::MAX };
+        Counts { reserved, allowed }
+    }
+}
+
+/// The plan, the period and the grants.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    revision: u64,
+    period: Span,
+    rounds: u32,
+    fallback: Fallback,
+    pub(super) tenants: Vec<Tenant>,
+    places: BTreeMap<String, usize>,
+    /// The number of the period that is running.
+    number: u64,
+    ends: Time,
+    /// Whether somebody has said in this period how long it has been running.
+    is_aligned: bool,
+    /// Whether nobody has said anything since the connection was made, so that the controller may
+    /// be another one, with another count of periods.
+    is_fresh: bool,
+    /// The serial of the last grant that was taken.
+    pub(super) serial: u64,
+    /// The periods for which the first counts still hold anew.
+    pub(super) lease: u32,
+    /// The lease of the grant with which the next period begins, if one has come.
+    coming: Option<u32>,
+    /// Whether the lease is over, and no grant has come since.
+    pub(super) is_abandoned: bool,
+}
+
+impl Default for Ledger {
+    /// No tenants, and a period that does not end.
+    fn default() -> Self {
+        Self {
+            revision: 0,
+            period: Span::MAX,
+            rounds: 1,
+            fallback: Fallback::default(),
+            tenants: Vec::new(),
+            places: BTreeMap::new(),
+            number: 0,
+            ends: Time::MAX,
+            is_aligned: false,
+            is_fresh: true,
+            serial: 0,
+            lease: 0,
+            coming: None,
+            is_abandoned: false,
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) const fn ends(&self) -> Time {
+        self.ends
+    }
+
+    /// The length of a period.
+    pub(super) const fn period(&self) -> Span {
+        self.period
+    }
+
+    /// The time between two distributions.
+    pub(super) fn interval(&self) -> Span {
+        Span(self.period.0 / u64::from(self.rounds))
+    }
+
+    pub(super) fn slot(&self, name: &str) -> Slot {
+        self.places.get(name).map_or(Slot::NOBODY, |place| self.tenants[*place].slot)
+    }
+
+    /// A controller has been reached, which may count periods in another way.
+    pub(super) const fn on_connected(&mut self) {
+        self.is_fresh = true;
+    }
+
+    /// Takes a plan, and says whether it is another one than before.
+    pub(super) fn on_plan<J>(
+        &mut self,
+        now: Time,
+        plan: Plan,
+        scheduler: &mut TokenScheduler<J>,
+    ) -> bool {
+        if plan.revision == self.revision || plan.revision == 0 {
+            return false;
+        }
+        let period = plan.period.max(super::INTERVAL_MIN);
+        if period != self.period {
+            // A period that has not begun, or that is too long by now, begins here.
+            let begun = match self.revision {
+                0 => now,
+                _ => Time(self.ends.0.saturating_sub(self.period.0)),
+            };
+            self.ends = begun.after(period).max(now);
+            self.is_fresh = true;
+        }
+        if self.revision == 0 {
+            scheduler.begin(now, self.ends);
+        }
+        self.revision = plan.revision;
+        self.period = period;
+        self.rounds = plan.rounds.max(1);
+        self.fallback = plan.fallback;
+        self.lease = PLAN_LEASE;
+        (self.coming, self.is_abandoned) = (None, false);
+        self.take_tenants(now, plan.tenants, scheduler);
+        true
+    }
+
+    fn take_tenants<J>(
+        &mut self,
+        now: Time,
+        plans: Vec<TenantPlan>,
+        scheduler: &mut TokenScheduler<J>,
+    ) {
+        let name = |tenant: &Tenant| tenant.plan.name.clone();
+        let old = core::mem::take(&mut self.tenants).into_iter();
+        let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
+        for plan in plans {
+            let tenant = match old.remove(&plan.name) {
+                Some(tenant) => Tenant { plan, first: None, told: None, ..tenant },
+                None => {
+                    let slot = scheduler.add(plan.weight);
+                    Tenant::new(plan, slot)
+                }
+            };
+            scheduler.set_weight(tenant.slot, tenant.plan.weight);
+            scheduler.grant(now, tenant.slot, tenant.unnamed());
+            self.tenants.push(tenant);
+        }
+        for tenant in old.into_values() {
+            scheduler.remove(now, tenant.slot);
+        }
+        self.places = self.tenants.iter().map(name).zip(0..).collect();
+    }
+
+    /// The controller says that `period` has been running for `into`.
+    ///
+    /// What is said took some time on its way, so the earliest beginning of a period that was heard
+    /// is nearest to the truth.
+    pub(super) fn align<J>(
+        &mut self,
+        now: Time,
+        period: u64,
+        into: Span,
+        scheduler: &mut TokenScheduler<J>,
+    ) {
+        if self.revision == 0 {
+            return;
+        }
+        if core::mem::take(&mut self.is_fresh) && period.wrapping_sub(self.number) > 1 {
+            self.number = period;
+            self.coming = None;
+            self.is_aligned = false;
+        }
+        let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
+        if period > self.number {
+            self.skip(period - self.number - 1);
+            self.turn(begun, scheduler);
+        }
+        // The node may have begun the next period a moment before its controller.
+        let ahead = match self.number - period {
+            0 => Span::ZERO,
+            1 => self.period,
+            _ => return,
+        };
+        let ends = begun.after(ahead).after(self.period).max(now);
+        self.ends = if self.is_aligned { self.ends.min(ends) } else { ends };
+        self.is_aligned = true;
+    }
+
+    /// Begins the periods that have begun by `now`, which is not before the end of this one.
+    pub(super) fn advance<J>(&mut self, now: Time, scheduler: &mut TokenScheduler<J>) {
+        // A machine that slept for a day has missed many.
+        let missed = now.since(self.ends).0 / self.period.0;
+        self.turn(self.ends, scheduler);
+        if missed > 0 {
+            self.skip(missed - 1);
+            let missed = Span(self.period.0.saturating_mul(missed - 1));
+            self.turn(self.ends.after(missed), scheduler);
+        }
+    }
+
+    /// Leaves out periods in which nothing happened.
+    fn skip(&mut self, periods: u64) {
+        if periods > 0 {
+            self.number = self.number.saturating_add(periods);
+            self.lease = self.lease.saturating_sub(u32::try_from(periods).unwrap_or(u32::MAX));
+            self.coming = None;
+        }
+    }
+
+    /// Begins the next period, at `begins`.
+    fn turn<J>(&mut self, begins: Time, scheduler: &mut TokenScheduler<J>) {
+        self.number = self.number.saturating_add(1);
+        self.ends = begins.after(self.period);
+        self.is_aligned = false;
+        scheduler.begin(begins, self.ends);
+        for tenant in &mut self.tenants {
+            let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
+            if self.coming.is_some() {
+                tenant.first = Some(counts);
+            }
+            scheduler.grant(begins, tenant.slot, counts);
+        }
+        self.is_abandoned = self.coming.is_none() && self.lease == 0;
+        self.lease = self.coming.take().unwrap_or(self.lease.saturating_sub(1));
+    }
+
+    /// Takes a grant if it is newer than the last, and answers it.
+    pub(super) fn on_grant<J>(
+        &mut self,
+        now: Time,
+        grant: &Grant,
+        scheduler: &mut TokenScheduler<J>,
+    ) -> FromNode {
+        if self.revision == grant.revision && grant.serial > self.serial {
+            if grant.lease == 0 {
+                self.align(now, grant.turn.period, grant.into, scheduler);
+            }
+            if self.is_present(grant) {
+                self.take_present(now, grant, scheduler);
+            } else if self.is_next(grant) {
+                self.take_next(grant);
+            }
+        }
+        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, scheduler));
+        FromNode::Granted {
+            revision: self.revision,
+            serial: grant.serial,
+            shares: shares.collect(),
+        }
+    }
+
+    fn is_present(&self, grant: &Grant) -> bool {
+        grant.revision == self.revision && grant.turn.period == self.number
+    }
+
+    fn is_next(&self, grant: &Grant) -> bool {
+        grant.revision == self.revision && self.number.checked_add(1) == Some(grant.turn.period)
+    }
+
+    fn take_present<J>(&mut self, now: Time, grant: &Grant, scheduler: &mut TokenScheduler<J>) {
+        self.serial = grant.serial;
+        if core::mem::take(&mut self.is_abandoned) {
+            for tenant in &self.tenants {
+                scheduler.grant(now, tenant.slot, tenant.unnamed());
+            }
+        }
+        for share in &grant.shares {
+            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let counts = tenant.counts(share);
+            scheduler.grant(now, tenant.slot, counts);
+            // The period had begun before the grant came that says with what it begins.
+            if grant.lease > 0 {
+                tenant.first = Some(counts);
+            }
+        }
+        self.lease = self.lease.max(grant.lease);
+    }
+
+    fn take_next(&mut self, grant: &Grant) {
+        self.serial = grant.serial;
+        if self.coming.is_none() {
+            for tenant in &mut self.tenants {
+                tenant.coming = tenant.unnamed();
+            }
+        }
+        self.coming = Some(grant.lease);
+        for share in &grant.shares {
+            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            tenant.coming = tenant.counts(share);
+        }
+    }
+
+    /// What is in force for a tenant that a grant names, in the grant's period.
+    fn in_force<J>(
+        &self,
+        grant: &Grant,
+        share: &Share,
+        scheduler: &TokenScheduler<J>,
+    ) -> Option<Share> {
+        let tenant = self.tenants.get(usize::from(share.tenant))?;
+        let (counts, served) = if self.is_present(grant) {
+            (scheduler.counts(tenant.slot), scheduler.served(tenant.slot))
+        } else if self.is_next(grant) {
+            (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
+        } else {
+            return None;
+        };
+        let Counts { reserved, allowed } = counts;
+        let share = Share { tenant: share.tenant, reserved, allowed };
+        Some(Share { reserved: reserved.max(served), allowed: allowed.max(served), ..share })
+    }
+
+    /// Estimates demands from what happened in the last `interval`.
+    pub(super) fn observe<J>(&mut self, now: Time, interval: Span, scheduler: &TokenScheduler<J>) {
+        for tenant in &mut self.tenants {
+            let tally = scheduler.tally(now, tenant.slot);
+            tenant.demand.observe(Asked {
+                interval,
+                backlogged: tally.backlogged.saturating_sub(tenant.seen.backlogged),
+                arrived: tally.arrived - tenant.seen.arrived,
+                waiting: tally.waiting,
+            });
+            tenant.seen = tally;
+        }
+    }
+
+    /// The answer to the question of `turn`, from a node that can do `capacity_left` in what is
+    /// left of the period; none if the question is about the period before.
+    pub(super) fn report<J>(
+        &mut self,
+        now: Time,
+        (turn, is_complete): (Turn, bool),
+        capacity_left: u64,
+        scheduler: &TokenScheduler<J>,
+    ) -> Option<Report> {
+        let (revision, serial) = (self.revision, self.serial);
+        let ahead = self.number.checked_sub(turn.period);
+        if ahead == Some(1) {
+            return None;
+        }
+        if ahead != Some(0) {
+            // The plan was lost, or the controller has another that counts otherwise: it will see.
+            return Some(Report { revision, turn, serial, ..Report::default() });
+        }
+        let left = self.ends.since(now);
+        let (mut tenants, mut before) = (Vec::new(), Vec::new());
+        for (place, tenant) in (0..).zip(&mut self.tenants) {
+            let tally = scheduler.tally(now, tenant.slot);
+            let demand = tenant.demand.within(left, tally.waiting, capacity_left);
+            let numbers = TenantReport { tenant: place, served: tally.served, demand };
+            let told = tenant.told.replace(numbers);
+            if if is_complete { numbers.served > 0 || demand > 0 } else { told != Some(numbers) } {
+                tenants.push(numbers);
+            }
+            if is_complete && tally.served_before > 0 {
+                before.push((place, tally.served_before));
+            }
+        }
+        Some(Report { revision, turn, serial, capacity_left, tenants, before })
+    }
+}

@@ -1,0 +1,118 @@
+//! What a node tells about itself and its tenants. Raw numbers; the unit is in the name.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+#[cfg(feature = "schema")]
+use alloc::{format, vec};
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::{NodeId, Time};
+
+use super::{Node, Slot};
+
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+#[cfg(feature = "schema")]
+mod std {
+    pub(super) use alloc::borrow;
+    pub(super) use core::iter;
+}
+
+/// What a node does. All amounts are in units of cost, unless their names say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct NodeStatus {
+    /// Its name in the cluster file.
+    pub name: String,
+    /// The number that its controller gave it; none while it is not connected.
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u16>))]
+    pub node: Option<NodeId>,
+    /// The revision of the policy in force; zero while there is none.
+    pub revision: u64,
+    /// The number of the period that is running.
+    pub period: u64,
+    /// How long it goes on; none if there is no policy.
+    pub period_left_ns: Option<u64>,
+    /// The serial of the last grant that was taken.
+    pub serial: u64,
+    /// For how many periods more the node would go on with what it was granted.
+    pub lease_periods: u32,
+    /// Whether the lease is over, so that nothing is reserved and the policy's fallback holds.
+    pub is_abandoned: bool,
+    /// What the device is taken to be able to do.
+    pub capacity_per_second: u64,
+    /// Requests at the device.
+    pub in_flight: u32,
+    /// The most requests at the device at a time.
+    pub depth: u32,
+    /// Everything that waits.
+    pub waiting: u64,
+    /// Nobody, and then the policy's tenants, in its order.
+    pub tenants: Vec<TenantStatus>,
+}
+
+/// One tenant at a node, in units of cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TenantStatus {
+    /// Its name; empty for nobody.
+    pub name: String,
+    /// What was served in the period so far.
+    pub served: u64,
+    /// What was served in the period before.
+    pub served_before: u64,
+    /// What was served since the tenant has been in the plan.
+    pub served_total: u64,
+    /// Up to what count it goes first in this period.
+    pub reserved: u64,
+    /// Up to what count it is served at all in this period; none if there is no limit.
+    pub allowed: Option<u64>,
+    /// What waits.
+    pub waiting: u64,
+    /// What it is expected to ask for in the rest of the period; for nobody, what waits.
+    pub demand: u64,
+}
+
+impl<J> Node<J> {
+    /// What the node does, and with which counts.
+    pub fn status(&self, now: Time) -> NodeStatus {
+        let ends = self.ledger.ends();
+        let left = ends.since(now);
+        let capacity = self.device.capacity.within(left.min(self.ledger.period()));
+        let mut tenants = alloc::vec![self.tenant_status(now, "", Slot::NOBODY)];
+        tenants.extend(self.ledger.tenants.iter().map(|tenant| {
+            let status = self.tenant_status(now, &tenant.plan.name, tenant.slot);
+            let demand = tenant.demand.within(left, status.waiting, capacity);
+            TenantStatus { demand, ..status }
+        }));
+        NodeStatus {
+            name: self.info.name.clone(),
+            node: self.number,
+            revision: self.revision(),
+            period: self.ledger.number(),
+            period_left_ns: (ends != Time::MAX).then_some(left.0),
+            serial: self.ledger.serial,
+            lease_periods: self.ledger.lease,
+            is_abandoned: self.ledger.is_abandoned,
+            capacity_per_second: self.device.capacity.per_second().0,
+            in_flight: self.device.in_flight,
+            depth: self.device.depth,
+            waiting: self.scheduler.waiting(),
+            tenants,
+        }
+    }
+
+    fn tenant_status(&self, now: Time, name: &str, slot: Slot) -> TenantStatus {
+        let tally = self.scheduler.tally(now, slot);
+        let counts = self.scheduler.counts(slot);
+        TenantStatus {
+            name: name.into(),
+            served: tally.served,
+            served_before: tally.served_before,
+            served_total: tally.total,
+            reserved: counts.reserved,
+            allowed: (counts.allowed != u64::MAX).then_some(counts.allowed),
+            waiting: tally.waiting,
+            demand: tally.waiting,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What is said, when, and what follows from it.
+
+use tidegate_model::{Event, Span, Time};
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::cluster::{Cluster, LEASE, NodeSetup, Output, Setup};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::message::VERSION;
+
+use crate::world::{Link, MS, World};
+
+const PERIOD: Span = Span(Span::SECOND.0);
+
+fn policy(tenants: &str) -> String {
+    format!("period = \"1s\"\nredistribute = \"200ms\"\ntenant = [{tenants}]")
+}
+
+const GOLD: &str = "{ name = \"gold\", reservation = \"1k iops\" }, { name = \"base\" }";
+
+#[test]
+fn a_limit_is_used_up_and_not_exceeded_while_demand_moves() {
+    let mut world = World::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), &[1000; 3]);
+    for second in 0..6 {
+        for node in 0..3 {
+            world.asks(node, "t", if node == second % 3 { 1000 } else { 100 });
+        }
+        world.run(PERIOD);
+    }
+    // The world has checked that it is never more.
+    let served: u64 = (4..6).map(|period| world.served(period, "t")).sum();
+    assert!(served >= 1800 - 90, "served {served} of 1800");
+}
+
+#[test]
+fn a_silent_nodes_part_is_moved_when_its_lease_is_over() {
+    let mut world = World::new(&policy(GOLD), &[1500; 2]);
+    for node in 0..2 {
+        world.asks(node, "gold", 800);
+        world.asks(node, "base", 2000);
+    }
+    world.run(Span(3 * PERIOD.0));
+    world.nodes[0].is_cut_off = true;
+    world.asks(1, "gold", 1200);
+    let periods = u64::from(LEASE) + 3;
+    world.run(Span(periods * PERIOD.0));
+    assert!(
+        world.events.iter().any(|event| matches!(event, Event::NodeSilent { is_silent: true, .. }))
+    );
+    // All of the promise is kept at the other node alone.
+    let status = world.nodes[1].node.as_ref().unwrap().status(world.now);
+    assert_eq!(status.tenants[1].reserved, 1000, "{status:?}");
+    world.nodes[0].is_cut_off = false;
+    world.run(Span(2 * PERIOD.0));
+    assert!(world.status().nodes.iter().all(|node| !node.is_silent));
+    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    assert!(!status.is_abandoned && status.lease_periods > 0, "{status:?}");
+}
+
+#[test]
+fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
+    let tenants = "{ name = \"gold\", reservation = \"1k iops\", limit = \"1200 iops\" },\n\
+                   { name = \"base\" }";
+    let mut world = World::new(&policy(tenants), &[1500; 2]);
+    for node in 0..2 {
+        world.asks(node, "gold", 700);
+        world.asks(node, "base", 2000);
+    }
+    world.run(Span(3 * PERIOD.0 + 450 * MS));
+    world.kill_controller();
+    world.run(Span(300 * MS));
+    world.start_controller();
+    // What is asked moves to one node; the new controller moves the tokens after it.
+    world.asks(0, "gold", 200);
+    world.asks(1, "gold", 1200);
+    world.run(Span(6 * PERIOD.0));
+    let served = world.served(8, "gold");
+    assert!((980..=1200).contains(&served), "served {served}");
+}
+
+#[test]
+fn a_lower_limit_holds_from_the_next_interval_on() {
+    let with = |limit| policy(&format!("{{ name = \"t\", limit = \"{limit} iops\" }}"));
+    let mut world = World::new(&with(1000), &[1500; 2]);
+    world.link = Link { delay_ms: (1, 3), ..Link::default() };
+    (0..2).for_each(|node| world.asks(node, "t", 800));
+    world.run(Span(2 * PERIOD.0 + 310 * MS));
+    let before = world.served(2, "t");
+    world.unchecked_until = 3;
+    world.apply(&with(300));
+    world.run(Span(500 * MS));
+    let after = world.served(2, "t");
+    assert!(before > 300 && after <= before + 1600 / 5, "{before}, then {after}");
+    world.run(Span(2 * PERIOD.0));
+    assert!((290..=300).contains(&world.served(3, "t")), "{}", world.served(3, "t"));
+}
+
+#[test]
+fn a_period_of_another_length_begins_where_the_last_one_ends() {
+    let policy = |period| {
+        format!(
+            "period = \"{period}ms\"\nredistribute = \"50ms\"\n\
+             tenant = [{{ name = \"t\", limit = \"1k iops\" }}]"
+        )
+    };
+    let mut world = World::new(&policy(1000), &[1500; 2]);
+    (0..2).for_each(|node| world.asks(node, "t", 800));
+    world.run(Span(2 * PERIOD.0 + 310 * MS));
+    world.unchecked_until = 4;
+    world.apply(&policy(200));
+    let at = world.status();
+    assert_eq!((at.period, at.into_ns), (3, 0), "what is over by the new measure ends");
+    world.run(Span(900 * MS));
+    assert!((190..=200).contains(&world.served(5, "t")), "{}", world.served(5, "t"));
+}
+
+#[test]
+fn what_cannot_be_met_is_named() {
+    let tenants = "{ name = \"gold\", reservation = \"900 iops\" },\n\
+                   { name = \"silver\", reservation = \"900 iops\" }";
+    let mut world = World::new(&policy(tenants), &[1000; 3]);
+    world.asks(1, "gold", 1500);
+    world.asks(1, "silver", 1500);
+    world.run(Span(3 * PERIOD.0 + 100 * MS));
+    let short = world.status().shortfall.unwrap();
+    assert_eq!(short.nodes, ["b"]);
+    assert!(short.line.starts_with("b can do "), "{}", short.line);
+    let of = |tenant: &str| world.served(2, tenant);
+    assert!(of("gold").abs_diff(of("silver")) < 100, "{} and {}", of("gold"), of("silver"));
+    let missed = |event: &Event| matches!(event, Event::ReservationMissed { tenant, .. } if tenant == "gold");
+    assert!(world.events.iter().any(missed));
+}
+
+#[test]
+fn communication_takes_less_than_a_hundredth_of_the_period() {
+    let tenants: Vec<String> = (0..200)
+        .map(|n| format!("{{ name = \"t{n}\", reservation = \"20 iops\", limit = \"50 iops\" }}"))
+        .collect();
+    let mut world = World::new(&policy(&tenants.join(",")), &[1000; 8]);
+    for tenant in 0..200 {
+        for node in 0..4 {
+            world.asks((tenant * 3 + node) % 8, &format!("t{tenant}"), 10 + node as u64);
+        }
+    }
+    world.is_watched = false;
+    world.run(Span(3 * PERIOD.0 + 100 * MS));
+    let traffic = world.status().traffic;
+    // Of the 125 MB that a link of one gigabit per second carries in the period.
+    assert!((1..1_250_000).contains(&traffic.bytes), "{traffic:?}");
+    assert!(traffic.messages <= 8 * (5 * 6 + 4), "{traffic:?}");
+}
+
+#[test]
+fn nothing_new_is_not_said() {
+    let mut world = World::new(&policy(GOLD), &[1000; 2]);
+    world.run(Span(2 * PERIOD.0 + 50 * MS));
+    world.sent.clear();
+    world.run(PERIOD);
+    let grants = world.sent.iter().filter(|(_, message)| matches!(message, ToNode::Grant(_)));
+    assert_eq!(grants.count(), 2, "with what the next period begins, once to each node");
+}
+
+#[test]
+fn strangers_and_other_versions_are_refused() {
+    let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+    let mut cluster = Cluster::new(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
+    let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
+    for (version, name) in [(VERSION, "b"), (VERSION + 1, "a")] {
+        cluster.on_connected(Time::ZERO, ConnectionId(1), version, info(name));
+        let sent = cluster.poll_output();
+        let Some(Output::Send { message: ToNode::Refused { .. }, .. }) = sent else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(cluster.poll_output(), Some(Output::Close { connection: ConnectionId(1) }));
+        assert!(matches!(cluster.poll_output(), Some(Output::Event(Event::NodeRefused { .. }))));
+    }
+}
+
+#[test]
+fn a_period_that_does_not_divide_rounds_for_the_promise() {
+    let text = "period = \"333ms\"\nredistribute = \"100ms\"\n\
+                tenant = [{ name = \"t\", reservation = \"10 iops\", limit = \"20 iops\" },\n\
+                          { name = \"s\", reservation = \"10 iops\", limit = \"10 iops\" }]";
+    let status = World::new(text, &[100]).status();
+    let (t, s) = (&status.tenants[0], &status.tenants[1]);
+    assert_eq!((t.reserved_operations, t.limit_operations), (4, Some(6)));
+    assert_eq!((s.reserved_operations, s.limit_operations), (3, Some(3)));
+}

@@ -1,0 +1,8 @@
+//! The cluster's machine and real nodes on one clock, over links that lose, delay and repeat.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod chaos;
+mod conversation;
+mod paper;
+mod world;

@@ -1,0 +1,10 @@
+//! The storage node's machine in virtual time, with a controller that a test plays.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod chaos;
+mod device;
+mod grants;
+mod periods;
+mod plans;
+mod world;

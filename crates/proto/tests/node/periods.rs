@@ -1,0 +1,167 @@
+//! When periods begin, what holds while nobody says anything, and what is reported.
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Span, Time};
+use tidegate_proto::cluster::message::{FromNode, TenantReport, ToNode, Turn};
+use tidegate_proto::node::Output;
+
+use crate::world::{MS, World, at, first_grant, now_grant, plan};
+
+#[test]
+fn periods_begin_by_themselves() {
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    let period = |world: &World, now| world.node.status(at(now)).period;
+    assert_eq!(world.node.next_deadline(), at(1_000));
+    world.node.on_deadline(at(1_000));
+    assert_eq!((period(&world, 1_000), world.node.next_deadline()), (11, at(2_000)));
+    // A deadline that comes late does not move the periods.
+    world.node.on_deadline(at(2_030));
+    assert_eq!((period(&world, 2_030), world.node.next_deadline()), (12, at(3_000)));
+    // A machine that slept.
+    world.node.on_deadline(at(86_400_500));
+    assert_eq!(period(&world, 86_400_500), 10 + 86_400);
+    assert_eq!(world.node.next_deadline(), at(86_401_000));
+}
+
+#[test]
+fn a_controller_sets_the_clock() {
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    // The controller has begun the next one.
+    assert!(world.collect(990, 11, 3).is_some());
+    assert_eq!(world.node.next_deadline(), at(1_987));
+    // Messages are on their way for a while: the earliest beginning of a period is believed.
+    assert!(world.collect(1_200, 11, 190).is_some());
+    assert_eq!(world.node.next_deadline(), at(1_987));
+    assert!(world.collect(1_400, 11, 415).is_some());
+    assert_eq!(world.node.next_deadline(), at(1_985));
+    // The node begins the next one first: it tells of no other, and waits for the controller.
+    world.node.on_deadline(at(1_985));
+    assert!(world.collect(1_988, 11, 990).is_none());
+    assert_eq!(world.node.next_deadline(), at(2_998));
+    // Grants tell the time as well.
+    world.grant(2_010, now_grant(1, 12, 14, &[]));
+    assert_eq!(world.node.next_deadline(), at(2_996));
+    // Another controller, another count of periods: what was served stays.
+    world.push(2_100, "a", 0..3);
+    world.serve(2_100);
+    world.node.on_connected(at(2_200));
+    let report = world.collect(2_200, 1_790_000_000, 700).unwrap();
+    assert_eq!(report.tenants[0].served, 3);
+    assert_eq!(world.node.next_deadline(), at(2_500));
+}
+
+/// What limited tenants are allowed and have reserved in the periods after the last word, and what
+/// a tenant is allowed that was never granted anything.
+fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
+    let mut world = World::with_plan(plan(1, &["limited"], fallback));
+    world.grant(500, first_grant(1, 11, &[(0, 20, 30)]));
+    world.grant(1_500, now_grant(2, 11, 500, &[(0, 10, 99)]));
+    world.node.on_disconnected(at(1_600));
+    let counts = |period: u64| {
+        world.node.on_deadline(at(period * 1_000));
+        let tenant = world.tenant(period * 1_000, "limited");
+        (tenant.allowed, tenant.reserved)
+    };
+    (2..6).map(counts).collect()
+}
+
+#[test]
+fn a_lease_ends_in_what_the_policy_says() {
+    let held = (Some(30), 20);
+    let then = |allowed| vec![held, held, (allowed, 0), (allowed, 0)];
+    assert_eq!(in_silence(Fallback::Keep), then(Some(30)));
+    assert_eq!(in_silence(Fallback::Reservation), then(Some(20)));
+    assert_eq!(in_silence(Fallback::Unlimited), then(None));
+}
+
+#[test]
+fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
+    let mut world = World::with_plan(plan(1, &["limited"], Fallback::Keep));
+    world.push(0, "limited", 0..3);
+    assert_eq!((world.serve(999), world.serve(1_999)), (vec![], vec![]));
+    assert_eq!(world.serve(2_000), [0, 1, 2]);
+    assert!(world.node.status(at(2_000)).is_abandoned);
+    // The first grant ends it, for those whom it does not name as well.
+    world.grant(2_100, now_grant(1, 12, 100, &[]));
+    world.push(2_100, "limited", 3..5);
+    assert_eq!(world.serve(2_200), []);
+    assert!(!world.node.status(at(2_200)).is_abandoned);
+}
+
+#[test]
+fn connections_come_and_go_and_requests_do_not_notice() {
+    let mut world = World::with_plan(plan(1, &["limited"], Fallback::Keep));
+    world.grant(0, first_grant(1, 10, &[(0, 0, 1_000)]));
+    world.push(0, "limited", 0..1_000);
+    let mut served = Vec::new();
+    for step in 1..1_000 {
+        match step {
+            300 | 700 => world.node.on_disconnected(at(step)),
+            500 | 900 => world.node.on_connected(at(step)),
+            _ => {}
+        }
+        served.push(world.serve(step).len());
+    }
+    assert_eq!(served.iter().sum::<usize>(), 1_000);
+    assert!(served[1..].iter().all(|served| *served == 1), "{served:?}");
+    // What was on its way to a controller that is gone goes nowhere.
+    let turn = Turn { period: 10, round: 4 };
+    let collect = ToNode::Collect { turn, into: Span(999 * MS), complete: true };
+    world.node.on_message(at(999), collect);
+    world.node.on_disconnected(at(999));
+    assert_eq!(world.node.poll_output(), None);
+    world.node.on_ending();
+    assert_eq!(world.node.poll_output(), Some(Output::Send(FromNode::Goodbye)));
+}
+
+#[test]
+fn reports_tell_what_differs_or_everything() {
+    let mut world = World::with_plan(plan(1, &["a", "b", "c"], Fallback::Keep));
+    let report = |world: &mut World, now: u64, complete| {
+        let turn = Turn { period: now / 1_000 + 10, round: 7 };
+        let collect = ToNode::Collect { turn, into: Span(now % 1_000 * MS), complete };
+        world.node.on_message(at(now), collect);
+        match world.node.poll_output() {
+            Some(Output::Send(FromNode::Report(report))) => {
+                assert_eq!((report.turn, report.revision), (turn, 1));
+                report
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let row = |tenant, served, demand| TenantReport { tenant, served, demand };
+    // 3 and 5 in 200 ms, extrapolated to 800 ms more.
+    world.push(100, "a", 0..3);
+    world.push(100, "b", 0..5);
+    world.serve(100);
+    let tenants = [row(0, 3, 12), row(1, 5, 20)];
+    assert_eq!(report(&mut world, 200, true).tenants, tenants);
+    // Nothing came, so a quarter of it is expected, for 600 ms; asked again, nothing has changed.
+    let tenants = [row(0, 3, 1), row(1, 5, 3)];
+    assert_eq!(report(&mut world, 400, false).tenants, tenants);
+    assert_eq!(report(&mut world, 400, false).tenants, []);
+    assert_eq!(report(&mut world, 400, true).tenants, tenants);
+    world.push(500, "b", 5..6);
+    world.serve(500);
+    assert_eq!(report(&mut world, 600, false).tenants, [row(0, 3, 0), row(1, 6, 2)]);
+    // The next period: what was served in the last one is told in a complete report.
+    let first = report(&mut world, 1_000, true);
+    assert_eq!((first.tenants[0].served, first.before), (0, vec![(0, 3), (1, 6)]));
+    // Capacity to the end of the period: never busy, so what is believed of unknown devices.
+    assert_eq!(first.capacity_left, 1_000_000);
+    assert_eq!(report(&mut world, 1_500, false).capacity_left, 500_000);
+}
+
+/// A node whose plan was lost says so whenever it is asked.
+#[test]
+fn without_the_controllers_plan_there_is_an_answer() {
+    let mut world = World::with_plan(plan(0, &["a"], Fallback::Keep));
+    assert_eq!((world.node.next_deadline(), world.node.revision()), (Time::MAX, 0));
+    assert_eq!(world.collect(5, 7, 0).map(|report| report.revision), Some(0));
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    world.push(10, "a", 0..1);
+    world.serve(10);
+    // Periods became longer, and so have smaller numbers.
+    let report = world.collect(20, 3, 0).unwrap();
+    assert_eq!((report.revision, report.tenants), (1, vec![]));
+}

@@ -1,0 +1,85 @@
+//! Who the tenants are, before there is a plan and while plans change.
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Event, Iops};
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::node::{Config, Node, Output};
+
+use crate::world::{NOBODY, World, at, now_grant, plan};
+
+#[test]
+fn before_the_first_plan_everybody_is_nobody() {
+    let config = Config { depth: 2, capacity: Some(Iops(700)), ..Config::default() };
+    let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
+    let mut node = Node::new(at(0), info, config);
+    assert_eq!(node.slot("a"), NOBODY);
+    (0..3).for_each(|job| node.on_request(at(0), NOBODY, 0, job));
+    let first = node.next_dispatch(at(0)).unwrap();
+    assert_eq!((first.job, first.cost, first.slot), (0, 1, NOBODY));
+    assert_eq!(node.next_dispatch(at(0)).unwrap().job, 1);
+    assert!(node.next_dispatch(at(0)).is_none(), "two at the device");
+    node.on_completion(at(1), first.slot, first.cost);
+    assert_eq!(node.next_dispatch(at(1)).unwrap().job, 2);
+    let status = node.status(at(1));
+    assert_eq!((status.name.as_str(), status.period_left_ns), ("n", None));
+    assert_eq!((status.in_flight, status.capacity_per_second), (2, 700));
+    assert_eq!(status.tenants[0].served_total, 3);
+    assert_eq!(node.poll_output(), None);
+}
+
+#[test]
+fn a_plan_keeps_what_stays() {
+    let mut world = World::with_plan(plan(1, &["a", "limited", "l2"], Fallback::Keep));
+    let old = ["a", "limited", "l2"].map(|name| world.node.slot(name));
+    world.grant(0, now_grant(1, 10, 0, &[(0, 7, 0), (1, 0, 4), (2, 9, 9)]));
+    world.push(0, "a", 0..2);
+    world.push(0, "limited", 10..20);
+    world.push(0, "l2", 20..30);
+    assert_eq!(world.serve(0), [0, 20, 1, 10]);
+    // One leaves, one comes, and places change.
+    world.node.on_message(at(500), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
+    assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 2 })));
+    assert_eq!((world.node.revision(), world.node.info().revision), (2, 2));
+    assert_eq!((world.node.slot("a"), world.node.slot("l2")), (old[0], old[2]));
+    assert_eq!(world.node.slot("limited"), NOBODY);
+    assert!(!old.contains(&world.node.slot("new")) && world.node.slot("new") != NOBODY);
+    // What was granted is void, what was served is not; what waited is nobody's, and served.
+    assert_eq!(world.tenant(500, "a").reserved, 0);
+    assert_eq!((world.tenant(500, "a").served, world.tenant(500, "l2").served), (2, 1));
+    let (nobody, l2) = (world.tenant(500, ""), world.tenant(500, "l2"));
+    assert_eq!((nobody.waiting, l2.waiting, l2.allowed), (9, 9, Some(0)));
+    assert_eq!(world.serve(500), (11..20).collect::<Vec<_>>());
+    // A request for the slot of the one that left.
+    world.node.on_request(at(501), old[1], 1, 99);
+    assert_eq!(world.serve(501), [99]);
+    // The same plan again is no new one.
+    world.node.on_message(at(502), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
+    assert_eq!(world.node.poll_output(), None);
+}
+
+#[test]
+fn another_period_begins_where_the_last_one_did() {
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    let mut shorter = plan(2, &["a"], Fallback::Keep);
+    shorter.period.0 /= 2;
+    world.node.on_message(at(300), ToNode::Plan(shorter.clone()));
+    assert_eq!(world.node.next_deadline(), at(500));
+    shorter.revision = 3;
+    shorter.period.0 /= 5;
+    world.node.on_message(at(320), ToNode::Plan(shorter));
+    assert_eq!(world.node.next_deadline(), at(320), "it is over already");
+    world.node.on_deadline(at(320));
+    assert_eq!(world.node.next_deadline(), at(420));
+}
+
+#[test]
+fn what_waits_can_be_taken_out() {
+    let mut world = World::with_plan(plan(1, &["a", "limited"], Fallback::Keep));
+    world.push(0, "a", 0..6);
+    world.push(0, "limited", 6..9);
+    let at_device = world.node.next_dispatch(at(0)).unwrap();
+    assert_eq!(world.node.cancel(at(1), |job| job % 2 == 0), [2, 4, 6, 8]);
+    world.node.on_completion(at(1), at_device.slot, at_device.cost);
+    assert_eq!(world.serve(1), [1, 3, 5]);
+    assert_eq!(world.tenant(1, "limited").waiting, 1);
+}

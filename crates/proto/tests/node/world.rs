@@ -1,0 +1,118 @@
+//! What the tests share: messages with little to say, and a node that answers them.
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Class, Span, Time};
+use tidegate_proto::cluster::message::{
+    FromNode, Grant, NodeInfo, Plan, Report, Share, TenantPlan, ToNode, Turn,
+};
+use tidegate_proto::node::{Config, Node, Output, Slot, TenantStatus};
+
+pub(crate) const MS: u64 = Span::MILLISECOND.0;
+
+/// This many milliseconds after the start.
+pub(crate) const fn at(ms: u64) -> Time {
+    Time(ms * MS)
+}
+
+/// A plan of periods of one second with five rounds. Limited tenants begin with `l`.
+pub(crate) fn plan(revision: u64, names: &[&str], fallback: Fallback) -> Plan {
+    let tenant = |name: &&str| TenantPlan {
+        name: (*name).into(),
+        class: Class::Medium,
+        weight: 100,
+        is_limited: name.starts_with('l'),
+    };
+    let tenants = names.iter().map(tenant).collect();
+    Plan { revision, period: Span::SECOND, rounds: 5, fallback, tenants }
+}
+
+/// A node as the tests talk to it.
+pub(crate) struct World {
+    pub(crate) node: Node<u32>,
+}
+
+impl World {
+    /// A node with this plan, whose first period has number 10 and begins at once.
+    pub(crate) fn with_plan(plan: Plan) -> Self {
+        let config = Config { depth: 4, ..Config::default() };
+        let mut world = Self { node: Node::new(at(0), NodeInfo::default(), config) };
+        world.node.on_connected(at(0));
+        world.node.on_message(at(0), ToNode::Plan(plan));
+        world.collect(0, 10, 0).unwrap();
+        world
+    }
+
+    /// Asks for a complete report.
+    pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<Report> {
+        let (turn, into) = (Turn { period, round: 0 }, Span(into * MS));
+        self.node.on_message(at(now), ToNode::Collect { turn, into, complete: true });
+        match self.answer()? {
+            FromNode::Report(report) => Some(report),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sends a grant with these tenants, reserved and allowed counts; returns those in force.
+    pub(crate) fn grant(&mut self, now: u64, grant: Grant) -> Vec<(u16, u64, u64)> {
+        let serial = grant.serial;
+        self.node.on_message(at(now), ToNode::Grant(grant));
+        match self.answer().unwrap() {
+            FromNode::Granted { serial: answered, shares, .. } => {
+                assert_eq!(answered, serial);
+                shares.iter().map(|share| (share.tenant, share.reserved, share.allowed)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next message to the controller. There are no others behind it.
+    fn answer(&mut self) -> Option<FromNode> {
+        let mut sent = None;
+        while let Some(output) = self.node.poll_output() {
+            if let Output::Send(message) = output {
+                assert!(sent.replace(message).is_none());
+            }
+        }
+        sent
+    }
+
+    /// Requests of cost one for the tenant with this name.
+    pub(crate) fn push(&mut self, now: u64, name: &str, jobs: std::ops::Range<u32>) {
+        let slot = self.node.slot(name);
+        jobs.for_each(|job| self.node.on_request(at(now), slot, 1, job));
+    }
+
+    /// Serves everything that may be served, at once.
+    pub(crate) fn serve(&mut self, now: u64) -> Vec<u32> {
+        let mut served = Vec::new();
+        while let Some(next) = self.node.next_dispatch(at(now)) {
+            served.push(next.job);
+            self.node.on_completion(at(now), next.slot, next.cost);
+        }
+        served
+    }
+
+    /// How a tenant fares; nobody's name is empty.
+    pub(crate) fn tenant(&self, now: u64, name: &str) -> TenantStatus {
+        let status = self.node.status(at(now));
+        status.tenants.into_iter().find(|tenant| tenant.name == name).unwrap()
+    }
+}
+
+/// A grant in the middle of a period, at `into` milliseconds.
+pub(crate) fn now_grant(serial: u64, period: u64, into: u64, shares: &[(u16, u64, u64)]) -> Grant {
+    let shares = shares
+        .iter()
+        .map(|&(tenant, reserved, allowed)| Share { tenant, reserved, allowed })
+        .collect();
+    let turn = Turn { period, round: 1 };
+    Grant { revision: 1, turn, serial, into: Span(into * MS), lease: 0, shares }
+}
+
+/// A grant that says with what a period begins, and for two periods more.
+pub(crate) fn first_grant(serial: u64, period: u64, shares: &[(u16, u64, u64)]) -> Grant {
+    Grant { lease: 2, ..now_grant(serial, period, 0, shares) }
+}
+
+/// The slot that nobody has.
+pub(crate) const NOBODY: Slot = Slot::NOBODY;
