@@ -30,13 +30,16 @@ python3              | test            | a real program that tests run under a p
 tar                  | test            | a real program that tests run under a policy
 rsync                | test            | a real program that tests run under a policy
 sqlite3              | test            | a real program that tests run under a policy
-qemu-utils           | test            | qemu-img: vectored and io_uring I/O under a policy
+qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
+libnbd-bin           | test            | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
+fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
 default-jre-headless | test            | a real program that tests run under a policy | java
 nodejs               | test            | a real program that tests run under a policy | node
 fio                  | test demo bench | the tenants: real I/O of every kind
 libaio-dev           | test            | a test program that submits through libaio
 liburing-dev         | test            | a test program that submits through liburing
+nbdkit               | bench           | a block server, the peer in the table of the path
 g++                  | bench           | builds the peer below
 librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
 LIST

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use xtask::{Finding, arrows, links, tidy};
 
 mod fuzz;
+mod seeds;
 
 const USAGE: &str = "\
 Checks the repository.
@@ -21,6 +22,7 @@ Usage: cargo xtask COMMAND
   links    relative links of the Markdown pages, and the book's table of contents
   check    all of these
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
+  seeds    runs simulated clusters under fire, see `cargo xtask seeds help`
 
 Exit codes: 0 nothing found, 1 findings, 2 usage.";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["links"] => links::check(&root),
         ["check"] => check(&root),
         ["fuzz", ref rest @ ..] => return fuzz::run(&root, rest),
+        ["seeds", ref rest @ ..] => return seeds::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

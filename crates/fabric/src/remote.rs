@@ -1,0 +1,255 @@
+//! A node behind a socket, as one worker of a gateway sees it.
+//!
+//! # Problem
+//! A worker owns its sockets, the one to a node included, and never waits. A node may be away, come
+//! back as another process, or answer in any order; the worker's clients are to see answers or
+//! errors, each once, and soon.
+//!
+//! # Mechanism
+//! A [`Remote`] keeps the socket in the worker's reactor and is driven by the worker: told when the
+//! socket is ready and when its deadline has come, it appends finished jobs to a vector. It
+//! connects when it is made and again whenever the link breaks, at growing intervals; on every new
+//! link it says hello, names the tenants and opens the parts, all before the first job, so nothing
+//! needs a round trip. Jobs that come while the node is away wait for it, for as long as
+//! [`Settings::patience`] says.
+//!
+//! A job that is on a link when it breaks fails. It may or may not have been done; only the client
+//! knows whether it may be done twice.
+
+mod link;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+
+use tidegate_model::{Span, Time};
+
+use crate::reactor::{Reactor, Ready};
+use crate::service::{Fault, Job, Part};
+use crate::stream::Address;
+use link::Link;
+
+/// The first and the longest wait between two attempts to connect.
+const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
+const RETRY_MAX: Span = Span(Span::SECOND.0);
+
+/// How long connecting and being welcomed may take.
+const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
+
+/// How a link to a node is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the node listens.
+    pub address: Address,
+    /// How long a job waits for a node that is away before it fails. By default five seconds: a
+    /// restart goes unnoticed, and a client's own time-out of half a minute does not strike.
+    pub patience: Span,
+    /// The release of Tidegate that we run, for the node's log.
+    pub release: String,
+}
+
+impl Settings {
+    /// A node at this address, and everything else as its field says.
+    pub fn new(address: Address) -> Self {
+        let release = env!("CARGO_PKG_VERSION").into();
+        Self { address, patience: Span(5 * Span::SECOND.0), release }
+    }
+}
+
+/// What became known about a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It welcomed us.
+    Up {
+        /// Its name.
+        name: String,
+    },
+    /// The link broke, or could not be made. Told once until it is up again.
+    Down {
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// It will not open a part. Jobs on it fail until it does, after another connect.
+    PartRefused {
+        /// The part.
+        part: u32,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// It opened a part.
+    PartReady {
+        /// The part.
+        part: u32,
+    },
+}
+
+/// A node behind a socket.
+#[derive(Debug)]
+pub struct Remote {
+    settings: Settings,
+    token: u64,
+    tenants: Vec<String>,
+    parts: Vec<Part>,
+    link: Option<Link>,
+    /// Jobs that came while there was no link, with the time at which each gives up.
+    waiting: VecDeque<(Time, Job)>,
+    /// When to connect again, if there is no link.
+    retry: Time,
+    retry_after: Span,
+    notices: VecDeque<Notice>,
+    /// The last notice about the link was that it is down.
+    is_down: bool,
+}
+
+impl Remote {
+    /// A node that is connected to at the first [`Self::on_deadline`], which is due at once. Its
+    /// socket is in the reactor under `token`.
+    pub fn new(settings: Settings, token: u64) -> Self {
+        Self {
+            settings,
+            token,
+            tenants: Vec::new(),
+            parts: Vec::new(),
+            link: None,
+            waiting: VecDeque::new(),
+            retry: Time::ZERO,
+            retry_after: RETRY_MIN,
+            notices: VecDeque::new(),
+            is_down: false,
+        }
+    }
+
+    /// Whether the node has welcomed us and the link has not broken since.
+    pub fn is_up(&self) -> bool {
+        self.link.as_ref().is_some_and(Link::is_welcome)
+    }
+
+    /// Says who the tenants are: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
+    /// every job that is submitted from here on.
+    pub fn tenants(&mut self, names: &[String]) {
+        self.tenants = names.to_vec();
+        if let Some(link) = &mut self.link {
+            link.tenants(names);
+        }
+    }
+
+    /// Makes a part ready, and gives the number that jobs name it by. Jobs may follow at once; if
+    /// the node refuses, they fail, and a [`Notice`] says why.
+    pub fn open(&mut self, part: Part) -> u32 {
+        let number = self.parts.len() as u32;
+        if let Some(link) = &mut self.link {
+            link.open(number, &part);
+        }
+        self.parts.push(part);
+        number
+    }
+
+    /// Takes all of `jobs`. They are sent by the next [`Self::flush`].
+    pub fn submit(&mut self, now: Time, jobs: &mut Vec<Job>) {
+        match &mut self.link {
+            Some(link) if link.is_welcome() => jobs.drain(..).for_each(|job| link.submit(job)),
+            _ => {
+                let until = now.after(self.settings.patience);
+                self.waiting.extend(jobs.drain(..).map(|job| (until, job)));
+            }
+        }
+    }
+
+    /// Sends what is queued. To be called once per turn of the worker, behind everything else.
+    pub fn flush<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
+        if let Some(link) = &mut self.link
+            && let Err(error) = link.flush(reactor, self.token)
+        {
+            self.fall(reactor, now, &error.to_string(), done);
+        }
+    }
+
+    /// The socket is ready. Finished jobs are appended to `done`.
+    pub fn on_ready<T>(
+        &mut self,
+        reactor: &Reactor<T>,
+        now: Time,
+        ready: Ready,
+        done: &mut Vec<Job>,
+    ) {
+        let Some(link) = &mut self.link else { return };
+        let was_welcome = link.is_welcome();
+        if let Err(error) = link.on_ready(ready, &mut self.notices, done) {
+            return self.fall(reactor, now, &error.to_string(), done);
+        }
+        if !was_welcome && link.is_welcome() {
+            self.waiting.drain(..).for_each(|(_, job)| link.submit(job));
+            self.retry_after = RETRY_MIN;
+            self.is_down = false;
+        }
+        self.flush(reactor, now, done);
+    }
+
+    /// When [`Self::on_deadline`] is to be called; [`Time::MAX`] for never.
+    pub fn next_deadline(&self) -> Time {
+        let gives_up = self.waiting.front().map_or(Time::MAX, |(until, _)| *until);
+        let link = match &self.link {
+            Some(link) if link.is_welcome() => Time::MAX,
+            Some(link) => link.begun().after(GREETING_MAX),
+            None => self.retry,
+        };
+        gives_up.min(link)
+    }
+
+    /// The deadline has come: connects, or gives jobs up.
+    pub fn on_deadline<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
+        while self.waiting.front().is_some_and(|(until, _)| *until <= now) {
+            done.extend(self.waiting.pop_front().map(|(_, job)| failed(job)));
+        }
+        match &self.link {
+            None if now >= self.retry => self.connect(reactor, now, done),
+            Some(link) if !link.is_welcome() && now >= link.begun().after(GREETING_MAX) => {
+                self.fall(reactor, now, "the node does not answer", done);
+            }
+            _ => {}
+        }
+    }
+
+    /// What became known since this was last asked.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
+        match Link::connect(&self.settings, reactor, self.token, now) {
+            Ok(mut link) => {
+                link.tenants(&self.tenants);
+                for (number, part) in (0..).zip(&self.parts) {
+                    link.open(number, part);
+                }
+                self.link = Some(link);
+            }
+            Err(error) => self.fall(reactor, now, &error.to_string(), done),
+        }
+    }
+
+    /// There is no link any more: what was on it fails.
+    fn fall<T>(&mut self, reactor: &Reactor<T>, now: Time, reason: &str, done: &mut Vec<Job>) {
+        if let Some(link) = self.link.take() {
+            link.close(reactor, done);
+        }
+        self.retry = now.after(self.retry_after);
+        self.retry_after = Span(self.retry_after.0 * 2).min(RETRY_MAX);
+        if !self.is_down {
+            self.is_down = true;
+            self.notices.push_back(Notice::Down { reason: reason.into() });
+        }
+    }
+}
+
+/// The job, failed because the node is away.
+fn failed(mut job: Job) -> Job {
+    job.outcome = Err(Fault::Io);
+    job
+}
+
+/// An error in words of our own.
+fn refused(reason: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}

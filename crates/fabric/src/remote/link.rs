@@ -1,0 +1,194 @@
+//! One connection to a node, from its first attempt to its end.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use serde::Serialize;
+use tidegate_model::Time;
+use tidegate_proto::data::{
+    AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+};
+
+use super::{Notice, Settings, failed, refused};
+use crate::buffer::Buffer;
+use crate::reactor::{Interest, Reactor, Ready};
+use crate::service::{Command, Job, Part};
+use crate::stream::{Outgoing, Stream};
+use crate::wire::{Received, Receiver};
+
+/// Pieces that are read before the worker's other connections have their turn.
+const PIECES_MAX: usize = 8;
+
+/// One connection to a node.
+#[derive(Debug)]
+pub(super) struct Link {
+    stream: Stream,
+    begun: Time,
+    is_welcome: bool,
+    receiver: Receiver<ReplyHead>,
+    outgoing: Outgoing,
+    interest: Interest,
+    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there.
+    in_flight: HashMap<u64, Job>,
+    next_ticket: u64,
+}
+
+impl Link {
+    pub(super) fn connect<T>(
+        settings: &Settings,
+        reactor: &Reactor<T>,
+        token: u64,
+        now: Time,
+    ) -> io::Result<Self> {
+        let stream = Stream::connect(&settings.address)?;
+        // Writable means connected; the hello is sent then.
+        let interest = Interest { read: true, write: true };
+        reactor.add(&stream, token, interest)?;
+        let mut link = Self {
+            stream,
+            begun: now,
+            is_welcome: false,
+            receiver: Receiver::new(),
+            outgoing: Outgoing::new(),
+            interest,
+            in_flight: HashMap::new(),
+            next_ticket: 0,
+        };
+        link.say(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
+        Ok(link)
+    }
+
+    pub(super) fn is_welcome(&self) -> bool {
+        self.is_welcome
+    }
+
+    pub(super) fn begun(&self) -> Time {
+        self.begun
+    }
+
+    pub(super) fn tenants(&mut self, names: &[String]) {
+        self.say(&ToNode::Tenants(names.to_vec()));
+    }
+
+    pub(super) fn open(&mut self, part: u32, what: &Part) {
+        let Part { volume, index, length, offset } = what.clone();
+        self.say(&ToNode::Open { part, volume, index, length, offset });
+    }
+
+    fn say(&mut self, message: &impl Serialize) {
+        let mut bytes = Vec::new();
+        // A message that is too long names more tenants than ids can number; the node then serves
+        // them as nobody, which is what it does with names that it does not know.
+        if encode::<RequestHead, _>(message, &mut bytes).is_ok() {
+            self.outgoing.push(&bytes);
+        }
+    }
+
+    /// Queues a job. Its ticket on the link is our own: another session may use the same number.
+    pub(super) fn submit(&mut self, mut job: Job) {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let Job { tag, command, part, offset, length, .. } = job;
+        self.outgoing.push(&JobHead { ticket, tag, command, part, offset, length }.to_bytes());
+        if command.has_payload() {
+            // Whoever wants to do it again has the bytes; here they are gone once they are sent.
+            self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
+        }
+        self.in_flight.insert(ticket, job);
+    }
+
+    pub(super) fn flush<T>(&mut self, reactor: &Reactor<T>, token: u64) -> io::Result<()> {
+        // Before it is connected the socket takes nothing, and the reactor says when it does.
+        let is_connecting = !self.is_welcome && self.interest.write;
+        let is_empty = match is_connecting {
+            true => self.outgoing.is_empty(),
+            false => self.outgoing.flush(&self.stream)?,
+        };
+        let interest = Interest { read: true, write: !is_empty };
+        if interest != self.interest {
+            reactor.change(&self.stream, token, interest)?;
+            self.interest = interest;
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_ready(
+        &mut self,
+        ready: Ready,
+        notices: &mut VecDeque<Notice>,
+        done: &mut Vec<Job>,
+    ) -> io::Result<()> {
+        if ready.gone {
+            self.stream.error()?;
+        }
+        if ready.write {
+            self.outgoing.flush(&self.stream)?;
+        }
+        if !ready.read {
+            return Ok(());
+        }
+        for _ in 0..PIECES_MAX {
+            let received = self.receiver.receive(&mut self.stream);
+            // What arrived before the end counts.
+            while let Some((head, payload)) =
+                self.receiver.next_frame().map_err(|error| refused(error.to_string()))?
+            {
+                match head {
+                    ReplyHead::Message(_) => self.hear(&payload, notices)?,
+                    ReplyHead::Answer(head) => self.answer(head, payload, done)?,
+                }
+            }
+            if received? == Received::Dry {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, payload: &[u8], notices: &mut VecDeque<Notice>) -> io::Result<()> {
+        match decode(payload).map_err(|error| refused(error.to_string()))? {
+            FromNode::Welcome { version, name, release } => {
+                if version != VERSION {
+                    return Err(refused(format!(
+                        "the node (release {release}) speaks version {version} and this gateway \
+                         version {VERSION}; run the same release on both"
+                    )));
+                }
+                self.is_welcome = true;
+                notices.push_back(Notice::Up { name });
+            }
+            FromNode::Refused { reason, .. } => return Err(refused(reason)),
+            FromNode::Opened { part, refused: None } => {
+                notices.push_back(Notice::PartReady { part });
+            }
+            FromNode::Opened { part, refused: Some(reason) } => {
+                notices.push_back(Notice::PartRefused { part, reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, head: AnswerHead, payload: Buffer, done: &mut Vec<Job>) -> io::Result<()> {
+        let Some(mut job) = self.in_flight.remove(&head.ticket) else {
+            return Err(refused(format!("an answer to nothing: ticket {}", head.ticket)));
+        };
+        let is_whole = job.command != Command::Read || payload.len() == job.length as usize;
+        if head.outcome.is_ok() && !is_whole {
+            let ticket = head.ticket;
+            self.in_flight.insert(ticket, job);
+            return Err(refused(format!("a read of another length: ticket {ticket}")));
+        }
+        job.outcome = head.outcome;
+        job.buffer = payload;
+        done.push(job);
+        Ok(())
+    }
+
+    /// Ends the link. What the node had and did not answer has failed.
+    pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) {
+        let _ = reactor.remove(&self.stream);
+        let mut jobs: Vec<_> = self.in_flight.into_iter().collect();
+        jobs.sort_unstable_by_key(|(ticket, _)| *ticket);
+        done.extend(jobs.into_iter().map(|(_, job)| failed(job)));
+    }
+}

@@ -1,0 +1,226 @@
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_proto::data::{
+    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
+    encode,
+};
+
+use super::*;
+use crate::buffer::Buffer;
+use crate::service::Command;
+
+const TOKEN: u64 = 9;
+const NOW: Time = Time(1_000_000_000);
+
+/// A remote with its worker, and a listener that plays the node.
+struct World {
+    folder: tempfile::TempDir,
+    listener: UnixListener,
+    reactor: Reactor<()>,
+    remote: Remote,
+    done: Vec<Job>,
+}
+
+/// The node's end of a link.
+struct Peer {
+    stream: UnixStream,
+    assembler: Assembler<RequestHead, Vec<u8>>,
+    frames: VecDeque<(RequestHead, Vec<u8>)>,
+}
+
+fn world() -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut remote = Remote::new(Settings::new(Address::Unix(path)), TOKEN);
+    remote.tenants(&["a".into()]);
+    let part = Part { volume: "v".into(), index: 0, length: Bytes(1 << 20), offset: Bytes(0) };
+    assert_eq!(remote.open(part), 0);
+    World { folder, listener, reactor: Reactor::new().unwrap(), remote, done: Vec::new() }
+}
+
+impl World {
+    /// Lets the worker turn once, if something is ready.
+    fn turn(&mut self, patience: Duration) {
+        let mut ready = Vec::new();
+        self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
+        for ready in ready {
+            self.remote.on_ready(&self.reactor, NOW, ready, &mut self.done);
+        }
+    }
+
+    fn until(&mut self, what: impl Fn(&mut Self) -> bool) {
+        for _ in 0..2_000 {
+            if what(self) {
+                return;
+            }
+            self.turn(Duration::from_millis(10));
+        }
+        panic!("it did not happen within twenty seconds");
+    }
+
+    /// Connects, and plays a node that welcomes.
+    fn connected(&mut self) -> Peer {
+        self.remote.on_deadline(&self.reactor, NOW, &mut self.done);
+        let (stream, _) = self.listener.accept().unwrap();
+        self.turn(Duration::from_secs(20));
+        let mut peer = Peer { stream, assembler: Assembler::new(), frames: VecDeque::new() };
+        assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
+        assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
+        assert!(matches!(peer.message(), ToNode::Open { part: 0, .. }));
+        let name = String::from("n");
+        peer.say(&FromNode::Welcome { version: VERSION, name, release: String::new() });
+        self.until(|world| world.remote.is_up());
+        peer
+    }
+
+    fn submit(&mut self, ticket: u64, command: Command) {
+        self.remote.submit(NOW, &mut vec![job(ticket, command)]);
+        self.remote.flush(&self.reactor, NOW, &mut self.done);
+    }
+}
+
+impl Peer {
+    fn frame(&mut self) -> (RequestHead, Vec<u8>) {
+        let mut bytes = [0; 1024];
+        while self.frames.is_empty() {
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "the gateway left");
+            let mut input = &bytes[..count];
+            while let Some(frame) = self.assembler.next(&mut input).unwrap() {
+                self.frames.push_back(frame);
+            }
+        }
+        self.frames.pop_front().unwrap()
+    }
+
+    fn message(&mut self) -> ToNode {
+        decode(&self.frame().1).unwrap()
+    }
+
+    fn job(&mut self) -> (JobHead, Vec<u8>) {
+        match self.frame() {
+            (RequestHead::Job(job), payload) => (job, payload),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn say(&mut self, message: &FromNode) {
+        let mut bytes = Vec::new();
+        encode::<ReplyHead, _>(message, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn answer(&mut self, ticket: u64, outcome: Result<(), Fault>, payload: &[u8]) {
+        let head = AnswerHead { ticket, outcome, length: payload.len() as u32 };
+        self.stream.write_all(&[&head.to_bytes()[..], payload].concat()).unwrap();
+    }
+}
+
+fn job(ticket: u64, command: Command) -> Job {
+    let tag = Tag {
+        tenant: TenantId(1),
+        context: ContextId::NONE,
+        class: Class::Medium,
+        operation: Operation::Read,
+        cost: 4,
+        delay: 0,
+    };
+    let buffer = match command.has_payload() {
+        true => Buffer::from(&b"abcd"[..]),
+        false => Buffer::empty(),
+    };
+    let outcome = Ok(());
+    Job { ticket, tag, command, part: 0, offset: 8, length: 4, buffer, outcome }
+}
+
+#[test]
+fn answers_come_back_in_any_order_with_their_tickets() {
+    let mut world = world();
+    let mut peer = world.connected();
+    world.submit(70, Command::Read);
+    world.submit(71, Command::Write { durable: true });
+    let (read, _) = peer.job();
+    let (write, payload) = peer.job();
+    assert_eq!(
+        (write.command, write.offset, &payload[..]),
+        (Command::Write { durable: true }, 8, &b"abcd"[..])
+    );
+    peer.answer(write.ticket, Err(Fault::NoSpace), b"");
+    peer.answer(read.ticket, Ok(()), b"wxyz");
+    world.until(|world| world.done.len() == 2);
+    let done = &world.done;
+    assert_eq!((done[0].ticket, done[0].outcome), (71, Err(Fault::NoSpace)));
+    assert_eq!((done[1].ticket, done[1].outcome), (70, Ok(())));
+    assert_eq!(&done[1].buffer[..], b"wxyz");
+}
+
+#[test]
+fn jobs_wait_for_a_node_that_is_away_and_give_up() {
+    let mut world = world();
+    world.submit(1, Command::Read);
+    assert_eq!(world.remote.next_deadline(), Time::ZERO, "it is to connect");
+    let mut peer = world.connected();
+    world.turn(Duration::ZERO);
+    assert_eq!(peer.job().0.offset, 8, "what waited is sent");
+    drop((peer, world.listener));
+    world.listener = UnixListener::bind(world.folder.path().join("elsewhere")).unwrap();
+    for _ in 0..2_000 {
+        if world.done.len() == 1 {
+            break;
+        }
+        let mut ready = Vec::new();
+        let patience = Some(Duration::from_millis(10));
+        world.reactor.wait(patience, &mut ready, &mut Vec::new()).unwrap();
+        for ready in ready {
+            world.remote.on_ready(&world.reactor, NOW, ready, &mut world.done);
+        }
+    }
+    assert_eq!(world.done[0].outcome, Err(Fault::Io), "what was on the link fails");
+    world.remote.submit(NOW, &mut vec![job(2, Command::Read)]);
+    let retry = world.remote.next_deadline();
+    assert_eq!(retry, NOW.after(RETRY_MIN));
+    world.remote.on_deadline(&world.reactor, retry, &mut world.done);
+    assert_eq!(world.done.len(), 1, "nobody listens; the job waits");
+    let end = NOW.after(Span(5 * Span::SECOND.0));
+    world.remote.on_deadline(&world.reactor, end, &mut world.done);
+    assert_eq!((world.done[1].ticket, world.done[1].outcome), (2, Err(Fault::Io)));
+    let notices: Vec<_> = std::iter::from_fn(|| world.remote.poll_notice()).collect();
+    assert!(matches!(&notices[..], [Notice::Up { .. }, Notice::Down { .. }]), "{notices:?}");
+}
+
+#[test]
+fn everything_is_said_again_on_a_new_link() {
+    let mut world = world();
+    let peer = world.connected();
+    drop(peer);
+    world.until(|world| !world.remote.is_up());
+    world.remote.retry = NOW;
+    let mut peer = world.connected();
+    peer.say(&FromNode::Opened { part: 0, refused: Some("too long".into()) });
+    world.until(|world| world.remote.notices.len() == 4);
+    let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
+    assert_eq!(world.remote.notices.back(), Some(&refused));
+}
+
+#[test]
+fn a_node_that_makes_no_sense_is_left() {
+    for (ticket, payload) in [(0, &b"four"[..3]), (5, b"four")] {
+        let mut world = world();
+        let mut peer = world.connected();
+        world.submit(7, Command::Read);
+        peer.job();
+        peer.answer(ticket, Ok(()), payload);
+        world.until(|world| !world.remote.is_up());
+        assert_eq!((world.done[0].ticket, world.done[0].outcome), (7, Err(Fault::Io)));
+    }
+    let mut world = world();
+    let mut peer = world.connected();
+    peer.stream.write_all(&[9; 16]).unwrap();
+    world.until(|world| !world.remote.is_up());
+}

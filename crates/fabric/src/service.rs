@@ -1,0 +1,85 @@
+//! A storage node as its gateways see it, whether it lives in the same process or behind a socket.
+//!
+//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they
+//! are about, and from then on submits [`Job`]s by the batch. What can be done at once comes back
+//! from the very call; everything else comes through the session's [`Outlet`], from whichever
+//! thread finished it.
+
+use std::sync::Arc;
+
+use tidegate_model::{Bytes, Tag};
+pub use tidegate_proto::data::{Command, Fault};
+
+use crate::buffer::Buffer;
+
+/// A storage node.
+pub trait Service: Send + Sync {
+    /// Opens a session. What is not finished within [`Session::submit`] goes to `outlet`.
+    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session>;
+}
+
+/// One gateway worker's conversation with a node. Dropping it cancels what still waits in the
+/// node's queues; what is at the device is finished and goes nowhere.
+pub trait Session: Send {
+    /// Says who the tenants are: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
+    /// every job that is submitted from here on. Names that the node's plan does not have are
+    /// served as nobody.
+    fn tenants(&mut self, names: &[String]);
+
+    /// Makes a part of a volume ready. Jobs name it by the number that is returned.
+    ///
+    /// # Errors
+    /// In words for people: no such store, wrong size, overlap with another, no space.
+    fn open(&mut self, part: &Part) -> Result<u32, String>;
+
+    /// Takes all of `jobs`. Those that are finished at once are appended to `done`.
+    fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>);
+
+    /// Whoever asked for these jobs has gone. Those that still wait in the node's queues may come
+    /// back at once, as [`Fault::Ending`], instead of using up what their tenant is promised; those
+    /// at the device come back when it is done with them, and every job comes back once.
+    fn cancel(&mut self, tickets: &[u64]) {
+        let _ = tickets;
+    }
+}
+
+/// Where finished jobs of a session go that were not finished at once. Called from the node's
+/// threads; it must not block.
+pub trait Outlet: Send + Sync {
+    /// Takes all of `jobs`.
+    fn finished(&self, jobs: &mut Vec<Job>);
+}
+
+/// A part of a volume at one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The volume's name.
+    pub volume: String,
+    /// Which of its parts, counting from zero.
+    pub index: u32,
+    /// Its length.
+    pub length: Bytes,
+    /// Where it begins in the node's store, if the store is one device for all volumes.
+    pub offset: Bytes,
+}
+
+/// A request on its way, and then its answer.
+#[derive(Debug)]
+pub struct Job {
+    /// The submitter's number for it; comes back unchanged.
+    pub ticket: u64,
+    /// Whose it is, what it does and what it costs.
+    pub tag: Tag,
+    /// What is asked.
+    pub command: Command,
+    /// The part, as numbered by [`Session::open`].
+    pub part: u32,
+    /// Where in the part, in bytes.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u32,
+    /// What is written; in the answer to a read, what was read.
+    pub buffer: Buffer,
+    /// How it ended; of no meaning before it did.
+    pub outcome: Result<(), Fault>,
+}

@@ -1,0 +1,294 @@
+//! Listening: whose socket file may be replaced, and who may come in.
+
+use std::fmt;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+use super::{Address, Socket, Stream};
+
+/// Who may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// The mode of a Unix socket's file.
+    pub mode: u32,
+    /// On a Unix socket, only processes of root and of our own user.
+    pub own_user_only: bool,
+    /// Listen on addresses that other machines reach.
+    pub is_public: bool,
+}
+
+impl Door {
+    /// For those who may do anything: our own user and root, on this machine.
+    pub const PRIVATE: Self = Self { mode: 0o600, own_user_only: true, is_public: false };
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug)]
+pub enum BindError {
+    /// Somebody listens there.
+    InUse {
+        /// The address.
+        address: Address,
+        /// The process, if the kernel says.
+        pid: Option<i32>,
+    },
+    /// Something that is no socket is in the way.
+    NoSocket(PathBuf),
+    /// Other machines would reach it, and that was not asked for.
+    Public(SocketAddr),
+    /// The kernel refuses.
+    Io(Address, io::Error),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { address, pid } => {
+                write!(f, "another process")?;
+                if let Some(pid) = pid {
+                    write!(f, " (pid {pid})")?;
+                }
+                write!(f, " listens on {address}; stop it, or choose another address")
+            }
+            Self::NoSocket(path) => write!(
+                f,
+                "{} exists and is no socket; move it away, or choose another address",
+                path.display()
+            ),
+            Self::Public(address) => write!(
+                f,
+                "{address} can be reached from other machines, and whoever reaches it may do \
+                 anything; listen on 127.0.0.1 or a Unix socket, or allow it explicitly"
+            ),
+            Self::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// A socket that is listened on. A Unix socket's file is removed with it, unless it is another's by
+/// then.
+#[derive(Debug)]
+pub struct Listener {
+    kind: Kind,
+    door: Door,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// With device and inode of the file that we made.
+    Unix(UnixListener, (u64, u64)),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Listens at `address`. The socket file that somebody who died left is replaced.
+    ///
+    /// # Errors
+    /// See [`BindError`]; nothing is changed then.
+    pub fn bind(address: &Address, door: Door) -> Result<Self, BindError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone(), pid: None },
+            _ => BindError::Io(address.clone(), error),
+        };
+        match address {
+            Address::Unix(path) => {
+                remove_stale(path)?;
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                let made = identity(path).map_err(failed)?;
+                let listener =
+                    Self { kind: Kind::Unix(listener, made), door, address: address.clone() };
+                fs::set_permissions(path, Permissions::from_mode(door.mode)).map_err(failed)?;
+                listener.set_nonblocking().map_err(failed)?;
+                Ok(listener)
+            }
+            Address::Tcp(at) if !at.ip().is_loopback() && !door.is_public => {
+                Err(BindError::Public(*at))
+            }
+            Address::Tcp(at) => {
+                let listener = TcpListener::bind(at).map_err(failed)?;
+                let address = Address::Tcp(listener.local_addr().map_err(failed)?);
+                let listener = Self { kind: Kind::Tcp(listener), door, address };
+                listener.set_nonblocking().map_err(failed)?;
+                Ok(listener)
+            }
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match &self.kind {
+            Kind::Unix(listener, _) => listener.set_nonblocking(true),
+            Kind::Tcp(listener) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// Where it listens; the port that the kernel chose, if it was to choose one.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next connection, or none if nobody waits.
+    ///
+    /// # Errors
+    /// If there is no descriptor left, or whoever came may not: kind `PermissionDenied`, and the
+    /// connection is closed.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        let stream = match &self.kind {
+            Kind::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Ok(Stream(Socket::Unix(stream)))
+            }),
+            Kind::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                Stream::from_tcp(stream)
+            }),
+        };
+        match stream {
+            Ok(stream) => self.admit(stream).map(Some),
+            // Whoever left before being let in is nobody.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn admit(&self, stream: Stream) -> io::Result<Stream> {
+        if let (Socket::Unix(_), true) = (&stream.0, self.door.own_user_only) {
+            let peer = socket_peercred(&stream)?;
+            if !peer.uid.is_root() && peer.uid != geteuid() {
+                let (pid, uid) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
+                let reason = format!("process {pid} of user {uid} may not connect here");
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+            }
+        }
+        Ok(stream)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.kind {
+            Kind::Unix(listener, _) => listener.as_fd(),
+            Kind::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let (Kind::Unix(_, made), Address::Unix(path)) = (&self.kind, &self.address)
+            && identity(path).is_ok_and(|found| found == *made)
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Removes a socket on which nobody listens.
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let address = || Address::Unix(path.into());
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(BindError::Io(address(), error)),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            return Err(BindError::NoSocket(path.into()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(stream) => {
+            let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
+            Err(BindError::InUse { address: address(), pid })
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| BindError::Io(address(), error))
+        }
+        Err(error) => Err(BindError::Io(address(), error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn address(folder: &tempfile::TempDir) -> Address {
+        Address::Unix(folder.path().join("socket"))
+    }
+
+    fn accepted(listener: &Listener) -> Stream {
+        loop {
+            match listener.accept().unwrap() {
+                Some(stream) => return stream,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn both_kinds_connect_and_carry_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        for address in [address(&folder), "127.0.0.1:0".parse().unwrap()] {
+            let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+            let ours = Stream::connect(listener.address()).unwrap();
+            let mut theirs = accepted(&listener);
+            ours.error().unwrap();
+            assert_eq!(ours.send(&[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap(), 3);
+            let mut bytes = [0; 8];
+            let count = loop {
+                match theirs.read(&mut bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    count => break count.unwrap(),
+                }
+            };
+            assert_eq!(&bytes[..count], b"abc");
+            assert!(listener.accept().unwrap().is_none());
+        }
+    }
+
+    use std::io::IoSlice;
+
+    #[test]
+    fn a_socket_file_is_private_replaced_when_stale_and_removed_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = address(&folder);
+        let Address::Unix(path) = &address else { unreachable!() };
+        drop(UnixListener::bind(path).unwrap());
+        let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        let error = Listener::bind(&address, Door::PRIVATE).unwrap_err();
+        let pid = Some(std::process::id() as i32);
+        assert!(matches!(&error, BindError::InUse { pid: found, .. } if *found == pid), "{error}");
+        drop(listener);
+        assert!(!path.exists());
+        fs::write(path, "precious").unwrap();
+        let error = Listener::bind(&address, Door::PRIVATE).unwrap_err();
+        assert!(matches!(error, BindError::NoSocket(_)));
+        assert_eq!(fs::read(path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_busy_port_and_a_public_one_are_refused() {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), Door::PRIVATE).unwrap();
+        let error = Listener::bind(listener.address(), Door::PRIVATE).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error}");
+        let everywhere = "0.0.0.0:0".parse().unwrap();
+        let error = Listener::bind(&everywhere, Door::PRIVATE).unwrap_err();
+        assert!(matches!(error, BindError::Public(_)), "{error}");
+        assert!(Listener::bind(&everywhere, Door { is_public: true, ..Door::PRIVATE }).is_ok());
+    }
+}

@@ -1,0 +1,200 @@
+//! What waits to be written on a connection.
+//!
+//! A reply is a small head and perhaps a large payload. Heads are copied behind each other into one
+//! vector; payloads stay where they are and are named to the kernel in between. So a worker answers
+//! a batch with one system call and copies no payload. Once everything is written the vector is
+//! empty and keeps its memory.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use super::Stream;
+use crate::buffer::Buffer;
+
+/// Pieces per system call: thirty-two replies with payload. The kernel's maximum is 1024, and a
+/// socket's buffer is full long before.
+const PIECES_MAX: usize = 64;
+
+/// A payload up to this many bytes is copied to the heads: naming it costs as much.
+const COPY_MAX: usize = 512;
+
+/// Bytes of heads that are written and still in memory while others wait behind them.
+const LITTER_MAX: usize = 64 << 10;
+
+/// What waits to be written on a connection, in order.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    heads: Vec<u8>,
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that are written.
+    sent: usize,
+    /// Bytes at the front of `heads` that belong to no piece any more.
+    litter: usize,
+    length: usize,
+}
+
+#[derive(Debug)]
+enum Piece {
+    /// So many bytes of the heads.
+    Heads(usize),
+    Payload(Buffer),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Heads(length) => *length,
+            Self::Payload(buffer) => buffer.len(),
+        }
+    }
+}
+
+impl Outgoing {
+    /// Nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Appends a copy of `bytes`.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.heads.extend_from_slice(bytes);
+        self.length += bytes.len();
+        match self.pieces.back_mut() {
+            Some(Piece::Heads(length)) => *length += bytes.len(),
+            _ if bytes.is_empty() => {}
+            _ => self.pieces.push_back(Piece::Heads(bytes.len())),
+        }
+    }
+
+    /// Appends a payload, and takes it.
+    pub fn push_buffer(&mut self, buffer: Buffer) {
+        if buffer.len() <= COPY_MAX {
+            return self.push(&buffer);
+        }
+        self.length += buffer.len();
+        self.pieces.push_back(Piece::Payload(buffer));
+    }
+
+    /// Writes as much as the kernel takes now. Says whether that was everything; if not, go on when
+    /// the stream can be written to.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn flush(&mut self, stream: &Stream) -> io::Result<bool> {
+        while !self.is_empty() {
+            match self.send(stream) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.advance(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn send(&self, stream: &Stream) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let (mut count, mut sent, mut head) = (0, self.sent, self.litter);
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            let bytes = match piece {
+                Piece::Heads(length) => {
+                    head += length;
+                    &self.heads[head - length..head]
+                }
+                Piece::Payload(buffer) => &buffer[..],
+            };
+            *slice = IoSlice::new(&bytes[sent..]);
+            sent = 0;
+            count += 1;
+        }
+        stream.send(&slices[..count])
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.length -= count;
+        self.sent += count;
+        while let Some(length) = self.pieces.front().map(Piece::len).filter(|l| *l <= self.sent) {
+            self.sent -= length;
+            if let Some(Piece::Heads(length)) = self.pieces.pop_front() {
+                self.litter += length;
+            }
+        }
+        if self.is_empty() {
+            self.heads.clear();
+            self.litter = 0;
+        } else if self.litter > LITTER_MAX {
+            self.heads.drain(..self.litter);
+            self.litter = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Read;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn everything_arrives_once_and_in_order(
+            pieces in prop::collection::vec((any::<bool>(), 0usize..40_000, any::<u8>()), 0..60),
+        ) {
+            let (ours, mut theirs) = Stream::pair().unwrap();
+            let mut outgoing = Outgoing::new();
+            let (mut expected, mut arrived) = (Vec::new(), Vec::new());
+            let mut piece = vec![0; 70_000];
+            let mut hear = |arrived: &mut Vec<u8>| {
+                if let Ok(count) = theirs.read(&mut piece) {
+                    arrived.extend_from_slice(&piece[..count]);
+                }
+            };
+            for (round, (is_head, length, value)) in pieces.into_iter().enumerate() {
+                let mut bytes = vec![value; length];
+                if let Some(first) = bytes.first_mut() {
+                    *first = round as u8;
+                }
+                expected.extend_from_slice(&bytes);
+                match is_head {
+                    true => outgoing.push(&bytes),
+                    false => outgoing.push_buffer(Buffer::from(&bytes[..])),
+                }
+                if round % 3 == 0 {
+                    outgoing.flush(&ours).unwrap();
+                }
+                if round % 5 == 0 {
+                    hear(&mut arrived);
+                }
+            }
+            while !outgoing.flush(&ours).unwrap() {
+                hear(&mut arrived);
+            }
+            while arrived.len() < expected.len() {
+                hear(&mut arrived);
+            }
+            prop_assert!(arrived == expected);
+            prop_assert_eq!(outgoing.len(), 0);
+            prop_assert!(outgoing.heads.is_empty() && outgoing.pieces.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_left_is_an_error() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        drop(theirs);
+        let mut outgoing = Outgoing::new();
+        outgoing.push(b"x");
+        assert!(outgoing.flush(&ours).is_err());
+    }
+}

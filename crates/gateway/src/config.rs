@@ -1,0 +1,64 @@
+//! What a gateway is told, and why it may not start.
+
+use std::io;
+use std::time::Duration;
+
+use tidegate_fabric::stream::{Address, BindError, Door};
+use tidegate_model::cluster::Volume;
+
+use crate::nodes::PartError;
+
+/// What a gateway serves, where, and how much of it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients of network block devices come in, and who may.
+    pub doors: Vec<(Address, Door)>,
+    /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
+    pub volumes: Vec<Volume>,
+    /// Threads, at least one. A connection stays with the one that accepted it; one thread is
+    /// enough for some hundred thousand small requests per second.
+    pub workers: usize,
+    /// What clients may take up.
+    pub limits: Limits,
+}
+
+/// What clients may take up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time; whoever comes then is turned away.
+    pub connections: usize,
+    /// How long a client may take to choose an export.
+    pub handshake: Duration,
+    /// Requests of one connection that are served at a time. Those behind wait in its socket.
+    pub requests: usize,
+    /// Bytes that requests of one connection carry at a time. One request may exceed it.
+    pub bytes: usize,
+    /// How long requests may still be served once the gateway is told to end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            handshake: Duration::from_secs(30),
+            requests: 1024,
+            bytes: 64 << 20,
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A part of a volume is not to be had.
+    #[error(transparent)]
+    Part(#[from] PartError),
+    /// The process lacks something basic.
+    #[error("cannot start a gateway: {0}")]
+    Io(#[from] io::Error),
+}

@@ -1,0 +1,25 @@
+//! The gateway daemon: where stock clients find volumes, and behind which nodes keep promises.
+//!
+//! A client opens a volume over [`nbd`]; its requests are cut along the volume's stripes, tagged
+//! with the tenant that the export is for, and handed to nodes ([`tidegate_fabric::service`]), in
+//! the same process or behind sockets. Gateways order nothing and keep nothing: who is served when
+//! is for nodes to say, and what was acknowledged is with them.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod connection;
+mod flights;
+pub mod ketama;
+mod link;
+pub mod memcached;
+pub mod nbd;
+mod nodes;
+mod running;
+mod tenants;
+mod volumes;
+mod worker;
+
+pub use config::{Config, Limits, StartError};
+pub use nodes::{Node, PartError};
+pub use running::{Running, start};

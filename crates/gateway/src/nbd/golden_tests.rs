@@ -1,0 +1,341 @@
+//! Golden bytes: what is said, byte for byte, to what a client of the field says.
+
+use std::io::Read;
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::Command;
+use tidegate_fabric::stream::{Outgoing, Stream};
+
+use super::wire::{flag, option};
+use super::*;
+
+pub(super) struct Two;
+
+pub(super) fn export(name: &str, read_only: bool) -> Export {
+    Export {
+        name: name.into(),
+        description: "a volume".into(),
+        volume: 0,
+        tenant: String::new(),
+        size: 0x0010_0000,
+        read_only,
+    }
+}
+
+impl Exports for Two {
+    fn find(&self, name: &str) -> Option<Export> {
+        match name {
+            "disk" | "" => Some(export("disk", false)),
+            "rom" => Some(export("rom", true)),
+            _ => None,
+        }
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        each("disk", "a volume");
+        each("rom", "");
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A client's flags and options.
+pub(super) fn options(flags: u32, options: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut bytes = flags.to_be_bytes().to_vec();
+    for (option, data) in options {
+        bytes.extend(*b"IHAVEOPT");
+        bytes.extend(option.to_be_bytes());
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend(*data);
+    }
+    bytes
+}
+
+/// The data of `INFO` and `GO`.
+pub(super) fn go(name: &str, facts: &[u16]) -> Vec<u8> {
+    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
+    bytes.extend(name.bytes());
+    bytes.extend((facts.len() as u16).to_be_bytes());
+    facts.iter().for_each(|fact| bytes.extend(fact.to_be_bytes()));
+    bytes
+}
+
+/// The data of the two options about metadata contexts.
+pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
+    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
+    bytes.extend(name.bytes());
+    bytes.extend((queries.len() as u32).to_be_bytes());
+    for query in queries {
+        bytes.extend((query.len() as u32).to_be_bytes());
+        bytes.extend(query.bytes());
+    }
+    bytes
+}
+
+/// What is said after the greeting, and what becomes of the connection.
+fn shake(bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
+    let mut said = Vec::new();
+    let mut handshake = Handshake::begin(&mut said);
+    assert_eq!(hex(&said), "4e42444d4147494349484156454f50540003");
+    said.clear();
+    let step = handshake.on_bytes(&mut &bytes[..], &Two, &mut said);
+    (hex(&said), step)
+}
+
+fn entered(name: &str, structured: bool, allocation: bool) -> Step {
+    let export = export(name, name == "rom");
+    Step::Entered(Box::new(Entered { export, structured, allocation }))
+}
+
+/// An answer: its magic number, option, kind and data.
+fn answer(option: u32, kind: u32, data: &str) -> String {
+    let length = data.len() / 2;
+    format!("0003e889045565a9{option:08x}{kind:08x}{length:08x}{data}")
+}
+
+fn text(kind: u32, option: u32, message: &str) -> String {
+    answer(option, 1 << 31 | kind, &hex(message.as_bytes()))
+}
+
+#[test]
+fn the_old_way_in_with_and_without_zeros() {
+    let (said, step) = shake(&options(3, &[(option::EXPORT_NAME, b"disk")]));
+    assert_eq!((said.as_str(), step), ("0000000000100000056d", Ok(entered("disk", false, false))));
+    let (said, step) = shake(&options(0, &[(option::EXPORT_NAME, b"rom")]));
+    assert_eq!(said, format!("0000000000100000050f{}", "00".repeat(124)));
+    assert_eq!(step, Ok(entered("rom", false, false)));
+}
+
+#[test]
+fn the_new_way_in_with_everything() {
+    let (said, step) = shake(&options(
+        3,
+        &[
+            (option::STARTTLS, b""),
+            (option::STRUCTURED_REPLY, b""),
+            (option::SET_META_CONTEXT, &context("disk", &["qemu:dirty", "base:allocation"])),
+            (option::GO, &go("disk", &[3, 1, 2])),
+        ],
+    ));
+    let golden = [
+        text(1, 5, "this port is not encrypted"),
+        answer(8, 1, ""),
+        answer(10, 4, &format!("00000001{}", hex(b"base:allocation"))),
+        answer(10, 1, ""),
+        answer(7, 3, &format!("0001{}", hex(b"disk"))),
+        answer(7, 3, &format!("0002{}", hex(b"a volume"))),
+        answer(7, 3, "0003000000010000100002000000"),
+        answer(7, 3, "0000000000000010000005ed"),
+        answer(7, 1, ""),
+    ];
+    assert_eq!(said, golden.concat());
+    assert_eq!(step, Ok(entered("disk", true, true)));
+}
+
+#[test]
+fn asking_is_not_entering_and_leaving_is_answered() {
+    let (said, step) = shake(&options(
+        3,
+        &[
+            (option::LIST, b""),
+            (option::LIST, b"x"),
+            (option::INFO, &go("none", &[])),
+            (option::INFO, &go("", &[])),
+            (option::INFO, b"\0\0\0\x09disk\0\0"),
+            (option::LIST_META_CONTEXT, &context("disk", &[])),
+            (99, b"what"),
+            (option::ABORT, b""),
+        ],
+    ));
+    let golden = [
+        answer(3, 2, &format!("00000004{}{}", hex(b"disk"), hex(b"a volume"))),
+        answer(3, 2, &format!("00000003{}", hex(b"rom"))),
+        answer(3, 1, ""),
+        text(3, 3, "this option has no data"),
+        text(6, 6, "there is no export \"none\""),
+        answer(6, 3, "00000000000000100000056d"),
+        answer(6, 1, ""),
+        text(3, 6, "this is no name and list of numbers"),
+        text(3, 9, "this needs structured replies"),
+        text(1, 99, "this option is not known"),
+        answer(2, 1, ""),
+    ];
+    assert_eq!(said, golden.concat());
+    assert_eq!(step, Ok(Step::Left));
+}
+
+#[test]
+fn contexts_are_chosen_by_their_whole_name_for_one_export() {
+    let mut asked = vec![(option::STRUCTURED_REPLY, Vec::new())];
+    for queries in [&["base:"][..], &[], &["base"]] {
+        asked.push((option::LIST_META_CONTEXT, context("disk", queries)));
+        asked.push((option::SET_META_CONTEXT, context("disk", queries)));
+    }
+    asked.push((option::SET_META_CONTEXT, context("rom", &["base:allocation"])));
+    asked.push((option::GO, go("disk", &[])));
+    let asked: Vec<(u32, &[u8])> = asked.iter().map(|(o, data)| (*o, data.as_slice())).collect();
+    let (said, step) = shake(&options(3, &asked));
+    let name = hex(b"base:allocation");
+    let listed = answer(9, 4, &format!("00000000{name}")) + &answer(9, 1, "");
+    let golden = [
+        answer(8, 1, ""),
+        listed.clone() + &answer(10, 1, ""),
+        listed + &answer(10, 1, ""),
+        text(3, 9, "this is no name and list of contexts"),
+        text(3, 10, "this is no name and list of contexts"),
+        answer(10, 4, &format!("00000001{name}")) + &answer(10, 1, ""),
+        answer(7, 3, "0000000000000010000005ed") + &answer(7, 1, ""),
+    ];
+    assert_eq!(said, golden.concat());
+    assert_eq!(step, Ok(entered("disk", true, false)), "chosen for one, entered another");
+}
+
+#[test]
+fn who_breaks_the_handshake_is_refused_with_a_reason() {
+    let end = |bytes: &[u8]| shake(bytes).1.unwrap_err().to_string();
+    assert!(end(&options(4, &[])).starts_with("it sets handshake flags 0x4,"));
+    assert!(end(b"\0\0\0\x03GET / HTTP/1.1\r\n").starts_with("what it sends is no option"));
+    assert!(end(&options(2, &[(option::LIST, b"")])).contains("without speaking the fixed"));
+    assert!(end(&options(3, &[(1, b"none")])).contains("the export \"none\", which there is not"));
+    assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("at most 65536 are read"));
+    assert!(end(&options(3, &[(3, &b"x"[..]); 1025])).contains("1024 options"));
+    // A name that is too long is only refused where that can be said.
+    let (said, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
+    assert_eq!((said, step), (text(9, 6, "the name is too long"), Ok(Step::More)));
+}
+
+pub(super) fn request(command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(command.to_be_bytes());
+    bytes.extend(0x0102_0304_0506_0708_u64.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn a_request_is_read_field_by_field() {
+    let mut bytes = request(1, 1, 0x1122_3344_5566_7788, 5);
+    bytes.extend(b"helloREST");
+    let mut rest = &bytes[..];
+    let read = Receiver::default().next_request(&mut rest).unwrap().unwrap();
+    let Request { cookie, command, flags, offset, length, payload } = read;
+    assert_eq!((cookie, command, flags), (0x0102_0304_0506_0708, 1, 1));
+    assert_eq!((offset, length), (0x1122_3344_5566_7788, 5));
+    assert_eq!((&payload[..], rest), (&b"hello"[..], &b"REST"[..]));
+    let end = |bytes: &[u8]| Receiver::default().next_request(&mut &bytes[..]).unwrap_err();
+    assert_eq!(end(&[0x20; 28]), RequestError::Magic(0x2020_2020));
+    assert_eq!(end(&request(1, 0, 0, (32 << 20) + 1)), RequestError::TooLong((32 << 20) + 1));
+}
+
+#[test]
+fn a_large_write_takes_up_memory_as_it_arrives() {
+    let length = (32 << 20) - 5;
+    let mut receiver = Receiver::default();
+    assert!(receiver.next_request(&mut &request(1, 0, 0, length)[..]).unwrap().is_none());
+    let mut lengths = Vec::new();
+    let mut sent = 0_u8;
+    let whole = loop {
+        lengths.push(receiver.vacancy().len());
+        let piece = vec![sent; 3 << 18];
+        sent += 1;
+        // What is behind the write is left.
+        let mut bytes = &piece[..];
+        if let Some(whole) = receiver.next_request(&mut bytes).unwrap() {
+            assert_eq!(bytes.len(), 43 * piece.len() - length as usize);
+            break whole;
+        }
+    };
+    assert_eq!(lengths[..3], [1 << 20, 1 << 18, (4 << 20) - (6 << 18)]);
+    let right = |(at, byte): (usize, &u8)| usize::from(*byte) == at / (3 << 18);
+    assert!(whole.payload.len() == length as usize && whole.payload.iter().enumerate().all(right));
+}
+
+#[test]
+fn every_command_is_admitted_or_refused() {
+    let Step::Entered(disk) = entered("disk", true, true) else { unreachable!() };
+    let rom = Entered { export: export("rom", true), ..(*disk).clone() };
+    let plain = Entered { structured: false, allocation: false, ..(*disk).clone() };
+    let at = |entered: &Entered, command, flags, offset, length| {
+        let bytes = request(command, flags, offset, length);
+        let payload = Buffer::zeroed(if command == 1 { length as usize } else { 0 });
+        let head = request(if command == 1 { 0 } else { command }, flags, offset, length);
+        let read = Receiver::default().next_request(&mut &head[..]).unwrap().unwrap();
+        assert_eq!(bytes.len(), head.len());
+        entered.admit(&Request { command, payload, ..read }).map_err(|refusal| refusal.errno)
+    };
+    let submit = |command| Ok(Action::Submit(command));
+    let zero = |allocate, durable| submit(Command::Zero { allocate, durable });
+    let size = 0x0010_0000;
+    let big = (32 << 20) + 1;
+    assert_eq!(at(&disk, 0, 0, size - 512, 512), submit(Command::Read));
+    assert_eq!(at(&disk, 0, flag::DF, 0, 512), submit(Command::Read));
+    assert_eq!(at(&plain, 0, flag::DF, 0, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 0, 0, size, 1), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 0, 0, u64::MAX, 1), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 0, 0, size, 0), Ok(Action::Acknowledge));
+    let mut huge = (*disk).clone();
+    huge.export.size = 1 << 40;
+    assert_eq!(at(&huge, 0, 0, 0, big), Err(Errno::Invalid));
+    assert_eq!(at(&huge, 0, flag::DF, 0, big), Err(Errno::Overflow));
+    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard));
+    assert_eq!(at(&disk, 1, 0, 0, 512), submit(Command::Write { durable: false }));
+    assert_eq!(at(&disk, 1, flag::FUA, 0, 512), submit(Command::Write { durable: true }));
+    assert_eq!(at(&disk, 1, 0, size - 1, 2), Err(Errno::NoSpace));
+    assert_eq!(at(&disk, 2, 0, 0, 0), Ok(Action::Leave));
+    assert_eq!(at(&disk, 3, flag::FUA, 0, 0), submit(Command::Flush));
+    assert_eq!(at(&disk, 3, 0, 0, 1), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 5, 0, 0, 512), Ok(Action::Acknowledge));
+    assert_eq!(at(&disk, 5, 0, size, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 6, 0, 0, 512), zero(false, false));
+    assert_eq!(at(&disk, 6, flag::NO_HOLE | flag::FUA, 0, 512), zero(true, true));
+    assert_eq!(at(&disk, 6, flag::FAST_ZERO, 0, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 6, 0, size, 512), Err(Errno::NoSpace));
+    assert_eq!(at(&disk, 7, flag::REQ_ONE, 0, 512), submit(Command::Map));
+    assert_eq!(at(&disk, 7, 0, 0, 0), Err(Errno::Invalid));
+    assert_eq!(at(&plain, 7, 0, 0, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 8, 0, 0, 0), Err(Errno::Invalid));
+    for command in [1, 4, 6] {
+        assert_eq!(at(&rom, command, 0, 0, 512), Err(Errno::Perm), "{command}");
+    }
+    assert_eq!(at(&rom, 0, 0, 0, 512), submit(Command::Read));
+}
+
+/// Everything that waits to be written.
+fn written(mut out: Outgoing) -> Vec<u8> {
+    let (ours, mut theirs) = Stream::pair().unwrap();
+    assert!(out.flush(&ours).unwrap());
+    drop(ours);
+    let mut bytes = Vec::new();
+    theirs.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn replies_byte_for_byte() {
+    let refusal = Refusal { errno: Errno::NoSpace, message: "full" };
+    let said = |say: &dyn Fn(&mut Outgoing)| {
+        let mut out = Outgoing::new();
+        say(&mut out);
+        hex(&written(out))
+    };
+    let (simple, chunked) = ("67446698", "668e33ef0001");
+    let cookie = "00000000000000aa";
+    assert_eq!(said(&|o| reply::done(o, 0xaa)), format!("{simple}00000000{cookie}"));
+    let failed = |structured| said(&move |o| reply::fail(o, structured, 0xaa, refusal));
+    assert_eq!(failed(false), format!("{simple}0000001c{cookie}"));
+    assert_eq!(failed(true), format!("{chunked}8001{cookie}0000000a0000001c000466756c6c"));
+    let data = |structured, bytes: &'static [u8]| {
+        said(&move |o| reply::data(o, structured, 0xaa, 0x1000, Buffer::from(bytes)))
+    };
+    assert_eq!(data(false, &[1, 2, 3]), format!("{simple}00000000{cookie}010203"));
+    let golden = format!("{chunked}0001{cookie}0000000b0000000000001000010203");
+    assert_eq!(data(true, &[1, 2, 3]), golden);
+    assert_eq!(data(true, &[]), format!("{chunked}0000{cookie}00000000"));
+    let extents = said(&|o| reply::extents(o, 0xaa, &[(4096, 0), (512, 3)]));
+    let golden = "00000014000000010000100000000000".to_owned() + "0000020000000003";
+    assert_eq!(extents, format!("{chunked}0005{cookie}{golden}"));
+}

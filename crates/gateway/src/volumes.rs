@@ -1,0 +1,76 @@
+//! The volumes of a gateway as exports: what clients may name, and what lies where.
+
+use std::fmt::Write;
+
+use tidegate_model::cluster::{Layout, Volume};
+
+use crate::nbd::{Export, Exports};
+
+/// All volumes.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    volumes: Vec<(Volume, Layout)>,
+}
+
+impl Volumes {
+    pub(crate) fn new(volumes: Vec<Volume>) -> Self {
+        let with_layout = |volume: Volume| {
+            let layout = volume.layout();
+            (volume, layout)
+        };
+        Self { volumes: volumes.into_iter().map(with_layout).collect() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.iter().map(|(volume, _)| volume)
+    }
+
+    pub(crate) fn layout(&self, volume: usize) -> &Layout {
+        &self.volumes[volume].1
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        match (name, self.volumes.len()) {
+            ("", 1) => Some(0),
+            _ => self.iter().position(|volume| volume.name == name),
+        }
+    }
+}
+
+impl Exports for Volumes {
+    /// A volume's name, perhaps with `@` and the tenant whose requests these are; no name at all if
+    /// there is only one volume.
+    fn find(&self, name: &str) -> Option<Export> {
+        // Names of volumes contain no @.
+        let (volume_name, tenant) = match name.split_once('@') {
+            Some((volume, tenant)) => (volume, Some(tenant)),
+            None => (name, None),
+        };
+        let place = self.place(volume_name)?;
+        let volume = self.iter().nth(place)?;
+        Some(Export {
+            name: match tenant {
+                Some(tenant) => format!("{}@{tenant}", volume.name),
+                None => volume.name.clone(),
+            },
+            description: description(volume),
+            volume: place,
+            tenant: tenant.unwrap_or(&volume.tenant).to_owned(),
+            size: volume.size.0,
+            read_only: volume.read_only,
+        })
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.iter().for_each(|volume| each(&volume.name, &description(volume)));
+    }
+}
+
+fn description(volume: &Volume) -> String {
+    let mut text = format!("{} on {} node", volume.size, volume.nodes.len());
+    if volume.nodes.len() > 1 {
+        // Writing to a string does not fail.
+        let _ = write!(text, "s in stripes of {}", volume.stripe);
+    }
+    text
+}

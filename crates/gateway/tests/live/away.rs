@@ -1,0 +1,109 @@
+//! Nodes behind sockets: the same service, and what happens when one is away.
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use tidegate_fabric::stream::Address;
+use tidegate_gateway::nbd::wire::command;
+use tidegate_gateway::{Limits, Node, start};
+
+use crate::client::Client;
+use crate::memory::{Manner, Memory};
+use crate::peer::Peer;
+use crate::{Stand, config, eventually};
+
+const EIO: u32 = 5;
+
+/// A stand whose second node is behind a socket at which nobody listens yet.
+fn stand() -> (Stand, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [Memory::default(), Memory::default()];
+    let path = folder.path().join("node.sock");
+    let there = Node::There(Address::Unix(path.clone()));
+    let here = Node::Here(Arc::new(nodes[0].clone()));
+    let gateway = start(config(&folder, Limits::default(), 1), &[here, there]).unwrap();
+    (Stand { folder, nodes, gateway }, path)
+}
+
+#[test]
+fn a_node_behind_a_socket_serves_like_any_other() {
+    let (stand, path) = stand();
+    let mut client = Client::enter(&stand, "striped@backup", true);
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    eventually("the node", || client.read(0, 64 << 10).is_ok());
+    for manner in [Manner::AtOnce, Manner::Later] {
+        stand.nodes[1].set(manner);
+        let bytes: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 7) as u8).collect();
+        assert_eq!(client.write(5000, &bytes), 0);
+        assert!(client.read(5000, 3 << 20) == Ok(bytes));
+        assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+        assert_eq!(client.command(command::WRITE_ZEROES, 0, 0, 4 << 20), 0);
+        assert!(client.read(5000, 3 << 20) == Ok(vec![0; 3 << 20]));
+    }
+    assert_eq!(stand.nodes[1].last_owner(), "backup");
+    client.ask(command::BLOCK_STATUS, 0, 0, 64 << 10);
+    assert_eq!(client.hear(0).data, [0, 1, 0, 0, 0, 0, 0, 3]);
+}
+
+#[test]
+fn while_it_is_away_its_part_fails_and_then_it_is_back() {
+    let (stand, path) = stand();
+    let mut client = Client::enter(&stand, "striped", true);
+    assert_eq!(client.read(16 << 10, 512), Err(EIO), "it was never there");
+    let peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    eventually("the node", || client.read(16 << 10, 512).is_ok());
+    stand.nodes[1].set(Manner::OnDemand);
+    client.ask(command::READ, 0, 16 << 10, 512);
+    client.ask(command::READ, 0, 0, 32 << 10);
+    eventually("two jobs", || stand.nodes[1].held() == 2);
+    drop(peer);
+    assert_eq!((client.hear(512).errno, client.hear(0).errno), (EIO, EIO), "they are lost with it");
+    assert!(client.read(0, 512).is_ok(), "the other node serves");
+    assert_eq!(client.read(16 << 10, 512), Err(EIO));
+    stand.nodes[1].set(Manner::AtOnce);
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    eventually("the node again", || client.read(16 << 10, 512).is_ok());
+}
+
+#[test]
+fn a_flush_after_a_node_was_away_does_not_promise_what_may_be_lost() {
+    let (stand, path) = stand();
+    let mut client = Client::enter(&stand, "striped", true);
+    let mut peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    eventually("the node", || client.read(16 << 10, 512).is_ok());
+    for (is_flushed, outcome) in [(true, 0), (false, EIO)] {
+        assert_eq!(client.write(16 << 10, &[7; 512]), 0);
+        if is_flushed {
+            assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+        }
+        drop(peer);
+        peer = Peer::start(path.clone(), stand.nodes[1].clone());
+        eventually("the node again", || client.read(16 << 10, 512).is_ok());
+        assert_eq!(client.command(command::FLUSH, 0, 0, 0), outcome);
+        assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0, "it is said once");
+    }
+}
+
+#[test]
+fn a_node_that_talks_nonsense_is_away_and_harms_nobody() {
+    let (stand, path) = stand();
+    let mut client = Client::enter(&stand, "striped", true);
+    let listener = UnixListener::bind(&path).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    client.ask(command::READ, 0, 16 << 10, 512);
+    stream.write_all(&[0xff; 64]).unwrap();
+    assert_eq!(client.hear(512).errno, EIO);
+    assert!(client.read(0, 512).is_ok());
+    // An answer to what was not asked is nonsense, too.
+    let (mut stream, _) = listener.accept().unwrap();
+    client.ask(command::READ, 0, 16 << 10, 512);
+    let mut answer = [0; 16];
+    (answer[0], answer[9]) = (1, 99);
+    stream.write_all(&answer).unwrap();
+    assert_eq!(client.hear(512).errno, EIO);
+    drop((stream, listener));
+    std::fs::remove_file(&path).unwrap();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    eventually("a sensible one", || client.read(16 << 10, 512).is_ok());
+}

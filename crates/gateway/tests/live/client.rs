@@ -1,0 +1,160 @@
+//! A client that says what it is told to say, and blocks until it is answered.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use tidegate_gateway::nbd::wire::{self, command, option};
+
+use crate::{PATIENCE, Stand};
+
+/// One connection, with an export chosen.
+pub(crate) struct Client {
+    stream: UnixStream,
+    structured: bool,
+    cookie: u64,
+    /// The size of the export, and its flags.
+    pub(crate) size: u64,
+    pub(crate) flags: u16,
+}
+
+/// An answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) cookie: u64,
+    pub(crate) errno: u32,
+    pub(crate) data: Vec<u8>,
+}
+
+/// A connection on which nothing is said yet.
+pub(crate) fn connect(stand: &Stand) -> UnixStream {
+    let stream = UnixStream::connect(stand.socket()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn array<const N: usize>(stream: &mut UnixStream) -> [u8; N] {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+fn word(stream: &mut UnixStream) -> u32 {
+    u32::from_be_bytes(array(stream))
+}
+
+impl Client {
+    /// Enters `export`, with or without structured replies.
+    pub(crate) fn enter(stand: &Stand, export: &str, structured: bool) -> Self {
+        let mut stream = connect(stand);
+        let _greeting: [u8; 18] = array(&mut stream);
+        let mut said = 3_u32.to_be_bytes().to_vec();
+        let mut say = |option: u32, data: &[u8]| {
+            said.extend(wire::OPTION_MAGIC.to_be_bytes());
+            said.extend(option.to_be_bytes());
+            said.extend((data.len() as u32).to_be_bytes());
+            said.extend(data);
+        };
+        if structured {
+            say(option::STRUCTURED_REPLY, &[]);
+            let length = (export.len() as u32).to_be_bytes();
+            let (one, name) = (1_u32.to_be_bytes(), wire::ALLOCATION.as_bytes());
+            let query = (name.len() as u32).to_be_bytes();
+            let parts = [&length[..], export.as_bytes(), &one, &query, name];
+            say(option::SET_META_CONTEXT, &parts.concat());
+        }
+        say(option::EXPORT_NAME, export.as_bytes());
+        stream.write_all(&said).unwrap();
+        if structured {
+            let answers = [0, wire::ALLOCATION.len() + 4, 0];
+            let length: usize = answers.iter().map(|data| 20 + data).sum();
+            stream.read_exact(&mut vec![0; length]).unwrap();
+        }
+        let size = u64::from_be_bytes(array(&mut stream));
+        let flags = u16::from_be_bytes(array(&mut stream));
+        Self { stream, structured, cookie: 0, size, flags }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Asks something; returns the cookie that the answer will have.
+    pub(crate) fn ask(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
+        self.cookie += 1;
+        let head = [
+            &wire::REQUEST_MAGIC.to_be_bytes()[..],
+            &flags.to_be_bytes(),
+            &command.to_be_bytes(),
+            &self.cookie.to_be_bytes(),
+            &offset.to_be_bytes(),
+            &length.to_be_bytes(),
+        ];
+        self.say(&head.concat());
+        self.cookie
+    }
+
+    /// The next answer. `length` is how much a read was to bring.
+    pub(crate) fn hear(&mut self, length: u32) -> Answer {
+        let magic = word(&mut self.stream);
+        if magic == wire::SIMPLE_REPLY_MAGIC {
+            let errno = word(&mut self.stream);
+            let cookie = u64::from_be_bytes(array(&mut self.stream));
+            let mut data =
+                vec![0; if errno == 0 && !self.structured { length } else { 0 } as usize];
+            self.stream.read_exact(&mut data).unwrap();
+            return Answer { cookie, errno, data };
+        }
+        assert_eq!(magic, wire::STRUCTURED_REPLY_MAGIC);
+        let [flag0, flag1, kind0, kind1] = array(&mut self.stream);
+        assert_eq!(u16::from_be_bytes([flag0, flag1]), wire::chunk::DONE);
+        let cookie = u64::from_be_bytes(array(&mut self.stream));
+        let mut payload = vec![0; word(&mut self.stream) as usize];
+        self.stream.read_exact(&mut payload).unwrap();
+        let (errno, data) = match u16::from_be_bytes([kind0, kind1]) {
+            wire::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
+            wire::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
+            wire::chunk::NONE => (0, Vec::new()),
+            wire::chunk::ERROR => {
+                let errno = u32::from_be_bytes(*payload.first_chunk().unwrap());
+                (errno, payload[6..].to_vec())
+            }
+            kind => panic!("chunk {kind}"),
+        };
+        Answer { cookie, errno, data }
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
+        let cookie = self.ask(command::READ, 0, offset, length);
+        let answer = self.hear(length);
+        assert_eq!(answer.cookie, cookie);
+        if answer.errno == 0 { Ok(answer.data) } else { Err(answer.errno) }
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> u32 {
+        self.ask(command::WRITE, 0, offset, bytes.len() as u32);
+        self.say(bytes);
+        self.hear(0).errno
+    }
+
+    /// Asks something that brings no data; its error, zero for none.
+    pub(crate) fn command(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u32 {
+        self.ask(command, flags, offset, length);
+        self.hear(0).errno
+    }
+
+    /// Whether the gateway has closed the connection, and has said nothing more.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        is_closed(&mut self.stream)
+    }
+}
+
+/// Whether the gateway closes the connection, whatever it still says.
+pub(crate) fn is_closed(stream: &mut UnixStream) -> bool {
+    // What was sent and not read when the gateway closed it is reported as a reset.
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}

@@ -1,0 +1,187 @@
+//! A node that is made of memory and does as it is told: at once, later from another thread, or not
+//! until it is let.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
+
+/// When jobs are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Before the call that submits them returns.
+    #[default]
+    AtOnce,
+    /// By another thread, in reverse order.
+    Later,
+    /// When the test says so: [`Memory::release`].
+    OnDemand,
+    /// Never: each fails with this.
+    Failing(Fault),
+}
+
+/// A node. Clones are the same node.
+#[derive(Clone, Default)]
+pub(crate) struct Memory(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    manner: Manner,
+    parts: Vec<(Part, Vec<u8>)>,
+    held: Vec<(Arc<dyn Outlet>, Job)>,
+    /// How many jobs came, by command.
+    seen: Vec<(Command, usize)>,
+    /// The tenant's name of the last job that came.
+    owner: String,
+    cancelled: usize,
+}
+
+impl Memory {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+
+    /// From here on, jobs are done in this manner.
+    pub(crate) fn set(&self, manner: Manner) {
+        self.inner().manner = manner;
+    }
+
+    /// Jobs that wait for [`Self::release`].
+    pub(crate) fn held(&self) -> usize {
+        self.inner().held.len()
+    }
+
+    /// Does all jobs that wait.
+    pub(crate) fn release(&self) {
+        let held = std::mem::take(&mut self.inner().held);
+        for (outlet, mut job) in held {
+            self.inner().serve(&mut job);
+            outlet.finished(&mut vec![job]);
+        }
+    }
+
+    /// How many jobs of this kind came.
+    pub(crate) fn seen(&self, command: Command) -> usize {
+        let inner = self.inner();
+        inner.seen.iter().find(|(seen, _)| *seen == command).map_or(0, |(_, count)| *count)
+    }
+
+    /// Whose the last job was.
+    pub(crate) fn last_owner(&self) -> String {
+        self.inner().owner.clone()
+    }
+
+    /// How many jobs were cancelled while they waited.
+    pub(crate) fn cancelled(&self) -> usize {
+        self.inner().cancelled
+    }
+}
+
+impl Inner {
+    fn count(&mut self, command: Command) {
+        match self.seen.iter_mut().find(|(seen, _)| *seen == command) {
+            Some((_, count)) => *count += 1,
+            None => self.seen.push((command, 1)),
+        }
+    }
+
+    fn serve(&mut self, job: &mut Job) {
+        if let Manner::Failing(fault) = self.manner {
+            job.outcome = Err(fault);
+            return;
+        }
+        let bytes = &mut self.parts[job.part as usize].1;
+        let range = job.offset as usize..job.offset as usize + job.length as usize;
+        assert!(range.end <= bytes.len(), "{job:?} is not in its part");
+        match job.command {
+            Command::Read => job.buffer.copy_from_slice(&bytes[range]),
+            Command::Write { .. } => bytes[range].copy_from_slice(&job.buffer),
+            Command::Discard | Command::Zero { .. } => bytes[range].fill(0),
+            Command::Map => job.buffer = extents(&bytes[range]),
+            Command::Flush => assert_eq!(job.length, 0),
+            Command::KeyValue => job.outcome = Err(Fault::Unsupported),
+        }
+    }
+}
+
+/// Blocks that are zeros are holes.
+fn extents(bytes: &[u8]) -> Buffer {
+    let mut said = Vec::new();
+    for block in bytes.chunks(4096).take(200) {
+        let flags = if block.iter().all(|byte| *byte == 0) { 3_u64 } else { 0 };
+        said.extend((block.len() as u64).to_le_bytes());
+        said.extend(flags.to_le_bytes());
+    }
+    Buffer::from(&said[..])
+}
+
+impl Service for Memory {
+    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
+        Box::new(Talk { node: self.clone(), outlet, tenants: Vec::new() })
+    }
+}
+
+struct Talk {
+    node: Memory,
+    outlet: Arc<dyn Outlet>,
+    tenants: Vec<String>,
+}
+
+impl Session for Talk {
+    fn tenants(&mut self, names: &[String]) {
+        self.tenants = names.to_vec();
+    }
+
+    fn open(&mut self, part: &Part) -> Result<u32, String> {
+        if part.length.0 > 1 << 30 {
+            return Err("it has no more than a gibibyte".into());
+        }
+        let parts = &mut self.node.inner().parts;
+        let place = parts.iter().position(|(open, _)| open == part).unwrap_or_else(|| {
+            parts.push((part.clone(), vec![0; part.length.0 as usize]));
+            parts.len() - 1
+        });
+        Ok(place as u32)
+    }
+
+    fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
+        let mut inner = self.node.inner();
+        for job in jobs.iter() {
+            inner.count(job.command);
+        }
+        if let Some(job) = jobs.last() {
+            let place = usize::from(job.tag.tenant.0).checked_sub(1);
+            let owner = place.map_or("", |place| &self.tenants[place]);
+            owner.clone_into(&mut inner.owner);
+        }
+        match inner.manner {
+            Manner::AtOnce | Manner::Failing(_) => {
+                for mut job in jobs.drain(..) {
+                    inner.serve(&mut job);
+                    done.push(job);
+                }
+            }
+            Manner::OnDemand => {
+                inner.held.extend(jobs.drain(..).map(|job| (self.outlet.clone(), job)));
+            }
+            Manner::Later => {
+                let (node, outlet) = (self.node.clone(), self.outlet.clone());
+                let mut jobs: Vec<Job> = jobs.drain(..).rev().collect();
+                std::thread::spawn(move || {
+                    jobs.iter_mut().for_each(|job| node.inner().serve(job));
+                    outlet.finished(&mut jobs);
+                });
+            }
+        }
+    }
+
+    fn cancel(&mut self, tickets: &[u64]) {
+        let mut inner = self.node.inner();
+        let lost = inner.held.extract_if(.., |(_, job)| tickets.contains(&job.ticket));
+        let mut lost: Vec<Job> = lost.map(|(_, job)| job).collect();
+        inner.cancelled += lost.len();
+        lost.iter_mut().for_each(|job| job.outcome = Err(Fault::Ending));
+        drop(inner);
+        self.outlet.finished(&mut lost);
+    }
+}

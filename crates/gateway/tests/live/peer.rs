@@ -1,0 +1,130 @@
+//! A node behind a socket: the node made of memory, and as little protocol as it needs. It can be
+//! killed, and come back.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
+use tidegate_proto::data::{
+    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
+    encode,
+};
+
+use crate::memory::Memory;
+
+pub(crate) struct Peer {
+    path: PathBuf,
+    is_ending: Arc<AtomicBool>,
+    /// A handle of every connection, to end it by.
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    pub(crate) fn start(path: PathBuf, node: Memory) -> Self {
+        let listener = UnixListener::bind(&path).unwrap();
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let streams = Arc::new(Mutex::new(Vec::new()));
+        let (ending, all) = (is_ending.clone(), streams.clone());
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if ending.load(Ordering::SeqCst) {
+                    return;
+                }
+                all.lock().unwrap().push(stream.try_clone().unwrap());
+                let node = node.clone();
+                std::thread::spawn(move || serve(stream, &node));
+            }
+        });
+        Self { path, is_ending, streams, thread: Some(thread) }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+        drop(UnixStream::connect(&self.path));
+        self.thread.take().unwrap().join().unwrap();
+        let _ = std::fs::remove_file(&self.path);
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// Writes answers, from whichever thread.
+struct Mouth(Mutex<UnixStream>);
+
+impl Mouth {
+    fn say(&self, bytes: &[u8]) {
+        // Who is killed has nothing to say.
+        let _ = self.0.lock().unwrap().write_all(bytes);
+    }
+
+    fn tell(&self, message: &FromNode) {
+        let mut bytes = Vec::new();
+        encode::<ReplyHead, _>(message, &mut bytes).unwrap();
+        self.say(&bytes);
+    }
+}
+
+impl Outlet for Mouth {
+    fn finished(&self, jobs: &mut Vec<Job>) {
+        for job in jobs.drain(..) {
+            let has_data =
+                job.outcome.is_ok() && matches!(job.command, Command::Read | Command::Map);
+            let data = if has_data { &job.buffer[..] } else { &[] };
+            let (ticket, outcome, length) = (job.ticket, job.outcome, data.len() as u32);
+            let head = AnswerHead { ticket, outcome, length }.to_bytes();
+            self.say(&[&head[..], data].concat());
+        }
+    }
+}
+
+fn serve(mut stream: UnixStream, node: &Memory) {
+    let mouth = Arc::new(Mouth(Mutex::new(stream.try_clone().unwrap())));
+    let mut session = node.session(mouth.clone());
+    let mut assembler = Assembler::<RequestHead, Vec<u8>>::new();
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = stream.read(&mut piece) {
+        let (mut input, mut jobs, mut done) = (&piece[..count], Vec::new(), Vec::new());
+        while let Some((head, payload)) = assembler.next(&mut input).unwrap() {
+            match head {
+                RequestHead::Message(_) => hear(&mut *session, &mouth, decode(&payload).unwrap()),
+                RequestHead::Job(head) => jobs.push(job(head, &payload)),
+            }
+        }
+        session.submit(&mut jobs, &mut done);
+        mouth.finished(&mut done);
+    }
+}
+
+fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode) {
+    match message {
+        ToNode::Hello { version, release } => {
+            assert_eq!(version, VERSION);
+            mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
+        }
+        ToNode::Tenants(names) => session.tenants(&names),
+        ToNode::Open { part, volume, index, length, offset } => {
+            let opened = session.open(&Part { volume, index, length, offset });
+            // It has these parts only, and in this order.
+            assert!(opened.as_ref().is_err() || opened == Ok(part));
+            mouth.tell(&FromNode::Opened { part, refused: opened.err() });
+        }
+    }
+}
+
+fn job(head: JobHead, payload: &[u8]) -> Job {
+    let JobHead { ticket, tag, command, part, offset, length } = head;
+    let buffer = match command {
+        Command::Read => Buffer::with_length(length as usize),
+        _ => Buffer::from(payload),
+    };
+    Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+}

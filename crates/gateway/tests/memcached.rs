@@ -1,0 +1,271 @@
+//! One memcached, and a gateway's conversation before three of them: the same requests, the same
+//! replies, byte for byte.
+//!
+//! Where there is no `memcached` (`apt-get install memcached`) there is nothing to compare with,
+//! and the tests say so and pass.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway::ketama::Place;
+use tidegate_model::TenantId;
+use tidegate_proto::memcached::conversation::Conversation;
+use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
+
+/// A memcached of this test's own.
+struct Memcached {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Memcached {
+    /// Starts one; none if there is no such program.
+    fn start(name: &str) -> Option<Self> {
+        let file = format!("tidegate-{}-{name}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(file);
+        let mut command = Command::new("memcached");
+        command.arg("-s").arg(&socket).args(["-u", "nobody", "-m", "8", "-t", "1"]);
+        match command.stderr(Stdio::null()).spawn() {
+            Ok(child) => Some(Self { child, socket }),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!("nothing is tested: there is no memcached");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                    return stream;
+                }
+                Err(error) if Instant::now() > deadline => panic!("{error}"),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// What memcached says to all of `input`, up to its version, which is asked for at the end.
+fn answer_of_one(mut stream: &UnixStream, input: &[u8]) -> Vec<u8> {
+    stream.write_all(&[input, BARRIER].concat()).unwrap();
+    let mut answer = Vec::new();
+    let version = |answer: &[u8]| answer.windows(9).rposition(|words| words == b"VERSION 1");
+    while !(answer.ends_with(b"\r\n") && version(&answer).is_some()) {
+        let mut bytes = [0; 4_096];
+        let count = stream.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "memcached hung up after {answer:?}");
+        answer.extend_from_slice(&bytes[..count]);
+    }
+    answer.truncate(version(&answer).unwrap());
+    answer
+}
+
+/// What a node's memcached replies to one request.
+fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
+    let Step::Request(request) = next(bytes, u32::MAX) else { panic!("{bytes:?}") };
+    assert_eq!(request.bytes, bytes, "node and gateway cut at the same place");
+    let (shape, barrier) = match request.quiet {
+        true => (Shape::Quiet, BARRIER),
+        false => (request.verb.shape(), &b""[..]),
+    };
+    stream.write_all(&[bytes, barrier].concat()).unwrap();
+    let (mut boundary, mut reply) = (Boundary::new(shape), Vec::new());
+    loop {
+        let mut some = [0; 4_096];
+        let count = stream.read(&mut some).unwrap();
+        assert_ne!(count, 0, "memcached hung up on {:?}", String::from_utf8_lossy(bytes));
+        reply.extend_from_slice(&some[..count]);
+        if let Some(whole) = boundary.find(&reply).unwrap() {
+            assert_eq!(whole.with_barrier, reply.len(), "nothing is said without being asked");
+            reply.truncate(whole.length);
+            return reply;
+        }
+    }
+}
+
+/// What a gateway before `nodes` says, if the client's bytes come in pieces of this size.
+fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], piece: usize) -> Vec<u8> {
+    let count = nodes.len();
+    let place = |key: &[u8], _| key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % count;
+    let mut client = Conversation::new(VALUE_MAX_DEFAULT, (0..count).collect());
+    let (mut from, mut answer) = (0, Vec::new());
+    let mut arrived = 0;
+    while arrived < input.len() {
+        arrived = input.len().min(arrived + piece);
+        loop {
+            let mut asked = Vec::new();
+            let progress = client.on_input(&input[from..arrived], place, |ask| {
+                asked.push((ask.ticket, ask.place, ask.bytes.to_vec()));
+            });
+            from += progress.consumed;
+            for (ticket, node, bytes) in asked {
+                client.on_reply(ticket, Ok(reply_of(&nodes[node], &bytes)));
+            }
+            while let Some(piece) = client.poll_output() {
+                answer.extend_from_slice(&piece);
+            }
+            if progress.needed > 0 {
+                break;
+            }
+        }
+    }
+    answer
+}
+
+/// Requests with sense and without. Left out is what must differ: unique numbers of `gets`, what a
+/// server says of itself, and what this project refuses on purpose.
+fn request() -> impl Strategy<Value = String> {
+    let key = || prop_oneof![8 => "[a-f]", 1 => "[a-z]{248,252}", 1 => "YQ==|Yg=="];
+    let quiet = || prop::sample::select(&["", " noreply"][..]);
+    let value = || "[a-z0-9]{0,6}|[0-9]{1,3}";
+    let flags = "( (v|k|t|s|f|q|b|N0|T0|O12|z|v)){0,5}";
+    prop_oneof![
+        (prop::collection::vec(key(), 0..6), "get|gat 0|gat x")
+            .prop_map(|(keys, verb)| format!("{verb} {}\r\n", keys.join(" "))),
+        ("set|add|replace|append|prepend", key(), 0..9u8, quiet(), value()).prop_map(
+            |(verb, key, flags, quiet, value)| {
+                format!("{verb} {key} {flags} 0 {}{quiet}\r\n{value}\r\n", value.len())
+            }
+        ),
+        (key(), quiet(), value(), 0..3usize).prop_map(|(key, quiet, value, less)| {
+            let length = value.len().saturating_sub(less);
+            format!("set {key} 0 0 {length}{quiet}\r\n{value}\r\n")
+        }),
+        ("cas [a-f] 0 0 1 [1-3x]", quiet()).prop_map(|(line, quiet)| {
+            format!("{line}{quiet}\r\n1\r\n").replace("cas ", "cas missing")
+        }),
+        ("delete|incr|decr|touch", key(), "| 0| 5| x", quiet())
+            .prop_map(|(verb, key, argument, quiet)| format!("{verb} {key}{argument}{quiet}\r\n")),
+        ("mg|md|ma", key(), flags)
+            .prop_map(|(verb, key, flags)| format!("{verb} {key}{flags}\r\n")),
+        (key(), value(), flags, "| ME| MA| MR| MX").prop_map(|(key, value, flags, mode)| {
+            format!("ms {key} {}{flags}{mode}\r\n{value}\r\n", value.len())
+        }),
+        "(flush_all( 0)?( noreply)?|flush_all x|mn|verbosity 1|mn q) *\r\n",
+        "(get|ms|mg|gat|set| x| z){1,4} *\r\n",
+    ]
+}
+
+#[test]
+fn three_servers_behind_a_gateway_are_one() {
+    let Some(one) = Memcached::start("one") else { return };
+    let nodes: Vec<Memcached> =
+        (0..3).filter_map(|node| Memcached::start(&node.to_string())).collect();
+    let (one, nodes) = (one.connect(), nodes.iter().map(Memcached::connect).collect::<Vec<_>>());
+    let mut runner = TestRunner::new(Config { cases: 300, ..Config::default() });
+    let input = (prop::collection::vec(request(), 1..30), 1usize..200);
+    let outcome = runner.run(&input, |(requests, piece)| {
+        // Every case begins with nothing stored.
+        let requests = [vec!["flush_all\r\n".to_owned()], requests].concat();
+        // One by one: where a key is too long, memcached 1.6.18 forgets what it was to say before.
+        let expected = requests.iter().map(|request| answer_of_one(&one, request.as_bytes()));
+        let expected = expected.collect::<Vec<_>>().concat();
+        let input = requests.concat().into_bytes();
+        let answer = answer_of_gateway(&nodes, &input, piece);
+        prop_assert_eq!(
+            String::from_utf8_lossy(&answer),
+            String::from_utf8_lossy(&expected),
+            "to {}",
+            String::from_utf8_lossy(&input)
+        );
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+/// The whole way: a client's socket, the gateway's worker, a node's queue, its relay, memcached.
+#[test]
+fn the_daemons_answer_as_one_server_does() {
+    let Some(one) = Memcached::start("direct") else { return };
+    let servers: Vec<Memcached> =
+        (0..2).filter_map(|node| Memcached::start(&format!("behind-{node}"))).collect();
+    let nodes: Vec<_> = servers.iter().map(node_before).collect();
+    let gateway = gateway_before(&nodes);
+    let Address::Unix(path) = gateway.address() else { panic!("it was to be a path") };
+    let (one, client) = (one.connect(), UnixStream::connect(path).unwrap());
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
+    let outcome = runner.run(&prop::collection::vec(request(), 1..30), |requests| {
+        let requests = [vec!["flush_all\r\n".to_owned()], requests].concat();
+        let expected = requests.iter().map(|request| answer_of_one(&one, request.as_bytes()));
+        let expected = expected.collect::<Vec<_>>().concat();
+        let answer = answer_of_one(&client, requests.concat().as_bytes());
+        prop_assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(&expected));
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+    assert_eq!(gateway.clients(), 1);
+    (&client).write_all(b"get a\r\nquit\r\nget a\r\n").unwrap();
+    let mut rest = Vec::new();
+    (&client).read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"END\r\n") && rest.windows(5).filter(|w| w == b"END\r\n").count() == 1);
+    gateway.stop().unwrap();
+}
+
+fn node_before(server: &Memcached) -> tidegate_node::Running {
+    drop(server.connect());
+    let address = Address::Unix(server.socket.clone());
+    let store = tidegate_node::Store::Memcached { address };
+    tidegate_node::start(tidegate_node::Config::new("node", store)).unwrap()
+}
+
+fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::memcached::Running {
+    let file = format!("tidegate-{}-gateway.sock", std::process::id());
+    let place = |number: usize| Place { host: format!("node-{number}"), port: 11_211, weight: 1 };
+    let config = tidegate_gateway::memcached::Config {
+        address: Address::Unix(std::env::temp_dir().join(file)),
+        door: Door::PRIVATE,
+        pool: "cache".into(),
+        nodes: (0..nodes.len()).map(place).collect(),
+        tenants: vec!["web".into()],
+        owner: Arc::new(|_, _| TenantId(1)),
+        value_max: VALUE_MAX_DEFAULT,
+        flush_all: true,
+        workers: 1,
+        connections: 8,
+        drain: Duration::from_secs(5),
+    };
+    let services: Vec<_> = nodes.iter().map(tidegate_node::Running::service).collect();
+    tidegate_gateway::memcached::start(config, &services).unwrap()
+}
+
+#[test]
+fn large_values_pass_and_larger_ones_are_refused_alike() {
+    let Some(one) = Memcached::start("large") else { return };
+    let Some(node) = Memcached::start("large-node") else { return };
+    let (one, nodes) = (one.connect(), [node.connect()]);
+    // memcached counts the key and its own head, so values of almost 1 MiB are its to refuse.
+    for length in [1, 65_536, 500_000, (1 << 20) - 512, (1 << 20) - 1, 1 << 20, (1 << 20) + 1] {
+        let mut input = format!("set big 0 0 {length}\r\n").into_bytes();
+        input.resize(input.len() + length, b'x');
+        input.extend_from_slice(b"\r\nget big none\r\nmg big s v\r\n");
+        let expected = answer_of_one(&one, &input);
+        assert!(answer_of_gateway(&nodes, &input, 100_000) == expected, "{length}");
+    }
+}

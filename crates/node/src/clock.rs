@@ -1,0 +1,28 @@
+//! The node's one clock. The machine is given the time, and so is everything else that can be.
+
+use std::time::{Duration, Instant};
+
+use tidegate_model::Time;
+
+/// Nanoseconds since the node started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    pub(crate) fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// How long it is until `time`; zero if it has passed.
+    pub(crate) fn until(&self, time: Time) -> Duration {
+        Duration::from_nanos(time.since(self.now()).0)
+    }
+}

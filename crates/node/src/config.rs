@@ -1,0 +1,83 @@
+//! How a node is set up.
+
+use std::path::PathBuf;
+
+use tidegate_fabric::stream::Address;
+use tidegate_model::{Bytes, Iops};
+use tidegate_proto::node::Pacing;
+
+pub use crate::engine::model::Speed;
+
+/// How a node is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Its name in the cluster file.
+    pub name: String,
+    /// Where gateways of other processes connect; none if there are none.
+    pub listen: Option<Address>,
+    /// Whether to listen on an address that other machines reach. By default not: there is no
+    /// authentication on TCP, so whoever reaches the address may read and write everything.
+    pub is_public: bool,
+    /// The controller's socket; none for a node that serves without promises.
+    pub controller: Option<PathBuf>,
+    /// Where the parts are.
+    pub store: Store,
+    /// The most requests at the device at a time, 1 to 4096. By default 32. More let a device do
+    /// more at once; fewer let a request with a reservation overtake sooner.
+    pub depth: u32,
+    /// What the device can do, in units of cost per second, if that is known.
+    pub capacity: Option<Iops>,
+    /// Whether what limited tenants are allowed is spread over the period. By default evenly.
+    pub pacing: Pacing,
+    /// Threads that serve the connections of gateways. By default one per processor.
+    pub workers: usize,
+    /// Makes the store as slow as this, for experiments.
+    pub speed: Option<Speed>,
+}
+
+/// Where parts are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In memory, together at most so much; gone when the node ends.
+    Memory {
+        /// The most that all parts are together.
+        room: Bytes,
+    },
+    /// Each a file of a directory, which is made if it is not there.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Reserve the space when a part is made, so that writes cannot run out of it.
+        reserve: bool,
+    },
+    /// All in one file or block device.
+    Device {
+        /// The file or device.
+        path: PathBuf,
+    },
+    /// Key-value requests, passed on to a memcached.
+    Memcached {
+        /// Where it listens.
+        address: Address,
+    },
+}
+
+impl Config {
+    /// A node of this name with this store, which nobody else can connect to and no controller
+    /// leads; the rest as each field says.
+    pub fn new(name: impl Into<String>, store: Store) -> Self {
+        let cores = std::thread::available_parallelism();
+        Self {
+            name: name.into(),
+            listen: None,
+            is_public: false,
+            controller: None,
+            store,
+            depth: 32,
+            capacity: None,
+            pacing: Pacing::Even,
+            workers: cores.map_or(1, usize::from),
+            speed: None,
+        }
+    }
+}

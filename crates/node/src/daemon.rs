@@ -1,0 +1,243 @@
+//! Starting a node, and ending it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+
+use tidegate_fabric::reactor::{Mailbox, Reactor};
+use tidegate_fabric::service::Service;
+use tidegate_fabric::stream::{Address, BindError, Door, Listener};
+use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::node::{self, Node, NodeStatus};
+
+use crate::clock::Clock;
+use crate::config::{Config, Store};
+use crate::engine::model::Modelled;
+use crate::engine::pool::Pool;
+use crate::engine::ring::Ring;
+use crate::engine::{Engine, Inline, Sink, Work};
+use crate::keeper::{Keeper, Standing, Watch};
+use crate::live::{Live, Local};
+use crate::server::{Counts, Server};
+use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
+
+/// The most requests at the device at a time: more threads than this help no device.
+const DEPTH_MAX: u32 = 4096;
+
+/// Why a node cannot start. Nothing of it is left then.
+#[derive(Debug)]
+pub enum StartError {
+    /// The store cannot be used.
+    Store {
+        /// Where it is.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The address cannot be listened on.
+    Bind(BindError),
+    /// The depth is out of range.
+    Depth(u32),
+    /// The system has no more threads or descriptors.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store { path, error } => {
+                let path = path.display();
+                write!(f, "cannot use {path} as the node's store: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::ResourceBusy => {
+                        f.write_str("; give each node a store of its own")
+                    }
+                    io::ErrorKind::NotFound => {
+                        f.write_str("; make it with `truncate -s SIZE`, or use a directory instead")
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; choose another place, or let the node's user write there")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Self::Bind(error) => error.fmt(f),
+            Self::Depth(depth) => {
+                write!(f, "a depth of {depth} cannot be; choose one from 1 to {DEPTH_MAX}")
+            }
+            Self::Io(error) => write!(f, "cannot start the node: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A node that runs. Dropping it ends it.
+pub struct Running {
+    live: Arc<Live>,
+    watch: Arc<Watch>,
+    bell: Arc<Mailbox<()>>,
+    keeper: Option<JoinHandle<()>>,
+    server: Option<Server>,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Queues, counts and capacity.
+    pub node: NodeStatus,
+    /// What the store is.
+    pub store: String,
+    /// How it stands with its controller.
+    pub standing: Standing,
+    /// What came over its own address.
+    pub connections: Counts,
+}
+
+/// Starts a node.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn start(config: Config) -> Result<Running, StartError> {
+    if !(1..=DEPTH_MAX).contains(&config.depth) {
+        return Err(StartError::Depth(config.depth));
+    }
+    // Whoever holds the address is alive, so it comes before the store is touched.
+    let door = Door { is_public: config.is_public, ..Door::PRIVATE };
+    let listen = |address: &Address| Listener::bind(address, door);
+    let listener = config.listen.as_ref().map(listen).transpose().map_err(StartError::Bind)?;
+    let medium = medium(&config.store)?;
+    let clock = Clock::start();
+    let reactor = Reactor::new()?;
+    let bell = reactor.mailbox();
+    let machine = Node::new(clock.now(), info(&config), machine_config(&config));
+    let live = Arc::new(Live::new(machine, medium, clock, bell.clone()));
+    let watch = Arc::new(Watch::new());
+    let keeper = Keeper::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
+    live.set_engine(engine(&config, &live)?);
+    let thread = thread::Builder::new().name("keeper".into());
+    // The engine has threads by now.
+    let keeper = Some(thread.spawn(move || keeper.run()).inspect_err(|_| live.end())?);
+    let mut running = Running { live, watch, bell, keeper, server: None };
+    if let Some(listener) = listener {
+        let service = running.service();
+        running.server = Some(Server::start(listener, service, config.name, config.workers)?);
+    }
+    Ok(running)
+}
+
+fn medium(store: &Store) -> Result<Arc<dyn Medium>, StartError> {
+    let failed = |path: &PathBuf, error| StartError::Store { path: path.clone(), error };
+    Ok(match store {
+        Store::Memory { room } => Arc::new(Memory::new(*room)),
+        Store::Directory { path, reserve } => {
+            Arc::new(Directory::new(path, *reserve).map_err(|error| failed(path, error))?)
+        }
+        Store::Device { path } => Arc::new(Device::new(path).map_err(|error| failed(path, error))?),
+        Store::Memcached { address } => Arc::new(Memcached { address: address.clone() }),
+    })
+}
+
+fn info(config: &Config) -> NodeInfo {
+    NodeInfo {
+        name: config.name.clone(),
+        pid: std::process::id(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        release: env!("CARGO_PKG_VERSION").into(),
+        revision: 0,
+    }
+}
+
+fn machine_config(config: &Config) -> node::Config {
+    let Config { depth, capacity, pacing, .. } = *config;
+    node::Config { depth, capacity, pacing }
+}
+
+fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartError> {
+    let medium = live.medium.clone();
+    let sink: Arc<dyn Sink> = Arc::new(Back(Arc::downgrade(live)));
+    let depth = config.depth;
+    let plain = |sink: Arc<dyn Sink>| -> io::Result<Box<dyn Engine>> {
+        match &config.store {
+            Store::Memory { .. } => return Ok(Box::new(Inline { medium })),
+            Store::Memcached { address } => {
+                return Ok(Box::new(Relay::new(address.clone(), medium, live.clock, sink)));
+            }
+            Store::Directory { .. } | Store::Device { .. } => {}
+        }
+        match Ring::start(depth, medium.clone(), sink.clone()) {
+            Ok(ring) => Ok(Box::new(ring)),
+            Err(error) => {
+                tracing::info!(
+                    "no io_uring here ({error}); the store is served by {depth} threads"
+                );
+                Ok(Box::new(Pool::start(depth as usize, medium, sink)?))
+            }
+        }
+    };
+    Ok(match config.speed {
+        None => plain(sink)?,
+        Some(speed) => Box::new(Modelled::start(speed, live.clock, sink, plain)?),
+    })
+}
+
+/// Back to the node, as long as there is one. The node owns its engine.
+struct Back(Weak<Live>);
+
+impl Sink for Back {
+    fn finished(&self, work: &mut Vec<Work>) {
+        match self.0.upgrade() {
+            Some(live) => live.finished(work),
+            None => work.clear(),
+        }
+    }
+}
+
+impl Running {
+    /// The node, for gateways of this process.
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::new(Local(self.live.clone()))
+    }
+
+    /// Where it listens, with the port that the kernel chose if it was to choose one.
+    pub fn address(&self) -> Option<&Address> {
+        self.server.as_ref().map(Server::address)
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        Status {
+            node: self.live.status(),
+            store: self.live.medium.describe(),
+            standing: self.watch.standing(),
+            connections: self.server.as_ref().map(Server::counts).unwrap_or_default(),
+        }
+    }
+
+    /// Ends the node: connections are closed, what waits fails, what is at the device is finished,
+    /// and the controller is told.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.server = None;
+        self.live.end();
+        self.watch.is_ending.store(true, Ordering::Release);
+        self.bell.ring();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}

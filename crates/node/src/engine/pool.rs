@@ -1,0 +1,115 @@
+//! Threads that do blocking work, one job each at a time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use tidegate_fabric::service::Fault;
+
+use super::{Engine, Sink, Work};
+use crate::store::Medium;
+
+/// Threads that do blocking work. As many as there may be requests at the device: fewer would be a
+/// second queue behind the scheduler's back.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    medium: Arc<dyn Medium>,
+    sink: Arc<dyn Sink>,
+    queue: Mutex<Queue>,
+    is_filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    work: VecDeque<Work>,
+    is_ending: bool,
+}
+
+impl Pool {
+    /// Starts `count` threads that finish into `sink`.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub(crate) fn start(
+        count: usize,
+        medium: Arc<dyn Medium>,
+        sink: Arc<dyn Sink>,
+    ) -> io::Result<Self> {
+        let (queue, is_filled) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { medium, sink, queue, is_filled });
+        let pool = Self { shared, threads: Mutex::default() };
+        for number in 0..count {
+            let shared = pool.shared.clone();
+            let thread = thread::Builder::new().name(format!("store-{number}"));
+            match thread.spawn(move || shared.serve()) {
+                Ok(thread) => lock(&pool.threads).push(thread),
+                Err(error) => {
+                    pool.stop();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(pool)
+    }
+}
+
+impl Engine for Pool {
+    fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>) {
+        let mut queue = lock(&self.shared.queue);
+        if queue.is_ending {
+            done.extend(work.drain(..).map(|mut work| {
+                work.job.outcome = Err(Fault::Ending);
+                work
+            }));
+            return;
+        }
+        let count = work.len();
+        queue.work.extend(work.drain(..));
+        drop(queue);
+        (0..count).for_each(|_| self.shared.is_filled.notify_one());
+    }
+
+    fn stop(&self) {
+        lock(&self.shared.queue).is_ending = true;
+        self.shared.is_filled.notify_all();
+        for thread in lock(&self.threads).drain(..) {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self) {
+        let mut finished = Vec::new();
+        while let Some(mut work) = self.next() {
+            self.medium.perform(&mut std::iter::once(&mut work.job));
+            finished.push(work);
+            self.sink.finished(&mut finished);
+        }
+    }
+
+    /// The next work, or none if there will be no more.
+    fn next(&self) -> Option<Work> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(work) = queue.work.pop_front() {
+                return Some(work);
+            }
+            if queue.is_ending {
+                return None;
+            }
+            queue = self.is_filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Nothing is left half done under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,244 @@
+//! Transfers that the kernel does by itself (`io_uring`), and threads for everything else.
+//!
+//! Whoever submits puts the transfers of its batch into the ring and tells the kernel once; one
+//! thread waits for what is done. What is no transfer of whole pages past the cache goes to a
+//! [`Pool`], and so does a transfer that came back short or failed: the pool does it once more, in
+//! the plain way, and has the last word on how it ended. That is right for reads and writes, which
+//! may be done twice, and it keeps all knowledge of errors in one place.
+
+use std::io;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use tidegate_fabric::buffer::Buffer;
+
+use super::pool::Pool;
+use super::{Engine, Sink, Work};
+use crate::store::{Medium, Transfer};
+
+/// Threads beside the ring: flushes, discards, broken blocks.
+const THREADS_MAX: usize = 16;
+
+/// The entry that only wakes the waiting thread.
+const WAKE: u64 = u64::MAX;
+
+/// Transfers in the kernel's hands, and threads for the rest.
+pub(crate) struct Ring {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    ring: IoUring,
+    /// Whoever holds this may put entries into the ring.
+    slots: Mutex<Slots>,
+    medium: Arc<dyn Medium>,
+    sink: Arc<dyn Sink>,
+    pool: Pool,
+}
+
+/// Work whose buffers the kernel uses, by the number that its entry has.
+#[derive(Default)]
+struct Slots {
+    work: Vec<Option<Work>>,
+    free: Vec<usize>,
+    is_ending: bool,
+}
+
+impl Slots {
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.work.len()
+    }
+
+    fn next(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.work.push(None);
+            self.work.len() - 1
+        })
+    }
+}
+
+impl Drop for Slots {
+    /// The kernel may still write to these, if their thread has ended before its time.
+    fn drop(&mut self) {
+        self.work.drain(..).for_each(mem::forget);
+    }
+}
+
+impl Ring {
+    /// Starts a ring for at most `depth` transfers at a time, which finish into `sink`.
+    ///
+    /// # Errors
+    /// If the kernel has no such thing or forbids it, or has no more threads.
+    pub(crate) fn start(
+        depth: u32,
+        medium: Arc<dyn Medium>,
+        sink: Arc<dyn Sink>,
+    ) -> io::Result<Self> {
+        // One more for the entry that wakes.
+        let ring = IoUring::new((depth + 1).next_power_of_two())?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let threads = THREADS_MAX.min(depth as usize);
+        let pool = Pool::start(threads, medium.clone(), sink.clone())?;
+        let shared = Arc::new(Shared { ring, slots: Mutex::default(), medium, sink, pool });
+        let reaper = shared.clone();
+        let thread = thread::Builder::new().name("ring".into()).spawn(move || reaper.reap());
+        match thread {
+            Ok(thread) => Ok(Self { shared, thread: Mutex::new(Some(thread)) }),
+            Err(error) => {
+                shared.pool.stop();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Engine for Ring {
+    fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>) {
+        let shared = &*self.shared;
+        let mut others = Vec::new();
+        let mut slots = lock(&shared.slots);
+        let mut count = 0;
+        for work in work.drain(..) {
+            match shared.medium.transfer(&work.job).filter(|_| !slots.is_ending) {
+                Some(transfer) => match shared.push(&mut slots, work, transfer) {
+                    Ok(()) => count += 1,
+                    Err(work) => others.push(work),
+                },
+                None => others.push(work),
+            }
+        }
+        if count > 0 {
+            shared.submit();
+        }
+        drop(slots);
+        if !others.is_empty() {
+            shared.pool.run(&mut others, done);
+        }
+    }
+
+    fn stop(&self) {
+        let mut slots = lock(&self.shared.slots);
+        slots.is_ending = true;
+        let wake = opcode::Nop::new().build().user_data(WAKE);
+        // SAFETY: the entry names no memory, and `slots` is locked, so nobody else pushes.
+        while unsafe { self.shared.ring.submission_shared().push(&wake) }.is_err() {
+            self.shared.submit();
+        }
+        self.shared.submit();
+        drop(slots);
+        if let Some(thread) = lock(&self.thread).take() {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+        self.shared.pool.stop();
+    }
+}
+
+impl Shared {
+    /// Puts one transfer into the ring; gives the work back if there is no room.
+    #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
+    fn push(&self, slots: &mut Slots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
+        let length = work.job.length as usize;
+        if transfer.is_write && work.job.buffer.len() != length {
+            return Err(work);
+        }
+        if work.job.buffer.len() != length {
+            work.job.buffer = Buffer::with_length(length);
+        }
+        let number = slots.next();
+        let entry = entry(&mut work.job.buffer, transfer).user_data(number as u64);
+        // SAFETY: `slots` is locked, so nobody else pushes. The descriptor is open as long as the
+        // medium, which `self` holds. The buffer's memory is on the heap, stays where it is while
+        // the work moves into its slot, and nobody touches it before the entry's completion takes
+        // the work out; a slot that is never taken out is leaked.
+        match unsafe { self.ring.submission_shared().push(&entry) } {
+            Ok(()) => {
+                slots.work[number] = Some(work);
+                Ok(())
+            }
+            Err(_) => {
+                slots.free.push(number);
+                Err(work)
+            }
+        }
+    }
+
+    /// Tells the kernel of what was pushed.
+    fn submit(&self) {
+        while let Err(error) = self.ring.submitter().submit() {
+            // Interrupted, or for the moment out of memory. The completions' queue has room for
+            // twice the depth, so it is never full.
+            tracing::debug!("the ring is busy: {error}");
+            thread::yield_now();
+        }
+    }
+
+    /// Takes in what is done, until the end.
+    fn reap(&self) {
+        let (mut finished, mut again) = (Vec::new(), Vec::new());
+        loop {
+            match self.ring.submitter().submit_and_wait(1) {
+                Ok(_) => {}
+                // Interrupted, or for the moment out of memory: what is done is there all the same.
+                Err(error) => tracing::debug!("waiting for the ring: {error}"),
+            }
+            let mut slots = lock(&self.slots);
+            // SAFETY: no other thread takes completions.
+            for completion in unsafe { self.ring.completion_shared() } {
+                let number = completion.user_data();
+                if number == WAKE {
+                    continue;
+                }
+                let number = number as usize;
+                let Some(mut work) = slots.work[number].take() else { continue };
+                slots.free.push(number);
+                match usize::try_from(completion.result()) {
+                    Ok(count) if count == work.job.length as usize => {
+                        work.job.outcome = Ok(());
+                        finished.push(work);
+                    }
+                    _ => again.push(work),
+                }
+            }
+            let is_over = slots.is_ending && slots.is_empty();
+            drop(slots);
+            if !again.is_empty() {
+                self.pool.run(&mut again, &mut finished);
+            }
+            if !finished.is_empty() {
+                self.sink.finished(&mut finished);
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+}
+
+fn entry(buffer: &mut Buffer, transfer: Transfer) -> squeue::Entry {
+    let descriptor = types::Fd(transfer.descriptor);
+    // A frame's length has 32 bits.
+    let (memory, length) = (buffer.as_mut_ptr(), buffer.len() as u32);
+    match transfer.is_write {
+        true => opcode::Write::new(descriptor, memory, length)
+            .offset(transfer.offset)
+            .rw_flags(if transfer.durable { libc::RWF_DSYNC } else { 0 })
+            .build(),
+        false => opcode::Read::new(descriptor, memory, length).offset(transfer.offset).build(),
+    }
+}
+
+/// Nothing is left half done under these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

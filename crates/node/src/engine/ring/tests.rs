@@ -1,0 +1,125 @@
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part};
+use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_proto::node::Slot;
+
+use super::*;
+use crate::engine::Owner;
+use crate::store::Directory;
+
+struct Pipe(Mutex<Sender<Work>>);
+
+impl Sink for Pipe {
+    fn finished(&self, work: &mut Vec<Work>) {
+        let sender = lock(&self.0);
+        work.drain(..).for_each(|work| sender.send(work).unwrap());
+    }
+}
+
+struct Nobody;
+
+impl Outlet for Nobody {
+    fn finished(&self, _: &mut Vec<Job>) {}
+}
+
+fn work(ticket: u64, command: Command, offset: u64, length: u32, bytes: &[u8]) -> Work {
+    let tag = Tag {
+        tenant: TenantId(0),
+        context: ContextId::NONE,
+        class: Class::Medium,
+        operation: Operation::Read,
+        cost: 1,
+        delay: 0,
+    };
+    let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
+    let job = Job { ticket, tag, command, part: 0, offset, length, buffer, outcome };
+    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
+    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
+}
+
+/// A ring on a directory; none where the kernel or the file system has no such thing.
+fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = Directory::new(folder.path(), false).unwrap();
+    let (length, offset) = (Bytes((1 << 20) + 5), Bytes(0));
+    directory.open(&Part { volume: "v".into(), index: 0, length, offset }).unwrap();
+    let probe = work(0, Command::Read, 0, 4096, b"");
+    if directory.transfer(&probe.job).is_none() {
+        eprintln!("skipped: no O_DIRECT in {}", folder.path().display());
+        return None;
+    }
+    let (sender, finished) = channel();
+    match Ring::start(depth, Arc::new(directory), Arc::new(Pipe(Mutex::new(sender)))) {
+        Ok(ring) => Some((folder, ring, finished)),
+        Err(error) => {
+            eprintln!("skipped: no io_uring: {error}");
+            None
+        }
+    }
+}
+
+fn run(ring: &Ring, finished: &Receiver<Work>, mut work: Vec<Work>) -> Vec<Job> {
+    let (count, mut done) = (work.len(), Vec::new());
+    ring.run(&mut work, &mut done);
+    while done.len() < count {
+        done.push(finished.recv_timeout(Duration::from_secs(20)).unwrap());
+    }
+    done.sort_by_key(|work| work.job.ticket);
+    done.into_iter().map(|work| work.job).collect()
+}
+
+#[test]
+fn whole_pages_and_broken_ones_arrive_and_are_read_back() {
+    let Some((_folder, ring, finished)) = ring(64) else { return };
+    let page = |n: u64| vec![n as u8 + 1; 4096];
+    let write = |n: u64| {
+        let command = Command::Write { durable: n.is_multiple_of(2) };
+        work(n, command, n * 4096, 4096, &page(n))
+    };
+    let done = run(&ring, &finished, (0..60).map(write).collect());
+    assert!(done.iter().all(|job| job.outcome == Ok(())));
+    let broken = work(0, Command::Write { durable: false }, 4090, 12, &[0xaa; 12]);
+    assert_eq!(run(&ring, &finished, vec![broken])[0].outcome, Ok(()));
+    let flush = work(0, Command::Flush, 0, 0, b"");
+    assert_eq!(run(&ring, &finished, vec![flush])[0].outcome, Ok(()));
+    let read = |n: u64| work(n, Command::Read, n * 4096, 4096, b"");
+    for job in run(&ring, &finished, (0..60).map(read).collect()) {
+        let mut expected = page(job.ticket);
+        match job.ticket {
+            0 => expected[4090..].fill(0xaa),
+            1 => expected[..6].fill(0xaa),
+            _ => {}
+        }
+        assert!(job.outcome == Ok(()) && job.buffer[..] == expected, "page {}", job.ticket);
+    }
+    ring.stop();
+}
+
+#[test]
+fn more_than_the_ring_holds_and_what_makes_no_sense_end_in_the_pool() {
+    let Some((_folder, ring, finished)) = ring(2) else { return };
+    let read = |n: u64| work(n, Command::Read, n * 4096, 4096, b"");
+    let done = run(&ring, &finished, (0..200).map(read).collect());
+    assert!(done.iter().all(|job| job.outcome == Ok(()) && job.buffer.len() == 4096));
+    let outside = work(0, Command::Read, 1 << 20, 4096, b"");
+    assert_eq!(run(&ring, &finished, vec![outside])[0].outcome, Err(Fault::Invalid));
+    let short = work(0, Command::Write { durable: false }, 0, 4096, b"short");
+    assert_eq!(run(&ring, &finished, vec![short])[0].outcome, Err(Fault::Invalid));
+    ring.stop();
+    let late = run(&ring, &finished, vec![read(0)]);
+    assert_eq!(late[0].outcome, Err(Fault::Ending));
+}
+
+#[test]
+fn stopping_waits_for_what_the_kernel_has() {
+    let Some((_folder, ring, finished)) = ring(32) else { return };
+    let mut work = (0..32).map(|n| work(n, Command::Read, n * 4096, 4096, b"")).collect();
+    ring.run(&mut work, &mut Vec::new());
+    ring.stop();
+    assert_eq!(finished.try_iter().count(), 32);
+}

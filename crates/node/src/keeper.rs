@@ -1,0 +1,266 @@
+//! The keeper: one thread that wakes the machine at its deadlines and talks with the controller.
+//!
+//! The node never waits for its controller. While there is none, the keeper tries to connect, at
+//! growing intervals, and the machine goes on with what it was granted as long as that holds.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tidegate_fabric::reactor::{Interest, Reactor, Ready};
+use tidegate_fabric::unix::Link;
+use tidegate_model::{Span, Time};
+use tidegate_proto::cluster::message::ToNode;
+use tidegate_proto::message::{Hello, VERSION};
+use tidegate_proto::node::Output;
+
+use crate::live::Live;
+
+const TIMER: u64 = 0;
+const CONTROLLER: u64 = 1;
+
+/// The first and the longest wait between two attempts to connect. The first is short, because a
+/// controller that restarts is back within a second.
+const RETRY_MIN: Span = Span(50 * Span::MILLISECOND.0);
+const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
+
+/// The wait after a controller said that asking again cannot help: somebody may replace it.
+const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
+
+/// How the node stands with its controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// It has none.
+    Alone = 0,
+    /// It tries to connect.
+    Seeking = 1,
+    /// It said hello and was not answered yet.
+    Greeting = 2,
+    /// It is accepted.
+    Joined = 3,
+    /// It was turned away, and asks again once in a minute.
+    Refused = 4,
+}
+
+const STANDINGS: [Standing; 5] =
+    [Standing::Alone, Standing::Seeking, Standing::Greeting, Standing::Joined, Standing::Refused];
+
+/// What the keeper shares with the rest of the node.
+pub(crate) struct Watch {
+    pub(crate) is_ending: AtomicBool,
+    standing: AtomicU8,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Self {
+        Self { is_ending: AtomicBool::new(false), standing: AtomicU8::new(0) }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        STANDINGS[usize::from(self.standing.load(Ordering::Relaxed))]
+    }
+}
+
+/// The keeper.
+pub(crate) struct Keeper {
+    pub(crate) live: Arc<Live>,
+    pub(crate) watch: Arc<Watch>,
+    reactor: Reactor<()>,
+    timer: OwnedFd,
+    armed: Time,
+    controller: Option<PathBuf>,
+    link: Option<Link<ToNode>>,
+    /// When to try to connect again.
+    retry: Time,
+    patience: Span,
+}
+
+impl Keeper {
+    /// A keeper that waits with `reactor`, whose bell the node rings.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub(crate) fn new(
+        live: Arc<Live>,
+        watch: Arc<Watch>,
+        reactor: Reactor<()>,
+        controller: Option<PathBuf>,
+    ) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        reactor.add(&timer, TIMER, Interest::READ)?;
+        let retry = if controller.is_some() { Time::ZERO } else { Time::MAX };
+        let patience = RETRY_MIN;
+        Ok(Self {
+            live,
+            watch,
+            reactor,
+            timer,
+            armed: Time::MAX,
+            controller,
+            link: None,
+            retry,
+            patience,
+        })
+    }
+
+    /// Keeps the node until it ends.
+    pub(crate) fn run(mut self) {
+        // A timer may otherwise be 50 µs late, to wake several sleepers together.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let (mut ready, mut outputs) = (Vec::new(), Vec::new());
+        loop {
+            // Asked first, so that what the machine says at its end is still sent.
+            let is_ending = self.watch.is_ending.load(Ordering::Acquire);
+            let deadline = self.live.keep(&mut outputs);
+            self.act(&mut outputs);
+            if is_ending {
+                return;
+            }
+            if self.live.clock.now() >= self.retry {
+                self.connect();
+            }
+            self.arm(deadline.min(self.retry));
+            let patience = (deadline == Time::ZERO).then_some(Duration::ZERO);
+            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
+                // The descriptors are ours and the arguments too; there is nothing to wait for.
+                tracing::error!("the node's keeper cannot wait: {error}");
+                return;
+            }
+            ready.drain(..).for_each(|ready| self.on_ready(ready));
+        }
+    }
+
+    /// Sets the timer, if it is not set to this already.
+    fn arm(&mut self, deadline: Time) {
+        if deadline == self.armed {
+            return;
+        }
+        self.armed = deadline;
+        let after = match deadline {
+            Time::MAX => Timespec { tv_sec: 0, tv_nsec: 0 },
+            // All zeros would stop it.
+            _ => Timespec::try_from(self.live.clock.until(deadline).max(Duration::from_nanos(1)))
+                .unwrap_or(Timespec { tv_sec: 3_600, tv_nsec: 0 }),
+        };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
+        let set = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        debug_assert!(set.is_ok(), "{set:?}");
+    }
+
+    fn on_ready(&mut self, ready: Ready) {
+        match ready.token {
+            TIMER => {
+                let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
+                self.armed = Time::MAX;
+            }
+            _ => {
+                if let Err(error) = self.hear() {
+                    self.disconnect(&error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Does what the machine wants done.
+    fn act(&mut self, outputs: &mut Vec<Output>) {
+        for output in outputs.drain(..) {
+            match output {
+                Output::Event(event) => tracing::info!(?event),
+                Output::Send(message) => {
+                    let Some(link) = &mut self.link else { continue };
+                    let sent = link.send(&message);
+                    if let Err(error) = sent.and_then(|()| self.watch_link()) {
+                        self.disconnect(&error.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for what the link waits for.
+    fn watch_link(&self) -> io::Result<()> {
+        let Some(link) = &self.link else { return Ok(()) };
+        let write = link.interest().contains(PollFlags::OUT);
+        self.reactor.change(link, CONTROLLER, Interest { read: true, write })
+    }
+
+    fn connect(&mut self) {
+        let Some(path) = &self.controller else { return };
+        let info = self.live.tell(|machine, _| machine.info());
+        let hello = Hello::Node { version: VERSION, info };
+        let connected = Link::connect(path).and_then(|mut link| {
+            link.send(&hello)?;
+            self.reactor.add(&link, CONTROLLER, Interest::READ)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => {
+                self.link = Some(link);
+                self.retry = Time::MAX;
+                self.live.tell(|machine, now| machine.on_connected(now));
+                self.stand(Standing::Greeting);
+            }
+            Err(error) => {
+                tracing::debug!("no controller at {}: {error}", path.display());
+                self.stand(Standing::Seeking);
+                self.retry_later();
+            }
+        }
+    }
+
+    /// Takes in what the controller has said.
+    fn hear(&mut self) -> io::Result<()> {
+        loop {
+            let Some(link) = &mut self.link else { return Ok(()) };
+            link.flush()?;
+            let Some(message) = link.receive()? else { return self.watch_link() };
+            match &message {
+                ToNode::Welcome { .. } => {
+                    self.patience = RETRY_MIN;
+                    self.stand(Standing::Joined);
+                }
+                ToNode::Refused { reason, retry, .. } => {
+                    tracing::warn!("the controller refuses this node: {reason}");
+                    if !retry {
+                        self.patience = REFUSED_WAIT;
+                    }
+                    self.disconnect("refused");
+                    self.stand(Standing::Refused);
+                    return Ok(());
+                }
+                _ => {}
+            }
+            self.live.tell(|machine, now| machine.on_message(now, message));
+        }
+    }
+
+    fn disconnect(&mut self, reason: &str) {
+        if let Some(link) = self.link.take() {
+            let _ = self.reactor.remove(&link);
+            tracing::warn!("the link to the controller ended: {reason}");
+            self.live.tell(|machine, now| machine.on_disconnected(now));
+            self.stand(Standing::Seeking);
+            self.retry_later();
+        }
+    }
+
+    fn retry_later(&mut self) {
+        self.retry = self.live.clock.now().after(self.patience);
+        self.patience = Span(self.patience.0 * 2).min(RETRY_MAX);
+    }
+
+    fn stand(&self, standing: Standing) {
+        self.watch.standing.store(standing as u8, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,31 @@
+//! The storage-node daemon: queues, the node scheduler, and what stores the data.
+//!
+//! ```text
+//!  gateway (same process) ──────────────┐            ┌─ memory: done on the spot
+//!                                       ▼            │
+//!  gateway ── socket ── worker ──▶ live: machine ──▶ engine ─▶ store
+//!                          ▲            │    ▲       │
+//!                          └── mailbox ─┘  keeper    └─ files: io_uring, threads
+//!                                            │
+//!                                       controller
+//! ```
+//!
+//! `live` is the machine behind its lock, run by whoever comes by; `engine` does what the
+//! machine has let through, on a `store`; `keeper` wakes the machine at its deadlines and talks
+//! with the controller; `server` serves gateways of other processes. There is no async runtime:
+//! a request's way is a socket read, two short locks, the work, and a socket write.
+#![deny(unsafe_code)]
+
+mod clock;
+mod config;
+mod daemon;
+mod engine;
+mod keeper;
+mod live;
+mod server;
+mod store;
+
+pub use config::{Config, Speed, Store};
+pub use daemon::{Running, StartError, Status, start};
+pub use keeper::Standing;
+pub use server::Counts;

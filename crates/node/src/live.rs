@@ -1,0 +1,309 @@
+//! The machine and its device, run by whoever comes by.
+//!
+//! The machine ([`tidegate_proto::node::Node`]) stands behind one lock, which is held for counting
+//! and queueing and never for work. A thread that submits takes out what may go to the device, up
+//! to its depth, lets go of the lock, and runs it. If the engine works on the spot, the thread goes
+//! on until nothing may be dispatched, and then its own answers are complete without anybody having
+//! been woken; the answers to other sessions' jobs go to their outlets. Otherwise a thread of the
+//! engine comes by with what it finished.
+//!
+//! What nobody's coming will set in motion (the next period, a paced request that becomes eligible)
+//! is the keeper's business: it is woken when the machine's deadline is before the one it sleeps
+//! for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use tidegate_fabric::reactor::Mailbox;
+use tidegate_fabric::service::{Fault, Job, Outlet, Part, Service, Session};
+use tidegate_model::{TenantId, Time};
+use tidegate_proto::node::{Node, NodeStatus, Output, Slot};
+
+use crate::clock::Clock;
+use crate::engine::{Engine, Owner, Sink, Work};
+use crate::store::Medium;
+
+/// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
+/// meanwhile. With 32 requests at the device that is two thousand, or two milliseconds.
+const BATCHES_MAX: usize = 64;
+
+/// A request of up to this many bytes costs one; each further one begun costs one more.
+const UNIT: u32 = 128 << 10;
+
+/// The machine, its device, and what wakes the keeper.
+pub(crate) struct Live {
+    core: Mutex<Core>,
+    engine: OnceLock<Box<dyn Engine>>,
+    pub(crate) medium: Arc<dyn Medium>,
+    pub(crate) clock: Clock,
+    bell: Arc<Mailbox<()>>,
+}
+
+struct Core {
+    machine: Node<Work>,
+    /// What the keeper sleeps for, or earlier.
+    armed: Time,
+    /// A thread left with requests that may be dispatched.
+    is_left: bool,
+    is_ending: bool,
+}
+
+impl Live {
+    pub(crate) fn new(
+        machine: Node<Work>,
+        medium: Arc<dyn Medium>,
+        clock: Clock,
+        bell: Arc<Mailbox<()>>,
+    ) -> Self {
+        let core = Core { machine, armed: Time::MAX, is_left: false, is_ending: false };
+        Self { core: Mutex::new(core), engine: OnceLock::new(), medium, clock, bell }
+    }
+
+    /// Gives the node its engine, which needs the node to give work back to.
+    pub(crate) fn set_engine(&self, engine: Box<dyn Engine>) {
+        let is_first = self.engine.set(engine).is_ok();
+        assert!(is_first, "a node has one engine");
+    }
+
+    /// Takes in jobs, and goes on until nothing may be dispatched.
+    fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
+        let now = self.clock.now();
+        let mut core = self.core();
+        if core.is_ending {
+            drop(core);
+            return done.extend(jobs.drain(..).map(ended));
+        }
+        session.look_up(&core.machine);
+        for job in jobs.drain(..) {
+            let (slot, cost) = (session.slot(job.tag.tenant), cost(&job));
+            let work = Work { job, owner: session.owner.clone(), slot, cost, due: Time::ZERO };
+            core.machine.on_request(now, slot, cost, work);
+        }
+        dispatch(&mut core, now, &mut session.batch);
+        self.unlock(core);
+        let own = Some((&session.owner, done));
+        self.go_on(&mut session.batch, &mut session.finished, own);
+    }
+
+    /// Runs `batch`, and whatever may be dispatched because of it.
+    fn go_on(
+        &self,
+        batch: &mut Vec<Work>,
+        finished: &mut Vec<Work>,
+        mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>,
+    ) {
+        let Some(engine) = self.engine.get() else { return };
+        for count in 1.. {
+            if !batch.is_empty() {
+                engine.run(batch, finished);
+            }
+            if finished.is_empty() {
+                return;
+            }
+            let now = self.clock.now();
+            let mut core = self.core();
+            for work in &*finished {
+                core.machine.on_completion(now, work.slot, work.cost);
+            }
+            match count {
+                BATCHES_MAX => core.is_left = true,
+                _ => dispatch(&mut core, now, batch),
+            }
+            self.unlock(core);
+            deliver(finished, own.as_mut().map(|(owner, done)| (*owner, &mut **done)));
+        }
+    }
+
+    /// Lets go of the machine, and wakes the keeper if it would sleep too long.
+    fn unlock(&self, mut core: MutexGuard<'_, Core>) {
+        let deadline = core.machine.next_deadline();
+        let is_needed = deadline < core.armed || core.is_left;
+        core.armed = core.armed.min(deadline);
+        drop(core);
+        if is_needed {
+            self.bell.ring();
+        }
+    }
+
+    /// The keeper's turn: what the time has brought, and what others have left. Says when to come
+    /// again, and appends what the machine wants done.
+    pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
+        let (mut batch, mut finished) = (Vec::new(), Vec::new());
+        let now = self.clock.now();
+        let mut core = self.core();
+        if now >= core.machine.next_deadline() {
+            core.machine.on_deadline(now);
+        }
+        core.is_left = false;
+        if !core.is_ending {
+            dispatch(&mut core, now, &mut batch);
+        }
+        // Nobody rings for anything that is not before this.
+        core.armed = core.machine.next_deadline();
+        drop(core);
+        self.go_on(&mut batch, &mut finished, None);
+        let mut core = self.core();
+        outputs.extend(std::iter::from_fn(|| core.machine.poll_output()));
+        core.armed = match core.is_left {
+            true => Time::ZERO,
+            false => core.machine.next_deadline(),
+        };
+        core.armed
+    }
+
+    /// Tells the machine something.
+    pub(crate) fn tell<R>(&self, what: impl FnOnce(&mut Node<Work>, Time) -> R) -> R {
+        let now = self.clock.now();
+        what(&mut self.core().machine, now)
+    }
+
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.tell(|machine, now| machine.status(now))
+    }
+
+    /// Takes no more jobs, fails those that wait, and finishes those at the device.
+    pub(crate) fn end(&self) {
+        let now = self.clock.now();
+        let mut core = self.core();
+        core.is_ending = true;
+        core.machine.on_ending();
+        let mut waiting = core.machine.cancel(now, |_| true);
+        drop(core);
+        waiting.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
+        deliver(&mut waiting, None);
+        if let Some(engine) = self.engine.get() {
+            engine.stop();
+        }
+    }
+
+    fn cancel(&self, owner: &Arc<Owner>) {
+        owner.is_gone.store(true, Ordering::Relaxed);
+        let now = self.clock.now();
+        let mut core = self.core();
+        let cancelled = core.machine.cancel(now, |work| Arc::ptr_eq(&work.owner, owner));
+        self.unlock(core);
+        drop(cancelled);
+    }
+
+    /// A panic with the machine locked is a bug of ours; to go on with what it left would be
+    /// another. It poisons the lock, and every thread that comes by ends with it.
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(|_| panic!("the node's machine has panicked"))
+    }
+}
+
+impl Sink for Live {
+    fn finished(&self, work: &mut Vec<Work>) {
+        let mut batch = Vec::new();
+        self.go_on(&mut batch, work, None);
+    }
+}
+
+/// Takes out what may go to the device.
+fn dispatch(core: &mut Core, now: Time, batch: &mut Vec<Work>) {
+    batch.extend(std::iter::from_fn(|| core.machine.next_dispatch(now)).map(|next| next.job));
+}
+
+/// Gives finished jobs to those who asked: to `own`, if they are its, else to their outlets.
+fn deliver(finished: &mut Vec<Work>, mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>) {
+    let mut foreign: Option<(Arc<Owner>, Vec<Job>)> = None;
+    for Work { job, owner, .. } in finished.drain(..) {
+        match (&mut own, &mut foreign) {
+            (Some((own, done)), _) if Arc::ptr_eq(own, &owner) => done.push(job),
+            (_, Some((same, jobs))) if Arc::ptr_eq(same, &owner) => jobs.push(job),
+            _ => hand_over(foreign.replace((owner, vec![job]))),
+        }
+    }
+    hand_over(foreign);
+}
+
+fn hand_over(jobs: Option<(Arc<Owner>, Vec<Job>)>) {
+    if let Some((owner, mut jobs)) = jobs
+        && !owner.is_gone.load(Ordering::Relaxed)
+    {
+        owner.outlet.finished(&mut jobs);
+    }
+}
+
+fn ended(mut job: Job) -> Job {
+    job.outcome = Err(Fault::Ending);
+    job
+}
+
+/// What a job costs: one, and one more for each further 128 KiB that it moves.
+fn cost(job: &Job) -> u32 {
+    use tidegate_fabric::service::Command::{KeyValue, Read, Write};
+    match job.command {
+        Read | Write { .. } | KeyValue => job.length.div_ceil(UNIT).max(1),
+        _ => 1,
+    }
+}
+
+/// A node in the same process.
+pub(crate) struct Local(pub(crate) Arc<Live>);
+
+impl Service for Local {
+    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
+        let owner = Arc::new(Owner { outlet, is_gone: AtomicBool::new(false) });
+        Box::new(LocalSession {
+            live: self.0.clone(),
+            owner,
+            names: Vec::new(),
+            slots: Vec::new(),
+            looked_up: None,
+            batch: Vec::new(),
+            finished: Vec::new(),
+        })
+    }
+}
+
+struct LocalSession {
+    live: Arc<Live>,
+    owner: Arc<Owner>,
+    names: Vec<String>,
+    /// Of the names, as the plan of the revision in `looked_up` has them.
+    slots: Vec<Slot>,
+    looked_up: Option<u64>,
+    batch: Vec<Work>,
+    finished: Vec<Work>,
+}
+
+impl LocalSession {
+    fn look_up(&mut self, machine: &Node<Work>) {
+        let revision = machine.revision();
+        if self.looked_up != Some(revision) {
+            self.slots.clear();
+            self.slots.extend(self.names.iter().map(|name| machine.slot(name)));
+            self.looked_up = Some(revision);
+        }
+    }
+
+    fn slot(&self, tenant: TenantId) -> Slot {
+        let place = usize::from(tenant.0).checked_sub(1);
+        place.and_then(|place| self.slots.get(place)).copied().unwrap_or(Slot::NOBODY)
+    }
+}
+
+impl Session for LocalSession {
+    fn tenants(&mut self, names: &[String]) {
+        self.names = names.to_vec();
+        self.looked_up = None;
+    }
+
+    fn open(&mut self, part: &Part) -> Result<u32, String> {
+        self.live.medium.open(part).map_err(|error| error.to_string())
+    }
+
+    fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
+        if !jobs.is_empty() {
+            let live = self.live.clone();
+            live.submit(self, jobs, done);
+        }
+    }
+}
+
+impl Drop for LocalSession {
+    fn drop(&mut self) {
+        self.live.cancel(&self.owner);
+    }
+}

@@ -1,0 +1,106 @@
+//! Gateways of other processes: connections on which jobs come and answers go.
+//!
+//! A few workers share the listening socket; whoever accepts a connection owns it. A worker reads
+//! what is there, submits the jobs as one batch, and writes all answers with one system call. What
+//! other threads finish comes as mail, is sorted to its connections, and is written likewise.
+//!
+//! A connection has bounds: on jobs, on bytes to be stored, on answers that the gateway has not
+//! read. At a bound it is not read from until some are done: the gateway's socket fills up, and it
+//! waits. Nothing is dropped.
+
+mod connection;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tidegate_fabric::reactor::{Mailbox, Reactor};
+use tidegate_fabric::service::{Job, Service};
+use tidegate_fabric::stream::{Address, Listener};
+
+use worker::Worker;
+
+/// A finished job and the connection it is for.
+type Letter = (u64, Job);
+
+/// What came over a node's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections that are open.
+    pub open: u32,
+    /// Jobs that were answered since the node started.
+    pub answered: u64,
+    /// Connections that were closed because what came was no frame, or made no sense.
+    pub refused: u64,
+}
+
+/// What workers share.
+struct Shared {
+    listener: Listener,
+    service: Arc<dyn Service>,
+    /// The node's.
+    name: String,
+    is_ending: AtomicBool,
+    open: AtomicU32,
+    answered: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Workers that serve connections. Dropping it closes them.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
+}
+
+impl Server {
+    pub(crate) fn start(
+        listener: Listener,
+        service: Arc<dyn Service>,
+        name: String,
+        workers: usize,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            listener,
+            service,
+            name,
+            is_ending: AtomicBool::new(false),
+            open: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let mut server = Self { shared, workers: Vec::new() };
+        for number in 0..workers.max(1) {
+            let reactor = Reactor::new()?;
+            let mailbox = reactor.mailbox();
+            let worker = Worker::new(reactor, server.shared.clone())?;
+            let thread = thread::Builder::new().name(format!("node-{number}"));
+            server.workers.push((mailbox, thread.spawn(move || worker.run())?));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        self.shared.listener.address()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            open: self.shared.open.load(Ordering::Relaxed),
+            answered: self.shared.answered.load(Ordering::Relaxed),
+            refused: self.shared.refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::Release);
+        self.workers.iter().for_each(|(mailbox, _)| mailbox.ring());
+        for (_, thread) in self.workers.drain(..) {
+            // A worker that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}

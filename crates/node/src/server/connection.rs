@@ -1,0 +1,293 @@
+//! One connection of a gateway.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
+use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Session};
+use tidegate_fabric::stream::{Outgoing, Stream};
+use tidegate_fabric::wire::{Received, Receiver};
+use tidegate_proto::data::{
+    AnswerHead, FrameError, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
+    encode,
+};
+
+use super::Letter;
+
+/// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
+/// that has to wait are not to keep others out; so the bound is far above what a gateway's bounds
+/// per client add up to, and only keeps a broken one from taking all memory.
+const JOBS_MAX: usize = 1 << 16;
+
+/// Bytes that one connection's jobs brought along and that are not stored yet. Likewise.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Bytes of answers that the gateway has not read. One that is so far behind is asked for no more:
+/// whoever else's answers there would be, they would wait behind these.
+const UNREAD_MAX: usize = 16 << 20;
+
+/// Parts that one connection may open.
+const PARTS_MAX: usize = 1 << 16;
+
+/// Pieces that are read before other connections have their turn.
+const PIECES_MAX: usize = 8;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// The gateway closed it.
+    Left,
+    /// The node ends.
+    Ending,
+    /// What came was no frame, or made no sense.
+    Refused(String),
+    /// The kernel says so.
+    Io(io::Error),
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left => f.write_str("the gateway left"),
+            Self::Ending => f.write_str("the node ends"),
+            Self::Refused(reason) => write!(f, "refused: {reason}"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for Closed {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match error.kind() {
+            BrokenPipe | ConnectionReset | UnexpectedEof => Self::Left,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<FrameError> for Closed {
+    fn from(error: FrameError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// Where jobs of a connection go that are finished by other threads.
+pub(super) struct Desk {
+    pub(super) mailbox: Arc<Mailbox<Letter>>,
+    pub(super) connection: u64,
+}
+
+impl Outlet for Desk {
+    fn finished(&self, jobs: &mut Vec<Job>) {
+        self.mailbox.extend(jobs.drain(..).map(|job| (self.connection, job)));
+    }
+}
+
+/// One connection of a gateway.
+pub(super) struct Connection {
+    stream: Stream,
+    number: u64,
+    session: Box<dyn Session>,
+    /// The node's name, until the gateway has said hello.
+    name: Option<String>,
+    receiver: Receiver<RequestHead>,
+    outgoing: Outgoing,
+    /// The session's numbers of the parts, by the gateway's; none for those that were refused.
+    parts: Vec<Option<u32>>,
+    interest: Interest,
+    /// Jobs that are not answered yet, and bytes that they brought along.
+    jobs: usize,
+    bytes: usize,
+    answered: u64,
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: Stream,
+        number: u64,
+        session: Box<dyn Session>,
+        name: String,
+        reactor: &Reactor<Letter>,
+    ) -> io::Result<Self> {
+        let interest = Interest::READ;
+        reactor.add(&stream, number, interest)?;
+        Ok(Self {
+            stream,
+            number,
+            session,
+            name: Some(name),
+            receiver: Receiver::new(),
+            outgoing: Outgoing::new(),
+            parts: Vec::new(),
+            interest,
+            jobs: 0,
+            bytes: 0,
+            answered: 0,
+        })
+    }
+
+    /// Reads what is there, as far as the bounds allow, and writes what is answered. The vectors
+    /// are empty before and after.
+    pub(super) fn serve(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> Result<(), Closed> {
+        loop {
+            self.outgoing.flush(&self.stream)?;
+            self.read(jobs, done)?;
+            self.outgoing.flush(&self.stream)?;
+            // Frames that had no room before the last flush: no readiness will tell of them.
+            if !self.has_room() || !self.receiver.has_rest() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> Result<(), Closed> {
+        let mut is_dry = false;
+        for count in 0.. {
+            let taken = self.take_frames(jobs, done);
+            self.session.submit(jobs, done);
+            self.answer(done);
+            taken?;
+            if is_dry || count == PIECES_MAX || !self.has_room() {
+                break;
+            }
+            is_dry = self.receiver.receive(&mut self.stream)? == Received::Dry;
+        }
+        Ok(())
+    }
+
+    fn take_frames(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> Result<(), Closed> {
+        while self.has_room() {
+            match self.receiver.next_frame()? {
+                None => break,
+                Some((RequestHead::Message(_), payload)) => self.hear(&payload)?,
+                Some((RequestHead::Job(head), payload)) => self.take(head, payload, jobs, done)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        let is_read = self.outgoing.len() < UNREAD_MAX;
+        is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
+    }
+
+    fn take(
+        &mut self,
+        head: JobHead,
+        payload: Buffer,
+        jobs: &mut Vec<Job>,
+        done: &mut Vec<Job>,
+    ) -> Result<(), Closed> {
+        if self.name.is_some() {
+            return Err(Closed::Refused("a job came before the hello".into()));
+        }
+        let JobHead { ticket, tag, command, part, offset, length } = head;
+        self.jobs += 1;
+        self.bytes += payload.len();
+        // What is read gets its memory when it is read: a job that waits has none.
+        let (buffer, outcome) = (payload, Ok(()));
+        let mut job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
+        match self.parts.get(part as usize) {
+            Some(Some(part)) => {
+                job.part = *part;
+                jobs.push(job);
+            }
+            _ => {
+                job.outcome = Err(Fault::Invalid);
+                done.push(job);
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues the answers to `jobs`, which are jobs of this connection.
+    pub(super) fn answer(&mut self, jobs: &mut Vec<Job>) {
+        for job in jobs.drain(..) {
+            let taken = if job.command.has_payload() { job.length as usize } else { 0 };
+            self.jobs = self.jobs.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(taken);
+            self.answered += 1;
+            let has_payload =
+                matches!(job.command, Command::Read | Command::Map | Command::KeyValue);
+            let buffer = match job.outcome {
+                Ok(()) if has_payload => job.buffer,
+                _ => Buffer::empty(),
+            };
+            let Job { ticket, outcome, .. } = job;
+            let head = AnswerHead { ticket, outcome, length: buffer.len() as u32 };
+            self.outgoing.push(&head.to_bytes());
+            self.outgoing.push_buffer(buffer);
+        }
+    }
+
+    fn hear(&mut self, payload: &[u8]) -> Result<(), Closed> {
+        match decode(payload)? {
+            ToNode::Hello { version, release } => {
+                let Some(name) = self.name.take() else {
+                    return Err(Closed::Refused("a second hello".into()));
+                };
+                if version != VERSION {
+                    return Err(Closed::Refused(format!(
+                        "the gateway (release {release}) speaks version {version} and this node \
+                         version {VERSION}; run the same release on both"
+                    )));
+                }
+                let release = env!("CARGO_PKG_VERSION").into();
+                self.say(&FromNode::Welcome { version: VERSION, name, release })
+            }
+            _ if self.name.is_some() => {
+                Err(Closed::Refused("something came before the hello".into()))
+            }
+            ToNode::Tenants(names) => {
+                self.session.tenants(&names);
+                Ok(())
+            }
+            ToNode::Open { part, .. } if part as usize != self.parts.len() => {
+                Err(Closed::Refused(format!("part {part} was opened out of order")))
+            }
+            ToNode::Open { part, .. } if part as usize >= PARTS_MAX => {
+                Err(Closed::Refused(format!("more than {PARTS_MAX} parts")))
+            }
+            ToNode::Open { part, volume, index, length, offset } => {
+                let opened = self.session.open(&Part { volume, index, length, offset });
+                self.parts.push(opened.as_ref().ok().copied());
+                self.say(&FromNode::Opened { part, refused: opened.err() })
+            }
+        }
+    }
+
+    fn say(&mut self, message: &FromNode) -> Result<(), Closed> {
+        let mut bytes = Vec::new();
+        encode::<ReplyHead, _>(message, &mut bytes)?;
+        self.outgoing.push(&bytes);
+        Ok(())
+    }
+
+    /// Waits for what the connection waits for.
+    pub(super) fn watch(&mut self, reactor: &Reactor<Letter>) -> Result<(), Closed> {
+        let interest = Interest { read: self.has_room(), write: !self.outgoing.is_empty() };
+        if interest != self.interest {
+            reactor.change(&self.stream, self.number, interest)?;
+            self.interest = interest;
+        }
+        Ok(())
+    }
+
+    /// Jobs answered since this was last asked.
+    pub(super) fn take_answered(&mut self) -> u64 {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// Says why, if the gateway can still hear it.
+    pub(super) fn part(&mut self, reason: &Closed) {
+        if let Closed::Refused(reason) = reason {
+            let refused = FromNode::Refused { version: VERSION, reason: reason.clone() };
+            if self.say(&refused).is_ok() {
+                let _ = self.outgoing.flush(&self.stream);
+            }
+        }
+    }
+}

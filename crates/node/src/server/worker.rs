@@ -1,0 +1,162 @@
+//! One thread with its connections.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate_fabric::reactor::{Reactor, Ready};
+use tidegate_fabric::service::Job;
+use tidegate_fabric::stream::Stream;
+
+use super::connection::{Closed, Connection, Desk};
+use super::{Letter, Shared};
+
+/// The listening socket. Connections count from one.
+const LISTENER: u64 = 0;
+
+/// How long a worker that has no descriptor left has to be idle before it listens again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// One thread with its connections.
+pub(super) struct Worker {
+    reactor: Reactor<Letter>,
+    shared: Arc<Shared>,
+    connections: BTreeMap<u64, Connection>,
+    next: u64,
+    /// Whether new connections are waited for: not while there is no descriptor for one.
+    is_listening: bool,
+    /// Kept for their memory.
+    jobs: Vec<Job>,
+    done: Vec<Job>,
+}
+
+impl Worker {
+    pub(super) fn new(reactor: Reactor<Letter>, shared: Arc<Shared>) -> io::Result<Self> {
+        reactor.add_shared(&shared.listener, LISTENER)?;
+        let connections = BTreeMap::new();
+        Ok(Self {
+            reactor,
+            shared,
+            connections,
+            next: 1,
+            is_listening: true,
+            jobs: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Serves until the node ends.
+    pub(super) fn run(mut self) {
+        let (mut ready, mut mail) = (Vec::new(), Vec::new());
+        while !self.shared.is_ending.load(Ordering::Acquire) {
+            let patience = (!self.is_listening).then_some(LISTEN_AGAIN);
+            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut mail) {
+                // The descriptors are ours and the arguments too; there is nothing to wait for.
+                tracing::error!("a worker of the node cannot wait: {error}");
+                break;
+            }
+            if !self.is_listening && ready.is_empty() && mail.is_empty() {
+                self.is_listening =
+                    self.reactor.add_shared(&self.shared.listener, LISTENER).is_ok();
+            }
+            self.sort(&mut mail);
+            for ready in ready.drain(..) {
+                match ready.token {
+                    LISTENER => self.accept(),
+                    _ => self.serve(ready),
+                }
+            }
+        }
+        for connection in std::mem::take(&mut self.connections).into_values() {
+            self.close(connection, &Closed::Ending);
+        }
+    }
+
+    /// Hands finished jobs to their connections. Those of one connection mostly come together.
+    fn sort(&mut self, mail: &mut Vec<Letter>) {
+        let mut mail = mail.drain(..).peekable();
+        while let Some((number, job)) = mail.next() {
+            self.done.push(job);
+            if mail.peek().is_some_and(|(next, _)| *next == number) {
+                continue;
+            }
+            let mut done = std::mem::take(&mut self.done);
+            self.with(number, |connection, worker| {
+                connection.answer(&mut done);
+                connection.serve(&mut worker.jobs, &mut worker.done)
+            });
+            // Whoever asked may be gone.
+            done.clear();
+            self.done = done;
+        }
+    }
+
+    fn serve(&mut self, ready: Ready) {
+        self.with(ready.token, |connection, worker| match ready.gone && !ready.read {
+            true => Err(Closed::Left),
+            false => connection.serve(&mut worker.jobs, &mut worker.done),
+        });
+    }
+
+    /// Lets a connection do something, and closes it if that failed.
+    fn with(
+        &mut self,
+        number: u64,
+        act: impl FnOnce(&mut Connection, &mut Self) -> Result<(), Closed>,
+    ) {
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        let acted = act(&mut connection, self).and_then(|()| connection.watch(&self.reactor));
+        self.shared.answered.fetch_add(connection.take_answered(), Ordering::Relaxed);
+        match acted {
+            Ok(()) => drop(self.connections.insert(number, connection)),
+            Err(closed) => self.close(connection, &closed),
+        }
+    }
+
+    fn accept(&mut self) {
+        match self.shared.listener.accept() {
+            Ok(None) => {}
+            Ok(Some(stream)) => {
+                if let Err(error) = self.welcome(stream) {
+                    tracing::warn!("a connection failed: {error}");
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                tracing::warn!("{error}");
+            }
+            // Whoever waits to be let in would wake us again at once, and for nothing.
+            Err(error) => {
+                tracing::warn!("no new connections for a while: {error}");
+                let _ = self.reactor.remove(&self.shared.listener);
+                self.is_listening = false;
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: Stream) -> io::Result<()> {
+        let number = self.next;
+        self.next += 1;
+        let desk = Desk { mailbox: self.reactor.mailbox(), connection: number };
+        let session = self.shared.service.session(Arc::new(desk));
+        let name = self.shared.name.clone();
+        let connection = Connection::new(stream, number, session, name, &self.reactor)?;
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.connections.insert(number, connection);
+        Ok(())
+    }
+
+    fn close(&self, mut connection: Connection, reason: &Closed) {
+        match reason {
+            Closed::Left | Closed::Ending => tracing::debug!("a gateway's connection: {reason}"),
+            Closed::Refused(_) => {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("a gateway's connection: {reason}");
+            }
+            Closed::Io(_) => tracing::warn!("a gateway's connection: {reason}"),
+        }
+        connection.part(reason);
+        self.shared.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}

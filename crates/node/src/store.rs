@@ -1,0 +1,136 @@
+//! Where parts of volumes are: in memory, in a directory, on a device.
+//!
+//! A [`Medium`] knows what the parts are made of and does one thing after the other. Which thread
+//! does it, and when its answer counts as given, is an engine's business
+//! ([`crate::engine`]); so a medium is plain blocking code and is tested as such.
+
+mod device;
+mod directory;
+mod file;
+mod memcached;
+mod memory;
+mod parts;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tidegate_fabric::service::{Job, Part};
+use tidegate_model::Bytes;
+
+pub(crate) use device::Device;
+pub(crate) use directory::Directory;
+pub(crate) use file::Transfer;
+pub(crate) use memcached::{Memcached, Relay};
+pub(crate) use memory::Memory;
+
+/// Something that holds parts of volumes.
+pub(crate) trait Medium: Send + Sync {
+    /// Makes a part ready, and gives the number that jobs name it by. The same part has the same
+    /// number however often it is opened.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing was made then.
+    fn open(&self, part: &Part) -> Result<u32, OpenError>;
+
+    /// Does what the jobs ask, in their order, and writes down how each ended.
+    fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>);
+
+    /// The plain transfer between file and memory that a job is, if it is one that a kernel can do
+    /// by itself.
+    fn transfer(&self, job: &Job) -> Option<Transfer> {
+        let _ = job;
+        None
+    }
+
+    /// One line for people: what it is, where, and what is special about it.
+    fn describe(&self) -> String;
+}
+
+/// Why a part cannot be made ready.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// The name can be no file's.
+    Name(String),
+    /// It is there, with another size.
+    WrongSize {
+        /// What it is.
+        what: String,
+        /// How long it is.
+        found: Bytes,
+        /// How long it was to be.
+        wanted: Bytes,
+    },
+    /// It is open at another place of the device.
+    Moved {
+        /// What it is.
+        what: String,
+        /// Where it is.
+        found: Bytes,
+        /// Where it was to be.
+        wanted: Bytes,
+    },
+    /// It would share bytes of a device with another part.
+    Overlap {
+        /// What it is.
+        what: String,
+        /// The other part.
+        other: String,
+    },
+    /// There is not so much room.
+    NoRoom {
+        /// What it is.
+        what: String,
+        /// Where it would end.
+        end: Bytes,
+        /// How much room there is.
+        room: Bytes,
+    },
+    /// The system refuses.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(
+                f,
+                "{name:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` \
+                 and `.`, not beginning with a dot"
+            ),
+            Self::WrongSize { what, found, wanted } => write!(
+                f,
+                "{what} is a store of the wrong size: it has {found} and is to have {wanted}; \
+                 correct the volume's size, or move the old store away"
+            ),
+            Self::Moved { what, found, wanted } => write!(
+                f,
+                "{what} begins at {found} of the device and is to begin at {wanted}; restart the \
+                 node to move it"
+            ),
+            Self::Overlap { what, other } => {
+                write!(f, "{what} would overlap {other}; give it another offset")
+            }
+            Self::NoRoom { what, end, room } => write!(
+                f,
+                "{what} would end at {end}, and there is room for {room}; make the volume smaller \
+                 or the store larger"
+            ),
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// How people are told about a part.
+fn name_of(part: &Part) -> String {
+    format!("part {} of volume {:?}", part.index, part.volume)
+}

@@ -1,0 +1,250 @@
+//! One file or device, and what jobs do to a range of it.
+//!
+//! Whole, aligned blocks go past the page cache (`O_DIRECT`), where the file system can do that:
+//! the node would only double what its clients cache, and a write's cost would show up in somebody
+//! else's flush. Everything else goes through the cache, on a second descriptor. Both descriptors
+//! name one inode, and the kernel keeps them coherent page by page: a direct read first writes back
+//! the pages it covers, a direct write drops them. That is why a transfer counts as aligned only if
+//! it consists of whole pages: then no page is half in the cache and half not.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use tidegate_fabric::buffer::{ALIGNMENT, Buffer};
+use tidegate_fabric::service::{Command, Fault, Job};
+
+/// Bytes that are written at a time where a range can be cleared in no other way.
+const ZEROS: usize = 1 << 20;
+
+/// Extents that one [`Command::Map`] reports.
+const EXTENTS_MAX: usize = 256;
+
+/// A file that holds one part or several.
+#[derive(Debug)]
+pub(super) struct Files {
+    path: PathBuf,
+    cached: File,
+    /// None if the file system cannot do without its cache.
+    direct: Option<File>,
+    has_failed: AtomicBool,
+}
+
+/// A part within a file.
+#[derive(Debug)]
+pub(super) struct Range<'a> {
+    pub(super) files: &'a Files,
+    /// Where the part begins, in bytes.
+    pub(super) base: u64,
+}
+
+/// A job that the kernel can do by itself: so many bytes between a buffer and a place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    /// Open for as long as the medium lives.
+    pub(crate) descriptor: RawFd,
+    pub(crate) offset: u64,
+    pub(crate) is_write: bool,
+    pub(crate) durable: bool,
+}
+
+impl Files {
+    /// Opens a file that exists.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        let cached = options.open(path)?;
+        let direct = options.custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+        let direct = direct.ok().filter(reads_direct);
+        Ok(Self { path: path.into(), cached, direct, has_failed: AtomicBool::new(false) })
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.cached
+    }
+
+    /// What went wrong, in the words of a job. The first time it is also told to the log.
+    fn fault(&self, job: &Job, error: &io::Error) -> Fault {
+        let fault = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::NoSpace,
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Fault::ReadOnly,
+            io::ErrorKind::Unsupported => Fault::Unsupported,
+            _ => Fault::Io,
+        };
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            let (path, command) = (self.path.display(), job.command);
+            tracing::warn!("{path}: {command:?} at {} failed: {error}", job.offset);
+        }
+        fault
+    }
+}
+
+/// Whether a direct read works: some file systems accept the flag and refuse the transfer.
+fn reads_direct(file: &File) -> bool {
+    let mut page = Buffer::with_length(ALIGNMENT);
+    file.read_at(&mut page, 0).is_ok()
+}
+
+impl Range<'_> {
+    /// Does what the job asks, whose range lies within the part.
+    pub(super) fn perform(&self, job: &mut Job) -> Result<(), Fault> {
+        let at = self.base + job.offset;
+        let length = u64::from(job.length);
+        let done = match job.command {
+            Command::Read => self.read(job, at),
+            Command::Write { durable } => {
+                if job.buffer.len() != job.length as usize {
+                    return Err(Fault::Invalid);
+                }
+                self.write(&job.buffer, at, durable)
+            }
+            Command::Flush => self.files.cached.sync_data(),
+            Command::Discard => self.discard(at, length),
+            Command::Zero { allocate, durable } => {
+                let cleared = self.zero(at, length, allocate);
+                cleared.and_then(|()| if durable { self.files.cached.sync_data() } else { Ok(()) })
+            }
+            Command::Map => self.map(at, length).map(|buffer| job.buffer = buffer),
+            Command::KeyValue => return Err(Fault::Unsupported),
+        };
+        done.map_err(|error| self.files.fault(job, &error))
+    }
+
+    /// The transfer that a job is, if it is one of whole pages past the cache.
+    pub(super) fn transfer(&self, job: &Job) -> Option<Transfer> {
+        let (is_write, durable) = match job.command {
+            Command::Read => (false, false),
+            Command::Write { durable } => (true, durable),
+            _ => return None,
+        };
+        let offset = self.base + job.offset;
+        let direct = self.files.direct.as_ref()?;
+        (job.length > 0 && is_aligned(offset, job.length as usize)).then_some(Transfer {
+            descriptor: direct.as_raw_fd(),
+            offset,
+            is_write,
+            durable,
+        })
+    }
+
+    /// The descriptor for a transfer of these bytes.
+    fn descriptor(&self, at: u64, length: usize) -> &File {
+        match &self.files.direct {
+            Some(direct) if is_aligned(at, length) => direct,
+            _ => &self.files.cached,
+        }
+    }
+
+    fn read(&self, job: &mut Job, at: u64) -> io::Result<()> {
+        let length = job.length as usize;
+        if job.buffer.len() != length {
+            job.buffer = Buffer::with_length(length);
+        }
+        self.descriptor(at, length).read_exact_at(&mut job.buffer, at)
+    }
+
+    fn write(&self, mut bytes: &[u8], mut at: u64, durable: bool) -> io::Result<()> {
+        if !durable {
+            return self.descriptor(at, bytes.len()).write_all_at(bytes, at);
+        }
+        while !bytes.is_empty() {
+            let file = self.descriptor(at, bytes.len());
+            match pwritev2(file, &[IoSlice::new(bytes)], at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => (bytes, at) = (&bytes[count..], at + count as u64),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the space back, where the file system can; what cannot be given back stays.
+    fn discard(&self, at: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match length {
+            0 => Ok(()),
+            _ => match fallocate(&self.files.cached, flags, at, length) {
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(()),
+                done => Ok(done?),
+            },
+        }
+    }
+
+    fn zero(&self, at: u64, length: u64, allocate: bool) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let how = match allocate {
+            true => FallocateFlags::ZERO_RANGE,
+            false => FallocateFlags::PUNCH_HOLE,
+        };
+        match fallocate(&self.files.cached, how | FallocateFlags::KEEP_SIZE, at, length) {
+            Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => self.write_zeros(at, length),
+            done => Ok(done?),
+        }
+    }
+
+    fn write_zeros(&self, mut at: u64, length: u64) -> io::Result<()> {
+        let end = at + length;
+        let zeros = Buffer::zeroed(ZEROS.min(length as usize));
+        while at < end {
+            // Up to the next boundary first, so that the rest is aligned.
+            let boundary = (at / ZEROS as u64 + 1) * ZEROS as u64;
+            let step = boundary.min(end).min(at + zeros.len() as u64) - at;
+            self.write(&zeros[..step as usize], at, false)?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    fn map(&self, at: u64, length: u64) -> io::Result<Buffer> {
+        let (mut place, end) = (at, at + length);
+        let mut found = Vec::new();
+        while place < end && found.len() < EXTENTS_MAX {
+            let is_hole = match seek(&self.files.cached, SeekFrom::Data(place)) {
+                Ok(data) => data > place,
+                Err(Errno::NXIO) => true,
+                // A device has no holes that it tells of.
+                Err(_) => {
+                    found.push((end - place, false));
+                    break;
+                }
+            };
+            let next = match is_hole {
+                true => seek(&self.files.cached, SeekFrom::Data(place)),
+                false => seek(&self.files.cached, SeekFrom::Hole(place)),
+            };
+            let next = next.unwrap_or(end).clamp(place + 1, end);
+            found.push((next - place, is_hole));
+            place = next;
+        }
+        Ok(extents(&found))
+    }
+}
+
+/// Whether a transfer may go past the page cache.
+fn is_aligned(at: u64, length: usize) -> bool {
+    (at | length as u64).is_multiple_of(ALIGNMENT as u64)
+}
+
+/// The answer to [`Command::Map`]: extents by length, and whether they are holes.
+pub(super) fn extents(found: &[(u64, bool)]) -> Buffer {
+    /// A hole, which reads as zeros.
+    const HOLE: u64 = 0b11;
+    let mut buffer = Buffer::with_length(found.len() * 16);
+    for ((length, is_hole), bytes) in found.iter().zip(buffer.chunks_exact_mut(16)) {
+        bytes[..8].copy_from_slice(&length.to_le_bytes());
+        bytes[8..].copy_from_slice(&if *is_hole { HOLE } else { 0 }.to_le_bytes());
+    }
+    buffer
+}

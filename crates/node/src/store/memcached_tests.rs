@@ -1,0 +1,190 @@
+//! The relay before servers that are a few lines of a thread.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tidegate_fabric::service::Outlet;
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+use tidegate_proto::node::Slot;
+
+use super::*;
+use crate::engine::Owner;
+
+/// How long a test waits for what has to come.
+const LONG: Duration = Duration::from_secs(20);
+
+struct Nobody;
+
+impl Outlet for Nobody {
+    fn finished(&self, _: &mut Vec<Job>) {}
+}
+
+struct Finished(Mutex<Sender<Work>>);
+
+impl Sink for Finished {
+    fn finished(&self, work: &mut Vec<Work>) {
+        let sender = lock(&self.0);
+        work.drain(..).for_each(|work| sender.send(work).unwrap());
+    }
+}
+
+fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
+    let tag = Tag {
+        tenant: TenantId::NOBODY,
+        context: ContextId::NONE,
+        class: Class::default(),
+        operation: Operation::Get,
+        cost: 1,
+        delay: 0,
+    };
+    let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
+    let buffer = Buffer::from(bytes);
+    let job = Job { ticket, tag, command, part: 0, offset: 0, length, buffer, outcome };
+    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
+    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
+}
+
+/// A relay to a server whose every connection is served by `serve`.
+fn relay(serve: fn(UnixStream) -> io::Result<()>) -> (tempfile::TempDir, Relay, Receiver<Work>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memcached.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || serve(stream));
+        }
+    });
+    let (sender, receiver) = channel();
+    let address = Address::Unix(path);
+    let medium = Arc::new(Memcached { address: address.clone() });
+    let sink = Arc::new(Finished(Mutex::new(sender)));
+    (directory, Relay::new(address, medium, Clock::start(), sink), receiver)
+}
+
+/// What becomes of `asked`, by ticket.
+fn replies(relay: &Relay, receiver: &Receiver<Work>, asked: Vec<Work>) -> Vec<String> {
+    let (mut asked, mut done) = (asked, Vec::new());
+    let count = asked.len();
+    relay.run(&mut asked, &mut done);
+    while done.len() < count {
+        done.push(receiver.recv_timeout(LONG).unwrap());
+    }
+    done.sort_by_key(|work| work.job.ticket);
+    let said = |work: &Work| match work.job.outcome {
+        Ok(()) => String::from_utf8_lossy(&work.job.buffer).into_owned(),
+        Err(fault) => format!("{fault:?}"),
+    };
+    done.iter().map(said).collect()
+}
+
+/// Says what it is asked: a key is its own value, and a `q` is silence.
+fn echo(stream: UnixStream) -> io::Result<()> {
+    let (mut input, mut output) = (BufReader::new(stream.try_clone()?), stream);
+    let mut line = String::new();
+    while input.read_line(&mut line)? > 0 {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["get", key] => {
+                write!(output, "VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len())?;
+            }
+            ["set", .., length] => {
+                let mut value = vec![0; length.parse::<usize>().unwrap() + 2];
+                input.read_exact(&mut value)?;
+                output.write_all(b"STORED\r\n")?;
+            }
+            ["mg", _, "q"] => {}
+            ["mg", "crash"] => return Ok(()),
+            ["mg", key] => write!(output, "VA {}\r\n{key}\r\n", key.len())?,
+            ["version"] => output.write_all(b"VERSION 1\r\n")?,
+            _ => output.write_all(b"ERROR\r\n")?,
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+#[test]
+fn every_request_gets_its_own_reply() {
+    let (_directory, relay, receiver) = relay(echo);
+    let large = [b"set a 0 0 300000\r\n".to_vec(), vec![b'x'; 300_000], b"\r\n".to_vec()].concat();
+    let asked = [&b"get a\r\n"[..], b"mg b q\r\n", b"mg c\r\n", &large, b"get d\r\n"];
+    let asked = asked.iter().zip(1..).map(|(bytes, ticket)| work(ticket, Command::KeyValue, bytes));
+    assert_eq!(
+        replies(&relay, &receiver, asked.collect()),
+        [
+            "VALUE a 0 1\r\na\r\nEND\r\n",
+            "",
+            "VA 1\r\nc\r\n",
+            "STORED\r\n",
+            "VALUE d 0 1\r\nd\r\nEND\r\n",
+        ]
+    );
+    relay.stop();
+    let late = vec![work(1, Command::KeyValue, b"get a\r\n")];
+    assert_eq!(replies(&relay, &receiver, late), ["Io"]);
+}
+
+/// More is asked and answered than the sockets hold, so that neither side may wait for the other.
+#[test]
+fn a_flood_passes() {
+    let (_directory, relay, receiver) = relay(echo);
+    let key = "k".repeat(250);
+    let (get, value) = (format!("get {key}\r\n"), "v".repeat(4_000));
+    let set = format!("set {key} 0 0 4000\r\n{value}\r\n");
+    let asked = (0..4_000).map(|ticket| {
+        let text = if ticket % 2 == 0 { &get } else { &set };
+        work(ticket, Command::KeyValue, text.as_bytes())
+    });
+    let said = replies(&relay, &receiver, asked.collect());
+    assert!(said.iter().step_by(2).all(|reply| reply.ends_with("\r\nEND\r\n")));
+    assert!(said.iter().skip(1).step_by(2).all(|reply| reply == "STORED\r\n"));
+    relay.stop();
+}
+
+#[test]
+fn only_whole_requests_with_keys_are_passed_on() {
+    let (_directory, relay, receiver) = relay(echo);
+    let two = &b"get a\r\nget b\r\n"[..];
+    let wrong = [two, b"get a", b"version\r\n", b"set a 0 0 5\r\n1\r\n", b"nonsense\r\n", b""];
+    let wrong = wrong.iter().zip(1..).map(|(bytes, ticket)| work(ticket, Command::KeyValue, bytes));
+    assert_eq!(replies(&relay, &receiver, wrong.collect()), ["Invalid"; 6]);
+    let asked = vec![work(1, Command::Flush, b""), work(2, Command::KeyValue, b"get a\r\n")];
+    let value = "VALUE a 0 1\r\na\r\nEND\r\n";
+    assert_eq!(replies(&relay, &receiver, asked), ["Unsupported", value]);
+    relay.stop();
+}
+
+#[test]
+fn what_is_not_answered_fails_and_the_next_connection_works() {
+    let (_directory, relay, receiver) = relay(echo);
+    let asked = ["get a\r\n", "mg crash\r\n", "get b\r\n"];
+    let asked = asked
+        .iter()
+        .zip(1..)
+        .map(|(text, ticket)| work(ticket, Command::KeyValue, text.as_bytes()));
+    assert_eq!(
+        replies(&relay, &receiver, asked.collect()),
+        ["VALUE a 0 1\r\na\r\nEND\r\n", "Io", "Io",]
+    );
+    let value = "VALUE a 0 1\r\na\r\nEND\r\n";
+    let again = || replies(&relay, &receiver, vec![work(1, Command::KeyValue, b"get a\r\n")]);
+    let deadline = std::time::Instant::now() + LONG;
+    while again() != [value] {
+        assert!(std::time::Instant::now() < deadline, "it comes back");
+        thread::yield_now();
+    }
+    relay.stop();
+}
+
+#[test]
+fn nobody_there_is_a_fault() {
+    let (directory, relay, receiver) = relay(echo);
+    std::fs::remove_file(directory.path().join("memcached.sock")).unwrap();
+    let asked = vec![work(1, Command::KeyValue, b"get a\r\n")];
+    assert_eq!(replies(&relay, &receiver, asked), ["Io"]);
+    assert!(relay.medium.describe().starts_with("memcached at "));
+    relay.stop();
+}

@@ -1,0 +1,289 @@
+//! Every medium against a vector of bytes, and what makes each of them refuse.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+
+use super::*;
+
+/// Not a multiple of a page, so that the last block is a broken one.
+const LENGTH: u64 = (1 << 20) + 70_000;
+
+fn part(volume: &str, length: u64, offset: u64) -> Part {
+    Part { volume: volume.into(), index: 0, length: Bytes(length), offset: Bytes(offset) }
+}
+
+fn job(part: u32, command: Command, offset: u64, length: u32, buffer: Buffer) -> Job {
+    let tag = Tag {
+        tenant: TenantId(0),
+        context: ContextId::NONE,
+        class: Class::Medium,
+        operation: Operation::Read,
+        cost: length,
+        delay: 0,
+    };
+    Job { ticket: 0, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+}
+
+fn perform(medium: &dyn Medium, mut job: Job) -> Result<Buffer, Fault> {
+    medium.perform(&mut std::iter::once(&mut job));
+    job.outcome.map(|()| job.buffer)
+}
+
+fn sized(path: &Path, length: u64) {
+    fs::File::create(path).unwrap().set_len(length).unwrap();
+}
+
+/// One step: what, where, how long, and with which bytes.
+type Step = (Command, u64, u32, u8);
+
+fn step() -> impl Strategy<Value = Step> {
+    let command = prop::sample::select(vec![
+        Command::Read,
+        Command::Write { durable: false },
+        Command::Write { durable: true },
+        Command::Discard,
+        Command::Zero { allocate: false, durable: false },
+        Command::Zero { allocate: true, durable: true },
+        Command::Flush,
+        Command::Map,
+    ]);
+    // Half of the ranges are whole pages, some cross a chunk, some end where the part does.
+    let range = prop_oneof![
+        (0..LENGTH / 4096, 1u32..40).prop_map(|(page, pages)| (page * 4096, pages * 4096)),
+        (0..LENGTH, 0u32..200_000),
+    ];
+    (command, range, 1u8..=255).prop_map(|(command, (offset, length), value)| {
+        let length = u64::from(length).min(LENGTH - offset) as u32;
+        (command, offset, length, value)
+    })
+}
+
+fn check(medium: &dyn Medium, number: u32, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut oracle = vec![0u8; LENGTH as usize];
+    for (command, offset, length, value) in steps {
+        let bytes = vec![*value; *length as usize];
+        let range = *offset as usize..*offset as usize + *length as usize;
+        let buffer = match command {
+            Command::Write { .. } => Buffer::from(&bytes[..]),
+            _ => Buffer::empty(),
+        };
+        let answer = perform(medium, job(number, *command, *offset, *length, buffer)).unwrap();
+        match command {
+            Command::Read => prop_assert!(answer[..] == oracle[range]),
+            Command::Write { .. } => oracle[range].copy_from_slice(&bytes),
+            Command::Zero { .. } => oracle[range].fill(0),
+            Command::Discard => {
+                // Zeros or what was there, byte by byte; whichever it is, it stays.
+                let read = job(number, Command::Read, *offset, *length, Buffer::empty());
+                let found = perform(medium, read).unwrap();
+                let is_kept = |(found, was): (&u8, &u8)| *found == 0 || found == was;
+                prop_assert!(found.iter().zip(&oracle[range.clone()]).all(is_kept));
+                oracle[range].copy_from_slice(&found);
+            }
+            Command::Map => {
+                let mut at = range.start;
+                for extent in answer.chunks_exact(16) {
+                    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+                    let end = at + number(&extent[..8]) as usize;
+                    let is_hole = number(&extent[8..]) == 3;
+                    prop_assert!(end <= range.end && end > at);
+                    prop_assert!(!is_hole || oracle[at..end].iter().all(|byte| *byte == 0));
+                    at = end;
+                }
+                prop_assert!(at == range.end || answer.len() == 256 * 16);
+            }
+            Command::Flush | Command::KeyValue => {}
+        }
+    }
+    let whole = job(number, Command::Read, 0, LENGTH as u32, Buffer::empty());
+    prop_assert!(perform(medium, whole).unwrap()[..] == oracle);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn memory_is_a_vector_of_bytes(steps in prop::collection::vec(step(), 1..40)) {
+        let memory = Memory::new(Bytes::MAX);
+        let number = memory.open(&part("v", LENGTH, 0)).unwrap();
+        check(&memory, number, &steps)?;
+    }
+
+    #[test]
+    fn a_directory_is_a_vector_of_bytes(
+        steps in prop::collection::vec(step(), 1..40),
+        reserve: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Directory::new(folder.path(), reserve).unwrap();
+        let number = directory.open(&part("v", LENGTH, 0)).unwrap();
+        check(&directory, number, &steps)?;
+    }
+
+    #[test]
+    fn a_device_is_a_vector_of_bytes_and_its_neighbours_are_left_alone(
+        steps in prop::collection::vec(step(), 1..40),
+        base in prop_oneof![Just(8192u64), 1u64..8192],
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        fs::write(&path, vec![0xee; (base + LENGTH) as usize + 5_000]).unwrap();
+        let device = Device::new(&path).unwrap();
+        let number = device.open(&part("v", LENGTH, base)).unwrap();
+        let zero = Command::Zero { allocate: true, durable: false };
+        perform(&device, job(number, zero, 0, LENGTH as u32, Buffer::empty())).unwrap();
+        check(&device, number, &steps)?;
+        let bytes = fs::read(&path).unwrap();
+        let (before, after) = (&bytes[..base as usize], &bytes[(base + LENGTH) as usize..]);
+        prop_assert!(before.iter().chain(after).all(|byte| *byte == 0xee));
+        prop_assert_eq!(after.len(), 5_000);
+    }
+}
+
+#[test]
+fn what_lies_outside_is_invalid() {
+    let memory = Memory::new(Bytes::MAX);
+    let number = memory.open(&part("v", 8192, 0)).unwrap();
+    for (number, offset, length) in
+        [(number, 8192, 1), (number, 1, 8192), (number, u64::MAX, 2), (number + 1, 0, 1)]
+    {
+        let read = job(number, Command::Read, offset, length, Buffer::empty());
+        assert_eq!(perform(&memory, read), Err(Fault::Invalid));
+    }
+    let short = job(number, Command::Write { durable: false }, 0, 2, Buffer::from(&b"x"[..]));
+    assert_eq!(perform(&memory, short), Err(Fault::Invalid));
+    let get = job(number, Command::KeyValue, 0, 0, Buffer::empty());
+    assert_eq!(perform(&memory, get), Err(Fault::Unsupported));
+}
+
+#[test]
+fn a_part_is_there_again_and_of_the_right_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = Directory::new(folder.path(), false).unwrap();
+    let number = directory.open(&part("v", 8192, 0)).unwrap();
+    assert_eq!(directory.open(&part("v", 8192, 77)).unwrap(), number);
+    let write = job(number, Command::Write { durable: true }, 4096, 2, Buffer::from(&b"ok"[..]));
+    perform(&directory, write).unwrap();
+    drop(directory);
+    assert_eq!(fs::metadata(folder.path().join("v.0")).unwrap().len(), 8192);
+
+    let directory = Directory::new(folder.path(), false).unwrap();
+    let error = directory.open(&part("v", 4096, 0)).unwrap_err().to_string();
+    assert!(error.contains("wrong size: it has 8KiB and is to have 4KiB"), "{error}");
+    assert!(error.contains("v.0"), "{error}");
+    let number = directory.open(&part("v", 8192, 0)).unwrap();
+    let read = job(number, Command::Read, 4096, 2, Buffer::empty());
+    assert_eq!(&perform(&directory, read).unwrap()[..], b"ok");
+}
+
+#[test]
+fn a_directory_is_one_nodes_and_its_names_are_plain() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = Directory::new(folder.path(), false).unwrap();
+    let error = Directory::new(folder.path(), false).unwrap_err();
+    assert_eq!(error.to_string(), "another node uses it");
+    for name in ["", "..", "a/b", ".x", "a b", &"x".repeat(201)] {
+        let error = directory.open(&part(name, 4096, 0)).unwrap_err();
+        assert!(matches!(error, OpenError::Name(_)), "{name}");
+    }
+    let entries = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(entries, 0, "nothing was made");
+}
+
+#[test]
+fn parts_of_a_device_do_not_overlap_and_end_within() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    assert!(Device::new(&path).is_err());
+    sized(&path, 64 << 10);
+    let device = Device::new(&path).unwrap();
+    device.open(&part("a", 16 << 10, 16 << 10)).unwrap();
+    let refused = |part| device.open(&part).unwrap_err();
+    assert!(matches!(refused(part("b", 8 << 10, 12 << 10)), OpenError::Overlap { .. }));
+    assert!(matches!(refused(part("b", 4 << 10, 28 << 10)), OpenError::Overlap { .. }));
+    assert!(matches!(refused(part("b", 40 << 10, 32 << 10)), OpenError::NoRoom { .. }));
+    assert!(matches!(refused(part("b", u64::MAX, u64::MAX)), OpenError::NoRoom { .. }));
+    assert!(matches!(refused(part("a", 16 << 10, 32 << 10)), OpenError::Moved { .. }));
+    device.open(&part("b", 32 << 10, 32 << 10)).unwrap();
+    device.open(&part("c", 16 << 10, 0)).unwrap();
+}
+
+#[test]
+fn memory_has_the_room_that_it_was_given() {
+    let memory = Memory::new(Bytes(1 << 20));
+    memory.open(&part("a", 1 << 19, 0)).unwrap();
+    let error = memory.open(&part("b", (1 << 19) + 1, 0)).unwrap_err();
+    assert!(matches!(error, OpenError::NoRoom { .. }), "{error}");
+    memory.open(&part("b", 1 << 19, 0)).unwrap();
+}
+
+/// A file system of one megabyte, unmounted at the end; none where only root may mount.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tidegate-test"])
+            .arg(folder.path())
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(folder)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_store_says_so_and_keeps_what_it_has() {
+    let Some(small) = Small::mount() else {
+        eprintln!("skipped: a small file system can only be mounted by root");
+        return;
+    };
+    let directory = Directory::new(small.0.path(), false).unwrap();
+    let number = directory.open(&part("v", 4 << 20, 0)).unwrap();
+    let write = |at: u64| {
+        let buffer = Buffer::from(&[7; 65_536][..]);
+        perform(&directory, job(number, Command::Write { durable: false }, at, 65_536, buffer))
+    };
+    let written = (0..64).take_while(|count| write(count << 16).is_ok()).count() as u64;
+    assert!((8..=16).contains(&written), "{written} of 64 KiB each");
+    assert_eq!(write(written << 16).unwrap_err(), Fault::NoSpace);
+    let read = job(number, Command::Read, (written - 1) << 16, 65_536, Buffer::empty());
+    assert_eq!(&perform(&directory, read).unwrap()[..], [7; 65_536]);
+
+    // Reserving fails as a whole and leaves nothing.
+    let folder = small.0.path().join("reserved");
+    let reserved = Directory::new(&folder, true).unwrap();
+    let error = reserved.open(&part("w", 4 << 20, 0)).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_beginning_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(".v.0.new"), "half").unwrap();
+    let directory = Directory::new(folder.path(), false).unwrap();
+    directory.open(&part("v", 4096, 0)).unwrap();
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["v.0"]);
+    let mode = fs::metadata(folder.path().join("v.0")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

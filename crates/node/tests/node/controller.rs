@@ -1,0 +1,146 @@
+//! A node and its controller, which this test plays.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Bytes, Class, NodeId, Span};
+use tidegate_node::{Config, Running, Standing, Store, start};
+use tidegate_proto::cluster::message::{FromNode, Grant, Plan, Share, TenantPlan, ToNode, Turn};
+use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::message::{Hello, VERSION};
+
+use crate::support::{Client, PATIENCE, read};
+
+/// The controller's end of a link.
+struct Controller {
+    stream: UnixStream,
+    decoder: Decoder<FromNode>,
+}
+
+impl Controller {
+    fn accept(listener: &UnixListener) -> (Self, Hello) {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut hellos = Decoder::<Hello>::new();
+        let hello = loop {
+            if let Some(hello) = hellos.next_message().unwrap() {
+                break hello;
+            }
+            let mut bytes = [0; 256];
+            let count = stream.read(&mut bytes).unwrap();
+            hellos.extend(&bytes[..count]);
+        };
+        (Self { stream, decoder: Decoder::new() }, hello)
+    }
+
+    fn say(&mut self, message: &ToNode) {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn hear(&mut self) -> FromNode {
+        loop {
+            if let Some(message) = self.decoder.next_message().unwrap() {
+                return message;
+            }
+            let mut bytes = [0; 256];
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "the node left");
+            self.decoder.extend(&bytes[..count]);
+        }
+    }
+
+    fn welcome(&mut self) {
+        self.say(&ToNode::Welcome { version: VERSION, node: NodeId(0) });
+    }
+
+    /// A plan of one limited tenant, and what it may have in each period.
+    fn plan(&mut self, allowed: u64) {
+        let tenant =
+            TenantPlan { name: "t".into(), class: Class::Medium, weight: 1, is_limited: true };
+        self.say(&ToNode::Plan(Plan {
+            revision: 1,
+            period: Span(100 * Span::MILLISECOND.0),
+            rounds: 1,
+            fallback: Fallback::default(),
+            tenants: vec![tenant],
+        }));
+        self.say(&ToNode::Grant(Grant {
+            revision: 1,
+            turn: Turn::default(),
+            serial: 1,
+            into: Span(0),
+            lease: 1_000,
+            shares: vec![Share { tenant: 0, reserved: 0, allowed }],
+        }));
+    }
+}
+
+fn led() -> (tempfile::TempDir, UnixListener, Running) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("controller");
+    let listener = UnixListener::bind(&path).unwrap();
+    let store = Store::Memory { room: Bytes::MAX };
+    let node = start(Config { controller: Some(path), ..Config::new("a", store) }).unwrap();
+    (folder, listener, node)
+}
+
+fn until(what: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !what() {
+        assert!(begun.elapsed() < PATIENCE, "it did not happen within twenty seconds");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_node_says_hello_answers_and_enforces_what_it_is_told() {
+    let (_folder, listener, node) = led();
+    let (mut controller, hello) = Controller::accept(&listener);
+    let Hello::Node { version: VERSION, info } = hello else { panic!("{hello:?}") };
+    assert_eq!((&info.name[..], info.pid), ("a", std::process::id()));
+    controller.welcome();
+    controller.plan(10);
+    let FromNode::Granted { serial: 1, .. } = controller.hear() else { panic!() };
+    until(|| node.status().standing == Standing::Joined);
+
+    // Ten in each period, and nobody but the keeper's clock sets the rest in motion.
+    let mut client = Client::new(&node, &["t"]);
+    let part = client.part;
+    let begun = std::time::Instant::now();
+    let at_once = client.submit((0..30).map(|n| read(part, n, 0, 1)).collect()).len();
+    assert!(at_once <= 10, "{at_once}");
+    (at_once..30).for_each(|_| assert_eq!(client.finished().outcome, Ok(())));
+    // Thirty need three periods' worth, of which the first may have begun before: two turns.
+    assert!(begun.elapsed().as_millis() >= 100, "{:?}", begun.elapsed());
+    assert_eq!(node.status().node.tenants[1].served_total, 30);
+
+    let turn = Turn { period: 1, round: 0 };
+    controller.say(&ToNode::Collect { turn, into: Span(0), complete: true });
+    let FromNode::Report(report) = controller.hear() else { panic!() };
+    assert_eq!(report.revision, 1);
+    node.stop();
+    while controller.hear() != FromNode::Goodbye {}
+}
+
+#[test]
+fn a_node_serves_without_its_controller_and_finds_it_again() {
+    let (_folder, listener, node) = led();
+    let (mut controller, _) = Controller::accept(&listener);
+    controller.welcome();
+    controller.plan(u64::MAX);
+    controller.hear();
+    drop(controller);
+    let mut client = Client::new(&node, &["t"]);
+    let part = client.part;
+    assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+    let (mut controller, hello) = Controller::accept(&listener);
+    let Hello::Node { info, .. } = hello else { panic!() };
+    assert_eq!(info.revision, 1, "it says which plan it has");
+    controller.say(&ToNode::Refused { version: 2, reason: "too old".into(), retry: false });
+    until(|| node.status().standing == Standing::Refused);
+    assert_eq!(client.ask(read(part, 2, 0, 1)).outcome, Ok(()));
+    assert_eq!(client.count(), 0);
+}

@@ -1,0 +1,126 @@
+//! Whoever connects and does not behave.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use proptest::prelude::*;
+use tidegate_fabric::stream::Address;
+use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_node::{Running, start};
+use tidegate_proto::data::{
+    Assembler, Command, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+};
+
+use crate::support::{Client, PATIENCE, config, read};
+
+fn connect(node: &Running) -> UnixStream {
+    let Some(Address::Unix(path)) = node.address() else { unreachable!() };
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn frame(message: &ToNode) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode::<RequestHead, _>(message, &mut bytes).unwrap();
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    frame(&ToNode::Hello { version: VERSION, release: "test".into() })
+}
+
+fn a_read() -> Vec<u8> {
+    let tag = Tag {
+        tenant: TenantId(1),
+        context: ContextId::NONE,
+        class: Class::Low,
+        operation: Operation::Read,
+        cost: 0,
+        delay: 0,
+    };
+    let command = Command::Read;
+    JobHead { ticket: 1, tag, command, part: 0, offset: 0, length: 1 }.to_bytes().to_vec()
+}
+
+/// Says something, and gives back the last message before the node closes the connection.
+fn last_words(node: &Running, bytes: &[u8]) -> Option<FromNode> {
+    let mut stream = connect(node);
+    let _ = stream.write_all(bytes);
+    let mut heard = Vec::new();
+    let _ = stream.read_to_end(&mut heard);
+    let (mut assembler, mut last) = (Assembler::<ReplyHead, Vec<u8>>::new(), None);
+    let mut input = &heard[..];
+    while let Some((_, payload)) = assembler.next(&mut input).unwrap() {
+        last = decode(&payload).ok();
+    }
+    last
+}
+
+#[test]
+fn whoever_makes_no_sense_is_told_why_and_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(config(folder.path())).unwrap();
+    let open = |part| {
+        let (volume, length, offset) = ("v".into(), Bytes(1), Bytes(0));
+        frame(&ToNode::Open { part, volume, index: 0, length, offset })
+    };
+    let cases = [
+        (vec![0xff; 48], "a reserved byte"),
+        (a_read(), "a job came before the hello"),
+        (frame(&ToNode::Tenants(vec![])), "something came before the hello"),
+        (frame(&ToNode::Hello { version: 99, release: "9".into() }), "speaks version 99"),
+        ([hello(), hello()].concat(), "a second hello"),
+        ([hello(), open(1)].concat(), "out of order"),
+        (
+            [hello(), frame(&ToNode::Tenants(vec![]))[..48].to_vec(), vec![9; 48]].concat(),
+            "no mess",
+        ),
+    ];
+    for (bytes, expected) in cases {
+        match last_words(&node, &bytes) {
+            Some(FromNode::Refused { reason, .. }) => {
+                assert!(reason.contains(expected), "{reason:?} for {expected:?}");
+            }
+            other => panic!("{other:?} for {expected:?}"),
+        }
+    }
+    assert_eq!(node.status().connections.refused, 7);
+    let mut client = Client::new(&node, &[]);
+    let part = client.part;
+    assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()), "it serves others");
+}
+
+#[test]
+fn whoever_vanishes_with_jobs_under_way_harms_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(config(folder.path())).unwrap();
+    let mut client = Client::new(&node, &[]);
+    for cut in [10, 48, 60, 500] {
+        let mut stream = connect(&node);
+        let jobs: Vec<u8> = (0..50).flat_map(|_| a_read()).collect();
+        let bytes = [hello(), jobs].concat();
+        stream.write_all(&bytes[..bytes.len().min(cut)]).unwrap();
+        drop(stream);
+        let part = client.part;
+        assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn any_bytes_leave_the_node_serving(bytes: Vec<u8>, kind in 0u8..8, with_hello: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let node = start(config(folder.path())).unwrap();
+        let mut stream = connect(&node);
+        if with_hello {
+            stream.write_all(&hello()).unwrap();
+        }
+        let _ = stream.write_all(&[&[kind][..], &bytes].concat());
+        drop(stream);
+        let mut client = Client::new(&node, &[]);
+        let part = client.part;
+        prop_assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+    }
+}

@@ -1,0 +1,8 @@
+//! A node as its gateways meet it: in the same process, over its socket, and with a controller.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod controller;
+mod hostile;
+mod local;
+mod remote;
+mod support;

@@ -1,0 +1,24 @@
+//! A simulated cluster: clients, storage nodes with their devices, a controller, and the links
+//! between them, in virtual time.
+//!
+//! Nodes and controller are the very machines of the live system. The world gives them time and
+//! messages, does what they ask, and counts. Clients send their requests to the nodes at once, as
+//! in the pShift paper; what is between them is not the subject here. Messages between nodes and
+//! controller take the time that their link says, and whatever else the link does to them.
+//!
+//! Where nobody controls, the same controller runs with a policy that promises nothing: every node
+//! serves its tenants in turn.
+
+mod clients;
+mod host;
+mod outcome;
+mod run;
+mod tally;
+mod world;
+
+pub use clients::Promise;
+pub use outcome::{Move, Outcome};
+pub use run::run;
+
+pub(crate) use run::policy;
+pub(crate) use world::{Fault, Setup, World};

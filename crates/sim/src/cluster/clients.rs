@@ -1,0 +1,182 @@
+//! Those who ask: per tenant some flows, one for each node on which it is active.
+//!
+//! A flow is one event in the queue, never one per request ahead: it asks, and then knows when it
+//! asks next (open loop), or waits for an answer (closed loop). When a tenant moves to other nodes
+//! its flows get a new version; arrivals and answers of older versions cause nothing any more.
+
+use tidegate_model::{Iops, Span};
+
+use crate::rng::{Stream, Zipf, apportion};
+use crate::scenario::{Arrivals, Load};
+use crate::time::Picoseconds;
+
+/// What a tenant is promised, and what it asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// What it gets whenever it asks, per second.
+    pub reservation: Iops,
+    /// What it never gets more of, per second.
+    pub limit: Option<Iops>,
+    /// What it asks for in a period, in an open loop.
+    pub demand: u64,
+}
+
+/// The number of a flow: the tenant's number times the width, and its place.
+pub(super) type FlowId = u32;
+
+/// One tenant at one node.
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    /// Where it asks.
+    pub(super) node: u16,
+    /// Grows when the tenant moves.
+    pub(super) version: u32,
+    /// Whether it asks at all: a tenant may have moved to fewer nodes.
+    is_active: bool,
+    /// Between two requests of an open loop; none if there are no requests.
+    gap: Option<Picoseconds>,
+    random: Stream,
+}
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    load: Load,
+    period: Span,
+    nodes: u16,
+    /// The most flows that a tenant has at a time.
+    width: usize,
+    flows: Vec<Flow>,
+    /// What each tenant asks for in a period.
+    demands: Vec<u64>,
+    /// What each tenant draws its nodes with.
+    moves: Vec<Stream>,
+}
+
+/// What a flow does when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// It asks at a time of its own.
+    At(Picoseconds),
+    /// It has so many requests outstanding from now on.
+    Outstanding(u32),
+}
+
+impl Clients {
+    pub(super) fn new(
+        seed: u64,
+        load: &Load,
+        (period, nodes): (Span, u16),
+        promises: &[Promise],
+    ) -> Self {
+        let drawn = load.active.map_or(0, |[_, most]| usize::from(most));
+        let given = load.on.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let width = drawn.max(given);
+        let flow = |number| Flow {
+            node: 0,
+            version: 0,
+            is_active: false,
+            gap: None,
+            random: Stream::new(seed, "arrivals", number as u64),
+        };
+        let tenants = promises.len();
+        let moves = (0..tenants as u64).map(|tenant| Stream::new(seed, "moves", tenant));
+        Self {
+            load: load.clone(),
+            period,
+            nodes,
+            width,
+            flows: (0..tenants * width).map(flow).collect(),
+            demands: promises.iter().map(|promise| promise.demand).collect(),
+            moves: moves.collect(),
+        }
+    }
+
+    pub(super) fn flow(&self, id: FlowId) -> &Flow {
+        &self.flows[id as usize]
+    }
+
+    /// The tenant that a flow belongs to.
+    pub(super) fn tenant(&self, id: FlowId) -> usize {
+        id as usize / self.width
+    }
+
+    /// The flows that ask a node.
+    pub(super) fn at(&self, node: u16) -> Vec<FlowId> {
+        let flows = (0..).zip(&self.flows);
+        let here = flows.filter(|(_, flow)| flow.is_active && flow.node == node);
+        here.map(|(id, _)| id).collect()
+    }
+
+    /// A tenant begins, or moves to other nodes. Its flows, and what each does first.
+    pub(super) fn relocate(&mut self, tenant: usize, now: Picoseconds) -> Vec<(FlowId, Begin)> {
+        let nodes = self.choose(tenant);
+        let first = tenant * self.width;
+        let parts = self.parts(tenant, nodes.len());
+        let version = self.flows[first..first + self.width].iter().map(|flow| flow.version).max();
+        let version = version.unwrap_or(0) + 1;
+        let mut begins = Vec::with_capacity(nodes.len());
+        // Places beyond the chosen nodes ask nothing, and what they asked before is forgotten.
+        for (place, flow) in self.flows[first..first + self.width].iter_mut().enumerate() {
+            (flow.version, flow.gap) = (version, None);
+            flow.is_active = place < nodes.len();
+            let Some(node) = nodes.get(place) else { continue };
+            flow.node = *node;
+            let begin = match (&self.load.closed, parts[place]) {
+                (Some(closed), _) => Begin::Outstanding(closed.outstanding),
+                (None, 0) => continue,
+                (None, part) => {
+                    let gap = Picoseconds(Picoseconds::from(self.period).0 / part);
+                    flow.gap = Some(gap);
+                    // Any phase, so that flows with equal gaps do not march in step.
+                    Begin::At(now.after(Picoseconds(flow.random.below(gap.0.max(1)))))
+                }
+            };
+            begins.push(((first + place) as FlowId, begin));
+        }
+        begins
+    }
+
+    /// When a flow asks next that asks now; none if that arrival belongs to the past.
+    pub(super) fn next(
+        &mut self,
+        id: FlowId,
+        version: u32,
+        now: Picoseconds,
+    ) -> Option<Picoseconds> {
+        let flow = &mut self.flows[id as usize];
+        let gap = flow.gap.filter(|_| flow.version == version)?;
+        let arrivals = self.load.open.as_ref().map_or(Arrivals::Constant, |open| open.arrivals);
+        Some(now.after(match arrivals {
+            Arrivals::Constant => gap,
+            Arrivals::Poisson => flow.random.exponential(gap),
+        }))
+    }
+
+    /// Whether an answer to a flow of this version makes it ask again.
+    pub(super) fn asks_again(&self, id: FlowId, version: u32) -> bool {
+        self.load.closed.is_some() && self.flows[id as usize].version == version
+    }
+
+    fn choose(&mut self, tenant: usize) -> Vec<u16> {
+        if let Some(on) = &self.load.on {
+            return on[tenant].clone();
+        }
+        let random = &mut self.moves[tenant];
+        let [least, most] = self.load.active.unwrap_or([1, 1]);
+        let count = random.within(u64::from(least), u64::from(most)) as usize;
+        let chosen = random.choose(count, usize::from(self.nodes));
+        chosen.into_iter().map(|node| node as u16).collect()
+    }
+
+    /// What of a tenant's demand falls to each of its `count` nodes.
+    fn parts(&self, tenant: usize, count: usize) -> Vec<u64> {
+        let Some(open) = &self.load.open else { return vec![0; count] };
+        if count == 0 {
+            return Vec::new();
+        }
+        let zipf = Zipf::new(count, open.zipf.0);
+        let weights: Vec<u64> = (0..count).map(|rank| zipf.weight(rank)).collect();
+        apportion(self.demands[tenant], &weights)
+    }
+}

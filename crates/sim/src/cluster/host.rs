@@ -1,0 +1,61 @@
+//! A storage node's host: the node's machine, its device, and the link to the controller.
+
+use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::node::{Config, Node, Slot};
+
+use super::tally::Ticket;
+use crate::device::Device;
+use crate::link::Link;
+use crate::time::Picoseconds;
+
+/// The host of one storage node.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) config: Config,
+    /// The node's process, while there is one.
+    pub(super) node: Option<Node<Ticket>>,
+    /// Which of the host's node processes this is; what belongs to earlier ones is void.
+    pub(super) life: u32,
+    pub(super) device: Device,
+    /// The earliest wake-up that is in the queue of events.
+    pub(super) armed: Picoseconds,
+    /// The slot of each tenant at the node, as of the last plan.
+    pub(super) slots: Vec<Slot>,
+    pub(super) wire: Wire,
+}
+
+/// The link between a node and its controller.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) to_node: Link,
+    pub(super) from_node: Link,
+    /// The connection that the node has open.
+    pub(super) at_node: Option<ConnectionId>,
+    /// When the node last heard of the controller.
+    pub(super) heard: Picoseconds,
+    /// The connection that the controller has open.
+    pub(super) at_controller: Option<ConnectionId>,
+}
+
+impl Host {
+    /// Starts a node process, if there is none.
+    pub(super) fn start(&mut self, now: Picoseconds) {
+        if self.node.is_none() {
+            self.life += 1;
+            self.armed = Picoseconds::MAX;
+            let info = NodeInfo { name: self.name.clone(), pid: self.life, ..NodeInfo::default() };
+            self.node = Some(Node::new(now.time(), info, self.config));
+            self.slots.fill(Slot::NOBODY);
+        }
+    }
+
+    /// The tenants have changed at the node: looks up where they are.
+    pub(super) fn look_up(&mut self, tenants: &[String]) {
+        let Some(node) = &self.node else { return };
+        for (slot, name) in self.slots.iter_mut().zip(tenants) {
+            *slot = node.slot(name);
+        }
+    }
+}

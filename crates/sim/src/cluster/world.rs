@@ -1,0 +1,572 @@
+//! The loop: the earliest event, and what follows from it.
+
+use tidegate_model::{Policy, Span};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
+use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::message::VERSION;
+use tidegate_proto::node::{self, Config, Slot};
+
+use super::clients::{Begin, Clients, FlowId, Promise};
+use super::host::{Host, Wire};
+use super::tally::{Asked, Tally, Ticket};
+use crate::device::Device;
+use crate::event::{Events, Queue};
+use crate::link::{Conduct, Link};
+use crate::rng::Stream;
+use crate::scenario::{Load, Nodes, Pacing};
+use crate::time::Picoseconds;
+
+/// How long a node waits before it looks for its controller again.
+const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);
+
+/// Everything that a run follows from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) seed: u64,
+    pub(crate) period: Span,
+    pub(crate) redistribute: Span,
+    pub(crate) nodes: Nodes,
+    /// What the policy says; empty promises to everybody where nobody controls.
+    pub(crate) promises: Vec<Promise>,
+    pub(crate) load: Load,
+    /// How the link of each node behaves, in both directions.
+    pub(crate) links: Vec<Conduct>,
+    pub(crate) policy: Policy,
+}
+
+impl Setup {
+    /// How long a node hears nothing before it gives up its connection.
+    fn silence(&self) -> Picoseconds {
+        Picoseconds(2 * Picoseconds::from(self.period).0)
+    }
+}
+
+/// What befalls the parties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A node's process ends, without a word.
+    NodeDies(u16),
+    /// A new one is started.
+    NodeReturns(u16),
+    /// The controller's process ends, without a word.
+    ControllerDies,
+    /// A new one is started; it knows the policy and nothing else.
+    ControllerReturns,
+    /// A node closes its connection, as one does that has heard nothing for long.
+    Hangs(u16),
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A flow of an open loop asks.
+    Arrival { flow: FlowId, version: u32 },
+    /// A device has finished a request.
+    Done { node: u16, life: u32, slot: Slot, cost: u32, ticket: Ticket },
+    /// A node wanted to be called again.
+    Wake { node: u16, life: u32 },
+    /// The controller wanted to be called again.
+    Controller { life: u32 },
+    /// A tenant begins, or moves to other nodes.
+    Move { tenant: u32 },
+    /// A node looks for its controller.
+    Connect { node: u16, life: u32 },
+    /// A node asks itself when it last heard of its controller.
+    Watch { node: u16, connection: ConnectionId },
+    /// A message arrives. In a box: messages are rare and large, events many and small.
+    Letter(Box<Letter>),
+    /// Something breaks, or is mended.
+    Fault(Fault),
+    /// The world stops, to be looked at.
+    Pause,
+}
+
+const _: () = assert!(size_of::<Event>() <= 40, "events are copied often");
+
+/// What is on its way between a node and the controller.
+#[derive(Clone, Debug)]
+struct Letter {
+    node: u16,
+    connection: ConnectionId,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Hello(NodeInfo),
+    ToNode(ToNode),
+    FromNode(FromNode),
+    /// The node has closed the connection, or its process is gone.
+    NodeClosed,
+    /// The controller has closed it, or its process is gone.
+    ControllerClosed,
+}
+
+/// A cluster in virtual time.
+#[derive(Debug)]
+pub(crate) struct World {
+    setup: Setup,
+    now: Picoseconds,
+    events: Events<Event>,
+    hosts: Vec<Host>,
+    names: Vec<String>,
+    controller: Option<Cluster>,
+    /// Which of the controller's processes this is.
+    life: u32,
+    armed: Picoseconds,
+    connections: u64,
+    clients: Clients,
+    pub(crate) tally: Tally,
+    /// What each tenant has asked of each node: tenant by tenant, in the order of the nodes.
+    pub(crate) arrived: Vec<u64>,
+    /// What each tenant was answered by each node.
+    pub(crate) served: Vec<u64>,
+    /// Messages to nodes, and from them.
+    pub(crate) messages: (u64, u64),
+    pub(crate) passed: u64,
+}
+
+impl World {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let count = usize::from(setup.nodes.count);
+        let names: Vec<String> =
+            setup.policy.tenants.iter().map(|tenant| tenant.name.clone()).collect();
+        let hosts = (0..setup.nodes.count).map(|number| host(&setup, number, names.len()));
+        let shape = (setup.period, setup.nodes.count);
+        let mut world = Self {
+            now: Picoseconds::ZERO,
+            events: Events::default(),
+            hosts: hosts.collect(),
+            controller: None,
+            life: 0,
+            armed: Picoseconds::MAX,
+            connections: 0,
+            clients: Clients::new(setup.seed, &setup.load, shape, &setup.promises),
+            tally: Tally::default(),
+            arrived: vec![0; names.len() * count],
+            served: vec![0; names.len() * count],
+            messages: (0, 0),
+            passed: 0,
+            names,
+            setup,
+        };
+        world.befall(Fault::ControllerReturns);
+        (0..world.setup.nodes.count).for_each(|node| world.befall(Fault::NodeReturns(node)));
+        world
+    }
+
+    pub(crate) const fn now(&self) -> Picoseconds {
+        self.now
+    }
+
+    /// A tenant begins to ask at this time, or moves to other nodes.
+    pub(crate) fn plan_move(&mut self, at: Picoseconds, tenant: usize) {
+        self.events.push(at, Event::Move { tenant: tenant as u32 });
+    }
+
+    /// Something is to break at this time, or to be mended.
+    pub(crate) fn plan_fault(&mut self, at: Picoseconds, fault: Fault) {
+        self.events.push(at, Event::Fault(fault));
+    }
+
+    /// What a node says of itself, while its process runs.
+    pub(crate) fn status(&self, node: u16) -> Option<node::NodeStatus> {
+        let machine = self.hosts[usize::from(node)].node.as_ref()?;
+        Some(machine.status(self.now.time()))
+    }
+
+    /// Lets everything happen that happens before `end`, and what was planned for that moment
+    /// before this call.
+    pub(crate) fn run_until(&mut self, end: Picoseconds) {
+        self.events.push(end, Event::Pause);
+        while let Some((at, event)) = self.events.pop() {
+            self.now = at;
+            self.passed += 1;
+            match event {
+                Event::Arrival { flow, version } => self.on_arrival(flow, version),
+                Event::Done { node, life, slot, cost, ticket } => {
+                    self.on_done(node, life, (slot, cost), ticket);
+                }
+                Event::Wake { node, life } => self.on_wake(node, life),
+                Event::Controller { life } => self.on_controller(life),
+                Event::Move { tenant } => self.on_move(tenant as usize),
+                Event::Connect { node, life } => self.on_connect(node, life),
+                Event::Watch { node, connection } => self.on_watch(node, connection),
+                Event::Letter(letter) => self.on_letter(*letter),
+                Event::Fault(fault) => self.befall(fault),
+                Event::Pause => return,
+            }
+        }
+    }
+
+    // Clients.
+
+    fn on_arrival(&mut self, flow: FlowId, version: u32) {
+        // Only of use while the flow has not moved on.
+        if let Some(next) = self.clients.next(flow, version, self.now) {
+            self.events.push(next, Event::Arrival { flow, version });
+            let node = self.ask(flow);
+            self.pump(node);
+        }
+    }
+
+    fn on_move(&mut self, tenant: usize) {
+        for (flow, begin) in self.clients.relocate(tenant, self.now) {
+            let version = self.clients.flow(flow).version;
+            match begin {
+                Begin::At(at) => self.events.push(at, Event::Arrival { flow, version }),
+                Begin::Outstanding(count) => {
+                    (0..count).for_each(|_| _ = self.ask(flow));
+                    self.pump(self.clients.flow(flow).node);
+                }
+            }
+        }
+    }
+
+    /// A flow makes a request, which is refused where its node is away. The node.
+    fn ask(&mut self, id: FlowId) -> u16 {
+        let flow = self.clients.flow(id);
+        let (node, version) = (flow.node, flow.version);
+        let tenant = self.clients.tenant(id);
+        let ticket = self.tally.ask(Asked { flow: id, version, node });
+        self.arrived[tenant * self.hosts.len() + usize::from(node)] += 1;
+        let host = &mut self.hosts[usize::from(node)];
+        match &mut host.node {
+            Some(machine) => machine.on_request(self.now.time(), host.slots[tenant], 1, ticket),
+            None => _ = self.tally.fail(ticket),
+        }
+        node
+    }
+
+    fn on_done(&mut self, node: u16, life: u32, (slot, cost): (Slot, u32), ticket: Ticket) {
+        let host = &mut self.hosts[usize::from(node)];
+        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        machine.on_completion(self.now.time(), slot, cost);
+        if let Some(asked) = self.tally.answer(ticket) {
+            let tenant = self.clients.tenant(asked.flow);
+            self.served[tenant * self.hosts.len() + usize::from(node)] += 1;
+            if self.clients.asks_again(asked.flow, asked.version) {
+                self.ask(asked.flow);
+            }
+        }
+        self.pump(node);
+    }
+
+    // Machines.
+
+    fn on_wake(&mut self, node: u16, life: u32) {
+        let host = &mut self.hosts[usize::from(node)];
+        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        if self.now >= host.armed {
+            host.armed = Picoseconds::MAX;
+        }
+        let now = self.now.time();
+        if machine.next_deadline() <= now {
+            machine.on_deadline(now);
+        }
+        self.pump(node);
+    }
+
+    /// Does what a node asks, and sees to it that it is called again in time.
+    fn pump(&mut self, number: u16) {
+        let host = &mut self.hosts[usize::from(number)];
+        let Some(machine) = &mut host.node else { return };
+        let (now, life) = (self.now.time(), host.life);
+        while let Some(job) = machine.next_dispatch(now) {
+            let done = host.device.take(self.now, job.cost);
+            if std::env::var_os("SIM_DEBUG").is_some() {
+                let st = machine.status(now);
+                for t in &st.tenants {
+                    if t.allowed.is_some_and(|a| t.served > a) {
+                        eprintln!(
+                            "   !! {} n{number} per{} left{:?} {t:?} slot{:?}",
+                            self.now, st.period, st.period_left_ns, job.slot
+                        );
+                    }
+                }
+            }
+            let (slot, cost, ticket) = (job.slot, job.cost, job.job);
+            self.events.push(done, Event::Done { node: number, life, slot, cost, ticket });
+        }
+        while let Some(output) = machine.poll_output() {
+            let node::Output::Send(message) = output else { continue };
+            let Some(connection) = host.wire.at_node else { continue };
+            self.messages.1 += 1;
+            let content = Content::FromNode(message);
+            let letter = Letter { node: number, connection, content };
+            post(&mut self.events, &mut host.wire.from_node, self.now, letter);
+        }
+        let next = Picoseconds::from(machine.next_deadline()).max(self.now);
+        if next < host.armed {
+            host.armed = next;
+            self.events.push(next, Event::Wake { node: number, life });
+        }
+    }
+
+    fn on_controller(&mut self, life: u32) {
+        if self.life != life {
+            return;
+        }
+        if self.now >= self.armed {
+            self.armed = Picoseconds::MAX;
+        }
+        let now = self.now.time();
+        if let Some(machine) = &mut self.controller
+            && machine.next_deadline() <= now
+        {
+            machine.on_deadline(now);
+        }
+        self.pump_controller();
+    }
+
+    /// Does what the controller asks, and sees to it that it is called again in time.
+    fn pump_controller(&mut self) {
+        let Some(machine) = &mut self.controller else { return };
+        while let Some(output) = machine.poll_output() {
+            let (to, content) = match output {
+                controller::Output::Send { to, message } => (to, Content::ToNode(message)),
+                controller::Output::Close { connection } => (connection, Content::ControllerClosed),
+                controller::Output::Event(_) => continue,
+            };
+            let known = |host: &Host| host.wire.at_controller == Some(to);
+            let Some(node) = self.hosts.iter().position(known) else { continue };
+            let wire = &mut self.hosts[node].wire;
+            let letter = Letter { node: node as u16, connection: to, content };
+            if let Content::ControllerClosed = letter.content {
+                wire.at_controller = None;
+                farewell(&mut self.events, &wire.to_node, self.now, letter);
+            } else {
+                self.messages.0 += 1;
+                post(&mut self.events, &mut wire.to_node, self.now, letter);
+            }
+        }
+        let next = Picoseconds::from(machine.next_deadline()).max(self.now);
+        if next < self.armed {
+            self.armed = next;
+            self.events.push(next, Event::Controller { life: self.life });
+        }
+    }
+
+    // The link.
+
+    fn on_connect(&mut self, number: u16, life: u32) {
+        let host = &mut self.hosts[usize::from(number)];
+        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        if host.wire.at_node.is_some() {
+            return;
+        }
+        if self.controller.is_none() || host.wire.from_node.conduct().is_cut(self.now) {
+            let again = self.now.after(RECONNECT);
+            self.events.push(again, Event::Connect { node: number, life });
+            return;
+        }
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        host.wire.at_node = Some(connection);
+        host.wire.heard = self.now;
+        let watch = self.now.after(self.setup.silence());
+        self.events.push(watch, Event::Watch { node: number, connection });
+        let letter = Letter { node: number, connection, content: Content::Hello(machine.info()) };
+        farewell(&mut self.events, &host.wire.from_node, self.now, letter);
+        machine.on_connected(self.now.time());
+        self.pump(number);
+    }
+
+    fn on_letter(&mut self, letter: Letter) {
+        if std::env::var_os("SIM_DEBUG").is_some() {
+            eprintln!(
+                "   {} n{} {:?} {:?}",
+                self.now, letter.node, letter.connection, letter.content
+            );
+        }
+        let Letter { node, connection, content } = letter;
+        let now = self.now.time();
+        let wire = &mut self.hosts[usize::from(node)].wire;
+        let is_open = match content {
+            Content::Hello(_) => true,
+            Content::ToNode(_) | Content::ControllerClosed => wire.at_node == Some(connection),
+            Content::FromNode(_) | Content::NodeClosed => wire.at_controller == Some(connection),
+        };
+        if !is_open {
+            return;
+        }
+        match content {
+            Content::ToNode(message) => return self.tell(node, message),
+            Content::ControllerClosed => return self.hang_up(node),
+            _ => {}
+        }
+        let Some(machine) = &mut self.controller else { return };
+        match content {
+            Content::Hello(info) => {
+                wire.at_controller = Some(connection);
+                machine.on_connected(now, connection, VERSION, info);
+            }
+            Content::FromNode(message) => machine.on_message(now, connection, message),
+            _ => {
+                wire.at_controller = None;
+                machine.on_closed(now, connection, "the node has closed it");
+            }
+        }
+        self.pump_controller();
+    }
+
+    /// A side that never hears of the end of its connection ends it itself.
+    fn on_watch(&mut self, node: u16, connection: ConnectionId) {
+        let wire = &self.hosts[usize::from(node)].wire;
+        if wire.at_node != Some(connection) {
+            return;
+        }
+        let until = wire.heard.after(self.setup.silence());
+        if until <= self.now {
+            self.befall(Fault::Hangs(node));
+        } else {
+            self.events.push(until, Event::Watch { node, connection });
+        }
+    }
+
+    fn tell(&mut self, number: u16, message: ToNode) {
+        let host = &mut self.hosts[usize::from(number)];
+        host.wire.heard = self.now;
+        let Some(machine) = &mut host.node else { return };
+        let is_plan = matches!(message, ToNode::Plan(_));
+        machine.on_message(self.now.time(), message);
+        if is_plan {
+            host.look_up(&self.names);
+        }
+        self.pump(number);
+    }
+
+    /// A node's connection is over at its side; it looks for another.
+    fn hang_up(&mut self, number: u16) {
+        let host = &mut self.hosts[usize::from(number)];
+        host.wire.at_node = None;
+        if let Some(machine) = &mut host.node {
+            machine.on_disconnected(self.now.time());
+            let again = self.now.after(RECONNECT);
+            self.events.push(again, Event::Connect { node: number, life: host.life });
+        }
+        self.pump(number);
+    }
+
+    // Faults.
+
+    fn befall(&mut self, fault: Fault) {
+        match fault {
+            Fault::NodeDies(node) => {
+                self.close_at_node(node);
+                self.hosts[usize::from(node)].node = None;
+                self.tally.fail_all(node);
+            }
+            Fault::NodeReturns(node) => self.on_return(node),
+            Fault::ControllerDies => {
+                self.controller = None;
+                for node in 0..self.hosts.len() {
+                    let wire = &mut self.hosts[node].wire;
+                    let Some(connection) = wire.at_controller.take() else { continue };
+                    let content = Content::ControllerClosed;
+                    let letter = Letter { node: node as u16, connection, content };
+                    farewell(&mut self.events, &wire.to_node, self.now, letter);
+                }
+            }
+            Fault::ControllerReturns => {
+                if self.controller.is_none() {
+                    self.life += 1;
+                    self.armed = Picoseconds::MAX;
+                    self.controller = Some(cluster(&self.setup, self.life, self.now));
+                    self.pump_controller();
+                }
+            }
+            Fault::Hangs(node) => {
+                if self.hosts[usize::from(node)].wire.at_node.is_some() {
+                    self.close_at_node(node);
+                    self.hang_up(node);
+                }
+            }
+        }
+    }
+
+    /// The other side will hear of it, if the link lets it.
+    fn close_at_node(&mut self, node: u16) {
+        let wire = &mut self.hosts[usize::from(node)].wire;
+        if let Some(connection) = wire.at_node.take() {
+            let letter = Letter { node, connection, content: Content::NodeClosed };
+            farewell(&mut self.events, &wire.from_node, self.now, letter);
+        }
+    }
+
+    /// A node process starts, and clients that wait for answers ask it anew.
+    fn on_return(&mut self, number: u16) {
+        let host = &mut self.hosts[usize::from(number)];
+        if host.node.is_some() {
+            return;
+        }
+        host.start(self.now);
+        let life = host.life;
+        self.events.push(self.now, Event::Connect { node: number, life });
+        if let Some(closed) = &self.setup.load.closed {
+            let outstanding = closed.outstanding;
+            for flow in self.clients.at(number) {
+                (0..outstanding).for_each(|_| _ = self.ask(flow));
+            }
+        }
+        self.pump(number);
+    }
+}
+
+/// Puts the copies of a letter on their way, as many as the link lets through.
+fn post(events: &mut Events<Event>, link: &mut Link, now: Picoseconds, letter: Letter) {
+    for at in link.send(now) {
+        events.push(at, Event::Letter(Box::new(letter.clone())));
+    }
+}
+
+/// The beginning and the end of a connection are not lost, unless the link is cut: whoever opens
+/// one tries until it is open.
+fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, letter: Letter) {
+    if !link.conduct().is_cut(now) {
+        events.push(now.after(link.conduct().most), Event::Letter(Box::new(letter)));
+    }
+}
+
+/// A controller's process, which knows the policy. Only the first knows that nobody was before it.
+fn cluster(setup: &Setup, life: u32, now: Picoseconds) -> Cluster {
+    let node = |number| NodeSetup { name: name(number), capacity: Some(setup.nodes.rate) };
+    let made_of = controller::Setup {
+        nodes: (0..setup.nodes.count).map(node).collect(),
+        is_first: life == 1,
+        ..controller::Setup::default()
+    };
+    Cluster::new(now.time(), made_of, Some((1, setup.policy.clone())))
+}
+
+/// A host without a process.
+fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
+    let stream = |name| Stream::new(setup.seed, name, u64::from(number));
+    let Nodes { rate, spread_percent, depth, pacing, .. } = setup.nodes;
+    let pacing = match pacing {
+        Pacing::Even => node::Pacing::Even,
+        Pacing::Paper => node::Pacing::Paper,
+    };
+    let conduct = &setup.links[usize::from(number)];
+    Host {
+        name: name(number),
+        config: Config { depth, capacity: Some(rate), pacing },
+        node: None,
+        life: 0,
+        device: Device::new(rate, spread_percent, stream("device")),
+        armed: Picoseconds::MAX,
+        slots: vec![Slot::NOBODY; tenants],
+        wire: Wire {
+            to_node: Link::new(conduct.clone(), stream("link to node")),
+            from_node: Link::new(conduct.clone(), stream("link from node")),
+            at_node: None,
+            heard: Picoseconds::ZERO,
+            at_controller: None,
+        },
+    }
+}
+
+fn name(node: u16) -> String {
+    format!("n{node}")
+}

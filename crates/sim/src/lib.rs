@@ -1,0 +1,66 @@
+//! The simulated world: Tidegate's own machines in virtual time.
+//!
+//! The pure rings decide and talk without a clock, a thread or a socket; a *world* gives them time,
+//! messages, devices and chance. The live daemons are one. This is the other: what it shows is
+//! shown of the code that ships.
+//!
+//! # Parts
+//! - [`time`]: the clock, in picoseconds; the machines' nanoseconds are made at the edge.
+//! - [`event`]: what happens next; a binary heap and a timing wheel with the same total order.
+//! - [`rng`]: a named stream of random numbers for each component, all from one seed.
+//! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
+//! - [`device`]: a storage device with a fixed rate and bounded variance.
+//! - [`scenario`]: what is simulated, as a TOML file with strict keys.
+//! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
+//! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
+//!
+//! ```
+//! use tidegate_sim::cluster;
+//! use tidegate_sim::scenario::Scenario;
+//! let scenario = Scenario::parse(r#"
+//!     name = "two tenants that share a node, each limited to 600 of its 1,000"
+//!     seed = 1
+//!     control = "tokens"
+//!     period = "1s"
+//!     redistribute = "200ms"
+//!     skip = 1
+//!     periods = 1
+//!     sample = "1s"
+//!     [nodes]
+//!     count = 1
+//!     rate = "1k iops"
+//!     depth = 1
+//!     [tenants]
+//!     count = 2
+//!     limit = "600 iops"
+//!     [load]
+//!     on = [[0], [0]]
+//!     closed = { outstanding = 4 }
+//! "#)?;
+//! let outcome = cluster::run(&scenario)?;
+//! assert!(outcome.served(0).iter().all(|served| (490..510).contains(served)));
+//! assert_eq!(outcome, cluster::run(&scenario)?); // to the last event
+//! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
+//! ```
+//!
+//! # What makes two runs the same
+//! 1. Everything that happens is an event, and events have a total order: time, then insertion.
+//!    Nothing depends on which queue keeps it.
+//! 2. Randomness has one door ([`rng::Stream`]). A component draws from its own stream, so one that
+//!    draws more does not change what others see, and two runs that differ in one parameter meet
+//!    the same arrivals and service times.
+//! 3. Integers decide. Floats occur only where a scenario is read, and as exact halves.
+//! 4. No clock of the machine, no thread, no map whose order is not that of its keys.
+//!
+//! Runs are independent of each other: whoever wants many at once runs many worlds, each on a
+//! thread of its own.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod device;
+pub mod event;
+pub mod link;
+pub mod rng;
+pub mod scenario;
+pub mod seeds;
+pub mod time;

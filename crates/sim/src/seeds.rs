@@ -1,0 +1,470 @@
+//! A cluster under fire, made from one number, and what must hold whatever happens to it.
+//!
+//! **Problem.** The promises of a cluster are easily kept while nothing fails. What counts is that
+//! they hold while messages are lost, late and doubled, links are cut, and nodes and controllers
+//! die and come back.
+//!
+//! **Mechanism.** A seed becomes a small cluster, a policy, a load and a list of faults
+//! ([`Fire`]). For some periods everything happens; then it is calm. The world is looked at twenty
+//! times in a period ([`check`]):
+//!
+//! - *No request is lost or answered twice*: those that were made and not settled are those that
+//!   nodes hold.
+//! - *No token is created*: what is reserved and what is allowed at all nodes in one period never
+//!   exceeds the promise. *None is destroyed*: once it is calm, the reservation is in force whole.
+//! - *No limit is exceeded* by more than one interval's worth, in any period.
+//! - *Every feasible reservation is met* in every period of the calm. What is feasible is
+//!   said by the smallest cut over all sets of nodes, found by trying them all.
+//!
+//! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
+//! not heard of the policy yet, is not bound by limits.
+
+use core::fmt;
+use std::collections::BTreeSet;
+
+use tidegate_model::{Iops, Span};
+use tidegate_proto::node::{NodeStatus, TenantStatus};
+
+use crate::cluster::{Fault, Promise, Setup, World, policy};
+use crate::link::Conduct;
+use crate::rng::Stream;
+use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
+use crate::time::Picoseconds;
+
+/// How often a period the world is looked at.
+const LOOKS: u64 = 20;
+/// Periods in which everything happens.
+const WILD: u64 = 8;
+/// Periods from the last fault until everything must be as if there had been none: the longest
+/// lease, one to find out, one to settle.
+const HEAL: u64 = 5;
+/// Periods in which every promise must be kept.
+const CALM: u64 = 3;
+
+/// What does not hold, and how to see it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The seed of the run.
+    pub seed: u64,
+    /// When it was seen.
+    pub at: Picoseconds,
+    /// What does not hold.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, at, what } = self;
+        write!(f, "seed {seed}, at {at}: {what}\nreplay: cargo xtask seeds --seed {seed}")
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// What one seed makes.
+#[derive(Clone, Debug)]
+pub struct Fire {
+    setup: Setup,
+    faults: Vec<(Picoseconds, Fault)>,
+    moves: Vec<(Picoseconds, usize)>,
+}
+
+impl Fire {
+    /// The cluster, the load and the faults of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut random = Stream::new(seed, "fire", 0);
+        let period = Span([100, 200, 400][random.below(3) as usize] * Span::MILLISECOND.0);
+        let rounds = [2, 4, 5][random.below(3) as usize];
+        let nodes = Nodes {
+            count: random.within(1, 5) as u16,
+            rate: Iops(random.within(500, 2_000)),
+            spread_percent: random.within(0, 30) as u32,
+            depth: random.within(1, 4) as u32,
+            pacing: if random.below(4) == 0 { Pacing::Paper } else { Pacing::Even },
+        };
+        let promises = promises(&mut random, &nodes, period);
+        let load = load(&mut random, nodes.count);
+        let mut setup = Setup {
+            seed,
+            period,
+            redistribute: Span(period.0 / rounds),
+            links: vec![weather(&mut random, period); usize::from(nodes.count)],
+            policy: policy(period, Span(period.0 / rounds), &promises),
+            nodes,
+            promises,
+            load,
+        };
+        let faults = faults(&mut random, &mut setup);
+        let tenants = setup.promises.len();
+        let mut moves: Vec<_> = (0..tenants).map(|tenant| (Picoseconds::ZERO, tenant)).collect();
+        if setup.load.active.is_some() {
+            for _ in 0..random.below(3) * tenants as u64 {
+                let moved = random.below(tenants as u64) as usize;
+                moves.push((moment(&mut random, period), moved));
+            }
+        }
+        Self { setup, faults, moves }
+    }
+}
+
+/// Some point of the wild time, which begins once the cluster has come up.
+fn moment(random: &mut Stream, period: Span) -> Picoseconds {
+    let period = Picoseconds::from(period).0;
+    Picoseconds(random.within(period, WILD * period))
+}
+
+fn promises(random: &mut Stream, nodes: &Nodes, period: Span) -> Vec<Promise> {
+    let count = random.within(1, 6);
+    let capacity = u64::from(nodes.count) * nodes.rate.0;
+    let reserved = capacity * random.within(20, 90) / 100;
+    let asked = random.within(50, 200);
+    let promise = |_| {
+        let part = random.within(0, 2 * reserved / count);
+        let reservation = if random.below(4) == 0 { 0 } else { part.min(nodes.rate.0) };
+        let fair = reservation.max(capacity / count / 4).max(10);
+        let is_limited = random.below(2) == 0;
+        let limit = is_limited.then(|| Iops(fair * random.within(120, 300) / 100));
+        let demand = fair * asked / 100 * period.0 / Span::SECOND.0;
+        Promise { reservation: Iops(reservation), limit, demand }
+    };
+    (0..count).map(promise).collect()
+}
+
+fn load(random: &mut Stream, nodes: u16) -> Load {
+    let least = random.within(1, u64::from(nodes)) as u16;
+    let most = random.within(u64::from(least), u64::from(nodes)) as u16;
+    let arrivals = if random.below(2) == 0 { Arrivals::Constant } else { Arrivals::Poisson };
+    let open = Open { demand_percent: 0, zipf: Halves(random.below(3) as u32), arrivals };
+    let closed = Closed { outstanding: random.within(4, 12) as u32 };
+    let is_open = random.below(2) == 0;
+    Load {
+        start: Span::ZERO,
+        active: Some([least, most]),
+        on: None,
+        changes: [0, 0],
+        changes_per: Per::Run,
+        open: is_open.then_some(open),
+        closed: (!is_open).then_some(closed),
+    }
+}
+
+/// How links behave until it is calm.
+fn weather(random: &mut Stream, period: Span) -> Conduct {
+    let mut rare = |most| if random.below(2) == 0 { random.below(most) as u32 } else { 0 };
+    let (lost, doubled, stray) = (rare(50_000), rare(100_000), rare(100_000));
+    let least = random.within(10, 200);
+    let most = random.within(least, 1_000);
+    Conduct {
+        least: Picoseconds(least * 1_000_000),
+        most: Picoseconds(most * 1_000_000),
+        lost,
+        doubled,
+        stray,
+        cuts: Vec::new(),
+        calm: Some(Picoseconds(WILD * Picoseconds::from(period).0)),
+    }
+}
+
+/// What breaks when, and when it is mended. Cuts are written into the links.
+fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
+    let period = Picoseconds::from(setup.period).0;
+    let end = Picoseconds(WILD * period);
+    let mut faults = Vec::new();
+    for _ in 0..random.below(5) {
+        let from = moment(random, setup.period);
+        let to = from.after(Picoseconds(random.within(period / 20, 3 * period))).min(end);
+        let node = random.below(u64::from(setup.nodes.count)) as u16;
+        match random.below(8) {
+            0..3 => faults.extend([(from, Fault::NodeDies(node)), (to, Fault::NodeReturns(node))]),
+            3..5 => {
+                faults.extend([(from, Fault::ControllerDies), (to, Fault::ControllerReturns)]);
+            }
+            5..7 => setup.links[usize::from(node)].cuts.push((from, to)),
+            _ => faults.push((from, Fault::Hangs(node))),
+        }
+    }
+    faults
+}
+
+/// Runs a seed to its end, and looks.
+///
+/// # Errors
+/// The first thing that does not hold.
+pub fn check(seed: u64) -> Result<(), Violation> {
+    let fire = Fire::new(seed);
+    let mut watch = Watch::new(&fire);
+    let look = Picoseconds::from(fire.setup.period).0 / LOOKS;
+    for number in 1..=(WILD + HEAL + CALM) * LOOKS {
+        watch.world.run_until(Picoseconds(look * number));
+        if std::env::var_os("SIM_DEBUG").is_some() {
+            watch.debug(number);
+        }
+        watch.look(number).map_err(|what| Violation { seed, at: watch.world.now(), what })?;
+    }
+    Ok(())
+}
+
+/// Looks at a world, and remembers what it was like when the period began.
+struct Watch<'a> {
+    fire: &'a Fire,
+    world: World,
+    /// What was asked and answered before this period, by tenant and node.
+    arrived: Vec<u64>,
+    served: Vec<u64>,
+    /// Whether a node was not bound by limits in this period.
+    is_exempt: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn new(fire: &'a Fire) -> Self {
+        let mut world = World::new(fire.setup.clone());
+        fire.moves.iter().for_each(|(at, tenant)| world.plan_move(*at, *tenant));
+        fire.faults.iter().for_each(|(at, fault)| world.plan_fault(*at, *fault));
+        let nothing = vec![0; world.served.len()];
+        Self { fire, world, arrived: nothing.clone(), served: nothing, is_exempt: true }
+    }
+
+    fn look(&mut self, number: u64) -> Result<(), String> {
+        let setup = &self.fire.setup;
+        let nodes: Vec<Option<NodeStatus>> =
+            (0..setup.nodes.count).map(|node| self.world.status(node)).collect();
+        self.is_exempt |= nodes.iter().any(|node| node.as_ref().is_none_or(is_unbound));
+        self.requests(&nodes)?;
+        self.tokens(&nodes)?;
+        let (period, within) = ((number - 1) / LOOKS, number % LOOKS);
+        let looks = LOOKS * setup.redistribute.0 / setup.period.0;
+        let is_calm = period >= WILD + HEAL;
+        if is_calm && within % looks == looks - 1 {
+            self.whole(&nodes)?;
+        }
+        if within == 0 {
+            if !self.is_exempt {
+                self.limits()?;
+            }
+            if is_calm {
+                self.reservations()?;
+            }
+            self.arrived.clone_from(&self.world.arrived);
+            self.served.clone_from(&self.world.served);
+            // A node whose lease ends with the period may be on its own for a moment.
+            self.is_exempt = nodes.iter().flatten().any(|node| node.lease_periods == 0);
+        }
+        Ok(())
+    }
+
+    fn debug(&self, number: u64) {
+        let setup = &self.fire.setup;
+        if number == 1 {
+            eprintln!("{:?}\n{:?}\n{:?}", setup, self.fire.faults, self.fire.moves);
+        }
+        eprintln!("-- {} look {} of {}", self.world.now(), number % LOOKS, number / LOOKS);
+        for node in 0..setup.nodes.count {
+            let Some(s) = self.world.status(node) else {
+                eprintln!("n{node} dead");
+                continue;
+            };
+            eprint!(
+                "n{node} rev{} per{} left{:?} serial{} lease{} ab{} cap{} fly{} wait{}:",
+                s.revision,
+                s.period,
+                s.period_left_ns.map(|x| x / 1000),
+                s.serial,
+                s.lease_periods,
+                s.is_abandoned,
+                s.capacity_per_second,
+                s.in_flight,
+                s.waiting
+            );
+            for t in &s.tenants {
+                eprint!(
+                    " [{} s{} r{} a{:?} w{} d{}]",
+                    t.name, t.served, t.reserved, t.allowed, t.waiting, t.demand
+                );
+            }
+            eprintln!();
+        }
+    }
+
+    /// Every request is settled once, or still there.
+    fn requests(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
+        let tally = &self.world.tally;
+        let held = nodes.iter().flatten().map(|node| node.waiting + u64::from(node.in_flight));
+        let held = held.sum::<u64>();
+        match tally.answered_twice {
+            0 if held == tally.waiting() => Ok(()),
+            0 => Err(format!("{} requests wait, nodes hold {held}", tally.waiting())),
+            twice => Err(format!("{twice} answers to requests that were settled")),
+        }
+    }
+    /// What is in force in one period never exceeds the promise.
+    fn tokens(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
+        let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
+        let nodes: Vec<&NodeStatus> = nodes.iter().flatten().filter(bound).collect();
+        let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();
+        for period in periods {
+            for (tenant, promise) in self.fire.setup.promises.iter().enumerate() {
+                let here = nodes.iter().filter(|node| node.period == period);
+                let shares: Vec<_> = here.map(|node| &node.tenants[tenant + 1]).collect();
+                // Counts up to what was served are no tokens, whatever they say.
+                let held = shares.iter().filter(|share| share.reserved > share.served);
+                let held: u64 = held.map(|share| share.reserved).sum();
+                let promised = self.reserved(promise);
+                if held > promised {
+                    return Err(format!(
+                        "t{tenant} is promised {promised}, and {held} are in force in period \
+                         {period}"
+                    ));
+                }
+                let Some(limit) = self.limit(promise).filter(|_| !self.is_exempt) else { continue };
+                let most =
+                    |share: &&TenantStatus| share.allowed.unwrap_or(u64::MAX).max(share.served);
+                let allowed = shares.iter().map(most).fold(0, u64::saturating_add);
+                let served: u64 = shares.iter().map(|share| share.served).sum();
+                if allowed > limit.max(served) {
+                    return Err(format!(
+                        "t{tenant} is limited to {limit}, was served {served}, and {allowed} are \
+                         allowed in period {period}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every token of a reservation is somewhere, or was used.
+    fn whole(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
+        for (tenant, promise) in self.fire.setup.promises.iter().enumerate() {
+            let shares = nodes.iter().flatten().filter_map(|node| node.tenants.get(tenant + 1));
+            let there: u64 = shares.map(|share| share.reserved.max(share.served)).sum();
+            let promised = self.reserved(promise);
+            if there < promised {
+                return Err(format!(
+                    "t{tenant} is promised {promised}, and {there} were used or are in force"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody got more than its limit and one interval's worth.
+    fn limits(&self) -> Result<(), String> {
+        let setup = &self.fire.setup;
+        let rounds = setup.period.0 / setup.redistribute.0;
+        for (tenant, promise) in setup.promises.iter().enumerate() {
+            let Some(limit) = self.limit(promise) else { continue };
+            let served: u64 = self.grown(&self.world.served, &self.served, tenant).iter().sum();
+            // A request that was let through in time may be answered later, on each node.
+            let late = u64::from(setup.nodes.count) * u64::from(setup.nodes.depth);
+            if served > limit + limit.div_ceil(rounds) + late {
+                return Err(format!("t{tenant} is limited to {limit}, and got {served}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody got what it was promised, if that was feasible.
+    fn reservations(&self) -> Result<(), String> {
+        let setup = &self.fire.setup;
+        let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
+        let wants: Vec<u64> = setup
+            .promises
+            .iter()
+            .zip(&demands)
+            .map(|(promise, demand)| {
+                let limit = self.limit(promise).unwrap_or(u64::MAX);
+                self.reserved(promise).min(demand.iter().sum()).min(limit)
+            })
+            .collect();
+        // A tenth is left to what no estimate can know: when within the period requests come.
+        let capacity = per_period(setup.nodes.rate.0 * 9 / 10, setup.period);
+        let capacities = vec![capacity; usize::from(setup.nodes.count)];
+        if smallest_cut(&wants, &demands, &capacities) < wants.iter().sum() {
+            return Ok(());
+        }
+        for (tenant, want) in wants.iter().enumerate() {
+            let served: u64 = self.grown(&self.world.served, &self.served, tenant).iter().sum();
+            if served < slack(*want) {
+                return Err(format!(
+                    "t{tenant} could have got {want} of its reservation, and got {served}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a tenant could have been served in this period, by node: what waited when it began,
+    /// and what came. One in a closed loop asks for more whenever it is served.
+    fn demand(&self, tenant: usize) -> Vec<u64> {
+        let setup = &self.fire.setup;
+        let came = self.grown(&self.world.arrived, &self.arrived, tenant);
+        let Some(closed) = &setup.load.closed else { return came };
+        // With so many requests outstanding, and those at the device before each of them.
+        let (outstanding, depth) = (u64::from(closed.outstanding), u64::from(setup.nodes.depth));
+        let rate = setup.nodes.rate.0 * outstanding / (outstanding + 2 * depth);
+        let most = per_period(rate, setup.period);
+        came.iter().map(|came| if *came > 0 { most } else { 0 }).collect()
+    }
+
+    fn grown(&self, now: &[u64], before: &[u64], tenant: usize) -> Vec<u64> {
+        let width = usize::from(self.fire.setup.nodes.count);
+        let nodes = tenant * width..(tenant + 1) * width;
+        now[nodes.clone()].iter().zip(&before[nodes]).map(|(now, before)| now - before).collect()
+    }
+
+    fn reserved(&self, promise: &Promise) -> u64 {
+        let exact = u128::from(promise.reservation.0) * u128::from(self.fire.setup.period.0);
+        let whole = exact.div_ceil(u128::from(Span::SECOND.0)) as u64;
+        whole.min(self.limit(promise).unwrap_or(u64::MAX))
+    }
+
+    fn limit(&self, promise: &Promise) -> Option<u64> {
+        promise.limit.map(|limit| per_period(limit.0, self.fire.setup.period).max(1))
+    }
+}
+
+/// Whether a node may let limited tenants exceed their limits: its lease is over, it has no policy,
+/// or it has requests that came before the policy and are nobody's.
+fn is_unbound(node: &NodeStatus) -> bool {
+    let nobody = node.tenants.first();
+    let is_open = nobody.is_some_and(|nobody| nobody.waiting > 0 || nobody.served > 0);
+    node.is_abandoned || node.revision == 0 || is_open
+}
+
+/// What is expected of a reservation of so many: all but 3 % and the last few of a period.
+fn slack(want: u64) -> u64 {
+    (want * 97 / 100).saturating_sub(5)
+}
+
+fn per_period(per_second: u64, period: Span) -> u64 {
+    (u128::from(per_second) * u128::from(period.0) / u128::from(Span::SECOND.0)) as u64
+}
+
+/// The most tokens that can be consumed: the smallest, over all sets of nodes, of what the set
+/// can do and what each tenant can use outside of it. By trying all sets, so that it is right.
+fn smallest_cut(wants: &[u64], demands: &[Vec<u64>], capacities: &[u64]) -> u64 {
+    let cut = |set: u32| {
+        let within = |node: &usize| set >> node & 1 == 1;
+        let nodes = 0..capacities.len();
+        let inside: u64 = nodes.clone().filter(within).map(|node| capacities[node]).sum();
+        let outside = |demand: &Vec<u64>| -> u64 {
+            nodes.clone().filter(|node| !within(node)).map(|node| demand[node]).sum()
+        };
+        let used = wants.iter().zip(demands).map(|(want, demand)| outside(demand).min(*want));
+        inside + used.sum::<u64>()
+    };
+    (0..1 << capacities.len()).map(cut).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cut_of_the_papers_third_example() {
+        let demands = [vec![150, 50, 0], vec![0, 150, 50], vec![50, 0, 50]];
+        assert_eq!(smallest_cut(&[100; 3], &demands, &[100; 3]), 300);
+        // Without the broker, 25 cannot move from the first node to the third.
+        let demands = [vec![150, 0, 0], vec![0, 150, 50], vec![50, 0, 25]];
+        assert_eq!(smallest_cut(&[100; 3], &demands, &[100; 3]), 275);
+    }
+}

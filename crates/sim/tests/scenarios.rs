@@ -1,0 +1,82 @@
+//! The scenarios under `scenarios/`: each is read, and the small ones are run and compared with the
+//! table beside them.
+//!
+//! A table changes when the machines do, and is to be looked at before it is accepted:
+//! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test scenarios` writes it anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_model::Span;
+use tidegate_sim::cluster::{self, Outcome};
+use tidegate_sim::scenario::Scenario;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pshift")
+}
+
+fn read(name: &str) -> Scenario {
+    let path = folder().join(format!("{name}.toml"));
+    let text = fs::read_to_string(&path).unwrap();
+    Scenario::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_scenario_can_be_run() {
+    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    let names: Vec<_> =
+        files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    assert!(names.len() >= 10, "{names:?}");
+    names.iter().for_each(|name| _ = read(name));
+}
+
+/// Runs a scenario with larger samples, which are easier to read, and compares.
+#[track_caller]
+fn golden(name: &str, sample: &str) -> Outcome {
+    let mut scenario = read(name);
+    scenario.sample = sample.parse::<Span>().unwrap();
+    let outcome = cluster::run(&scenario).unwrap();
+    let table = format!("# {}\n{}", scenario.name, outcome.table());
+    let path = folder().join(format!("{name}.golden"));
+    if std::env::var_os("TIDEGATE_ACCEPT").is_some() {
+        fs::write(&path, &table).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(table, expected, "{} is out of date: see the head of this test", path.display());
+    outcome
+}
+
+fn near(served: &[u64], expected: &[u64]) -> bool {
+    served.iter().zip(expected).all(|(one, other)| one.abs_diff(*other) * 100 <= *other)
+}
+
+#[test]
+fn four_tenants_in_turn() {
+    let outcome = golden("experiment-3-in-turn", "200ms");
+    // 50,000 times 1/4, and 1/3, 1/2 and 1 more.
+    assert!(near(&outcome.served(0), &[12_500, 29_166, 54_166, 104_166]));
+}
+
+#[test]
+fn four_tenants_with_reservations() {
+    let outcome = golden("experiment-3-reservations", "200ms");
+    assert_eq!(outcome.met(0, 1_000), 4);
+}
+
+#[test]
+fn four_tenants_with_reservations_and_limits() {
+    let outcome = golden("experiment-3-limits", "200ms");
+    assert_eq!((outcome.met(0, 1_000), outcome.above_limit(0)), (4, 0));
+}
+
+#[test]
+fn two_hundred_tenants_on_slow_nodes() {
+    let outcome = cluster::run(&read("experiment-5")).unwrap();
+    for period in 0..2 {
+        assert!(outcome.met(period, 990) >= 199, "{}", outcome.met(period, 990));
+        assert_eq!(outcome.above_limit(period), 0);
+    }
+}
