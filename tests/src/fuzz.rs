@@ -7,7 +7,9 @@
 pub mod codec;
 pub mod controller;
 pub mod engine;
+pub mod memcached;
 pub mod mutate;
+pub mod nbd;
 pub mod policy;
 pub mod queue;
 pub mod stage;
@@ -28,13 +30,20 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "codec", run: codec::run, seeds: codec::seeds, words: &[] },
     Target { name: "policy", run: policy::run, seeds: policy::seeds, words: policy::WORDS },
     Target { name: "table", run: table::run, seeds: table::seeds, words: table::WORDS },
     Target { name: "queue", run: queue::run, seeds: queue::seeds, words: &[] },
     Target { name: "stage", run: stage::run, seeds: stage::seeds, words: &[] },
+    Target { name: "nbd", run: nbd::run, seeds: nbd::seeds, words: &[] },
     Target { name: "controller", run: controller::run, seeds: controller::seeds, words: &[] },
+    Target {
+        name: "memcached",
+        run: memcached::run,
+        seeds: memcached::seeds,
+        words: memcached::WORDS,
+    },
 ];
 
 /// The target with this name.

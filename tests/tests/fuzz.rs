@@ -48,3 +48,13 @@ fn stage() {
 fn controller() {
     brief("controller", 1_000);
 }
+
+#[test]
+fn nbd() {
+    brief("nbd", 10_000);
+}
+
+#[test]
+fn memcached() {
+    brief("memcached", 5_000);
+}

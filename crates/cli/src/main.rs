@@ -4,14 +4,18 @@
 mod amounts;
 mod bench;
 mod clock;
+mod cluster_file;
 mod commands;
 mod experiment;
 mod failure;
 mod fare;
+mod load;
 mod operator;
 mod output;
+mod parts;
 mod policy_file;
 mod table;
+mod text_file;
 mod top;
 
 fn main() -> std::process::ExitCode {

@@ -11,10 +11,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tidegate_model::Policy;
 use tidegate_model::gate::Throughput;
-use tidegate_model::policy::{Infeasible, PolicyError};
+use tidegate_model::policy::Infeasible;
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
+use crate::text_file;
 
 /// A policy that was read: its text and what it means.
 #[derive(Debug)]
@@ -35,8 +36,15 @@ impl PolicyFile {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let is_stdin = path == "-";
         let name = if is_stdin { "<stdin>".into() } else { path.display().to_string() };
-        let text = read_text(path, is_stdin).map_err(|error| unreadable(&name, error))?;
-        let policy = Policy::parse(&text).map_err(|error| invalid(&name, &text, &error))?;
+        let text = read_text(path, is_stdin)
+            .map_err(|error| text_file::unreadable("policy", &name, &error))?;
+        // Nobody means to take every tenant's promise away with a file that was cut short.
+        if text.trim().is_empty() {
+            return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
+                .help("check the file; a policy without tenants has at least a comment"));
+        }
+        let policy =
+            Policy::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
         let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
         Ok(Self { name, origin, text, policy })
@@ -97,38 +105,4 @@ fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     Ok(text)
-}
-
-fn unreadable(name: &str, error: io::Error) -> Failure {
-    let help = match error.kind() {
-        io::ErrorKind::NotFound => "check the path; a policy comes from a file, or from - (stdin)",
-        io::ErrorKind::IsADirectory => "name one file in it",
-        io::ErrorKind::InvalidData => "a policy is a TOML file, which is text in UTF-8",
-        _ => "see whether you may read it",
-    };
-    Failure::new(Code::Invalid, format!("cannot read the policy {name}")).cause(error).help(help)
-}
-
-fn invalid(name: &str, text: &str, error: &PolicyError) -> Failure {
-    let label = LabeledSpan::new_primary_with_span(None, error.span.clone());
-    let failure = match error.fix.as_str() {
-        "" => mended(&error.message),
-        fix => Failure::new(Code::Invalid, error.message.clone()).help(fix),
-    };
-    failure.source(name, text, vec![label])
-}
-
-/// A message that says how to mend it within itself, or not at all: that of the TOML reader.
-fn mended(message: &str) -> Failure {
-    let fail = |message: &str| Failure::new(Code::Invalid, message);
-    if let Some((unknown, known)) = message.split_once(", expected one of ") {
-        return fail(unknown).help(format!("use one of {known}"));
-    }
-    if let Some(field) = message.strip_prefix("missing field ") {
-        return fail(message).help(format!("add {field} to it"));
-    }
-    if message.starts_with("invalid type: integer") || message.starts_with("invalid type: float") {
-        return fail(message).help("a quantity is a string with a unit, like \"150MiB/s\"");
-    }
-    Failure::quoted(Code::Invalid, message)
 }

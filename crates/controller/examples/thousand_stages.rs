@@ -247,6 +247,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         http: None::<SocketAddr>,
         log: "warn".into(),
         hello_max: Duration::from_secs(60),
+        cluster: None,
     };
     let socket = config.socket.clone();
     let (ready_tx, ready) = std::sync::mpsc::channel();

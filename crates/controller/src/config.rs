@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_model::Cluster;
 
 /// How a daemon is set up. Where it is started by root it serves the whole machine; otherwise it
 /// serves its user.
@@ -24,6 +25,9 @@ pub struct Config {
     /// How long a new connection may take to say hello. By default five seconds: long for a
     /// program on this machine, short for somebody who means to hold many connections.
     pub hello_max: Duration,
+    /// The nodes that promises in operations are kept at, and what lies on them; none where there
+    /// are stages only.
+    pub cluster: Option<Cluster>,
 }
 
 impl Default for Config {
@@ -34,6 +38,7 @@ impl Default for Config {
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
             log: "info".into(),
             hello_max: Duration::from_secs(5),
+            cluster: None,
         }
     }
 }

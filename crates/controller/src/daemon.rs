@@ -24,6 +24,7 @@ use crate::http;
 use crate::limits::Limits;
 use crate::link::{Door, attend};
 use crate::machine::{INPUTS_MAX, Machine};
+use crate::nodes;
 use crate::register::{Current, Register};
 use crate::seats::Seats;
 use crate::socket::{Socket, SocketError};
@@ -105,15 +106,17 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 }
 
 /// Runs a daemon until the process gets SIGTERM or SIGINT. Once it can be reached, `ready` is told
-/// where it serves HTTP; it may block, and talk to the daemon as any client would.
+/// where it serves HTTP; it may block, and talk to the daemon as any client would. What it returns
+/// is kept while the daemon runs, and dropped before the daemon ends.
 ///
 /// # Errors
 /// If the daemon cannot start, or what `ready` returns; the daemon has ended then.
-pub fn serve_with<E>(
+pub fn serve_with<T, E>(
     config: Config,
-    ready: impl FnOnce(Option<SocketAddr>) -> Result<(), E> + Send + 'static,
+    ready: impl FnOnce(Option<SocketAddr>) -> Result<T, E> + Send + 'static,
 ) -> Result<(), E>
 where
+    T: Send + 'static,
     E: From<ServeError> + Send + 'static,
 {
     log_to_stderr(&config.log)?;
@@ -125,18 +128,20 @@ where
         let mut interrupted = signal(SignalKind::interrupt()).map_err(ServeError::Runtime)?;
         let daemon = Daemon::start(config).await?;
         let http = daemon.http();
-        let is_ready = match tokio::task::spawn_blocking(move || ready(http)).await {
-            Ok(is_ready) => is_ready,
+        let kept = match tokio::task::spawn_blocking(move || ready(http)).await {
+            Ok(kept) => kept,
             Err(error) => Err(ServeError::Runtime(io::Error::other(error)).into()),
         };
-        if is_ready.is_ok() {
+        if kept.is_ok() {
             tokio::select! {
                 _ = terminated.recv() => {}
                 _ = interrupted.recv() => {}
             }
         }
+        // It may take its time, and the daemon lives on meanwhile.
+        let ended = tokio::task::spawn_blocking(|| kept.map(drop)).await;
         daemon.stop().await;
-        is_ready
+        ended.unwrap_or_else(|error| Err(ServeError::Runtime(io::Error::other(error)).into()))
     })
 }
 
@@ -206,14 +211,16 @@ impl Daemon {
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
         let policy = current.as_ref().map(|c| (c.stored.revision, c.policy.clone()));
+        let file = config.cluster.as_ref();
+        let cluster = file.map(|file| nodes::machine(file, clock, current.as_ref()));
         let machine = Machine::new(
             clock,
-            Controller::new(clock.now(), policy),
+            (Controller::new(clock.now(), policy), cluster),
             inputs_rx,
             events.clone(),
             cycle_seconds.clone(),
         );
-        let register = Arc::new(Register::new(inputs.clone(), store, current));
+        let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
         let switchboard = Arc::new(Switchboard::new(inputs.clone())?);
@@ -322,7 +329,10 @@ fn raise_descriptor_limit() -> Option<usize> {
 }
 
 /// Logs to standard error what `filter` lets through. A program that has a logger keeps it.
-fn log_to_stderr(filter: &str) -> Result<(), ServeError> {
+///
+/// # Errors
+/// If it is no filter.
+pub fn log_to_stderr(filter: &str) -> Result<(), ServeError> {
     let targets = filter
         .parse::<Targets>()
         .map_err(|error| ServeError::Log { filter: filter.into(), error: error.to_string() })?;

@@ -186,6 +186,8 @@ fn match_text(policy: &Policy, rule: &Match) -> String {
         ("cgroup", &conditions.cgroup),
         ("user", &conditions.user),
         ("path", &conditions.path),
+        ("volume", &rule.storage.volume),
+        ("key", &rule.storage.key),
     ];
     let mut parts: Vec<String> = lists
         .iter()
@@ -243,6 +245,10 @@ mod tests {
         operation = ["read", "scan"]
         [[match]]
         tenant = "backup"
+        volume = "archive"
+        key = ["a:", "b:"]
+        [[match]]
+        tenant = "backup"
     "#;
 
     fn lines(before: &str, after: &str) -> Vec<String> {
@@ -261,7 +267,8 @@ mod tests {
             "channel scans added: tenant oltp, gates concurrency (depth 2)",
             "match 2 removed: path /scratch/** to scratch",
             "match 2 added: operation read or scan, size >=1MiB to scans",
-            "match 3 added: everything to backup",
+            "match 3 added: volume archive, key a: or b: to backup",
+            "match 4 added: everything to backup",
         ];
         assert_eq!(lines(BEFORE, AFTER), golden);
     }

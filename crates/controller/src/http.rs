@@ -200,9 +200,9 @@ async fn put_policy(
         Ok(applied) => json(StatusCode::OK, &applied),
         Err(error) => {
             let status = match &error {
-                ApplyError::Invalid { .. } | ApplyError::Infeasible { .. } => {
-                    StatusCode::UNPROCESSABLE_ENTITY
-                }
+                ApplyError::Invalid { .. }
+                | ApplyError::Infeasible { .. }
+                | ApplyError::Shortage { .. } => StatusCode::UNPROCESSABLE_ENTITY,
                 ApplyError::Put(PutError::Conflict { .. }) => StatusCode::CONFLICT,
                 ApplyError::Put(PutError::Full { .. }) => StatusCode::INSUFFICIENT_STORAGE,
                 ApplyError::Put(PutError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,

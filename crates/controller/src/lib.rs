@@ -28,6 +28,7 @@ mod limits;
 mod link;
 mod machine;
 mod metrics;
+mod nodes;
 mod operator;
 mod register;
 mod seats;
@@ -41,7 +42,7 @@ mod visit;
 
 pub use clock::Clock;
 pub use config::Config;
-pub use daemon::{Daemon, ServeError, serve, serve_with};
+pub use daemon::{Daemon, ServeError, log_to_stderr, serve, serve_with};
 pub use http::openapi;
 pub use limits::Limits;
 pub use socket::SocketError;

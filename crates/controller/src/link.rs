@@ -3,7 +3,7 @@
 //! The machine's task writes straight to the socket, because almost always there is room and a
 //! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
-//! bounded: whoever stops reading is dropped, and nobody else notices. What a stage says is heard
+//! bounded: whoever stops reading is dropped, and nobody else notices. What a party says is heard
 //! by the switchboard, for the same reason; so a link's task sleeps while all is well.
 
 use std::io::{self, Write};
@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use tidegate_proto::codec::{Decoder, TooLarge, encode};
 use tidegate_proto::controller::{ConnectionId, Peer};
-use tidegate_proto::message::{Hello, ToStage};
+use tidegate_proto::message::Hello;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
@@ -39,10 +40,20 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at a time of a hello, which is a few hundred.
 const PIECE: usize = 4 << 10;
 
-/// A connection of a stage.
+/// Who is at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    /// A data plane stage.
+    Stage,
+    /// A storage node.
+    Node,
+}
+
+/// A connection of a stage or a node.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
+    pub(crate) party: Party,
     /// Not the runtime's: it would wake us whenever the peer has read something.
     pub(crate) stream: Socket,
     queue: Mutex<Queue>,
@@ -71,7 +82,7 @@ pub(crate) enum SendError {
 
 impl Link {
     /// Queues a message. The caller flushes once it has queued all that it has.
-    pub(crate) fn push(&self, message: &ToStage) -> Result<(), SendError> {
+    pub(crate) fn push(&self, message: &impl Serialize) -> Result<(), SendError> {
         let mut queue = self.queue();
         if queue.bytes.len() - queue.sent > BACKLOG_MAX {
             return Err(SendError::Backlog);
@@ -159,19 +170,16 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
     match hello {
         (Hello::Stage { version, info }, rest) => {
             let peer = Peer { uid: peer.uid(), pid, user: door.users.name(peer.uid()).await };
-            let stream = match stream.into_std() {
-                Ok(stream) => stream,
-                Err(error) => return tracing::warn!(pid, "a connection failed: {error}"),
-            };
-            let id = ConnectionId(door.next_connection.fetch_add(1, Ordering::Relaxed));
-            let (queue, wake) = (Mutex::default(), Notify::new());
-            let link = Arc::new(Link { id, stream, queue, wake });
-            let input = Input::Joined { link: link.clone(), peer, version, info };
-            if door.inputs.send(input).await.is_ok() {
-                door.switchboard.connect(&link, &rest).await;
-                attend_stage(&link, &door.inputs).await;
-                door.switchboard.disconnect(&link);
+            let joined = |link| Input::Joined { link, peer, version, info };
+            serve(stream, &door, Party::Stage, &rest, joined).await;
+        }
+        (Hello::Node { version, info }, rest) => {
+            if !operator::may_operate(peer.uid()) {
+                let uid = peer.uid();
+                return tracing::warn!(pid, uid, "refused: only root and our own user run nodes");
             }
+            let joined = |link| Input::NodeJoined { link, version, info };
+            serve(stream, &door, Party::Node, &rest, joined).await;
         }
         (Hello::Operator { version }, rest) => {
             let is_allowed = operator::may_operate(peer.uid());
@@ -180,6 +188,28 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
                 tracing::warn!(pid, "an operator's connection failed: {error}");
             }
         }
+    }
+}
+
+/// Everything about a stage's or a node's connection, from behind its hello to its end.
+async fn serve(
+    stream: UnixStream,
+    door: &Door,
+    party: Party,
+    rest: &[u8],
+    joined: impl FnOnce(Arc<Link>) -> Input,
+) {
+    let stream = match stream.into_std() {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!("a connection failed: {error}"),
+    };
+    let id = ConnectionId(door.next_connection.fetch_add(1, Ordering::Relaxed));
+    let (queue, wake) = (Mutex::default(), Notify::new());
+    let link = Arc::new(Link { id, party, stream, queue, wake });
+    if door.inputs.send(joined(link.clone())).await.is_ok() {
+        door.switchboard.connect(&link, rest).await;
+        attend_link(&link, &door.inputs).await;
+        door.switchboard.disconnect(&link);
     }
 }
 
@@ -210,7 +240,7 @@ fn read_piece(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), R
 
 /// Writes what the machine could not, until the link is to be closed. A failure to do so is told
 /// to the machine.
-async fn attend_stage(link: &Link, inputs: &mpsc::Sender<Input>) {
+async fn attend_link(link: &Link, inputs: &mpsc::Sender<Input>) {
     if let Err(error) = relay(link).await {
         let input = Input::Closed { connection: link.id, reason: error.to_string() };
         let _ = inputs.send(input).await;

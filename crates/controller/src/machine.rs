@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
+use serde::Serialize;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Event, Policy, Time};
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
-use tidegate_proto::message::{FromStage, StageInfo};
+use tidegate_proto::message::{StageInfo, VERSION};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
-use crate::link::Link;
+use crate::link::{Link, Party, SendError};
+use crate::nodes::Reach;
+use crate::switchboard::Said;
 
 /// Inputs that are taken in before outputs go out: enough that a round of many stages is written
 /// in few batches, few enough that nobody waits long.
@@ -31,14 +36,16 @@ const CYCLES_KEPT: usize = 1024;
 pub(crate) enum Input {
     /// A stage said hello.
     Joined { link: Arc<Link>, peer: Peer, version: u16, info: StageInfo },
-    /// A stage said something.
-    Said { connection: ConnectionId, message: FromStage },
-    /// A stage's connection ended.
+    /// A storage node said hello.
+    NodeJoined { link: Arc<Link>, version: u16, info: NodeInfo },
+    /// A stage or a node said something.
+    Said { connection: ConnectionId, message: Said },
+    /// A stage's or a node's connection ended.
     Closed { connection: ConnectionId, reason: String },
     /// Somebody asks how things are.
     Survey { reply: oneshot::Sender<Survey> },
     /// A policy is stored and is to be in force.
-    Apply { revision: u64, policy: Box<Policy>, done: oneshot::Sender<()> },
+    Apply { revision: u64, policy: Box<Policy>, reach: Reach, done: oneshot::Sender<()> },
 }
 
 /// How things are.
@@ -51,11 +58,13 @@ pub(crate) struct Survey {
     pub(crate) cycles: Vec<Duration>,
 }
 
-/// The machine with its links.
+/// The machines with their links.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) clock: Clock,
     pub(crate) controller: Controller,
+    /// The loop over storage nodes, where there is a cluster.
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
@@ -69,7 +78,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        controller: Controller,
+        (controller, cluster): (Controller, Option<Cluster>),
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -77,6 +86,7 @@ impl Machine {
         Self {
             clock,
             controller,
+            cluster,
             inputs,
             events,
             cycle_seconds,
@@ -91,7 +101,7 @@ impl Machine {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            let deadline = self.clock.instant(self.controller.next_deadline());
+            let deadline = self.clock.instant(self.next_deadline());
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = sleep_until(deadline) => {}
@@ -108,12 +118,22 @@ impl Machine {
             if self.controller.next_deadline() <= now {
                 self.controller.on_deadline(now);
             }
+            if let Some(cluster) = &mut self.cluster
+                && cluster.next_deadline() <= now
+            {
+                cluster.on_deadline(now);
+            }
             self.perform();
             if self.controller.cycles() != cycles {
                 self.note_cycle(started);
             }
         }
         self.links.values().for_each(|link| link.close());
+    }
+
+    fn next_deadline(&self) -> Time {
+        let cluster = self.cluster.as_ref().map_or(Time::MAX, Cluster::next_deadline);
+        self.controller.next_deadline().min(cluster)
     }
 
     fn apply(&mut self, input: Input) {
@@ -124,18 +144,24 @@ impl Machine {
                 self.links.insert(id, link);
                 self.controller.on_connected(now, id, peer, version, info);
             }
-            Input::Said { connection, message } => {
+            Input::NodeJoined { link, version, info } => self.join_node(link, version, info),
+            Input::Said { connection, message: Said::Stage(message) } => {
                 self.controller.on_message(now, connection, message);
             }
-            Input::Closed { connection, reason } => {
-                if self.links.remove(&connection).is_some() {
-                    self.controller.on_closed(now, connection, &reason);
+            Input::Said { connection, message: Said::Node(message) } => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.on_message(now, connection, message);
                 }
             }
+            Input::Closed { connection, reason } => self.close(connection, &reason),
             Input::Survey { reply } => {
                 let _ = reply.send(self.survey(now));
             }
-            Input::Apply { revision, policy, done } => {
+            Input::Apply { revision, policy, reach, done } => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.set_reach(reach);
+                    cluster.apply(now, revision, &policy);
+                }
                 self.controller.apply(now, revision, *policy);
                 // Whoever waits for it is told when the stages have been.
                 self.perform();
@@ -144,25 +170,44 @@ impl Machine {
         }
     }
 
-    /// Does what the machine wants done.
+    fn join_node(&mut self, link: Arc<Link>, version: u16, info: NodeInfo) {
+        let id = link.id;
+        let Some(cluster) = &mut self.cluster else {
+            let reason = "this controller has no cluster; start it with `tidegate up CLUSTER`";
+            let reason = String::from(reason);
+            let refused = ToNode::Refused { version: VERSION, reason, retry: true };
+            let _ = link.push(&refused).and_then(|()| link.flush());
+            return link.close();
+        };
+        self.links.insert(id, link);
+        cluster.on_connected(self.clock.now(), id, version, info);
+    }
+
+    /// Tells whoever talked on a connection that it has ended.
+    fn close(&mut self, connection: ConnectionId, reason: &str) {
+        let Some(link) = self.links.remove(&connection) else { return };
+        let now = self.clock.now();
+        match (link.party, &mut self.cluster) {
+            (Party::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
+            _ => self.controller.on_closed(now, connection, reason),
+        }
+    }
+
+    /// Does what the machines want done.
     fn perform(&mut self) {
         loop {
             while let Some(output) = self.controller.poll_output() {
                 match output {
-                    Output::Send { to, message } => {
-                        let Some(link) = self.links.get(&to).cloned() else { continue };
-                        match link.push(&message) {
-                            Ok(()) => self.touched.push(link),
-                            Err(error) => self.drop_link(&link, &error.to_string()),
-                        }
-                    }
-                    Output::Close { connection } => {
-                        if let Some(link) = self.links.remove(&connection) {
-                            let _ = link.flush();
-                            link.close();
-                        }
-                    }
+                    Output::Send { to, message } => self.send(to, &message),
+                    Output::Close { connection } => self.end(connection),
                     Output::Event(event) => self.publish(event),
+                }
+            }
+            while let Some(output) = self.cluster.as_mut().and_then(Cluster::poll_output) {
+                match output {
+                    cluster::Output::Send { to, message } => self.send(to, &message),
+                    cluster::Output::Close { connection } => self.end(connection),
+                    cluster::Output::Event(event) => self.publish(event),
                 }
             }
             if self.touched.is_empty() {
@@ -172,18 +217,32 @@ impl Machine {
             // of another.
             for link in std::mem::take(&mut self.touched) {
                 if let Err(error) = link.flush() {
-                    self.drop_link(&link, &error.to_string());
+                    self.drop_link(&link, &error);
                 }
             }
         }
     }
 
-    /// Gives up a connection that cannot be written to.
-    fn drop_link(&mut self, link: &Link, reason: &str) {
-        link.abort();
-        if self.links.remove(&link.id).is_some() {
-            self.controller.on_closed(self.clock.now(), link.id, reason);
+    fn send(&mut self, to: ConnectionId, message: &impl Serialize) {
+        let Some(link) = self.links.get(&to).cloned() else { return };
+        match link.push(message) {
+            Ok(()) => self.touched.push(link),
+            Err(error) => self.drop_link(&link, &error),
         }
+    }
+
+    /// Closes a connection once what was sent on it is on its way.
+    fn end(&mut self, connection: ConnectionId) {
+        if let Some(link) = self.links.remove(&connection) {
+            let _ = link.flush();
+            link.close();
+        }
+    }
+
+    /// Gives up a connection that cannot be written to.
+    fn drop_link(&mut self, link: &Link, error: &SendError) {
+        link.abort();
+        self.close(link.id, &error.to_string());
     }
 
     fn publish(&mut self, event: Event) {
@@ -199,6 +258,15 @@ impl Machine {
                 tracing::warn!(%stage, revision, reason, "{what}");
             }
             Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
+            Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
+            Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
+            Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
+            Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
+            Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
+            Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
+                let what = "reservation missed";
+                tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
+            }
         }
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
@@ -217,8 +285,9 @@ impl Machine {
 
     fn survey(&self, now: Time) -> Survey {
         let waits = self.controller.waits();
+        let cluster = self.cluster.as_ref().map(|cluster| cluster.status(now));
         Survey {
-            status: self.controller.status(now),
+            status: Status { cluster, ..self.controller.status(now) },
             waits: waits
                 .map(|(tenant, unit, waits)| (tenant.into(), unit, waits.clone()))
                 .collect(),

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit as MetricUnit};
 use tidegate_algo::histogram::upper_bound;
 use tidegate_model::gate::Unit;
+use tidegate_proto::cluster::status::{ClusterStatus, ClusterTenant, NodeStatus};
 use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
 
@@ -55,6 +56,9 @@ pub(crate) fn text(survey: &Survey, cycle_seconds: &Histogram) -> Result<String,
     let mut registry = Registry::with_prefix("tidegate");
     register_totals(&mut registry, &survey.status);
     register_tenants(&mut registry, &survey.status.tenants);
+    if let Some(cluster) = &survey.status.cluster {
+        register_cluster(&mut registry, cluster);
+    }
     let help = "From a cycle's first question to its last new rate";
     let cycles = cycle_seconds.clone();
     registry.register_with_unit("controller_cycle", help, MetricUnit::Seconds, cycles);
@@ -170,6 +174,71 @@ fn register_tenants(registry: &mut Registry, tenants: &[TenantStatus]) {
     }
     let help = "How long 99 of 100 requests of the last period waited at most";
     registry.register("tenant_wait_p99_seconds", help, longest);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabel {
+    node: String,
+}
+
+/// A metric of nodes, and one of what tenants get at all of them together.
+type OfNode = (&'static str, &'static str, fn(&NodeStatus) -> u64);
+type OfClusterTenant = (&'static str, &'static str, fn(&ClusterTenant) -> Option<u64>);
+
+const NODE_GAUGES: [OfNode; 3] = [
+    ("node_connected", "Whether the node is connected", |node| node.is_connected.into()),
+    ("node_silent", "Whether the node has stopped answering", |node| node.is_silent.into()),
+    ("node_capacity_operations", "What the node is estimated to do in a period", |node| {
+        node.capacity_operations
+    }),
+];
+
+const CLUSTER_TENANT_GAUGES: [OfClusterTenant; 5] = [
+    ("nodes_tenant_reserved_operations", "What the tenant is promised in a period", |tenant| {
+        Some(tenant.reserved_operations)
+    }),
+    ("nodes_tenant_limit_operations", "What the tenant gets at most in a period", |tenant| {
+        tenant.limit_operations
+    }),
+    ("nodes_tenant_served_operations", "What the tenant got in the last period", |tenant| {
+        Some(tenant.last_served_operations)
+    }),
+    ("nodes_tenant_demand_operations", "What it may ask for in the rest of the period", |tenant| {
+        Some(tenant.demand_operations)
+    }),
+    ("nodes_tenant_met", "Whether its reservation was met in the last period", |tenant| {
+        Some(tenant.is_met.into())
+    }),
+];
+
+fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
+    for (name, help, value) in NODE_GAUGES {
+        let family = Family::<NodeLabel, Value>::default();
+        for node in &cluster.nodes {
+            let label = NodeLabel { node: node.name.clone() };
+            family.get_or_create(&label).set(value(node) as f64);
+        }
+        registry.register(name, help, family);
+    }
+    for (name, help, value) in CLUSTER_TENANT_GAUGES {
+        let family = Family::<TenantLabel, Value>::default();
+        for tenant in &cluster.tenants {
+            let label = TenantLabel { tenant: tenant.name.clone() };
+            if let Some(value) = value(tenant) {
+                family.get_or_create(&label).set(value as f64);
+            }
+        }
+        registry.register(name, help, family);
+    }
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        let gauge = Value::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    let round = cluster.round_ns as f64 / 1e9;
+    gauge("nodes_round_seconds", "How long the last distribution of tokens took", round);
+    let help = "Bytes said and heard between controller and nodes in the last period";
+    gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
 }
 
 /// Waiting times at tenants' own buckets.

@@ -2,14 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate_algo::admission::{self, Shortage};
 use tidegate_model::policy::Infeasible;
-use tidegate_model::{Policy, PolicyError};
+use tidegate_model::{Cluster, Policy, PolicyError};
 use tidegate_proto::controller::status::{Applied, PolicyText};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now_ms;
 use crate::difference::difference;
 use crate::machine::{Input, Survey};
+use crate::nodes::{self, Reach};
 use crate::store::{Draft, PolicyStore, PutError, StoreError};
 
 /// A policy to be applied.
@@ -30,6 +32,8 @@ pub(crate) enum ApplyError {
     Invalid { from: String, error: PolicyError },
     #[error("{from}: {error}")]
     Infeasible { from: String, error: Infeasible },
+    #[error("{from}: {error}")]
+    Shortage { from: String, error: Shortage },
     #[error(transparent)]
     Put(#[from] PutError),
     #[error(transparent)]
@@ -44,7 +48,7 @@ impl ApplyError {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Invalid { .. } => 3,
-            Self::Infeasible { .. } => 4,
+            Self::Infeasible { .. } | Self::Shortage { .. } => 4,
             Self::Put(_) | Self::Stopping(_) => 1,
         }
     }
@@ -63,6 +67,8 @@ pub(crate) struct Register {
     /// The policy in force. Held from the first look to the last step of an apply, so that
     /// policies reach the machine in the order of their revisions.
     current: Arc<tokio::sync::Mutex<Option<Current>>>,
+    /// The nodes that have to keep what a policy promises.
+    cluster: Option<Cluster>,
 }
 
 impl std::fmt::Debug for Register {
@@ -83,9 +89,10 @@ impl Register {
         inputs: mpsc::Sender<Input>,
         store: Box<dyn PolicyStore>,
         current: Option<Current>,
+        cluster: Option<Cluster>,
     ) -> Self {
         let store = Arc::new(Mutex::new(store));
-        Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)) }
+        Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)), cluster }
     }
 
     /// Brings a policy into force, or says what that would change. It is in the store before any
@@ -94,7 +101,11 @@ impl Register {
         let from = order.source.clone();
         let policy = Policy::parse(&order.text)
             .map_err(|error| ApplyError::Invalid { from: from.clone(), error })?;
-        policy.feasible().map_err(|error| ApplyError::Infeasible { from, error })?;
+        policy.feasible().map_err(|error| ApplyError::Infeasible { from: from.clone(), error })?;
+        if let Some(cluster) = &self.cluster {
+            admission::admit(&policy, cluster)
+                .map_err(|error| ApplyError::Shortage { from, error })?;
+        }
         let current = self.current.clone().lock_owned().await;
         let found = current.as_ref().map_or(0, |current| current.stored.revision);
         if order.expect != 0 && order.expect != found {
@@ -113,7 +124,9 @@ impl Register {
         }
         // On a task of its own, so that it comes to its end even if whoever asked goes away: a
         // policy that is stored must also reach the machine.
-        let step = commit(current, self.store.clone(), self.inputs.clone(), order, policy);
+        let reach = self.cluster.as_ref().map(|cluster| nodes::reach(&policy, cluster));
+        let reach = reach.unwrap_or_default();
+        let step = commit(current, self.store.clone(), self.inputs.clone(), order, (policy, reach));
         let revision = tokio::spawn(step).await.map_err(|_| Stopping)??;
         Ok(Applied { revision, ..applied })
     }
@@ -144,7 +157,7 @@ async fn commit(
     store: Arc<Mutex<Box<dyn PolicyStore>>>,
     inputs: mpsc::Sender<Input>,
     order: Order,
-    policy: Policy,
+    (policy, reach): (Policy, Reach),
 ) -> Result<u64, ApplyError> {
     let Order { text, source, expect, .. } = order;
     let draft = Draft { text, source, applied_at_ms: now_ms() };
@@ -155,7 +168,7 @@ async fn commit(
     let stored = PolicyText { revision, text, source, applied_at_ms };
     *current = Some(Current { stored, policy: policy.clone() });
     let (done, applied) = oneshot::channel();
-    let input = Input::Apply { revision, policy: Box::new(policy), done };
+    let input = Input::Apply { revision, policy: Box::new(policy), reach, done };
     inputs.send(input).await.map_err(|_| Stopping)?;
     applied.await.map_err(|_| Stopping)?;
     Ok(revision)

@@ -1,4 +1,4 @@
-//! What stages say, heard by one task for all of them.
+//! What stages and nodes say, heard by one task for all of them.
 //!
 //! A thousand stages answer a question within a few milliseconds, one by one. A task that is woken
 //! for each answer costs a wake-up of the thread per answer, which is ten times what the answer
@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_fabric::crowd::Crowd;
+use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
 use tidegate_proto::message::FromStage;
 use tokio::io::Interest;
@@ -20,7 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::Link;
+use crate::link::{Link, Party};
 use crate::machine::Input;
 
 /// How long the switchboard is deaf after it has heard somebody: the runtime's shortest wait. It
@@ -45,7 +46,16 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// All stages that are listened to.
+/// What somebody said.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// A stage did.
+    Stage(FromStage),
+    /// A storage node did.
+    Node(FromNode),
+}
+
+/// All stages and nodes that are listened to.
 #[derive(Debug)]
 pub(crate) struct Switchboard {
     crowd: Crowd,
@@ -56,7 +66,37 @@ pub(crate) struct Switchboard {
 #[derive(Debug)]
 struct Line {
     link: Arc<Link>,
-    decoder: Decoder<FromStage>,
+    ear: Ear,
+}
+
+/// What understands a party's language.
+#[derive(Debug)]
+enum Ear {
+    Stage(Decoder<FromStage>),
+    Node(Decoder<FromNode>),
+}
+
+impl Ear {
+    fn new(party: Party) -> Self {
+        match party {
+            Party::Stage => Self::Stage(Decoder::new()),
+            Party::Node => Self::Node(Decoder::new()),
+        }
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Stage(decoder) => decoder.extend(bytes),
+            Self::Node(decoder) => decoder.extend(bytes),
+        }
+    }
+
+    fn next_message(&mut self) -> Result<Option<Said>, DecodeError> {
+        match self {
+            Self::Stage(decoder) => decoder.next_message().map(|said| said.map(Said::Stage)),
+            Self::Node(decoder) => decoder.next_message().map(|said| said.map(Said::Node)),
+        }
+    }
 }
 
 impl Switchboard {
@@ -64,11 +104,11 @@ impl Switchboard {
         Ok(Self { crowd: Crowd::new()?, lines: Mutex::default(), inputs })
     }
 
-    /// Listens to a stage from now on; `rest` is what came right behind its hello. An end of the
-    /// stage is told to the machine and aborts the link.
+    /// Listens to a party from now on; `rest` is what came right behind its hello. An end of the
+    /// connection is told to the machine and aborts the link.
     pub(crate) async fn connect(&self, link: &Arc<Link>, rest: &[u8]) {
-        let mut line = Line { link: link.clone(), decoder: Decoder::new() };
-        line.decoder.extend(rest);
+        let mut line = Line { link: link.clone(), ear: Ear::new(link.party) };
+        line.ear.extend(rest);
         let mut heard = Vec::new();
         let is_open = line.take(&mut heard);
         // Before anything that it says later.
@@ -89,20 +129,20 @@ impl Switchboard {
         }
     }
 
-    /// Listens no more to a stage.
+    /// Listens no more to a party.
     pub(crate) fn disconnect(&self, link: &Link) {
         if self.lines().remove(&link.id.0).is_some() {
             let _ = self.crowd.remove(&link.stream);
         }
     }
 
-    /// Passes on what stages say, until it is time to end.
+    /// Passes on what they say, until it is time to end.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
             ended = self.listen() => {
                 if let Err(error) = ended {
-                    tracing::error!("stages are not heard any more: {error}");
+                    tracing::error!("stages and nodes are not heard any more: {error}");
                 }
             }
         }
@@ -170,7 +210,7 @@ impl Line {
         match (&self.link.stream).read(piece) {
             Ok(0) => self.end(ReadError::Closed, heard),
             Ok(count) => {
-                self.decoder.extend(&piece[..count]);
+                self.ear.extend(&piece[..count]);
                 self.take(heard)
             }
             Err(error) if is_passing(&error) => true,
@@ -181,7 +221,7 @@ impl Line {
     /// Takes the messages that are complete.
     fn take(&mut self, heard: &mut Vec<Input>) -> bool {
         loop {
-            match self.decoder.next_message() {
+            match self.ear.next_message() {
                 Ok(Some(message)) => {
                     heard.push(Input::Said { connection: self.link.id, message });
                 }

@@ -17,8 +17,10 @@ mod child;
 mod layered;
 mod limits;
 mod machine;
+mod path;
 mod peers;
 mod programs;
+mod pshift;
 mod sample;
 mod shim;
 mod stage;
@@ -27,7 +29,7 @@ mod window;
 pub(crate) use window::Plan;
 
 /// The units of which less is better: times, their ratios, and how far off something is.
-const LESS: [&str; 4] = ["ns", "ms", "ratio", "%"];
+const LESS: [&str; 5] = ["ns", "us", "ms", "ratio", "%"];
 
 /// One case, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -134,6 +136,13 @@ impl Row {
         self
     }
 
+    /// Adds a promise: at least so many times better than the peer, which has been added before.
+    fn promised_times(mut self, bound: f64) -> Self {
+        self.promise = Some(format!(">= {bound} x"));
+        self.kept = self.ratio.map(|ratio| ratio >= bound);
+        self
+    }
+
     /// Adds what else there is to know.
     fn noted(self, note: String) -> Self {
         Self { note: Some(note), ..self }
@@ -158,11 +167,15 @@ pub(crate) enum Bench {
     Apply,
     /// How much longer programs run that no policy limits
     Programs,
+    /// Requests through a gateway and a node
+    Path,
+    /// Tokens over servers: how fast they are divided
+    Pshift,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 3] = [Self::Limits, Self::Apply, Self::Programs];
+    const LIVE: [Self; 5] = [Self::Limits, Self::Apply, Self::Programs, Self::Path, Self::Pshift];
 }
 
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
@@ -197,6 +210,12 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Programs) {
         programs::rows(plan, shim, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Path) {
+        path::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Pshift) {
+        pshift::rows(plan, &interrupt, tell)?;
     }
     Ok(())
 }

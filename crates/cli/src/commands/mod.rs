@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
@@ -16,6 +16,7 @@ mod bench;
 mod check;
 mod completions;
 mod demo;
+mod load;
 mod man;
 mod repro;
 mod run;
@@ -70,6 +71,11 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// Where the controller listens, if the user says so.
+    pub(crate) fn chosen_socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
     /// Where the controller listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(default_socket)
@@ -89,6 +95,7 @@ enum Command {
     Demo(demo::Args),
     Repro(repro::Args),
     Bench(bench::Args),
+    Load(load::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -105,6 +112,7 @@ impl Command {
             Self::Demo(args) => demo::run(args, common),
             Self::Repro(args) => repro::run(args, common),
             Self::Bench(args) => bench::run(args, common),
+            Self::Load(args) => load::run(args, common),
             Self::Completions(args) => completions::run(args, common),
             Self::Man(args) => man::run(args, common),
         }

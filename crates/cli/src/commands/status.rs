@@ -3,14 +3,16 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use tidegate_model::Span;
 use tidegate_model::gate::Unit;
+use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus, Totals};
 use tidegate_proto::message::Request;
 
 use super::Common;
 use crate::amounts;
 use crate::failure::Failure;
-use crate::fare::{self, Warning};
+use crate::fare::{self, Met, Warning};
 use crate::operator::{self, Operator};
 use crate::output::{self, Paint, Tone};
 use crate::table::{Cell, Table};
@@ -53,6 +55,10 @@ impl Screen {
         }
         if !status.stages.is_empty() {
             parts.push(self.stages(&status.stages));
+        }
+        if let Some(cluster) = &status.cluster {
+            parts.push(self.at_nodes(cluster));
+            parts.push(self.nodes(cluster));
         }
         if !warnings.is_empty() {
             parts.push(warnings.iter().map(|warning| self.warning(warning)).collect());
@@ -127,11 +133,70 @@ impl Screen {
         table.render(self.paint, self.width)
     }
 
+    /// What tenants get at all nodes together.
+    fn at_nodes(self, cluster: &ClusterStatus) -> String {
+        let mut table = Table::new().left("AT NODES").right("RESERVED").right("LIMIT");
+        table = table.right("MEASURED").left("MET");
+        let per_second = |count| per_second(count, cluster.period_ns);
+        for tenant in &cluster.tenants {
+            let met = match (tenant.reserved_operations, tenant.is_met) {
+                (0, _) => Met::Nothing,
+                (_, true) if tenant.last_served_operations == 0 => Met::Idle,
+                (_, true) => Met::Yes,
+                (_, false) => Met::No,
+            };
+            let reserved = Some(tenant.reserved_operations).filter(|count| *count > 0);
+            table.row([
+                tenant.name.as_str().into(),
+                reserved.map_or("-".into(), per_second).into(),
+                tenant.limit_operations.map_or("-".into(), per_second).into(),
+                per_second(tenant.last_served_operations).into(),
+                Cell::toned(met.tone(), met.word()),
+            ]);
+        }
+        table.render(self.paint, usize::MAX)
+    }
+
+    fn nodes(self, cluster: &ClusterStatus) -> String {
+        let mut table = Table::new().left("NODE").left("STATE").right("CAPACITY");
+        table = table.right("DECLARED").right("PID").left("HOST");
+        let per_second = |count| per_second(count, cluster.period_ns);
+        for node in &cluster.nodes {
+            let (tone, state) = match (node.is_connected, node.is_silent) {
+                (true, false) => (Tone::Good, "up"),
+                (true, true) => (Tone::Warn, "silent"),
+                (false, _) => (Tone::Bad, "away"),
+            };
+            let declared = node.declared_operations_per_second;
+            table.row([
+                node.name.as_str().into(),
+                Cell::toned(tone, state),
+                node.reported_ns
+                    .map_or("-".into(), |_| per_second(node.capacity_operations))
+                    .into(),
+                declared.map_or("-".into(), amounts::iops).into(),
+                node.pid.to_string().into(),
+                node.host.as_str().into(),
+            ]);
+        }
+        let mut text = table.render(self.paint, usize::MAX);
+        if let Some(shortfall) = &cluster.shortfall {
+            text += &format!("{}\n", self.paint.tone(Tone::Warn, &shortfall.line));
+        }
+        text
+    }
+
     fn warning(self, warning: &Warning) -> String {
         let Warning { text, help } = warning;
         let head = self.paint.tone(Tone::Warn, "warning");
         format!("{head}: {text}\n  help: {help}\n")
     }
+}
+
+/// A count of operations in a period.
+fn per_second(count: u64, period_ns: u64) -> String {
+    let count = u128::from(count) * u128::from(Span::SECOND.0) / u128::from(period_ns.max(1));
+    amounts::iops(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
 fn tenant_row(tenant: &TenantStatus) -> [Cell; 10] {

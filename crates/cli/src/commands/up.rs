@@ -6,34 +6,50 @@ use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 use serde_json::json;
-use tidegate_controller::{Config, ServeError, serve_with};
-use tidegate_fabric::place::default_socket;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tidegate_algo::admission;
+use tidegate_controller::{Config, ServeError, log_to_stderr, serve_with};
+use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_model::Cluster;
+use tidegate_model::cluster::Address;
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 
 use super::Common;
 use crate::amounts;
+use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::operator::Operator;
 use crate::output;
+use crate::parts::{Choice, Parts};
 use crate::policy_file::PolicyFile;
 
-/// Run the controller in the foreground until it is told to end
+/// Run the daemons in the foreground until they are told to end
 ///
-/// Policies are kept in the state directory and are in force again after a restart. SIGTERM and
-/// SIGINT end it; programs that run under it go on with their last rates.
+/// Without a cluster that is the controller: policies are kept in the state directory and are in
+/// force again after a restart. With a cluster file its nodes and gateways run in the same process,
+/// or, with --role, one kind of them in a process of its own. SIGTERM and SIGINT end it; programs
+/// that run under the controller go on with their last rates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   tidegate up &
-  tidegate up --policy policies/shared-disk.toml --http 127.0.0.1:7272")]
+  tidegate up --policy policies/shared-disk.toml --http 127.0.0.1:7272
+  tidegate up examples/cluster.toml --state /srv/tidegate
+  tidegate up examples/cluster.toml --role node --name a")]
 pub(crate) struct Args {
-    /// Apply this policy first, or - for the one on standard input
+    /// The cluster: its nodes, volumes and gateways
+    #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    cluster: Option<PathBuf>,
+
+    /// Apply this policy first, or - for the one on standard input; by default the one that the
+    /// cluster names, if none is in force yet
     #[arg(long, value_name = "FILE", env = "TIDEGATE_POLICY", hide_env_values = true)]
     policy: Option<PathBuf>,
 
-    /// The directory of policies, token and lock; by default /var/lib/tidegate for root, else
-    /// tidegate in $XDG_STATE_HOME or ~/.local/state
+    /// The directory of policies, token and lock, and of what the cluster names by relative paths;
+    /// by default /var/lib/tidegate for root, else tidegate in $XDG_STATE_HOME or ~/.local/state
     #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
 
@@ -47,9 +63,13 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "http")]
     no_http: bool,
 
-    /// Which part of a cluster to run
-    #[arg(long, default_value = "controller", env = "TIDEGATE_ROLE", hide_env_values = true)]
-    role: Role,
+    /// Run only this part of the cluster
+    #[arg(long, env = "TIDEGATE_ROLE", hide_env_values = true)]
+    role: Option<Role>,
+
+    /// Run only the node or gateway of this name; may be repeated
+    #[arg(long, value_name = "NAME", requires = "role")]
+    name: Vec<String>,
 
     /// What to log on standard error: error, warn, info, debug, or per module
     #[arg(long, value_name = "FILTER", default_value = "warn")]
@@ -60,48 +80,148 @@ pub(crate) struct Args {
 /// A part of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Role {
-    /// The control plane: it holds the policy and divides the budget.
+    /// The control plane: it holds the policy and divides what is promised.
     Controller,
+    /// Storage nodes.
+    Node,
+    /// Gateways, where clients connect.
+    Gateway,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an address and a port, like 127.0.0.1:7171".into())
 }
 
+/// What is to run, and where.
+struct Plan {
+    cluster: Option<ClusterFile>,
+    choice: Choice,
+    base: PathBuf,
+    socket: PathBuf,
+    json: bool,
+}
+
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let Role::Controller = args.role;
-    // A policy that is wrong is a reason not to start, so it is read before anything exists.
-    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
-    policy.as_ref().map_or(Ok(()), PolicyFile::check_feasible)?;
-    let mut config = Config { socket: common.socket(), log: args.log, ..Config::default() };
-    config.http = (!args.no_http).then_some(args.http);
-    if let Some(state) = args.state {
-        config.state = state;
-    }
-    let (socket, json) = (config.socket.clone(), common.json);
-    // The daemon is asked as any operator would ask it.
-    serve_with(config, move |http| {
-        let status = first_questions(&socket, policy)?;
-        output::print(&ready(&status, &socket, http, json))
-    })?;
+    let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
+    let base = args.state.clone().unwrap_or_else(default_state);
+    let socket = socket(common, cluster.as_ref().map(|file| &file.cluster), &base)?;
+    let choice = Choice {
+        nodes: matches!(args.role, None | Some(Role::Node)),
+        gateways: matches!(args.role, None | Some(Role::Gateway)),
+        names: args.name.clone(),
+    };
+    let plan = Plan { cluster, choice, base, socket, json: common.json };
+    match args.role {
+        None | Some(Role::Controller) => lead(args, plan),
+        Some(_) => serve(&args.log, &plan),
+    }?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies the policy, if there is one, and asks how things are then.
-fn first_questions(socket: &Path, policy: Option<PolicyFile>) -> Result<Status, Failure> {
-    let mut operator = Operator::connect(socket)?;
-    if let Some(file) = policy {
-        let (policy, source) = (file.text, file.origin);
-        operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
+/// Where the controller listens: what the user says, or the cluster, or the usual place.
+fn socket(common: &Common, cluster: Option<&Cluster>, base: &Path) -> Result<PathBuf, Failure> {
+    let addresses = cluster.map(|cluster| cluster.controller.as_slice()).unwrap_or_default();
+    for address in addresses {
+        match (address, common.chosen_socket()) {
+            (Address::Unix(path), None) => return Ok(base.join(path)),
+            (Address::Unix(_), Some(_)) => {}
+            (Address::Tcp { .. }, _) => {
+                let what = format!("the controller cannot listen on {address}");
+                let failure = Failure::new(Code::Invalid, what);
+                return Err(failure.help("nodes and commands reach it by a Unix socket only"));
+            }
+        }
     }
+    Ok(common.socket())
+}
+
+/// Runs the controller, and the parts of its cluster that are to run beside it.
+fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
+    // A policy that is wrong is a reason not to start, so it is read before anything exists.
+    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
+    let first = named.as_deref().map(PolicyFile::read).transpose()?;
+    for policy in policy.iter().chain(&first) {
+        policy.check_feasible()?;
+        if let Some(file) = &plan.cluster {
+            admission::admit(&policy.policy, &file.cluster)
+                .map_err(|shortage| file.infeasible(&shortage))?;
+        }
+    }
+    let config = Config {
+        socket: plan.socket.clone(),
+        state: plan.base.clone(),
+        http: (!args.no_http).then_some(args.http),
+        log: args.log,
+        cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
+        ..Config::default()
+    };
+    // The daemon is asked as any operator would ask it.
+    serve_with(config, move |http| {
+        let status = first_questions(&plan.socket, policy, first)?;
+        let parts = plan.start()?;
+        output::print(&ready(&status, &plan, http, parts.as_ref()))?;
+        Ok::<_, Failure>(parts)
+    })
+}
+
+/// Runs parts of a cluster whose controller is elsewhere.
+fn serve(log: &str, plan: &Plan) -> Result<(), Failure> {
+    if plan.cluster.is_none() {
+        let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
+        return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
+    }
+    log_to_stderr(log)?;
+    // Before anything exists that a signal would have to clean up.
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
+    let parts = plan.start()?;
+    output::print(&part_ready(plan, parts.as_ref()))?;
+    signals.forever().next();
+    drop(parts);
+    Ok(())
+}
+
+impl Plan {
+    /// Starts what is to run in this process besides the controller.
+    fn start(&self) -> Result<Option<Parts>, Failure> {
+        let Some(file) = &self.cluster else { return Ok(None) };
+        std::fs::create_dir_all(&self.base).map_err(|error| {
+            Failure::new(Code::Failure, format!("cannot make {}", self.base.display()))
+                .cause(error)
+                .help("choose another directory with --state")
+        })?;
+        Parts::start(&file.cluster, &self.choice, &self.base, &self.socket).map(Some)
+    }
+
+    /// Where clients find volumes, a line each.
+    fn doors(&self, parts: Option<&Parts>) -> Vec<String> {
+        let file = self.cluster.as_ref();
+        parts.zip(file).map(|(parts, file)| parts.doors(&file.cluster)).unwrap_or_default()
+    }
+}
+
+/// Applies the policy that was given, or the one that is to be the first, and asks how things are
+/// then.
+fn first_questions(
+    socket: &Path,
+    policy: Option<PolicyFile>,
+    first: Option<PolicyFile>,
+) -> Result<Status, Failure> {
+    let mut operator = Operator::connect(socket)?;
+    let status: Status = operator.ask_for(&Request::Status)?;
+    let wanted = policy.or(first.filter(|_| status.revision == 0));
+    let Some(PolicyFile { text: policy, origin: source, .. }) = wanted else { return Ok(status) };
+    operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
     operator.ask_for(&Request::Status)
 }
 
-/// What is said once everything is there: one line about it, and what to do next.
-fn ready(status: &Status, socket: &Path, http: Option<SocketAddr>, json: bool) -> String {
+/// What is said once everything is there: one line about it, where volumes are, and what to do next.
+fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = status;
-    if json {
-        let told = json!({
+    let (socket, doors) = (&plan.socket, plan.doors(parts));
+    if plan.json {
+        let mut told = json!({
             "ready": true,
             "release": release,
             "pid": std::process::id(),
@@ -110,6 +230,10 @@ fn ready(status: &Status, socket: &Path, http: Option<SocketAddr>, json: bool) -
             "revision": revision,
             "tenants": tenants.len(),
         });
+        if let Some(parts) = parts {
+            told["parts"] = parts.names().collect();
+            told["volumes"] = doors.into();
+        }
         return format!("{told}\n");
     }
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
@@ -120,18 +244,46 @@ fn ready(status: &Status, socket: &Path, http: Option<SocketAddr>, json: bool) -
             format!("policy revision {revision} with {tenants}")
         }
     };
-    let next = match tenants.first() {
-        None => "tidegate apply FILE".into(),
-        Some(tenant) => format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name),
+    let next = match (doors.first(), tenants.first()) {
+        (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
+        (None, None) => "tidegate apply FILE".into(),
+        (None, Some(tenant)) => {
+            format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name)
+        }
     };
-    let elsewhere = match socket == default_socket() {
+    let elsewhere = match *socket == default_socket() {
         true => String::new(),
         false => format!(" (with TIDEGATE_SOCKET={})", socket.display()),
     };
     format!(
-        "tidegate {release} is ready at {}{http}; {policy}\nnext: {next}{elsewhere}\n",
-        socket.display()
+        "tidegate {release} is ready at {}{http}; {policy}\n{}next: {next}{elsewhere}\n",
+        socket.display(),
+        listed(&doors),
     )
+}
+
+/// The same where the controller is elsewhere.
+fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
+    let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
+    let doors = plan.doors(parts);
+    if plan.json {
+        let told = json!({
+            "ready": true,
+            "release": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "socket": plan.socket,
+            "parts": names,
+            "volumes": doors,
+        });
+        return format!("{told}\n");
+    }
+    let (release, socket) = (env!("CARGO_PKG_VERSION"), plan.socket.display());
+    let parts = names.join(", ");
+    format!("tidegate {release}: {parts} of the cluster at {socket}\n{}", listed(&doors))
+}
+
+fn listed(doors: &[String]) -> String {
+    doors.iter().map(|door| format!("  {door}\n")).collect()
 }
 
 impl From<ServeError> for Failure {

@@ -7,6 +7,7 @@ mod codes;
 mod documents;
 mod help;
 mod live;
+mod load;
 
 use std::path::Path;
 use std::process::Output;

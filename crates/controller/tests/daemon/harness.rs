@@ -190,6 +190,7 @@ pub(crate) fn config(directory: &Path) -> Config {
         http: Some("127.0.0.1:0".parse().unwrap()),
         log: "off".into(),
         hello_max: Duration::from_secs(5),
+        cluster: None,
     }
 }
 

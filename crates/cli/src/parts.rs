@@ -1,0 +1,204 @@
+//! Nodes and gateways of a cluster that run in this process.
+
+use std::net::ToSocketAddrs;
+use std::path::Path;
+
+use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway as gateway;
+use tidegate_model::cluster::{self, DeviceModel, Store};
+use tidegate_model::{Bytes, Cluster, NodeId};
+use tidegate_node as node;
+
+use crate::failure::{Code, Failure};
+
+/// Requests of a worker's gateway are short work; one thread serves some hundred thousand of them
+/// per second, and a second lets a large one not hold up the small.
+const WORKERS: usize = 2;
+
+/// Which of a cluster's parts are meant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) nodes: bool,
+    pub(crate) gateways: bool,
+    /// Only those with these names; all if there are none.
+    pub(crate) names: Vec<String>,
+}
+
+impl Choice {
+    fn has(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+    }
+}
+
+/// Nodes and gateways that run. Dropping them ends them: first gateways, which finish what is under
+/// way, and then the nodes behind them.
+pub(crate) struct Parts {
+    gateways: Vec<(String, gateway::Running)>,
+    nodes: Vec<(String, node::Running)>,
+}
+
+impl Parts {
+    /// Starts what is chosen of `cluster`. Relative paths are below `base`; nodes look for their
+    /// controller at `controller`.
+    ///
+    /// # Errors
+    /// If a part cannot start. Those that had started have ended then.
+    pub(crate) fn start(
+        cluster: &Cluster,
+        choice: &Choice,
+        base: &Path,
+        controller: &Path,
+    ) -> Result<Self, Failure> {
+        known(cluster, choice)?;
+        let mut parts = Self { gateways: Vec::new(), nodes: Vec::new() };
+        for (id, node) in cluster.nodes.iter().enumerate() {
+            if choice.nodes && choice.has(&node.name) {
+                let config = node_config(cluster, id, base, controller)?;
+                let running = node::start(config).map_err(|error| failed(&node.name, &error))?;
+                parts.nodes.push((node.name.clone(), running));
+            }
+        }
+        let chosen = |gateway: &&cluster::Gateway| choice.gateways && choice.has(&gateway.name);
+        let mut services = None;
+        for gateway in cluster.gateways.iter().filter(chosen) {
+            let services = match &services {
+                Some(services) => services,
+                None => services.insert(parts.services(cluster, base)?),
+            };
+            let config = gateway_config(cluster, gateway, base)?;
+            let running = gateway::start(config, services);
+            let running = running.map_err(|error| failed(&gateway.name, &error))?;
+            parts.gateways.push((gateway.name.clone(), running));
+        }
+        Ok(parts)
+    }
+
+    /// How gateways reach each node, in the order of the cluster.
+    fn services(&self, cluster: &Cluster, base: &Path) -> Result<Vec<gateway::Node>, Failure> {
+        let service = |node: &cluster::Node| {
+            if let Some((_, running)) = self.nodes.iter().find(|(name, _)| *name == node.name) {
+                return Ok(gateway::Node::Here(running.service()));
+            }
+            let Some(address) = &node.address else {
+                let what = format!("node {} is not in this process and has no address", node.name);
+                let help = format!("give it one, like address = \"unix:{}.sock\"", node.name);
+                return Err(Failure::new(Code::Invalid, what).help(help));
+            };
+            Ok(gateway::Node::There(resolved(address, base)?))
+        };
+        cluster.nodes.iter().map(service).collect()
+    }
+
+    /// Where clients find what, as one would type it: a line for each volume and door.
+    pub(crate) fn doors(&self, cluster: &Cluster) -> Vec<String> {
+        let doors = self.gateways.iter().flat_map(|(_, gateway)| gateway.addresses());
+        let volumes = |door| cluster.volumes.iter().map(move |volume| uri(door, &volume.name));
+        doors.flat_map(volumes).collect()
+    }
+
+    /// The names of what runs, nodes first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.nodes.iter().map(|(name, _)| name.as_str());
+        nodes.chain(self.gateways.iter().map(|(name, _)| name.as_str()))
+    }
+}
+
+/// Every name that is asked for is somebody's.
+fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
+    let nodes = cluster.nodes.iter().map(|node| &node.name).filter(|_| choice.nodes);
+    let gateways = cluster.gateways.iter().map(|gateway| &gateway.name);
+    let names: Vec<_> = nodes.chain(gateways.filter(|_| choice.gateways)).collect();
+    match choice.names.iter().find(|name| !names.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let names = names.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let failure = Failure::new(Code::Usage, format!("the cluster has no {name:?} to run"));
+            Err(failure.help(format!("there are {names}")))
+        }
+    }
+}
+
+fn failed(name: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::quoted(Code::Failure, &format!("{name}: {error}"))
+}
+
+fn node_config(
+    cluster: &Cluster,
+    place: usize,
+    base: &Path,
+    controller: &Path,
+) -> Result<node::Config, Failure> {
+    let node = &cluster.nodes[place];
+    let id = NodeId(u16::try_from(place).unwrap_or(u16::MAX));
+    let store = match &node.store {
+        Store::Directory(path) => node::Store::Directory { path: base.join(path), reserve: false },
+        Store::Device { path, .. } => node::Store::Device { path: base.join(path) },
+        Store::Memory => node::Store::Memory { room: room(cluster, id) },
+        Store::Memcached(_) => todo!(),
+    };
+    let listen = node.address.as_ref().map(|address| resolved(address, base)).transpose()?;
+    let speed = node.model.map(|DeviceModel { rate, variance_permille }| {
+        // Nodes differ, and each is the same in every run.
+        node::Speed { rate, variance: variance_permille / 10, seed: place as u64 }
+    });
+    Ok(node::Config {
+        listen,
+        controller: Some(controller.to_owned()),
+        depth: node.depth,
+        capacity: node.capacity,
+        speed,
+        ..node::Config::new(node.name.clone(), store)
+    })
+}
+
+/// What all parts at a node take together.
+fn room(cluster: &Cluster, id: NodeId) -> Bytes {
+    let parts = cluster.volumes.iter().flat_map(|volume| {
+        let here = volume.nodes.iter().enumerate().filter(move |(_, node)| **node == id);
+        here.map(move |(part, _)| volume.layout().part_length(part as u32))
+    });
+    parts.fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
+fn gateway_config(
+    cluster: &Cluster,
+    gateway: &cluster::Gateway,
+    base: &Path,
+) -> Result<gateway::Config, Failure> {
+    let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, Door::PRIVATE)));
+    Ok(gateway::Config {
+        doors: doors.collect::<Result<_, Failure>>()?,
+        volumes: cluster.volumes.clone(),
+        workers: WORKERS,
+        limits: gateway::Limits::default(),
+    })
+}
+
+/// An address that can be listened on or connected to.
+pub(crate) fn resolved(address: &cluster::Address, base: &Path) -> Result<Address, Failure> {
+    match address {
+        cluster::Address::Unix(path) => Ok(Address::Unix(base.join(path))),
+        cluster::Address::Tcp { host, port } => {
+            let found = (host.as_str(), *port).to_socket_addrs();
+            let first = found.map(|mut found| found.next());
+            let unknown = |cause: String| {
+                Failure::new(Code::Failure, format!("the address {address} is not known"))
+                    .cause(cause)
+                    .help("write a number, like 127.0.0.1, or a name that this machine can look up")
+            };
+            match first {
+                Ok(Some(found)) => Ok(Address::Tcp(found)),
+                Ok(None) => Err(unknown("the name has no address".into())),
+                Err(error) => Err(unknown(error.to_string())),
+            }
+        }
+    }
+}
+
+/// An export as clients of NBD write it.
+fn uri(door: &Address, export: &str) -> String {
+    match door {
+        Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+        Address::Tcp(address) => format!("nbd://{address}/{export}"),
+    }
+}

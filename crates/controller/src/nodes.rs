@@ -1,0 +1,37 @@
+//! The cluster's file, as the machine that leads its nodes needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_algo::admission;
+use tidegate_model::{Cluster, NodeId, Policy, Span};
+use tidegate_proto::cluster::{self, NodeSetup, Setup};
+
+use crate::clock::{Clock, now_ms};
+use crate::register::Current;
+
+/// The nodes that each tenant's requests can come to, by its name.
+pub(crate) type Reach = BTreeMap<String, BTreeSet<NodeId>>;
+
+/// The machine that leads the nodes of `file`, with the policy in force. Where there is none yet,
+/// no earlier life of the controller can have promised anything.
+pub(crate) fn machine(file: &Cluster, clock: Clock, current: Option<&Current>) -> cluster::Cluster {
+    let now = clock.now();
+    let nodes = file.nodes.iter();
+    let setup = Setup {
+        nodes: nodes
+            .map(|node| NodeSetup { name: node.name.clone(), capacity: node.capacity })
+            .collect(),
+        reach: current.map(|current| reach(&current.policy, file)).unwrap_or_default(),
+        day: Span(now_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
+        is_first: current.is_none(),
+    };
+    let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
+    cluster::Cluster::new(now, setup, policy)
+}
+
+/// Which nodes those are, under a policy.
+pub(crate) fn reach(policy: &Policy, file: &Cluster) -> Reach {
+    let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
+    let nodes = admission::reach(policy, file).into_iter().map(|nodes| nodes.into_iter().collect());
+    names.zip(nodes).collect()
+}

@@ -1,0 +1,129 @@
+//! A client of a network block device: any bytes, cut anywhere, are the same handshake and the same
+//! requests, and nothing is admitted that is not in the export.
+
+use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
+use tidegate_gateway::nbd::{
+    Action, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request, RequestError,
+    Step,
+};
+
+use super::tape::Tape;
+
+const SIZE: u64 = 1 << 20;
+
+struct Disks;
+
+impl Exports for Disks {
+    fn find(&self, name: &str) -> Option<Export> {
+        let (volume, tenant) = name.split_once('@').unwrap_or((name, ""));
+        ["disk", "rom"].iter().position(|known| *known == volume).map(|place| Export {
+            name: name.into(),
+            description: "a disk".into(),
+            volume: place,
+            tenant: tenant.into(),
+            size: SIZE,
+            read_only: place == 1,
+        })
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        each("disk", "a disk");
+        each("rom", "");
+    }
+}
+
+/// What is heard of a client: what it is told, how its handshake ends, and what it asks.
+#[derive(Debug, PartialEq)]
+struct Heard {
+    said: Vec<u8>,
+    end: Result<Step, HandshakeError>,
+    asked: Vec<(u64, u16, u16, u64, u32, Vec<u8>)>,
+    broken: Option<RequestError>,
+}
+
+/// The first byte says how large the pieces are; the rest arrives.
+pub fn run(bytes: &[u8]) {
+    let mut tape = Tape::new(bytes);
+    let piece = 1 + tape.below(64);
+    let stream = tape.bytes(usize::MAX);
+    let whole = hear(stream, stream.len().max(1));
+    assert_eq!(hear(stream, piece), whole, "the cut changes what is heard");
+    // Sixteen bytes ask for a list of two.
+    assert!(whole.said.len() <= 4096 + 64 * stream.len(), "much is said to little");
+}
+
+fn hear(stream: &[u8], piece: usize) -> Heard {
+    let mut said = Vec::new();
+    let mut handshake = Handshake::begin(&mut said);
+    let mut heard =
+        Heard { said: Vec::new(), end: Ok(Step::More), asked: Vec::new(), broken: None };
+    let mut receiver = Receiver::default();
+    for mut bytes in stream.chunks(piece) {
+        if heard.end == Ok(Step::More) {
+            heard.end = handshake.on_bytes(&mut bytes, &Disks, &mut said);
+        }
+        let Ok(Step::Entered(entered)) = &heard.end else { continue };
+        while heard.broken.is_none() {
+            match receiver.next_request(&mut bytes) {
+                Ok(Some(request)) => heard.asked.push(asked(entered, request)),
+                Ok(None) => break,
+                Err(error) => heard.broken = Some(error),
+            }
+        }
+    }
+    heard.said = said;
+    heard
+}
+
+fn asked(entered: &Entered, request: Request) -> (u64, u16, u16, u64, u32, Vec<u8>) {
+    let Request { cookie, command, flags, offset, length, .. } = request;
+    if let Ok(Action::Submit(asked)) = entered.admit(&request) {
+        let end = offset.checked_add(length.into()).expect("the range has an end");
+        assert!(end <= SIZE, "{asked:?} beyond the end");
+        let writes = [wire::command::WRITE, wire::command::TRIM, wire::command::WRITE_ZEROES];
+        assert!(!entered.export.read_only || !writes.contains(&command), "{asked:?} is a write");
+    }
+    assert!(request.payload.len() <= REQUEST_MAX as usize);
+    (cookie, command, flags, offset, length, request.payload.to_vec())
+}
+
+/// Whole conversations: each option, and each command behind an export's choice.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let go = b"\0\0\0\x04disk\0\x03\0\x01\0\x02\0\x03";
+    let context = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
+    let way_in = [
+        vec![7, 0, 0, 0, 3],
+        said(option::STRUCTURED_REPLY, &[]),
+        said(option::SET_META_CONTEXT, context),
+        said(option::GO, go),
+    ];
+    let way_in = way_in.concat();
+    let old = [vec![7, 0, 0, 0, 1], said(option::EXPORT_NAME, b"rom@a")].concat();
+    let about = [
+        vec![7, 0, 0, 0, 3],
+        said(option::LIST, &[]),
+        said(option::INFO, go),
+        said(option::LIST_META_CONTEXT, context),
+        said(option::STARTTLS, &[]),
+        said(option::ABORT, &[]),
+    ];
+    let mut seeds = vec![about.concat(), [&old[..], &request(0, 0, 512)].concat()];
+    for command in 0..9 {
+        let data = if command == wire::command::WRITE { 512 } else { 0 };
+        let asked = [request(command, 4096, 512), vec![command as u8; data]].concat();
+        seeds.push([&way_in[..], &asked, &request(wire::command::DISC, 0, 0)].concat());
+    }
+    seeds
+}
+
+fn said(option: u32, data: &[u8]) -> Vec<u8> {
+    let length = (data.len() as u32).to_be_bytes();
+    [&wire::OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length, data].concat()
+}
+
+fn request(command: u16, offset: u64, length: u32) -> Vec<u8> {
+    let magic = wire::REQUEST_MAGIC.to_be_bytes();
+    let (command, cookie) = (command.to_be_bytes(), 7_u64.to_be_bytes());
+    let (offset, length) = (offset.to_be_bytes(), length.to_be_bytes());
+    [&magic[..], &[0, 0], &command, &cookie, &offset, &length].concat()
+}
