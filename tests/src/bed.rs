@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::process::{self, Outcome, Running};
@@ -115,6 +116,17 @@ impl Bed {
     /// If there is none.
     pub fn controller(&mut self) -> &mut Running {
         self.controller.as_mut().expect("a controller was started")
+    }
+
+    /// Ends the controller as a user would.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    #[track_caller]
+    pub fn down(&mut self) -> Outcome {
+        let controller = self.controller.take().expect("a controller was started");
+        controller.signal(Signal::TERM);
+        controller.finish().success()
     }
 
     /// Ends the controller as a power cut would.

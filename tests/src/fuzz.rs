@@ -4,13 +4,18 @@
 //! moment with a fixed seed (`tests/fuzz.rs`), `cargo xtask fuzz` runs them for as long as one
 //! likes, and the programs in `fuzz/` put libFuzzer in front of them, which is guided by coverage.
 
+pub mod cluster_file;
+pub mod cluster_machine;
 pub mod codec;
 pub mod controller;
+pub mod data_wire;
 pub mod engine;
 pub mod memcached;
 pub mod mutate;
 pub mod nbd;
+pub mod node_machine;
 pub mod policy;
+pub mod pshift;
 pub mod queue;
 pub mod stage;
 pub mod table;
@@ -30,7 +35,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "codec", run: codec::run, seeds: codec::seeds, words: &[] },
     Target { name: "policy", run: policy::run, seeds: policy::seeds, words: policy::WORDS },
     Target { name: "table", run: table::run, seeds: table::seeds, words: table::WORDS },
@@ -44,6 +49,21 @@ pub const TARGETS: [Target; 8] = [
         seeds: memcached::seeds,
         words: memcached::WORDS,
     },
+    Target {
+        name: "cluster_file",
+        run: cluster_file::run,
+        seeds: cluster_file::seeds,
+        words: cluster_file::WORDS,
+    },
+    Target { name: "data_wire", run: data_wire::run, seeds: data_wire::seeds, words: &[] },
+    Target { name: "node_machine", run: node_machine::run, seeds: node_machine::seeds, words: &[] },
+    Target {
+        name: "cluster_machine",
+        run: cluster_machine::run,
+        seeds: cluster_machine::seeds,
+        words: &[],
+    },
+    Target { name: "pshift", run: pshift::run, seeds: pshift::seeds, words: &[] },
 ];
 
 /// The target with this name.

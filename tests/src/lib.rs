@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 pub mod bed;
 pub mod built;
+pub mod cluster;
 pub mod fuzz;
+pub mod nbd;
 pub mod process;
 pub mod tools;
 pub mod tree;

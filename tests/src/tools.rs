@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::built;
 
 /// Programs that `scripts/setup.sh test` installs or every Debian has, with their packages.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 21] = [
     ("cat", "coreutils"),
     ("cp", "coreutils"),
     ("dd", "coreutils"),
@@ -17,8 +17,11 @@ const PACKAGES: [(&str, &str); 17] = [
     ("fio", "fio"),
     ("gcc", "gcc"),
     ("git", "git"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdinfo", "libnbd-bin"),
     ("python3", "python3"),
     ("qemu-img", "qemu-utils"),
+    ("qemu-io", "qemu-utils"),
     ("rsync", "rsync"),
     ("setpriv", "util-linux"),
     ("setsid", "util-linux"),
@@ -27,6 +30,7 @@ const PACKAGES: [(&str, &str); 17] = [
     ("stat", "coreutils"),
     ("tar", "tar"),
     ("unshare", "util-linux"),
+    ("umount", "mount"),
 ];
 
 /// Where a program is, by `PATH`.
@@ -54,6 +58,15 @@ pub fn want(program: &str) -> Option<PathBuf> {
         skipped(&format!("there is no {program}"));
     }
     found
+}
+
+/// A TCP port of this machine that nobody listens on.
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("no port is free");
+    listener.local_addr().expect("a listener has an address").port()
 }
 
 /// Says why something is not tested here, past the harness that hides what passing tests print.

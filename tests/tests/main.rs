@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
 mod apply;
+mod cluster;
 mod defects;
 mod fuzz;
 mod limits;

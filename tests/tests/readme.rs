@@ -22,7 +22,7 @@ const NOT_RUN: [(&str, &str); 3] = [
 ];
 
 /// What the tour's commands find in the folder where they are run.
-const SHOWN: [&str; 3] = ["docs", "jobs", "policies"];
+const SHOWN: [&str; 4] = ["docs", "examples", "jobs", "policies"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -147,8 +147,18 @@ fn clone(bed: &Bed) -> PathBuf {
     let changed = job.lines().zip(short.lines()).filter(|(old, new)| old != new).count();
     assert_eq!(changed, 3, "the job is not as it was when this test was written:\n{job}");
     fs::write(folder.join("jobs/oltp.fio"), short).unwrap();
+    // The usual port may be somebody's.
+    let port = tools::free_port().to_string();
+    for name in ["examples/cluster.toml", "jobs/volume.fio"] {
+        let shown = text(&folder.join(name));
+        assert!(shown.contains(PORT), "{name} does not name the port {PORT}");
+        fs::write(folder.join(name), shown.replace(PORT, &port)).unwrap();
+    }
     folder
 }
+
+/// Where the example's gateway listens.
+const PORT: &str = "10809";
 
 #[test]
 fn the_tour_of_the_readme_can_be_taken() {
@@ -163,6 +173,13 @@ fn the_tour_of_the_readme_can_be_taken() {
         let said = session.tell(&command);
         match command.as_str() {
             "tidegate up &" => session.shell.hear(" is ready at "),
+            up if up.starts_with("tidegate up examples/cluster.toml") => {
+                session.shell.hear("/archive\n");
+            }
+            "tidegate status" if said.contains("AT NODES") => {
+                let served = &bed.status()["cluster"]["tenants"][0];
+                assert_eq!(served["name"], "oltp", "{said}");
+            }
             "tidegate status" => {
                 for tenant in ["oltp", "backup"] {
                     let bytes = bed.tenant(tenant)["bytes"].as_u64();

@@ -43,8 +43,7 @@ const BUSY_PART: u64 = 8;
 const WAITING_PART: u64 = 2;
 
 /// A queue that changes by more than one part in so many of what came is one that grows or shrinks.
-/// One that asks for a tenth more than it is served is still told apart.
-const CHANGE_PART: u64 = 16;
+const CHANGE_PART: u64 = 8;
 
 /// Units of cost that came from which it is decided anew whether a tenant is elastic. A queue of
 /// which nothing is served stands still too, and one of a few requests does so by chance.

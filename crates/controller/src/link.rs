@@ -47,9 +47,11 @@ pub(crate) enum Party {
     Stage,
     /// A storage node.
     Node,
+    /// A gateway.
+    Gateway,
 }
 
-/// A connection of a stage or a node.
+/// A connection of a stage, a node or a gateway.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
@@ -173,11 +175,15 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
             let joined = |link| Input::Joined { link, peer, version, info };
             serve(stream, &door, Party::Stage, &rest, joined).await;
         }
+        (Hello::Node { .. } | Hello::Gateway { .. }, _) if !operator::may_operate(peer.uid()) => {
+            let who = "only root and our own user run nodes and gateways";
+            tracing::warn!(pid, uid = peer.uid(), "refused: {who}");
+        }
+        (Hello::Gateway { version, name }, rest) => {
+            let joined = |link| Input::GatewayJoined { link, version, name };
+            serve(stream, &door, Party::Gateway, &rest, joined).await;
+        }
         (Hello::Node { version, info }, rest) => {
-            if !operator::may_operate(peer.uid()) {
-                let uid = peer.uid();
-                return tracing::warn!(pid, uid, "refused: only root and our own user run nodes");
-            }
             let joined = |link| Input::NodeJoined { link, version, info };
             serve(stream, &door, Party::Node, &rest, joined).await;
         }
@@ -191,7 +197,7 @@ pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
     }
 }
 
-/// Everything about a stage's or a node's connection, from behind its hello to its end.
+/// Everything about a connection that is not an operator's, from behind its hello to its end.
 async fn serve(
     stream: UnixStream,
     door: &Door,

@@ -12,7 +12,7 @@ use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
-use tidegate_proto::message::{StageInfo, VERSION};
+use tidegate_proto::message::{StageInfo, ToGateway, VERSION};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
@@ -38,9 +38,11 @@ pub(crate) enum Input {
     Joined { link: Arc<Link>, peer: Peer, version: u16, info: StageInfo },
     /// A storage node said hello.
     NodeJoined { link: Arc<Link>, version: u16, info: NodeInfo },
+    /// A gateway said hello.
+    GatewayJoined { link: Arc<Link>, version: u16, name: String },
     /// A stage or a node said something.
     Said { connection: ConnectionId, message: Said },
-    /// A stage's or a node's connection ended.
+    /// A connection of one of them ended.
     Closed { connection: ConnectionId, reason: String },
     /// Somebody asks how things are.
     Survey { reply: oneshot::Sender<Survey> },
@@ -145,6 +147,7 @@ impl Machine {
                 self.controller.on_connected(now, id, peer, version, info);
             }
             Input::NodeJoined { link, version, info } => self.join_node(link, version, info),
+            Input::GatewayJoined { link, version, name } => self.join_gateway(link, version, &name),
             Input::Said { connection, message: Said::Stage(message) } => {
                 self.controller.on_message(now, connection, message);
             }
@@ -162,6 +165,7 @@ impl Machine {
                     cluster.set_reach(reach);
                     cluster.apply(now, revision, &policy);
                 }
+                self.tell_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
                 // Whoever waits for it is told when the stages have been.
                 self.perform();
@@ -183,12 +187,39 @@ impl Machine {
         cluster.on_connected(self.clock.now(), id, version, info);
     }
 
+    fn join_gateway(&mut self, link: Arc<Link>, version: u16, name: &str) {
+        let id = link.id;
+        self.links.insert(id, link);
+        if version != VERSION {
+            let reason = format!(
+                "the gateway speaks version {version} of the protocol and this controller version \
+                 {VERSION}; run both from the same release of Tidegate"
+            );
+            self.send(id, &ToGateway::Refused { version: VERSION, reason });
+            return self.end(id);
+        }
+        tracing::info!(name, "gateway joined");
+        if let Some((revision, policy)) = self.controller.policy() {
+            let policy = policy.clone();
+            self.send(id, &ToGateway::Policy { revision, policy });
+        }
+    }
+
+    fn tell_gateways(&mut self, revision: u64, policy: &Policy) {
+        let gateways = self.links.values().filter(|link| link.party == Party::Gateway);
+        let gateways: Vec<_> = gateways.map(|link| link.id).collect();
+        for id in gateways {
+            self.send(id, &ToGateway::Policy { revision, policy: policy.clone() });
+        }
+    }
+
     /// Tells whoever talked on a connection that it has ended.
     fn close(&mut self, connection: ConnectionId, reason: &str) {
         let Some(link) = self.links.remove(&connection) else { return };
         let now = self.clock.now();
         match (link.party, &mut self.cluster) {
             (Party::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
+            (Party::Gateway, _) => tracing::info!(reason, "gateway left"),
             _ => self.controller.on_closed(now, connection, reason),
         }
     }

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Deserialize;
 use tidegate_fabric::crowd::Crowd;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
@@ -74,13 +75,20 @@ struct Line {
 enum Ear {
     Stage(Decoder<FromStage>),
     Node(Decoder<FromNode>),
+    /// A gateway has nothing more to say.
+    Gateway(Decoder<Silence>),
 }
+
+/// No message at all.
+#[derive(Debug, Deserialize)]
+enum Silence {}
 
 impl Ear {
     fn new(party: Party) -> Self {
         match party {
             Party::Stage => Self::Stage(Decoder::new()),
             Party::Node => Self::Node(Decoder::new()),
+            Party::Gateway => Self::Gateway(Decoder::new()),
         }
     }
 
@@ -88,6 +96,7 @@ impl Ear {
         match self {
             Self::Stage(decoder) => decoder.extend(bytes),
             Self::Node(decoder) => decoder.extend(bytes),
+            Self::Gateway(decoder) => decoder.extend(bytes),
         }
     }
 
@@ -95,6 +104,9 @@ impl Ear {
         match self {
             Self::Stage(decoder) => decoder.next_message().map(|said| said.map(Said::Stage)),
             Self::Node(decoder) => decoder.next_message().map(|said| said.map(Said::Node)),
+            Self::Gateway(decoder) => {
+                decoder.next_message().map(|said| said.map(|silence| match silence {}))
+            }
         }
     }
 }

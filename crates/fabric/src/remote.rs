@@ -14,9 +14,11 @@
 //! [`Settings::patience`] says.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
-//! knows whether it may be done twice.
+//! knows whether it may be done twice. And where writes had been answered but not flushed, the next
+//! flush fails, once: they may be gone with the node.
 
 mod link;
+mod opened;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +31,7 @@ use crate::reactor::{Reactor, Ready};
 use crate::service::{Fault, Job, Part};
 use crate::stream::Address;
 use link::Link;
+use opened::Opened;
 
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
@@ -90,7 +93,7 @@ pub struct Remote {
     settings: Settings,
     token: u64,
     tenants: Vec<String>,
-    parts: Vec<Part>,
+    parts: Vec<Opened>,
     link: Option<Link>,
     /// Jobs that came while there was no link, with the time at which each gives up.
     waiting: VecDeque<(Time, Job)>,
@@ -141,17 +144,23 @@ impl Remote {
         if let Some(link) = &mut self.link {
             link.open(number, &part);
         }
-        self.parts.push(part);
+        self.parts.push(Opened::new(part));
         number
     }
 
-    /// Takes all of `jobs`. They are sent by the next [`Self::flush`].
-    pub fn submit(&mut self, now: Time, jobs: &mut Vec<Job>) {
-        match &mut self.link {
-            Some(link) if link.is_welcome() => jobs.drain(..).for_each(|job| link.submit(job)),
-            _ => {
-                let until = now.after(self.settings.patience);
-                self.waiting.extend(jobs.drain(..).map(|job| (until, job)));
+    /// Takes all of `jobs`. They are sent by the next [`Self::flush`]; those that fail at once are
+    /// appended to `done`.
+    ///
+    /// # Panics
+    /// If a job names a part that was not opened.
+    pub fn submit(&mut self, now: Time, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
+        let until = now.after(self.settings.patience);
+        for job in jobs.drain(..) {
+            let opened = &mut self.parts[job.part as usize];
+            match &mut self.link {
+                _ if !opened.takes(&job) => done.push(failed(job)),
+                Some(link) if link.is_welcome() => link.submit(job, opened.answered()),
+                _ => self.waiting.push_back((until, job)),
             }
         }
     }
@@ -175,11 +184,15 @@ impl Remote {
     ) {
         let Some(link) = &mut self.link else { return };
         let was_welcome = link.is_welcome();
-        if let Err(error) = link.on_ready(ready, &mut self.notices, done) {
+        let heard = link.on_ready(ready, &mut self.parts, &mut self.notices, done);
+        if let Err(error) = heard {
             return self.fall(reactor, now, &error.to_string(), done);
         }
         if !was_welcome && link.is_welcome() {
-            self.waiting.drain(..).for_each(|(_, job)| link.submit(job));
+            for (_, job) in self.waiting.drain(..) {
+                let answered = self.parts[job.part as usize].answered();
+                link.submit(job, answered);
+            }
             self.retry_after = RETRY_MIN;
             self.is_down = false;
         }
@@ -220,8 +233,8 @@ impl Remote {
         match Link::connect(&self.settings, reactor, self.token, now) {
             Ok(mut link) => {
                 link.tenants(&self.tenants);
-                for (number, part) in (0..).zip(&self.parts) {
-                    link.open(number, part);
+                for (number, opened) in (0..).zip(&self.parts) {
+                    link.open(number, &opened.part);
                 }
                 self.link = Some(link);
             }
@@ -234,6 +247,7 @@ impl Remote {
         if let Some(link) = self.link.take() {
             link.close(reactor, done);
         }
+        self.parts.iter_mut().for_each(Opened::on_end);
         self.retry = now.after(self.retry_after);
         self.retry_after = Span(self.retry_after.0 * 2).min(RETRY_MAX);
         if !self.is_down {

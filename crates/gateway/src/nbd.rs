@@ -7,7 +7,7 @@
 //!
 //! Mechanism: each part is a function of bytes. [`Handshake`] takes what arrived and appends what
 //! is to be said; [`Receiver`] cuts what arrives into [`Request`]s and lets the payload of a large
-//! write be read straight into the buffer that goes to the node; [`Export::admit`] decides what a
+//! write be read straight into the buffer that goes to the node; [`Entered::admit`] decides what a
 //! request asks of a node, or why it is refused; [`reply`] appends the answers to what waits to be
 //! written, the data in the buffers that it came in.
 //!

@@ -440,7 +440,7 @@ impl Cluster {
         (site.is_heard, site.missed, site.is_silent) = (false, 0, false);
         (site.is_stale, site.awaited) = (true, None);
         if is_new {
-            site.is_unknown = [false; 2];
+            (site.is_unknown, site.serial) = ([false; 2], 0);
         }
         let is_known = !is_new && site.is_unknown == [false; 2];
         site.info = info;

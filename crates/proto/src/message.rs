@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{ChannelSpec, Conditions, GateSpec, Span, StageId};
+use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
 
@@ -43,6 +43,32 @@ pub enum Hello {
         version: u16,
         /// Who it is.
         info: NodeInfo,
+    },
+    /// A gateway. It hears [`ToGateway`], and says nothing more.
+    Gateway {
+        /// The version it speaks.
+        version: u16,
+        /// Its name in the cluster file.
+        name: String,
+    },
+}
+
+/// From a controller to a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGateway {
+    /// The policy in force, from now on: it says whose requests are whose.
+    Policy {
+        /// Its revision.
+        revision: u64,
+        /// What it says.
+        policy: Policy,
+    },
+    /// The gateway is not accepted; the connection ends.
+    Refused {
+        /// The version that the controller speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
     },
 }
 

@@ -1,5 +1,4 @@
-//! Heap against wheel: pops and pushes per second of the thread's own time, at several numbers of
-//! waiting events.
+//! Heap against wheel: pops and pushes per second, at several numbers of waiting events.
 //!
 //! The "hold" model: pop an event, push it again at a random distance, so that the number that
 //! waits stays as it is. Distances are uniform over a device's service times (1 to 100 us), or a
@@ -15,7 +14,8 @@ fn main() {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let (holds, rounds) = if is_bench { (2_000_000, 5) } else { (1_000, 1) };
     println!("million holds per second        heap    wheel");
-    for waiting in [100, 10_000, 100_000, 1_000_000] {
+    let most = if is_bench { 1_000_000 } else { 1_000 };
+    for waiting in [100, 10_000, 100_000, 1_000_000].into_iter().filter(|count| *count <= most) {
         for (name, distance) in [("uniform", uniform as Distance), ("mixed", mixed)] {
             let best = |queue: fn(u64, u64, Distance) -> f64| {
                 (0..rounds).map(|_| queue(waiting, holds, distance)).fold(0.0, f64::max)

@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_papers_reservations() {
-        // Experiment 1: each of 10,000 buckets draws its rank; the promises range over (120, 13000).
+        // Experiment 1: each of 10,000 buckets draws its rank; promises range over (120, 13000).
         let zipf = Zipf::new(10_000, 1);
         let mut random = Stream::new(20_190_520, "reservations", 0);
         let weights: Vec<u64> = (0..10_000).map(|_| zipf.weight(zipf.draw(&mut random))).collect();

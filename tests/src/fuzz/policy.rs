@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-fn has_a_place(text: &str, error: &PolicyError) {
+pub(super) fn has_a_place(text: &str, error: &PolicyError) {
     assert!(!error.message.is_empty());
     assert!(error.span.start <= error.span.end, "{error:?}");
     assert!(text.get(error.span.clone()).is_some(), "{error:?} is not in the text");

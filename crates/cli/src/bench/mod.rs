@@ -20,7 +20,7 @@ mod machine;
 mod path;
 mod peers;
 mod programs;
-mod pshift;
+pub(crate) mod pshift;
 mod sample;
 mod shim;
 mod stage;

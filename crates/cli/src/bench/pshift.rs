@@ -211,7 +211,7 @@ fn milliseconds(work: impl FnOnce()) -> f64 {
 }
 
 /// OR-tools in a Python of its own. Dropping it ends it.
-struct Peer {
+pub(crate) struct Peer {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -221,7 +221,20 @@ struct Peer {
 impl Peer {
     /// Starts it, in an environment that is made if there is none yet.
     fn start(interrupt: &Interrupt) -> Result<Self, String> {
-        let python = python(interrupt)?;
+        Self::of(python(interrupt)?)
+    }
+
+    /// Starts it, if there is a Python that has it already.
+    pub(crate) fn found() -> Result<Self, String> {
+        let missing = "no OR-tools in python3; `tidegate bench pshift` puts it into the user's cache";
+        [Ok("python3".into()), own_place().map(|place| place.join("bin/python3"))]
+            .into_iter()
+            .flatten()
+            .find(|python: &PathBuf| has_tools(python))
+            .map_or(Err(missing.into()), Self::of)
+    }
+
+    fn of(python: PathBuf) -> Result<Self, String> {
         let scratch = Scratch::new().map_err(|failure| failure.to_string())?;
         let mut command = Command::new(python);
         command.args(["-c", include_str!("pshift.py")]);
@@ -236,7 +249,7 @@ impl Peer {
     }
 
     /// How long it takes, in milliseconds, and the maximum flow.
-    fn solve(
+    pub(crate) fn solve(
         &mut self,
         configuration: &Configuration,
         rounds: usize,
@@ -281,19 +294,11 @@ fn write(configuration: &Configuration, path: &Path) -> io::Result<()> {
 
 /// A Python that has OR-tools: the system's, or one below the user's cache, which is made once.
 fn python(interrupt: &Interrupt) -> Result<PathBuf, String> {
-    let has_tools = |python: &Path| {
-        let mut command = Command::new(python);
-        command.args(["-c", "import numpy; from ortools.graph.python import max_flow"]);
-        succeeds(&mut command)
-    };
     let system = PathBuf::from("python3");
     if has_tools(&system) {
         return Ok(system);
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = cache.or_else(home).ok_or("no OR-tools, and no place to put it")?;
-    let place = cache.join("tidegate/bench-python");
+    let place = own_place()?;
     let python = place.join("bin/python3");
     if has_tools(&python) {
         return Ok(python);
@@ -305,6 +310,19 @@ fn python(interrupt: &Interrupt) -> Result<PathBuf, String> {
         return Ok(python);
     }
     Err(format!("no OR-tools: python3 cannot `pip install {}`", PACKAGES.join(" ")))
+}
+
+/// Where a Python of our own is or is to be.
+fn own_place() -> Result<PathBuf, String> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = cache.or_else(home).ok_or("no OR-tools, and no place to put it")?;
+    Ok(cache.join("tidegate/bench-python"))
+}
+
+fn has_tools(python: &Path) -> bool {
+    let mut command = Command::new(python);
+    succeeds(command.args(["-c", "import numpy; from ortools.graph.python import max_flow"]))
 }
 
 fn succeeds(command: &mut Command) -> bool {

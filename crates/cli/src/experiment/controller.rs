@@ -38,10 +38,38 @@ impl Controller {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
+        Self::start_with(name, &[], policy, scratch, interrupt)
+    }
+
+    /// Starts a controller that leads the nodes of the cluster in the file `cluster`, which run
+    /// elsewhere, and puts `policy` in force.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn lead(
+        name: &str,
+        cluster: &Path,
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let arguments = [cluster.into(), "--role".into(), "controller".into()];
+        Self::start_with(name, &arguments, policy, scratch, interrupt)
+    }
+
+    fn start_with(
+        name: &str,
+        arguments: &[OsString],
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe()
             .map_err(|error| cannot_start(&OsString::from("tidegate"), error))?;
         let socket = scratch.join(&format!("{name}.sock"));
-        let mut process = Child::start(&up(name, &program, &socket, scratch), scratch.path())?;
+        let mut start = up(name, &program, &socket, scratch);
+        start.arguments.extend_from_slice(arguments);
+        let mut process = Child::start(&start, scratch.path())?;
         let clock = Clock::start();
         while let Err(failure) = Operator::connect_for(&socket, PATIENCE) {
             if process.has_ended()? || clock.now().0 > PATIENCE.0 {

@@ -14,7 +14,8 @@
 //!         fio, fio, …   witness: /proc/<pid>/io, four times a second
 //! ```
 //!
-//! [`figure4`] is another: what a stage costs in the process that calls it.
+//! [`figure4`] is another: what a stage costs in the process that calls it. [`pshift`] has those of
+//! a cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ mod machine;
 mod pace;
 mod plan;
 mod policies;
+pub(crate) mod pshift;
 mod pulse;
 mod recording;
 mod report;

@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Claim {
     pub(crate) paper: &'static str,
     pub(crate) figure: &'static str,
-    /// `live`: measured on this machine.
+    /// `live`: measured on this machine; `simulated`: in virtual time.
     pub(crate) world: &'static str,
     /// What the paper says, in our words.
     pub(crate) claim: String,
@@ -61,7 +61,7 @@ impl Claim {
 }
 
 /// A verdict, and why it is not better.
-type Judged = (Verdict, Option<String>);
+pub(crate) type Judged = (Verdict, Option<String>);
 
 /// The claims of figure 10.
 pub(crate) fn figure10(outcome: &Outcome) -> Vec<Claim> {

@@ -7,10 +7,15 @@
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use tidegate_fabric::reactor::{Interest, Reactor};
 use tidegate_model::{Span, Time};
 
@@ -24,6 +29,9 @@ const GRACE: Span = Span(5 * Span::SECOND.0);
 
 /// How long to wait at most before somebody may have pressed Ctrl-C.
 const LOOK: Span = Span(100 * Span::MILLISECOND.0);
+
+/// The timer's token; lower ones are places in the list of lanes.
+const TIMER: u64 = 1 << 32;
 
 /// The first size of a connection's input buffer: a few dozen small answers.
 const INPUT: usize = 256 << 10;
@@ -125,6 +133,8 @@ impl Worker {
         // The kernel makes waits longer by 50 us to save wake-ups. Where it will not, the lateness
         // is measured like any other.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let alarm = Alarm::new()?;
+        reactor.add(&alarm.0, TIMER, Interest::READ)?;
         let (mut ready, mut mail, mut next) = (Vec::new(), Vec::new(), 0);
         loop {
             let now = self.clock.now();
@@ -144,9 +154,16 @@ impl Worker {
             let Some(patience) = self.patience(is_stopped) else {
                 return Ok(self.pace.end(now));
             };
+            if patience > Span(0) {
+                alarm.set(patience)?;
+            }
+            // The kernel counts this time in whole milliseconds, and the alarm in nanoseconds.
             reactor.wait(Some(Duration::from_nanos(patience.0)), &mut ready, &mut mail)?;
             let now = self.clock.now();
             for ready in ready.drain(..).filter(|ready| ready.read || ready.gone) {
+                if ready.token == TIMER {
+                    continue;
+                }
                 // Tokens are places in the list of lanes.
                 self.receive(now, ready.token as usize)?;
             }
@@ -213,6 +230,26 @@ impl Worker {
         }
         self.shared.answers.fetch_add(answers, Ordering::Relaxed);
         self.shared.failures.fetch_add(failures, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Wakes a worker in time.
+struct Alarm(OwnedFd);
+
+impl Alarm {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Goes off once, after `span`, which is not zero; what was set before is forgotten.
+    fn set(&self, span: Span) -> io::Result<()> {
+        let it_value =
+            Timespec::try_from(Duration::from_nanos(span.0)).map_err(io::Error::other)?;
+        let it_interval = Timespec::default();
+        let timer = Itimerspec { it_interval, it_value };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &timer)?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
 mod apply;
+mod cluster;
 mod crowded;
 mod harness;
 mod hostile;

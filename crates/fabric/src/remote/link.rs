@@ -9,6 +9,7 @@ use tidegate_proto::data::{
     AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
 };
 
+use super::opened::Opened;
 use super::{Notice, Settings, failed, refused};
 use crate::buffer::Buffer;
 use crate::reactor::{Interest, Reactor, Ready};
@@ -28,8 +29,9 @@ pub(super) struct Link {
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
     interest: Interest,
-    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there.
-    in_flight: HashMap<u64, Job>,
+    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there;
+    /// with the number of changes to the part that had been answered before.
+    in_flight: HashMap<u64, (Job, u64)>,
     next_ticket: u64,
 }
 
@@ -85,7 +87,7 @@ impl Link {
     }
 
     /// Queues a job. Its ticket on the link is our own: another session may use the same number.
-    pub(super) fn submit(&mut self, mut job: Job) {
+    pub(super) fn submit(&mut self, mut job: Job, answered: u64) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let Job { tag, command, part, offset, length, .. } = job;
@@ -94,7 +96,7 @@ impl Link {
             // Whoever wants to do it again has the bytes; here they are gone once they are sent.
             self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
         }
-        self.in_flight.insert(ticket, job);
+        self.in_flight.insert(ticket, (job, answered));
     }
 
     pub(super) fn flush<T>(&mut self, reactor: &Reactor<T>, token: u64) -> io::Result<()> {
@@ -115,6 +117,7 @@ impl Link {
     pub(super) fn on_ready(
         &mut self,
         ready: Ready,
+        parts: &mut [Opened],
         notices: &mut VecDeque<Notice>,
         done: &mut Vec<Job>,
     ) -> io::Result<()> {
@@ -134,8 +137,8 @@ impl Link {
                 self.receiver.next_frame().map_err(|error| refused(error.to_string()))?
             {
                 match head {
-                    ReplyHead::Message(_) => self.hear(&payload, notices)?,
-                    ReplyHead::Answer(head) => self.answer(head, payload, done)?,
+                    ReplyHead::Message(_) => self.hear(&payload, parts, notices)?,
+                    ReplyHead::Answer(head) => self.answer(head, payload, parts, done)?,
                 }
             }
             if received? == Received::Dry {
@@ -145,7 +148,12 @@ impl Link {
         Ok(())
     }
 
-    fn hear(&mut self, payload: &[u8], notices: &mut VecDeque<Notice>) -> io::Result<()> {
+    fn hear(
+        &mut self,
+        payload: &[u8],
+        parts: &mut [Opened],
+        notices: &mut VecDeque<Notice>,
+    ) -> io::Result<()> {
         match decode(payload).map_err(|error| refused(error.to_string()))? {
             FromNode::Welcome { version, name, release } => {
                 if version != VERSION {
@@ -162,24 +170,35 @@ impl Link {
                 notices.push_back(Notice::PartReady { part });
             }
             FromNode::Opened { part, refused: Some(reason) } => {
+                let Some(opened) = parts.get_mut(part as usize) else {
+                    return Err(refused(format!("part {part} was never asked for")));
+                };
+                opened.is_refused = true;
                 notices.push_back(Notice::PartRefused { part, reason });
             }
         }
         Ok(())
     }
 
-    fn answer(&mut self, head: AnswerHead, payload: Buffer, done: &mut Vec<Job>) -> io::Result<()> {
-        let Some(mut job) = self.in_flight.remove(&head.ticket) else {
+    fn answer(
+        &mut self,
+        head: AnswerHead,
+        payload: Buffer,
+        parts: &mut [Opened],
+        done: &mut Vec<Job>,
+    ) -> io::Result<()> {
+        let Some((mut job, answered)) = self.in_flight.remove(&head.ticket) else {
             return Err(refused(format!("an answer to nothing: ticket {}", head.ticket)));
         };
         let is_whole = job.command != Command::Read || payload.len() == job.length as usize;
         if head.outcome.is_ok() && !is_whole {
             let ticket = head.ticket;
-            self.in_flight.insert(ticket, job);
+            self.in_flight.insert(ticket, (job, answered));
             return Err(refused(format!("a read of another length: ticket {ticket}")));
         }
         job.outcome = head.outcome;
         job.buffer = payload;
+        parts[job.part as usize].on_answer(&job, answered);
         done.push(job);
         Ok(())
     }
@@ -189,6 +208,6 @@ impl Link {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();
         jobs.sort_unstable_by_key(|(ticket, _)| *ticket);
-        done.extend(jobs.into_iter().map(|(_, job)| failed(job)));
+        done.extend(jobs.into_iter().map(|(_, (job, _))| failed(job)));
     }
 }

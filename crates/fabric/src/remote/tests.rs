@@ -80,7 +80,7 @@ impl World {
     }
 
     fn submit(&mut self, ticket: u64, command: Command) {
-        self.remote.submit(NOW, &mut vec![job(ticket, command)]);
+        self.remote.submit(NOW, &mut vec![job(ticket, command)], &mut self.done);
         self.remote.flush(&self.reactor, NOW, &mut self.done);
     }
 }
@@ -108,6 +108,12 @@ impl Peer {
             (RequestHead::Job(job), payload) => (job, payload),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Answers a job that all is well.
+    fn accept(&mut self) {
+        let (job, _) = self.job();
+        self.answer(job.ticket, Ok(()), b"");
     }
 
     fn say(&mut self, message: &FromNode) {
@@ -182,7 +188,7 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
         }
     }
     assert_eq!(world.done[0].outcome, Err(Fault::Io), "what was on the link fails");
-    world.remote.submit(NOW, &mut vec![job(2, Command::Read)]);
+    world.remote.submit(NOW, &mut vec![job(2, Command::Read)], &mut world.done);
     let retry = world.remote.next_deadline();
     assert_eq!(retry, NOW.after(RETRY_MIN));
     world.remote.on_deadline(&world.reactor, retry, &mut world.done);
@@ -206,6 +212,59 @@ fn everything_is_said_again_on_a_new_link() {
     world.until(|world| world.remote.notices.len() == 4);
     let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
     assert_eq!(world.remote.notices.back(), Some(&refused));
+}
+
+#[test]
+fn a_flush_after_a_link_broke_does_not_promise_what_may_be_lost() {
+    let mut world = world();
+    for (is_flushed, outcome) in [(true, Ok(())), (false, Err(Fault::Io))] {
+        world.remote.retry = NOW;
+        let mut peer = world.connected();
+        world.submit(0, Command::Write { durable: false });
+        peer.accept();
+        world.until(|world| world.done.len() == 1);
+        if is_flushed {
+            world.submit(1, Command::Flush);
+            peer.accept();
+            world.until(|world| world.done.len() == 2);
+        }
+        drop(peer);
+        world.until(|world| !world.remote.is_up());
+        // It is known already while the node is away.
+        world.done.clear();
+        world.submit(2, Command::Flush);
+        world.submit(3, Command::Flush);
+        world.remote.retry = NOW;
+        let mut peer = world.connected();
+        world.turn(Duration::ZERO);
+        if outcome.is_ok() {
+            peer.accept();
+        }
+        peer.accept();
+        world.until(|world| world.done.len() == 2);
+        let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+        assert_eq!(done.collect::<Vec<_>>(), [(2, outcome), (3, Ok(()))], "it is said once");
+        drop(peer);
+        world.until(|world| !world.remote.is_up());
+    }
+}
+
+#[test]
+fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
+    let mut world = world();
+    let mut peer = world.connected();
+    peer.say(&FromNode::Opened { part: 0, refused: Some("no space".into()) });
+    world.until(|world| world.remote.notices.len() == 2);
+    world.submit(1, Command::Read);
+    assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));
+    drop(peer);
+    world.until(|world| !world.remote.is_up());
+    world.remote.retry = NOW;
+    let mut peer = world.connected();
+    world.submit(2, Command::Flush);
+    peer.accept();
+    world.until(|world| world.done.len() == 1);
+    assert_eq!(world.done[0].outcome, Ok(()));
 }
 
 #[test]

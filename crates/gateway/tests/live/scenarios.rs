@@ -127,13 +127,14 @@ fn a_client_that_does_not_read_its_answers_is_not_read_from() {
     let limits = Limits { bytes: 256 << 10, ..Limits::default() };
     let stand = Stand::with(limits, 1);
     let mut client = Client::enter(&stand, "plain", true);
-    for _ in 0..300 {
+    // So few that they fit the socket, whether or not they are read.
+    for _ in 0..100 {
         client.ask(command::READ, 0, 0, 64 << 10);
     }
     // Somebody else is served meanwhile, and the slow one gets all of it in the end.
     assert!(Client::enter(&stand, "plain", true).read(0, 512).is_ok());
-    assert!(stand.nodes[0].seen(Command::Read) < 100, "{}", stand.nodes[0].seen(Command::Read));
-    (1..=300).for_each(|cookie| assert_eq!(client.hear(64 << 10).cookie, cookie));
+    assert!(stand.nodes[0].seen(Command::Read) < 50, "{}", stand.nodes[0].seen(Command::Read));
+    (1..=100).for_each(|cookie| assert_eq!(client.hear(64 << 10).cookie, cookie));
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Worker {
 
     fn submit(&mut self, mut jobs: Vec<Job>) {
         let now = self.now();
-        self.remote.submit(now, &mut jobs);
+        self.remote.submit(now, &mut jobs, &mut self.done);
         self.remote.flush(&self.reactor, now, &mut self.done);
     }
 

@@ -6,6 +6,10 @@
 //! grant that comes twice says the same twice, one that comes late is older than the one in force
 //! and says nothing, and one that is lost leaves in force what the controller has written down as
 //! being in force until it is told otherwise.
+//!
+//! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
+//! Everything else raises it: a field, an order, a type, or another meaning of what is there. The
+//! golden bytes in the tests say which it was; whoever changes them raises the version.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -190,3 +194,6 @@ pub struct TenantReport {
     /// waiting ones included.
     pub demand: u64,
 }
+
+#[cfg(test)]
+mod tests;

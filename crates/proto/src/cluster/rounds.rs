@@ -245,7 +245,7 @@ impl Cluster {
         for node in 0..self.nodes.len() {
             let site = &self.nodes[node];
             let Some(to) = site.connection.filter(|_| site.is_open(when)) else { continue };
-            let serial = site.serial + 1;
+            let serial = site.serial.saturating_add(1);
             // What holds anew is said as a whole.
             let is_whole = is_first && (when == When::Next || site.is_stale);
             let mut shares = Vec::new();

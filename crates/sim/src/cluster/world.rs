@@ -275,17 +275,6 @@ impl World {
         let (now, life) = (self.now.time(), host.life);
         while let Some(job) = machine.next_dispatch(now) {
             let done = host.device.take(self.now, job.cost);
-            if std::env::var_os("SIM_DEBUG").is_some() {
-                let st = machine.status(now);
-                for t in &st.tenants {
-                    if t.allowed.is_some_and(|a| t.served > a) {
-                        eprintln!(
-                            "   !! {} n{number} per{} left{:?} {t:?} slot{:?}",
-                            self.now, st.period, st.period_left_ns, job.slot
-                        );
-                    }
-                }
-            }
             let (slot, cost, ticket) = (job.slot, job.cost, job.job);
             self.events.push(done, Event::Done { node: number, life, slot, cost, ticket });
         }
@@ -374,12 +363,6 @@ impl World {
     }
 
     fn on_letter(&mut self, letter: Letter) {
-        if std::env::var_os("SIM_DEBUG").is_some() {
-            eprintln!(
-                "   {} n{} {:?} {:?}",
-                self.now, letter.node, letter.connection, letter.content
-            );
-        }
         let Letter { node, connection, content } = letter;
         let now = self.now.time();
         let wire = &mut self.hosts[usize::from(node)].wire;

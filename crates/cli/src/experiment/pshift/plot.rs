@@ -162,7 +162,8 @@ impl Panel {
                     format!("<circle fill=\"{color}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")
                 });
                 // So many that they would be a line by themselves.
-                let dots: String = if series.points.len() < 40 { dots.collect() } else { "".into() };
+                let dots: String =
+                    if series.points.len() < 40 { dots.collect() } else { "".into() };
                 format!("<path class=\"line\" stroke=\"{color}\" d=\"{path}\"/>{dots}\n")
             }
             Shape::Stack => {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_sim::cluster::{self, Outcome};
-use tidegate_sim::scenario::Scenario;
+use tidegate_sim::scenario::{Scenario, ScenarioError};
 
 use super::{Desk, timed};
 use crate::failure::{Code, Failure};
@@ -42,10 +42,10 @@ scenarios! {
 /// # Errors
 /// None: a test reads them all.
 pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
-    Scenario::parse(text).map_err(|error| wrong(&error))
+    Scenario::parse(text).map_err(wrong)
 }
 
-fn wrong(error: &dyn std::fmt::Display) -> Failure {
+fn wrong(error: ScenarioError) -> Failure {
     Failure::new(Code::Failure, "a scenario that came with this program is wrong").cause(error)
 }
 
@@ -102,7 +102,7 @@ pub(super) fn run_all(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown
                 }
             }
         };
-        all[place] = Some(shown.map_err(|error| wrong(&error))?);
+        all[place] = Some(shown.map_err(wrong)?);
     }
     Ok(all.into_iter().flatten().collect())
 }

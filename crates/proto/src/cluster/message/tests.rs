@@ -1,0 +1,100 @@
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use super::*;
+use crate::message::{Hello, VERSION};
+use alloc::vec;
+use core::fmt::Debug;
+use serde::de::DeserializeOwned;
+
+/// Says that `message` is these bytes, and these bytes are `message`.
+fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: &[u8]) {
+    assert_eq!(postcard::to_allocvec(message).unwrap(), golden, "{message:?}");
+    assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
+}
+
+const TURN: Turn = Turn { period: 300, round: 4 };
+
+fn shares() -> Vec<Share> {
+    vec![
+        Share { tenant: 0, reserved: 1, allowed: u64::MAX },
+        Share { tenant: 200, reserved: 0, allowed: 128 },
+    ]
+}
+
+#[test]
+fn golden_bytes_of_a_node_s_hello() {
+    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    let info = NodeInfo {
+        name: "n1".into(),
+        pid: 300,
+        host: "h".into(),
+        release: "0.1".into(),
+        revision: 2,
+    };
+    let golden = b"\x02\x01\x02n1\xac\x02\x01h\x030.1\x02";
+    is(&Hello::Node { version: 1, info }, golden);
+}
+
+#[test]
+fn golden_bytes_from_a_controller() {
+    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    is(&ToNode::Welcome { version: 1, node: NodeId(130) }, &[0, 1, 0x82, 1]);
+    let refused = ToNode::Refused { version: 2, reason: "no".into(), retry: true };
+    is(&refused, b"\x01\x02\x02no\x01");
+    let tenant = |name: &str, class, weight, is_limited| TenantPlan {
+        name: name.into(),
+        class,
+        weight,
+        is_limited,
+    };
+    let plan = Plan {
+        revision: 7,
+        period: Span(300),
+        rounds: 5,
+        fallback: Fallback::Reservation,
+        tenants: vec![
+            tenant("kv", Class::High, 100, true),
+            tenant("b", Class::Low, 1_000_000, false),
+        ],
+    };
+    let golden = b"\x02\x07\xac\x02\x05\x01\x02\x02kv\x01\x64\x01\x01b\x03\xc0\x84\x3d\x00";
+    is(&ToNode::Plan(plan), golden);
+    let collect = ToNode::Collect { turn: TURN, into: Span(1_000), complete: true };
+    is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
+    let grant =
+        Grant { revision: 7, turn: TURN, serial: 9, into: Span(1), lease: 2, shares: shares() };
+    #[rustfmt::skip]
+    let golden = [
+        4, 7, 0xac, 2, 4, 9, 1, 2,
+        2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
+    ];
+    is(&ToNode::Grant(grant), &golden);
+}
+
+#[test]
+fn golden_bytes_from_a_node() {
+    assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
+    let report = Report {
+        revision: 7,
+        turn: TURN,
+        serial: 9,
+        capacity_left: 128,
+        tenants: vec![TenantReport { tenant: 1, served: 2, demand: 129 }],
+        before: vec![(0, 5), (200, 1)],
+    };
+    #[rustfmt::skip]
+    let golden = [
+        0, 7, 0xac, 2, 4, 9, 0x80, 1,
+        1, 1, 2, 0x81, 1,
+        2, 0, 5, 0xc8, 1, 1,
+    ];
+    is(&FromNode::Report(report), &golden);
+    let granted = FromNode::Granted { revision: 7, serial: 9, shares: shares() };
+    #[rustfmt::skip]
+    let golden = [
+        1, 7, 9,
+        2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
+    ];
+    is(&granted, &golden);
+    is(&FromNode::Goodbye, &[2]);
+}

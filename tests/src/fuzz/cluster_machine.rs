@@ -1,0 +1,456 @@
+//! The cluster's machine among nodes that are honest, one that lies, and links that lose, double
+//! and swap what is said: no token is created, and nothing is said to who is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use tidegate_model::{Iops, Policy, Span, Time};
+use tidegate_proto::cluster::message::{
+    FromNode, NodeInfo, Report, Share, TenantReport, ToNode, Turn,
+};
+use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::message::VERSION;
+use tidegate_proto::node::{self, Config, Node, Pacing};
+
+use super::tape::Tape;
+
+const MS: u64 = Span::MILLISECOND.0;
+
+/// Honest nodes come first; the last one lies.
+const NODES: [&str; 3] = ["a", "b", "liar"];
+const HONEST: usize = 2;
+
+/// Messages on their way at a time; a link that holds more loses them.
+const MAIL_MAX: usize = 64;
+
+const PERIOD: u64 = 100 * MS;
+const POLICY: &str = "period = \"100ms\"\nredistribute = \"20ms\"\n\
+    tenant = [{ name = \"gold\", reservation = \"400 iops\" },\n\
+              { name = \"silver\", reservation = \"300 iops\", limit = \"400 iops\" },\n\
+              { name = \"bronze\", limit = \"200 iops\" }]";
+const TENANTS: [&str; 3] = ["gold", "silver", "bronze"];
+
+static PARSED: LazyLock<Policy> =
+    LazyLock::new(|| Policy::parse(POLICY).expect("this is a policy"));
+
+/// The input is what happens.
+pub fn run(bytes: &[u8]) {
+    let mut tape = Tape::new(bytes);
+    let mut world = World::new(tape.flag());
+    while !tape.is_over() {
+        world.step(&mut tape);
+        world.act();
+        world.note();
+        world.nothing_is_given_twice();
+    }
+}
+
+/// A process at an honest node.
+struct Process {
+    node: Node<()>,
+    life: u64,
+    connection: Option<ConnectionId>,
+}
+
+enum Letter {
+    Hello(NodeInfo),
+    Down(ToNode),
+    Up(FromNode),
+    Closed,
+}
+
+/// What one process had of one tenant in one period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    served: u64,
+    reserved: u64,
+    allowed: Option<u64>,
+    is_over: bool,
+    is_abandoned: bool,
+}
+
+struct World {
+    cluster: Option<Cluster>,
+    setup: Setup,
+    revision: u64,
+    now: Time,
+    processes: Vec<Option<Process>>,
+    lives: u64,
+    liar: Option<ConnectionId>,
+    connections: u64,
+    open: BTreeSet<ConnectionId>,
+    mail: Vec<(ConnectionId, usize, Letter)>,
+    held: BTreeMap<(u64, usize, usize, u64), Held>,
+}
+
+impl World {
+    fn new(is_declared: bool) -> Self {
+        let capacity = is_declared.then_some(Iops(1000));
+        let node = |name: &&str| NodeSetup { name: (*name).into(), capacity };
+        let nodes = NODES.iter().map(node).collect();
+        let setup = Setup { nodes, is_first: true, ..Setup::default() };
+        let cluster = Cluster::new(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));
+        let mut world = Self {
+            cluster: Some(cluster),
+            setup: Setup { is_first: false, ..setup },
+            revision: 1,
+            now: Time::ZERO,
+            processes: (0..HONEST).map(|_| None).collect(),
+            lives: 0,
+            liar: None,
+            connections: 0,
+            open: BTreeSet::new(),
+            mail: Vec::new(),
+            held: BTreeMap::new(),
+        };
+        (0..HONEST).for_each(|place| world.start(place));
+        world
+    }
+
+    fn step(&mut self, tape: &mut Tape<'_>) {
+        match tape.below(16) {
+            0 => self.wait(tape),
+            1 => self.connect(tape.below(HONEST)),
+            2 if tape.byte() > 128 => self.hang_up(tape.below(HONEST)),
+            3 if tape.byte() > 200 => {
+                let place = tape.below(HONEST);
+                self.hang_up(place);
+                self.end_held(place);
+                self.processes[place] = None;
+                self.start(place);
+            }
+            4 if tape.byte() > 200 => self.replace_controller(tape.flag()),
+            5 if tape.byte() > 200 => self.apply(),
+            6 | 7 => self.ask(tape),
+            8 | 9 => self.lie(tape),
+            10 if tape.byte() > 128 => drop(self.take_mail(tape)),
+            10 => self.look(),
+            _ => {
+                for _ in 0..=tape.below(8) {
+                    let is_doubled = tape.byte() > 230;
+                    self.deliver(tape, is_doubled);
+                    self.act();
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, tape: &mut Tape<'_>) {
+        let due = self.processes.iter().flatten().map(|process| process.node.next_deadline());
+        let of_cluster = self.cluster.as_ref().map(Cluster::next_deadline);
+        let due = due.chain(of_cluster).min().unwrap_or(Time::MAX);
+        let late = Span(u64::from(tape.byte()).pow(2) / 16 * MS / 4);
+        let is_due = tape.flag() && due < Time::MAX;
+        self.now = if is_due { self.now.max(due) } else { self.now }.after(late);
+        for process in self.processes.iter_mut().flatten() {
+            process.node.on_deadline(self.now);
+            assert!(process.node.next_deadline() > self.now, "a node would spin");
+            while let Some(next) = process.node.next_dispatch(self.now) {
+                process.node.on_completion(self.now, next.slot, next.cost);
+            }
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.on_deadline(self.now);
+            assert!(cluster.next_deadline() > self.now, "the cluster would spin");
+        }
+    }
+
+    fn start(&mut self, place: usize) {
+        let info = NodeInfo { name: NODES[place].into(), ..NodeInfo::default() };
+        let config = Config { depth: 4, capacity: Some(Iops(1000)), pacing: Pacing::Paper };
+        let node = Node::new(self.now, info, config);
+        self.lives += 1;
+        self.processes[place] = Some(Process { node, life: self.lives, connection: None });
+        self.connect(place);
+    }
+
+    fn dial(&mut self) -> ConnectionId {
+        self.connections += 1;
+        ConnectionId(self.connections)
+    }
+
+    fn connect(&mut self, place: usize) {
+        let connection = self.dial();
+        let Some(process) = &mut self.processes[place] else { return };
+        if process.connection.is_none() && self.cluster.is_some() {
+            process.connection = Some(connection);
+            let info = process.node.info();
+            process.node.on_connected(self.now);
+            self.mail.push((connection, place, Letter::Hello(info)));
+        }
+    }
+
+    /// The node's end is gone; the controller hears of it later.
+    fn hang_up(&mut self, place: usize) {
+        let Some(process) = &mut self.processes[place] else { return };
+        if let Some(connection) = process.connection.take() {
+            process.node.on_disconnected(self.now);
+            self.mail.push((connection, place, Letter::Closed));
+        }
+    }
+
+    fn replace_controller(&mut self, is_back: bool) {
+        (0..HONEST).for_each(|place| self.hang_up(place));
+        self.mail.clear();
+        self.open.clear();
+        self.liar = None;
+        let policy = Some((self.revision, PARSED.clone()));
+        self.cluster = is_back.then(|| Cluster::new(self.now, self.setup.clone(), policy));
+    }
+
+    /// The same promises under another revision.
+    fn apply(&mut self) {
+        self.revision += 1;
+        if let Some(cluster) = &mut self.cluster {
+            cluster.apply(self.now, self.revision, &PARSED);
+        }
+    }
+
+    fn ask(&mut self, tape: &mut Tape<'_>) {
+        let place = tape.below(HONEST);
+        let Some(process) = &mut self.processes[place] else { return };
+        let slot = process.node.slot(TENANTS[tape.below(TENANTS.len())]);
+        for _ in 0..tape.byte() / 2 {
+            process.node.on_request(self.now, slot, 1, ());
+        }
+        while let Some(next) = process.node.next_dispatch(self.now) {
+            process.node.on_completion(self.now, next.slot, next.cost);
+        }
+    }
+
+    fn take_mail(&mut self, tape: &mut Tape<'_>) -> Option<(ConnectionId, usize, Letter)> {
+        let at = tape.below(self.mail.len());
+        // In order, most often.
+        let at = if tape.byte() > 128 { at } else { 0 };
+        (at < self.mail.len()).then(|| self.mail.remove(at))
+    }
+
+    fn deliver(&mut self, tape: &mut Tape<'_>, is_doubled: bool) {
+        let Some((connection, place, letter)) = self.take_mail(tape) else { return };
+        if is_doubled && self.mail.len() < MAIL_MAX {
+            match &letter {
+                Letter::Down(message) => {
+                    self.mail.push((connection, place, Letter::Down(message.clone())));
+                }
+                Letter::Up(message) => {
+                    self.mail.push((connection, place, Letter::Up(message.clone())));
+                }
+                Letter::Hello(_) | Letter::Closed => {}
+            }
+        }
+        let process = self.processes[place].as_mut();
+        let process = process.filter(|process| process.connection == Some(connection));
+        match (letter, &mut self.cluster, process) {
+            (Letter::Hello(info), Some(cluster), Some(_)) => {
+                self.open.insert(connection);
+                cluster.on_connected(self.now, connection, VERSION, info);
+            }
+            (Letter::Up(message), Some(cluster), _) => {
+                cluster.on_message(self.now, connection, message);
+            }
+            (Letter::Closed, Some(cluster), _) => {
+                self.open.remove(&connection);
+                cluster.on_closed(self.now, connection, "it hung up");
+            }
+            (Letter::Down(message), _, Some(process)) => {
+                process.node.on_message(self.now, message);
+            }
+            _ => {}
+        }
+    }
+
+    /// The last node says what it likes; or somebody who is no node does.
+    fn lie(&mut self, tape: &mut Tape<'_>) {
+        let id = self.dial();
+        let Some(cluster) = &mut self.cluster else { return };
+        let Some(liar) = self.liar.filter(|_| tape.byte() < 250) else {
+            let name = if tape.byte() > 200 { "nobody" } else { NODES[HONEST] };
+            let version = if tape.byte() > 200 { tape.word() as u16 } else { VERSION };
+            let revision = if tape.flag() { 0 } else { tape.number() };
+            let info = NodeInfo { name: name.into(), revision, ..NodeInfo::default() };
+            self.open.insert(id);
+            self.liar = Some(id);
+            return cluster.on_connected(self.now, id, version, info);
+        };
+        match tape.below(12) {
+            0 if tape.flag() => {
+                self.liar = None;
+                self.open.remove(&liar);
+                cluster.on_closed(self.now, liar, "it is gone");
+            }
+            1 if tape.flag() => cluster.on_message(self.now, liar, FromNode::Goodbye),
+            2..5 => {
+                let shares = (0..tape.below(5)).map(|_| share(tape)).collect();
+                let revision = if tape.byte() > 240 { tape.number() } else { self.revision };
+                let serial = tape.number();
+                let granted = FromNode::Granted { revision, serial, shares };
+                cluster.on_message(self.now, liar, granted);
+            }
+            _ => {
+                let period = cluster.status(self.now).period;
+                let period = if tape.byte() > 240 { tape.number() } else { period };
+                let report = Report {
+                    revision: if tape.byte() > 240 { tape.number() } else { self.revision },
+                    turn: Turn { period, round: u32::from(tape.byte() % 6) },
+                    serial: tape.number(),
+                    capacity_left: tape.number(),
+                    tenants: (0..tape.below(5)).map(|_| told(tape)).collect(),
+                    before: (0..tape.below(3))
+                        .map(|_| (u16::from(tape.byte() % 5), tape.number()))
+                        .collect(),
+                };
+                cluster.on_message(self.now, liar, FromNode::Report(report));
+            }
+        }
+    }
+
+    fn look(&self) {
+        let Some(cluster) = &self.cluster else { return };
+        let text = serde_json::to_string(&cluster.status(self.now)).expect("a status is data");
+        assert!(text.len() < 1 << 14, "a status of {} bytes", text.len());
+    }
+
+    /// Does what the machines want done.
+    fn act(&mut self) {
+        let mut outputs = 0;
+        while let Some(output) = self.cluster.as_mut().and_then(Cluster::poll_output) {
+            outputs += 1;
+            match output {
+                Output::Send { to, message } => {
+                    assert!(self.open.contains(&to), "{message:?} to who is gone");
+                    let place = self.place_of(to);
+                    if let Some(place) = place.filter(|_| self.mail.len() < MAIL_MAX) {
+                        self.mail.push((to, place, Letter::Down(message)));
+                    }
+                }
+                Output::Close { connection } => {
+                    assert!(self.open.remove(&connection), "closed twice");
+                    if self.liar == Some(connection) {
+                        self.liar = None;
+                    }
+                    if let Some(place) = self.place_of(connection)
+                        && let Some(process) = &mut self.processes[place]
+                    {
+                        process.connection = None;
+                        process.node.on_disconnected(self.now);
+                    }
+                }
+                Output::Event(_) => {}
+            }
+        }
+        // A round has a question, two grants and perhaps events for each node and tenant; a period
+        // that ends in it has as many.
+        assert!(outputs <= 64, "{outputs} outputs at once");
+        for place in 0..HONEST {
+            let Some(process) = &mut self.processes[place] else { continue };
+            while let Some(output) = process.node.poll_output() {
+                if let (node::Output::Send(message), Some(connection)) =
+                    (output, process.connection)
+                    && self.mail.len() < MAIL_MAX
+                {
+                    self.mail.push((connection, place, Letter::Up(message)));
+                }
+            }
+        }
+    }
+
+    fn place_of(&self, connection: ConnectionId) -> Option<usize> {
+        let is_his = |process: &Process| process.connection == Some(connection);
+        self.processes.iter().position(|process| process.as_ref().is_some_and(is_his))
+    }
+
+    /// Writes down what each process has in the period that runs there.
+    fn note(&mut self) {
+        for (place, process) in self.processes.iter().enumerate() {
+            let Some(Process { node, life, .. }) = process else { continue };
+            let status = node.status(self.now);
+            for (number, tenant) in status.tenants.into_iter().skip(1).enumerate() {
+                for ((period, ..), held) in self.held.iter_mut().filter(|((_, t, p, l), held)| {
+                    (*t, *p, *l) == (number, place, *life) && !held.is_over
+                }) {
+                    if *period != status.period {
+                        held.is_over = true;
+                        if *period + 1 == status.period {
+                            held.served = tenant.served_before;
+                        }
+                    }
+                }
+                let held = self.held.entry((status.period, number, place, *life)).or_default();
+                held.served = tenant.served;
+                held.reserved = tenant.reserved;
+                held.allowed = tenant.allowed;
+                held.is_abandoned |= status.is_abandoned;
+            }
+        }
+        let newest = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);
+        self.held = self.held.split_off(&(newest.saturating_sub(4), 0, 0, 0));
+    }
+
+    fn end_held(&mut self, place: usize) {
+        let Some(Process { life, .. }) = self.processes[place] else { return };
+        let held = self.held.iter_mut().filter(|((_, _, p, l), _)| (*p, *l) == (place, life));
+        held.for_each(|(_, held)| held.is_over = true);
+    }
+
+    /// Neither a limit nor a reservation is in force twice.
+    fn nothing_is_given_twice(&self) {
+        let mut sums: BTreeMap<(u64, usize), (u64, u64, u64, bool)> = BTreeMap::new();
+        for ((period, tenant, ..), held) in &self.held {
+            let sum = sums.entry((*period, *tenant)).or_default();
+            sum.0 += match held.allowed {
+                Some(allowed) if !held.is_over => allowed.max(held.served),
+                _ => held.served,
+            };
+            sum.1 += if held.is_over { held.reserved.min(held.served) } else { held.reserved };
+            sum.2 += held.served;
+            sum.3 |= held.is_abandoned;
+        }
+        let promised = |iops: Option<Iops>| iops.map(|iops| iops.0 * PERIOD / Span::SECOND.0);
+        for ((period, tenant), (allowed, reserved, served, is_abandoned)) in sums {
+            let promise = &PARSED.tenants[tenant];
+            let say = || format!("{} in {period} at {}: {:#?}", promise.name, self.now, self.held);
+            if let Some(limit) = promised(promise.limit.operations).filter(|_| !is_abandoned) {
+                assert!(allowed <= limit, "{allowed} of {limit} allowed: {}", say());
+            }
+            let most = promised(promise.reservation.operations).unwrap_or(0).max(served);
+            assert!(reserved <= most, "{reserved} of {most} reserved: {}", say());
+        }
+    }
+}
+
+fn share(tape: &mut Tape<'_>) -> Share {
+    let tenant = u16::from(tape.byte() % 5);
+    Share { tenant, reserved: tape.number(), allowed: tape.number() }
+}
+
+fn told(tape: &mut Tape<'_>) -> TenantReport {
+    let tenant = u16::from(tape.byte() % 5);
+    TenantReport { tenant, served: tape.number(), demand: tape.number() }
+}
+
+/// A few periods of a quiet cluster with some load, and one with everything in it.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let talk = [15, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let calm: Vec<u8> = [0, 0, 1].into_iter().chain(talk).collect();
+    let asks = [6, 0, 0, 60, 6, 1, 1, 40, 7, 0, 2, 30, 7, 1, 2, 30];
+    let round = [&calm[..], &asks, &calm].concat();
+    let quiet = [vec![1], talk.to_vec(), round.repeat(12)].concat();
+    let lie = [8, 0, 0, 0, 0, 8, 0, 7, 0, 0, 0, 0, 0, 2, 7, 2, 7, 1, 1, 2, 7, 2, 7, 0];
+    let faults = [
+        round.repeat(4),
+        vec![2, 200, 0],
+        calm.repeat(3),
+        vec![1, 0],
+        round.repeat(4),
+        vec![3, 255, 1],
+        round.repeat(6),
+        lie.to_vec(),
+        round.repeat(6),
+        vec![4, 255, 1, 1, 0, 1, 1],
+        round.repeat(20),
+        vec![5, 255],
+        round.repeat(6),
+    ];
+    vec![quiet, [vec![0], faults.concat()].concat()]
+}

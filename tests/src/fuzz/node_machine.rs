@@ -1,0 +1,278 @@
+//! A storage node's machine under a controller that says anything and a world that does things in
+//! any order: every request comes out once, nobody is served beyond what was confirmed, and who may
+//! be served is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Class, Iops, NodeId, Span, Time};
+use tidegate_proto::cluster::message::{
+    FromNode, Grant, NodeInfo, Plan, Share, TenantPlan, ToNode, Turn,
+};
+use tidegate_proto::message::VERSION;
+use tidegate_proto::node::{Config, Dispatched, Node, Output, Pacing, Slot, TenantStatus};
+
+use super::tape::Tape;
+
+const NAMES: [&str; 4] = ["a", "b", "l", "m"];
+const MS: u64 = Span::MILLISECOND.0;
+
+/// The first bytes are a configuration; the rest is what happens.
+pub fn run(bytes: &[u8]) {
+    let mut tape = Tape::new(bytes);
+    let config = Config {
+        depth: u32::from(tape.byte() % 5),
+        capacity: tape.flag().then(|| Iops(tape.number())),
+        pacing: if tape.flag() { Pacing::Even } else { Pacing::Paper },
+    };
+    let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
+    let mut world = World {
+        node: Node::new(Time::ZERO, info, config),
+        depth: config.depth.max(1) as usize,
+        now: Time::ZERO,
+        serial: 0,
+        pushed: 0,
+        out: BTreeSet::new(),
+        at_device: Vec::new(),
+        confirmed: BTreeMap::new(),
+    };
+    while !tape.is_over() {
+        world.step(&mut tape);
+        world.hear();
+        world.looks_right();
+    }
+    world.end();
+}
+
+struct World {
+    node: Node<u32>,
+    depth: usize,
+    now: Time,
+    serial: u64,
+    pushed: u32,
+    /// Requests that were dispatched or cancelled.
+    out: BTreeSet<u32>,
+    at_device: Vec<(Slot, u32)>,
+    /// The most that the node has said to allow each tenant, since the plan.
+    confirmed: BTreeMap<String, u64>,
+}
+
+impl World {
+    fn step(&mut self, tape: &mut Tape<'_>) {
+        match tape.below(12) {
+            0 | 1 => {
+                let slot = self.node.slot(NAMES.get(tape.below(5)).unwrap_or(&"nobody"));
+                for _ in 0..=tape.below(8) {
+                    let cost = if tape.flag() { 1 } else { tape.word() };
+                    self.node.on_request(self.now, slot, cost, self.pushed);
+                    self.pushed += 1;
+                }
+            }
+            2 | 3 => while self.dispatch() {},
+            4 => drop(self.dispatch()),
+            5 if !self.at_device.is_empty() => {
+                let (slot, cost) = self.at_device.swap_remove(tape.below(self.at_device.len()));
+                self.node.on_completion(self.now, slot, cost);
+            }
+            6 => {
+                let (part, rest) = (u32::from(tape.byte() % 4) + 1, tape.word());
+                let cancelled = self.node.cancel(self.now, |job| job % part == rest % part);
+                self.came_out(cancelled);
+            }
+            7 if tape.flag() => self.node.on_connected(self.now),
+            7 => self.node.on_disconnected(self.now),
+            8 => self.wait(tape),
+            _ => {
+                let message = self.message(tape);
+                let revision = self.node.revision();
+                self.node.on_message(self.now, message);
+                if self.node.revision() != revision {
+                    // What is allowed is void, and what waits is to be confirmed anew.
+                    self.node_said();
+                    self.confirmed.clear();
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, tape: &mut Tape<'_>) {
+        let span = match tape.below(3) {
+            0 => Span(u64::from(tape.byte()) * MS),
+            1 => Span(tape.number() % (1 << 45)),
+            _ => Span::ZERO,
+        };
+        let due = self.node.next_deadline();
+        let is_due = tape.flag() && due < Time(1 << 62);
+        self.now = if is_due { self.now.max(due) } else { self.now }.after(span);
+        self.node.on_deadline(self.now);
+        assert!(self.node.next_deadline() > self.now, "it would spin");
+    }
+
+    /// Gives one request to the device, if there is one and room.
+    fn dispatch(&mut self) -> bool {
+        let before = self.node.status(self.now);
+        let Some(next) = self.node.next_dispatch(self.now) else { return false };
+        let Dispatched { slot, cost, job, .. } = next;
+        self.came_out(vec![job]);
+        self.at_device.push((slot, cost));
+        assert!(self.at_device.len() <= self.depth, "more at the device than it takes");
+        let status = self.node.status(self.now);
+        assert_eq!(status.in_flight as usize, self.at_device.len());
+        let after = status.tenants.iter().find(|tenant| slot == self.node.slot(&tenant.name));
+        let Some(TenantStatus { name, served, allowed: Some(allowed), .. }) = after else {
+            return true;
+        };
+        let was = served - u64::from(cost).min(*served);
+        assert!(was < *allowed, "{name} was served {served}, {allowed} of which are allowed");
+        let most = self.confirmed.get(name).copied().unwrap_or(0);
+        let is_within = status.is_abandoned || before.is_abandoned || *allowed <= most;
+        assert!(is_within, "{name} is allowed {allowed}, {most} of which were confirmed");
+        true
+    }
+
+    fn came_out(&mut self, jobs: Vec<u32>) {
+        for job in jobs {
+            assert!(job < self.pushed && self.out.insert(job), "{job} came out twice");
+        }
+    }
+
+    /// Reads what the node says, and writes down what it confirms.
+    fn hear(&mut self) {
+        let revision = self.node.revision();
+        for (said, shares) in self.node_said() {
+            let status = self.node.status(self.now);
+            for share in shares.iter().filter(|_| said == revision) {
+                let tenant = &status.tenants[usize::from(share.tenant) + 1];
+                let most = self.confirmed.entry(tenant.name.clone()).or_default();
+                *most = share.allowed.max(*most);
+            }
+        }
+    }
+
+    fn node_said(&mut self) -> Vec<(u64, Vec<Share>)> {
+        let mut granted = Vec::new();
+        let mut outputs = 0;
+        while let Some(output) = self.node.poll_output() {
+            outputs += 1;
+            if let Output::Send(FromNode::Granted { revision, shares, .. }) = output {
+                granted.push((revision, shares));
+            }
+        }
+        assert!(outputs <= 2, "{outputs} answers to one message");
+        granted
+    }
+
+    fn looks_right(&mut self) {
+        let status = self.node.status(self.now);
+        // Costs are not kept here, but each is one at least.
+        let waiting = u64::from(self.pushed) - self.out.len() as u64;
+        assert!(status.waiting >= waiting && (status.waiting == 0) == (waiting == 0));
+        let sum: u64 = status.tenants.iter().map(|tenant| tenant.waiting).sum();
+        assert_eq!(sum, status.waiting);
+    }
+
+    /// Whoever may be served is, and everything else is still there.
+    fn end(&mut self) {
+        loop {
+            while let Some((slot, cost)) = self.at_device.pop() {
+                self.node.on_completion(self.now, slot, cost);
+            }
+            if !self.dispatch() {
+                break;
+            }
+        }
+        let status = self.node.status(self.now);
+        for tenant in &status.tenants {
+            let may = tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
+            let is_paced = tenant.allowed.is_some() && self.node.next_deadline() > self.now;
+            assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
+        }
+        let left = self.node.cancel(self.now, |_| true);
+        self.came_out(left);
+        assert_eq!(self.out.len(), self.pushed as usize, "requests are lost");
+    }
+
+    fn message(&mut self, tape: &mut Tape<'_>) -> ToNode {
+        let status = self.node.status(self.now);
+        let period = match tape.below(6) {
+            0 => tape.number(),
+            ahead => status.period.saturating_add(ahead as u64 / 2).saturating_sub(1),
+        };
+        let turn = Turn { period, round: tape.word() };
+        let into = Span(if tape.flag() { 0 } else { tape.number() });
+        match tape.below(8) {
+            0 => ToNode::Welcome { version: VERSION, node: NodeId(tape.byte().into()) },
+            1 => ToNode::Refused { version: VERSION, reason: "no".into(), retry: tape.flag() },
+            2 => ToNode::Plan(plan(tape, status.revision)),
+            3 => ToNode::Collect { turn, into, complete: tape.flag() },
+            _ => {
+                self.serial = if tape.byte() > 240 { tape.number() } else { self.serial };
+                self.serial = self.serial.saturating_add((tape.byte() % 3).into());
+                let share = |_| Share {
+                    tenant: if tape.byte() > 250 {
+                        tape.number() as u16
+                    } else {
+                        tape.byte().into()
+                    } % 6,
+                    reserved: tape.number(),
+                    allowed: tape.number(),
+                };
+                let shares = (0..self.serial % 4).map(share).collect();
+                let lease = if tape.flag() { 0 } else { u32::from(tape.byte() % 4) };
+                let is_other = tape.byte() > 240;
+                let revision = if is_other { tape.number() } else { status.revision };
+                let serial = self.serial;
+                ToNode::Grant(Grant { revision, turn, serial, into, lease, shares })
+            }
+        }
+    }
+}
+
+fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
+    let tenant = |name: &str, weight| TenantPlan {
+        name: name.into(),
+        class: Class::Medium,
+        weight,
+        is_limited: name >= "l",
+    };
+    let names = tape.byte();
+    let is_in = |place: &usize| names >> place & 1 == 1;
+    let tenants = (0..NAMES.len()).filter(is_in).map(|place| tenant(NAMES[place], tape.word()));
+    let tenants = tenants.collect();
+    Plan {
+        revision: if tape.byte() > 240 { tape.number() } else { revision.wrapping_add(1) },
+        period: Span(if tape.flag() { 100 * MS } else { tape.number() }),
+        rounds: if tape.flag() { 5 } else { tape.word() },
+        fallback: *tape.pick(&[Fallback::Keep, Fallback::Reservation, Fallback::Unlimited]),
+        tenants,
+    }
+}
+
+/// A plan, a question, counts for this period and the next, and requests in between.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let plan = [11, 0, 1, 0, 0, 0, 0, 2, 15, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0];
+    let push = |name: u8| [0, name, 3, 1, 1, 1, 1];
+    let grant = |ahead: u8, lease: u8| {
+        let share = |tenant: u8| [0, tenant, 0, 2, 0, 4];
+        let head = [11, 2 * ahead + 2, 0, 0, 1, 7, 0, 1];
+        [&head[..], &share(2), &[lease & 1, lease, 0]].concat()
+    };
+    let life = [
+        vec![2, 0, 1],
+        vec![7, 1],
+        plan.to_vec(),
+        vec![11, 2, 0, 0, 1, 3, 1],
+        push(0).to_vec(),
+        push(2).to_vec(),
+        grant(0, 0),
+        vec![2, 5, 0, 2],
+        grant(1, 3),
+        vec![8, 2, 1, 2, 5, 0, 5, 0, 2],
+        push(3).to_vec(),
+        vec![6, 1, 0, 3, 8, 0, 200, 1, 2],
+        vec![7, 0, 8, 0, 255, 1, 2, 5, 0, 2],
+    ];
+    let life = life.concat();
+    let again = [&life[..], &plan, &life[5..]].concat();
+    vec![life, again]
+}

@@ -1,0 +1,185 @@
+//! A client of network block devices that says what it is told to, and blocks until it is answered.
+//!
+//! The clients that people have are used where they can say what a scenario needs. This one is for
+//! the rest: to know of every single request whether it was acknowledged, and to be rude.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use tidegate_gateway::nbd::wire::{
+    OPTION_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command, flag, option,
+};
+
+use crate::PATIENCE;
+
+/// The error that a client sees where a node is away.
+pub const EIO: i32 = 5;
+/// The error that a client sees where a store is full.
+pub const ENOSPC: i32 = 28;
+
+/// A connection to an export.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    cookie: u64,
+    /// By cookie, how many bytes a good answer brings.
+    expected: HashMap<u64, usize>,
+}
+
+/// An answer: to which request, and what came of it. An error of the server has its number.
+pub type Answer = (u64, io::Result<Vec<u8>>);
+
+/// A connection on which nothing is said yet.
+///
+/// # Errors
+/// If nobody listens there.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+impl Client {
+    /// Enters an export.
+    ///
+    /// # Errors
+    /// If nobody listens there, or whoever does closes the connection.
+    pub fn enter(socket: &Path, export: &str) -> io::Result<Self> {
+        let mut stream = connect(socket)?;
+        let _greeting: [u8; 18] = array(&mut stream)?;
+        let said = [
+            &3_u32.to_be_bytes()[..],
+            &OPTION_MAGIC.to_be_bytes(),
+            &option::EXPORT_NAME.to_be_bytes(),
+            &(export.len() as u32).to_be_bytes(),
+            export.as_bytes(),
+        ];
+        stream.write_all(&said.concat())?;
+        let _size_and_flags: [u8; 10] = array(&mut stream)?;
+        Ok(Self { stream, cookie: 0, expected: HashMap::new() })
+    }
+
+    /// Asks to read; gives back the cookie that the answer will have.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn ask_read(&mut self, offset: u64, length: usize) -> io::Result<u64> {
+        self.ask(command::READ, 0, offset, length, &[])?;
+        self.expected.insert(self.cookie, length);
+        Ok(self.cookie)
+    }
+
+    /// Asks to write; gives back the cookie that the answer will have.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn ask_write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
+        self.ask(command::WRITE, 0, offset, bytes.len(), bytes)
+    }
+
+    fn ask(
+        &mut self,
+        command: u16,
+        flags: u16,
+        offset: u64,
+        length: usize,
+        bytes: &[u8],
+    ) -> io::Result<u64> {
+        self.cookie += 1;
+        let head = [
+            &REQUEST_MAGIC.to_be_bytes()[..],
+            &flags.to_be_bytes(),
+            &command.to_be_bytes(),
+            &self.cookie.to_be_bytes(),
+            &offset.to_be_bytes(),
+            &(length as u32).to_be_bytes(),
+            bytes,
+        ];
+        self.stream.write_all(&head.concat())?;
+        Ok(self.cookie)
+    }
+
+    /// The next answer.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn hear(&mut self) -> io::Result<Answer> {
+        let magic = u32::from_be_bytes(array(&mut self.stream)?);
+        assert_eq!(magic, SIMPLE_REPLY_MAGIC, "an answer");
+        let errno = u32::from_be_bytes(array(&mut self.stream)?);
+        let cookie = u64::from_be_bytes(array(&mut self.stream)?);
+        let length = self.expected.remove(&cookie).unwrap_or(0);
+        if errno != 0 {
+            return Ok((cookie, Err(io::Error::from_raw_os_error(errno as i32))));
+        }
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes)?;
+        Ok((cookie, Ok(bytes)))
+    }
+
+    /// Reads, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn read(&mut self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.ask_read(offset, length)?;
+        self.hear()?.1
+    }
+
+    /// Writes, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.ask_write(offset, bytes)?;
+        self.hear()?.1.map(drop)
+    }
+
+    /// Writes what is to be durable once it is answered, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.ask(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
+        self.hear()?.1.map(drop)
+    }
+
+    /// Flushes, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.ask(command::FLUSH, 0, 0, 0, &[])?;
+        self.hear()?.1.map(drop)
+    }
+
+    /// The connection, to say on it what no client would.
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+}
+
+fn array<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Waits for the other side to close the connection, whatever it still says.
+///
+/// # Panics
+/// If it does not.
+#[track_caller]
+pub fn expect_closed(stream: &mut UnixStream) {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        // What was sent and not read when it closed is reported as a reset.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("the connection stays open: {error}"),
+    }
+}

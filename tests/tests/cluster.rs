@@ -1,0 +1,27 @@
+//! A cluster as its users see it: block devices behind a gateway, over nodes that come and go, under
+//! a policy. The clients are those that people have.
+
+mod apart;
+mod levels;
+mod mounted;
+mod refused;
+mod rude;
+mod together;
+
+use std::fs;
+use std::path::Path;
+
+/// A policy that hinders nobody.
+const OPEN: &str = "[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"\n";
+
+/// Writes a file of this many bytes that repeat nowhere.
+fn noise(path: &Path, length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = (0..length.div_ceil(8)).flat_map(|_| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state ^ (state >> 29)).to_le_bytes()
+    });
+    let bytes: Vec<u8> = words.take(length).collect();
+    fs::write(path, &bytes).unwrap();
+    bytes
+}

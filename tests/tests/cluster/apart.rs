@@ -1,0 +1,260 @@
+//! A process for each part, and parts that die: what was acknowledged is there afterwards, what
+//! fails fails only while something is away, and everything comes back by itself.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
+use tidegate_tests::nbd::{Client, EIO};
+use tidegate_tests::process;
+use tidegate_tests::{PATIENCE, eventually, tools};
+
+use super::OPEN;
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+/// The default stripe.
+const STRIPE: u64 = 64 << 10;
+const BLOCK: u64 = 4 << 10;
+const BLOCKS: u64 = 24 * STRIPE / BLOCK;
+/// How long a part that is away may keep its clients waiting.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+fn cluster() -> Cluster {
+    let db = volume("db", "oltp", "6MiB", &NODES);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    cluster.up_apart(&NODES, &["db"]);
+    cluster
+}
+
+/// What each block of a volume may hold: too simple to be wrong. A block is written as a whole, and
+/// its content is the number of the write.
+#[derive(Default)]
+struct Oracle {
+    /// By block, the last write that was acknowledged, and those after it of which nobody knows.
+    possible: HashMap<u64, Vec<u64>>,
+    writes: u64,
+    /// By cookie, what is under way.
+    under_way: HashMap<u64, (u64, u64)>,
+}
+
+fn node_of(block: u64) -> usize {
+    (block * BLOCK / STRIPE % NODES.len() as u64) as usize
+}
+
+impl Oracle {
+    /// Asks for `count` writes in blocks that are nowhere near each other, without waiting.
+    fn ask(&mut self, client: &mut Client, count: u64) {
+        for _ in 0..count {
+            self.writes += 1;
+            let block = self.writes * 37 % BLOCKS;
+            let content = self.writes.to_le_bytes().repeat(BLOCK as usize / 8);
+            self.possible.entry(block).or_insert_with(|| vec![0]).push(self.writes);
+            let Ok(cookie) = client.ask_write(block * BLOCK, &content) else { return };
+            self.under_way.insert(cookie, (block, self.writes));
+        }
+    }
+
+    /// Hears all answers, until there are none or the connection ends. Gives back the nodes at which
+    /// something failed.
+    fn hear(&mut self, client: &mut Client) -> Vec<usize> {
+        let mut failed = Vec::new();
+        while !self.under_way.is_empty() {
+            let Ok((cookie, outcome)) = client.hear() else { break };
+            let (block, write) = self.under_way.remove(&cookie).expect("what was asked");
+            match outcome {
+                Ok(_) => {
+                    let possible = self.possible.get_mut(&block).expect("a block that was written");
+                    possible.retain(|possible| *possible >= write);
+                }
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
+                    failed.push(node_of(block));
+                }
+            }
+        }
+        self.under_way.clear();
+        failed.sort_unstable();
+        failed.dedup();
+        failed
+    }
+
+    /// Looks at every block that was written.
+    #[track_caller]
+    fn check(&self, client: &mut Client) {
+        for (block, possible) in &self.possible {
+            let content = client.read(block * BLOCK, BLOCK as usize).expect("nothing is away");
+            let (words, rest) = content.as_chunks::<8>();
+            let found = u64::from_le_bytes(words[0]);
+            assert!(rest.is_empty() && words.iter().all(|word| *word == words[0]), "a torn block");
+            assert!(possible.contains(&found), "block {block} has {found} and not {possible:?}");
+        }
+    }
+}
+
+#[test]
+fn nodes_may_die_again_and_again() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let mut oracle = Oracle::default();
+    for round in 0..4 {
+        oracle.ask(&mut client, 64);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}: nothing is away");
+        let away = round % NODES.len();
+        oracle.ask(&mut client, 32);
+        cluster.kill(NODES[away]);
+        let failed = oracle.hear(&mut client);
+        assert!(failed.iter().all(|node| *node == away), "round {round}: {failed:?}");
+        // It is noticed by now, or with the next request; then all of its part fails, in time.
+        let here = away as u64 * STRIPE;
+        let since = Instant::now();
+        while client.read(here, 512).is_ok() {
+            assert!(since.elapsed() < ANSWER_MAX, "round {round}: a dead node answers");
+        }
+        let asked = Instant::now();
+        oracle.ask(&mut client, 32);
+        assert_eq!(oracle.hear(&mut client), [away], "round {round}: the others serve");
+        assert!(asked.elapsed() < ANSWER_MAX, "round {round}: {:?}", asked.elapsed());
+        cluster.start("node", NODES[away]);
+        eventually("the node again, for the same client", || client.read(here, 512).is_ok());
+        // What was answered before it died and not flushed since may be lost: that is said once.
+        let _ = client.flush();
+        client.flush().unwrap();
+        oracle.check(&mut client);
+    }
+}
+
+#[test]
+fn a_gateway_may_die_again_and_again() {
+    let mut cluster = cluster();
+    let mut oracle = Oracle::default();
+    for round in 0..4 {
+        let mut client = cluster.enter("db");
+        eventually("all nodes", || client.read(0, 1 << 20).is_ok());
+        oracle.check(&mut client);
+        oracle.ask(&mut client, 64);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}");
+        oracle.ask(&mut client, 32);
+        cluster.kill(GATEWAY);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}: no answer is no error");
+        cluster.start("gateway", GATEWAY);
+    }
+    oracle.check(&mut cluster.enter("db"));
+}
+
+#[test]
+fn a_controller_may_die_and_nobody_waits() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let mut oracle = Oracle::default();
+    for _ in 0..3 {
+        oracle.ask(&mut client, 64);
+        cluster.bed().kill_controller();
+        oracle.ask(&mut client, 64);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "without a controller");
+        let mut command = cluster.command(&["--role", "controller"]);
+        cluster.bed().up_with(&mut command);
+        oracle.ask(&mut client, 64);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "with another one");
+        assert_eq!(cluster.bed().status()["revision"], 1);
+    }
+    oracle.check(&mut client);
+}
+
+#[test]
+fn a_gateway_need_not_come_last() {
+    let db = volume("db", "oltp", "6MiB", &NODES);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    cluster.start("gateway", GATEWAY);
+    let mut client = cluster.enter("db");
+    let refused = client.read(0, 512).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(EIO), "no node is there: {refused}");
+    cluster.start("node", "b");
+    eventually("one node", || client.read(STRIPE, 512).is_ok());
+    assert!(client.read(0, 512).is_err() && client.read(2 * STRIPE, 512).is_err());
+    cluster.start("node", "a");
+    cluster.start("node", "c");
+    eventually("all nodes", || client.read(0, 1 << 20).is_ok());
+    // The controller is the last of all, and finds them.
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    eventually("all nodes with the controller", || {
+        let status = cluster.bed().status();
+        let nodes = status["cluster"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+        nodes.len() == 3 && nodes.iter().all(|node| node["is_connected"] == true)
+    });
+}
+
+/// `fio` over the whole volume, a second or two of it, with what `more` says.
+fn fio(cluster: &Cluster, more: &[&str]) -> Command {
+    let mut command = Command::new(tools::need("fio"));
+    command.args(["--name=job", "--ioengine=nbd", "--rw=randwrite", "--bs=16k", "--size=6M"]);
+    command.args(["--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--randseed=7"]);
+    command.arg(format!("--uri={}", cluster.uri("db"))).args(more).stdin(Stdio::null());
+    command
+}
+
+/// What `fio` says where what it reads is not what it wrote.
+#[track_caller]
+fn verified(outcome: &process::Outcome) {
+    for word in ["verify:", "bad magic", "crc32c"] {
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!said.contains(word), "{outcome:?}");
+    }
+}
+
+#[test]
+fn fio_finds_what_it_wrote_while_everything_happens() {
+    let mut cluster = cluster();
+    let policies = ["30k iops", "20k iops"].map(|limit| format!("{OPEN}limit = {limit:?}\n"));
+    // A node dies twice, policies take turns, and fio goes on after each error.
+    let paced = ["--rate_iops=500", "--continue_on_error=io", "--loops=3"];
+    let running = process::spawn(&mut fio(&cluster, &paced));
+    running.hear("connected to NBD server");
+    for (node, policy) in ["b", "c"].into_iter().zip(&policies) {
+        cluster.bed().apply(policy).success();
+        cluster.kill(node);
+        cluster.bed().apply(OPEN).success();
+        cluster.start("node", node);
+    }
+    let outcome = running.finish().success();
+    verified(&outcome);
+    // The gateway dies under it: that ends fio, with an error of I/O and not of content.
+    let mut running = process::spawn(&mut fio(&cluster, &["--rate_iops=100"]));
+    running.hear("connected to NBD server");
+    cluster.bed().apply(&policies[0]).success();
+    assert!(running.is_running(), "fio takes some seconds");
+    cluster.kill(GATEWAY);
+    let outcome = running.finish();
+    assert_ne!(outcome.code, Some(0), "{outcome:?}");
+    verified(&outcome);
+    cluster.start("gateway", GATEWAY);
+    // Whatever it wrote last is there after the next end of the gateway.
+    process::run(&mut fio(&cluster, &["--do_verify=0"])).success();
+    cluster.kill(GATEWAY);
+    cluster.start("gateway", GATEWAY);
+    let outcome = process::run(&mut fio(&cluster, &["--verify_only"])).success();
+    verified(&outcome);
+    assert!(outcome.stdout.contains("err= 0"), "{outcome:?}");
+}
+
+#[test]
+fn a_node_that_hangs_holds_up_nobody_else() {
+    // A node that is stopped looks like one that hangs. What was asked of it waits for it, and the
+    // other parts do not.
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    cluster.part("b").signal(rustix::process::Signal::STOP);
+    let stuck = client.ask_read(STRIPE, 512).unwrap();
+    for round in 0..20 {
+        let cookie = client.ask_read(2 * STRIPE * (round % 2), 512).unwrap();
+        let (answered, outcome) = client.hear().unwrap();
+        assert!(answered == cookie && outcome.is_ok(), "the others serve: {outcome:?}");
+    }
+    let since = Instant::now();
+    cluster.part("b").signal(rustix::process::Signal::CONT);
+    let (answered, outcome) = client.hear().unwrap();
+    assert!(answered == stuck && outcome.is_ok() && since.elapsed() < PATIENCE, "{outcome:?}");
+    cluster.kill("b");
+    eventually("an error", || client.read(STRIPE, 512).is_err());
+}

@@ -1,0 +1,113 @@
+//! A file system on a volume, by way of the kernel: what people do with block devices.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidegate_tests::cluster::{Cluster, directories, volume};
+use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::{eventually, tools, tree};
+
+use super::OPEN;
+
+/// A volume as a file, the file as a device, and a file system on that: what was set up so far, to
+/// be taken down in the other order also where a test fails.
+struct Mount {
+    folder: PathBuf,
+    fuse: Option<Running>,
+    device: Option<String>,
+    is_mounted: bool,
+}
+
+fn run(program: &str, arguments: &[&str]) -> Outcome {
+    process::run(Command::new(tools::need(program)).args(arguments))
+}
+
+impl Mount {
+    /// The volume as a device. Nothing if this kernel has no such things to give.
+    fn attach(cluster: &mut Cluster, export: &str) -> Option<Self> {
+        let folder = cluster.bed().subfolder("mnt");
+        let mut mount = Self { folder, fuse: None, device: None, is_mounted: false };
+        let mut command = Command::new(tools::need("nbdfuse"));
+        command.arg(mount.folder()).arg(cluster.uri(export)).stdin(Stdio::null());
+        mount.fuse = Some(process::spawn(&mut command));
+        let file = mount.folder.join("nbd");
+        eventually("the volume as a file", || file.exists());
+        let arguments = ["--find", "--show", "--direct-io=on", &file.display().to_string()];
+        let outcome = run("losetup", &arguments);
+        if outcome.code != Some(0) {
+            tools::skipped(&format!("no loop device: {}", outcome.complaint()));
+            return None;
+        }
+        mount.device = Some(outcome.stdout.trim().to_owned());
+        Some(mount)
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn device(&self) -> &str {
+        self.device.as_deref().expect("a device")
+    }
+
+    fn mount(&mut self, root: &Path) {
+        run("mount", &[self.device(), &root.display().to_string()]).success();
+        self.is_mounted = true;
+    }
+
+    fn umount(&mut self) {
+        run("umount", &[self.device()]).success();
+        self.is_mounted = false;
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            run("umount", &[self.device()]);
+        }
+        if let Some(device) = &self.device {
+            run("losetup", &["--detach", device]);
+        }
+        if let Some(fuse) = self.fuse.take() {
+            run("umount", &[&self.folder.display().to_string()]);
+            fuse.finish();
+        }
+    }
+}
+
+#[test]
+fn a_file_system_lives_on_a_striped_volume() {
+    if !tools::is_root() || !Path::new("/dev/fuse").exists() {
+        return tools::skipped("only root can mount, and only where there is /dev/fuse");
+    }
+    let [Some(_), Some(_), Some(_)] = ["nbdfuse", "mkfs.ext4", "losetup"].map(tools::want) else {
+        return;
+    };
+    let nodes = ["a", "b", "c"];
+    let db = volume("db", "oltp", "48MiB", &nodes);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&nodes)), OPEN);
+    cluster.up();
+    let root = cluster.bed().subfolder("root");
+    // A copy of something that nobody changes meanwhile.
+    let source = cluster.bed().path("original");
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    run("cp", &["-a", &crates.display().to_string(), &source.display().to_string()]).success();
+    let Some(mut mount) = Mount::attach(&mut cluster, "db") else { return };
+    run("mkfs.ext4", &["-q", mount.device()]).success();
+    mount.mount(&root);
+    let to = format!("{}/", root.display());
+    run("cp", &["-a", &source.display().to_string(), &to]).success();
+    mount.umount();
+    run("e2fsck", &["-f", "-n", mount.device()]).success();
+    drop(mount);
+    // Everything ends suddenly, and somebody else looks at it.
+    cluster.bed().kill_controller();
+    cluster.up();
+    let mut mount = Mount::attach(&mut cluster, "db").expect("another device");
+    mount.mount(&root);
+    let original = tree::listing(&source, &|_| false);
+    assert!(original == tree::listing(&root.join("original"), &|_| false), "the copy differs");
+    mount.umount();
+    run("e2fsck", &["-f", "-n", mount.device()]).success();
+}

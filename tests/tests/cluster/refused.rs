@@ -1,0 +1,233 @@
+//! What cannot be is refused: with a reason that helps, an exit code that scripts can tell apart,
+//! and nothing left half-made.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
+use tidegate_tests::nbd::{Client, ENOSPC};
+use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::{eventually, tools};
+
+use super::OPEN;
+
+fn up(cluster: &Cluster, arguments: &[&str]) -> Outcome {
+    process::run(&mut cluster.command(arguments))
+}
+
+/// A cluster of one directory and one volume, of which nothing runs.
+fn small(size: &str) -> String {
+    format!("{}{}", directories(&["a"]), volume("db", "oltp", size, &["a"]))
+}
+
+#[test]
+fn a_volume_that_is_not_there() {
+    let mut cluster = Cluster::new(&small("1MiB"), OPEN);
+    cluster.up();
+    let told = cluster.client("nbdinfo", &[&cluster.uri("nothing")]).failure(1);
+    assert!(told.stderr.contains("No such file or directory"), "{told:?}");
+    // A client of the old way can only be turned away.
+    Client::enter(&cluster.door(), "nothing").unwrap_err();
+    cluster.client("nbdinfo", &[&cluster.uri("db")]).success();
+}
+
+#[test]
+fn layouts_that_overlap() {
+    let device = "[[node]]\nname = \"a\"\naddress = \"unix:a.sock\"\ndevice = \"disk\"\n\
+                  [[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n";
+    let at = |name, offset| {
+        format!("{}offsets = [{offset:?}]\n", volume(name, "oltp", "1MiB", &["a"]))
+    };
+    let file = format!("{device}{}{}", at("one", "0B"), at("two", "1020KiB"));
+    let mut cluster = Cluster::new(&file, OPEN);
+    let refused = up(&cluster, &[]).failure(3).complaint();
+    assert!(refused.contains("one") && refused.contains("two"), "{refused}");
+    assert!(!cluster.state().exists(), "it is refused before anything is made");
+    // Side by side they are two volumes, on a device that is large enough.
+    cluster.write(&format!("{device}{}{}", at("one", "0B"), at("two", "1MiB")));
+    fs::create_dir(cluster.state()).unwrap();
+    fs::write(cluster.path("disk"), vec![0; 2 << 20]).unwrap();
+    cluster.up();
+    let (mut one, mut two) = (cluster.enter("one"), cluster.enter("two"));
+    one.write((1 << 20) - 4096, &[1; 4096]).unwrap();
+    two.write(0, &[2; 4096]).unwrap();
+    assert_eq!(one.read((1 << 20) - 4096, 4096).unwrap(), [1; 4096]);
+    assert_eq!(two.read(0, 4096).unwrap(), [2; 4096]);
+}
+
+#[test]
+fn a_device_that_is_not_there_or_too_small() {
+    let file = format!(
+        "[[node]]\nname = \"a\"\ndevice = \"disk\"\n\
+         [[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n{}offsets = [\"0B\"]\n",
+        volume("db", "oltp", "1MiB", &["a"])
+    );
+    let cluster = Cluster::new(&file, OPEN);
+    let refused = up(&cluster, &[]).failure(1).complaint();
+    assert!(refused.contains("disk") && refused.contains("truncate"), "{refused}");
+    assert!(!cluster.path("disk").exists(), "a device is never made");
+    fs::write(cluster.path("disk"), vec![7; 1 << 19]).unwrap();
+    let refused = up(&cluster, &[]).failure(1).complaint();
+    assert!(refused.contains("512KiB") && refused.contains("1MiB"), "{refused}");
+    assert_eq!(fs::read(cluster.path("disk")).unwrap(), vec![7; 1 << 19], "nor changed");
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn a_store_of_another_size() {
+    let mut cluster = Cluster::new(&small("1MiB"), OPEN);
+    cluster.up();
+    cluster.enter("db").write_durably(0, &[7; 4096]).unwrap();
+    cluster.bed().down();
+    cluster.write(&small("2MiB"));
+    let refused = up(&cluster, &[]).failure(1).complaint();
+    for word in ["db.0", "1MiB", "2MiB"] {
+        assert!(refused.contains(word), "no {word} in {refused}");
+    }
+    cluster.expect_nothing_left();
+    // Where the node is elsewhere the gateway serves what there is, and says what there is not.
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    cluster.start("node", "a");
+    cluster.start("gateway", GATEWAY);
+    let log = || cluster.part(GATEWAY).stderr();
+    eventually("a reason in the log", || log().contains("part 0 of volume db cannot be served"));
+    cluster.enter("db").read(0, 512).unwrap_err();
+    let kept = fs::read(cluster.path("a/db.0")).unwrap();
+    assert!(kept.len() == 1 << 20 && kept[..4096] == [7; 4096], "what was written is untouched");
+}
+
+/// A cluster whose node's directory is a file system of its own, of this kind, that only it sees.
+fn on_a_small_disk(cluster: &Cluster, options: &str, role: &[&str]) -> Command {
+    let script = "mount -t tmpfs -o \"$1\" none \"$2\"; shift 2; exec \"$@\"";
+    let inner = cluster.command(role);
+    fs::create_dir_all(cluster.path("a")).unwrap();
+    let mut command = Command::new(tools::need("unshare"));
+    command.args(["--mount", "sh", "-euc", script, "sh", options]).arg(cluster.path("a"));
+    command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_full_disk() {
+    if !tools::is_root() {
+        return tools::skipped("only root can make a disk that is full");
+    }
+    let mut cluster = Cluster::new(&small("8MiB"), OPEN);
+    let mut command = on_a_small_disk(&cluster, "size=4m", &[]);
+    cluster.bed().up_with(&mut command);
+    let mut client = cluster.enter("db");
+    let step = vec![7; 1 << 20];
+    let full = (0..8).find_map(|mebibyte| client.write(mebibyte << 20, &step).err());
+    let full = full.expect("more than there is room for");
+    assert_eq!(full.raw_os_error(), Some(ENOSPC), "{full}");
+    assert_eq!(client.read(0, step.len()).unwrap(), step, "what was written is there");
+    client.write(0, &[8; 4096]).unwrap();
+    let told = cluster.qemu_io("db", &["write 7M 64k"]);
+    let told = format!("{}{}", told.stdout, told.stderr);
+    assert!(told.contains("No space left on device"), "{told}");
+}
+
+#[test]
+fn a_disk_without_room_for_a_file() {
+    if !tools::is_root() {
+        return tools::skipped("only root can make a disk that is full");
+    }
+    let cluster = Cluster::new(&small("8MiB"), OPEN);
+    // One file is the folder itself.
+    let script = "\"$@\" && exit 99; code=$?; ls -A \"$TIDEGATE_LEFT\"; exit $code";
+    let inner = on_a_small_disk(&cluster, "nr_inodes=1", &[]);
+    let mut command = Command::new(inner.get_program());
+    let (mount, rest): (Vec<_>, Vec<_>) =
+        inner.get_args().map(|word| word.to_owned()).enumerate().partition(|(at, _)| *at < 7);
+    command.args(mount.iter().map(|(_, word)| word)).args(["sh", "-uc", script, "sh"]);
+    command.args(rest.iter().map(|(_, word)| word)).env("TIDEGATE_LEFT", cluster.path("a"));
+    let refused = process::run(&mut command).failure(1);
+    assert!(refused.complaint().contains("No space left on device"), "{refused:?}");
+    assert_eq!(refused.stdout, "", "something is left in the directory");
+    cluster.expect_nothing_left();
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    let file = small("1MiB").replace("unix:front.sock", &port);
+    let cluster = Cluster::new(&file, OPEN);
+    let refused = up(&cluster, &[]).failure(1);
+    assert!(refused.complaint().contains(&port), "{refused:?}");
+    assert_eq!(refused.stderr.matches('×').count(), 1, "one error: {refused:?}");
+    cluster.expect_nothing_left();
+    drop(taken);
+    // A node's is no different.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    cluster.write(&small("1MiB").replace("unix:a.sock", &port));
+    for arguments in [&[][..], &["--role", "node", "--name", "a"]] {
+        let refused = up(&cluster, arguments).failure(1);
+        assert!(refused.complaint().contains(&port), "{refused:?}");
+        cluster.expect_nothing_left();
+    }
+}
+
+#[test]
+fn a_part_that_runs_already() {
+    let mut cluster = Cluster::new(&small("1MiB"), OPEN);
+    cluster.up_apart(&["a"], &["db"]);
+    for arguments in [["node", "a"], ["gateway", GATEWAY]] {
+        let [role, name] = arguments;
+        let refused = up(&cluster, &["--role", role, "--name", name]).failure(1).complaint();
+        assert!(refused.contains(&format!("{name}.sock")), "{refused}");
+    }
+    up(&cluster, &["--role", "controller"]).failure(1);
+    assert!(cluster.enter("db").read(0, 4096).is_ok(), "the first ones serve");
+    // What a killed one left behind is nobody's.
+    cluster.kill("a");
+    cluster.kill(GATEWAY);
+    cluster.start("node", "a");
+    cluster.start("gateway", GATEWAY);
+    let mut client = cluster.enter("db");
+    eventually("the node", || client.read(0, 4096).is_ok());
+}
+
+#[test]
+fn a_policy_that_the_nodes_cannot_keep() {
+    let file = small("1MiB").replace("directory =", "capacity = \"1k iops\"\ndirectory =");
+    let promise = |count: u32| format!("[[tenant]]\nname = \"oltp\"\nreservation = \"{count} iops\"\n");
+    let mut cluster = Cluster::new(&file, &promise(1400));
+    let refused = up(&cluster, &[]).failure(4).complaint();
+    let cut = "node a can do 1k iops; oltp is promised 1400 iops there";
+    assert!(refused.contains(cut) && refused.contains("lower reservations"), "{refused}");
+    assert!(!cluster.state().exists(), "it is refused before anything is made");
+    fs::write(cluster.bed().path("first.toml"), promise(900)).unwrap();
+    cluster.up();
+    let refused = cluster.bed().apply(&promise(1400)).failure(4).complaint();
+    assert!(refused.contains(cut), "{refused}");
+    assert_eq!(cluster.bed().status()["revision"], 1, "the one before holds");
+    cluster.bed().apply(&promise(1000)).success();
+}
+
+#[test]
+fn names_that_are_nobodys() {
+    let cluster = Cluster::new(&small("1MiB"), OPEN);
+    for (arguments, words) in [
+        (&["--role", "node", "--name", "b"][..], ["no \"b\" to run", "there are a"]),
+        (&["--role", "node", "--name", GATEWAY], ["no \"front\" to run", "there are a"]),
+        (&["--role", "gateway", "--name", "a"], ["no \"a\" to run", "there are front"]),
+        (&["--name", "a"], ["--role", "required"]),
+        (&["--role", "door"], ["door", "controller"]),
+    ] {
+        let refused = up(&cluster, arguments).failure(2).complaint();
+        assert!(words.iter().all(|word| refused.contains(word)), "{words:?}: {refused}");
+    }
+    let refused = process::run(cluster.command(&[]).arg("--policy").arg("no-such-file.toml"));
+    assert!(refused.code != Some(0) && refused.complaint().contains("no-such-file"), "{refused:?}");
+    assert!(is_empty_but_for_files(&cluster.state()), "something is left");
+}
+
+/// Whether nothing was made of a cluster but, perhaps, the folder of its state.
+fn is_empty_but_for_files(state: &Path) -> bool {
+    fs::read_dir(state).is_ok_and(|mut entries| entries.next().is_none()) || !state.exists()
+}

@@ -1,0 +1,123 @@
+//! Strangers at the doors: a client, a gateway and a party of the controller that make no sense.
+//! Their connection is closed and the log says why; nobody else notices.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
+use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
+use tidegate_tests::nbd::{Client, connect, expect_closed};
+use tidegate_tests::process::Running;
+use tidegate_tests::{PATIENCE, eventually};
+
+use super::OPEN;
+
+fn cluster() -> Cluster {
+    let db = volume("db", "oltp", "1MiB", &["a", "b"]);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&["a", "b"])), OPEN);
+    cluster.up_apart(&["a", "b"], &["db"]);
+    cluster
+}
+
+/// Everything still serves whoever was there before, and whoever comes.
+#[track_caller]
+fn all_is_well(cluster: &mut Cluster, client: &mut Client) {
+    for client in [client, &mut cluster.enter("db")] {
+        client.write(60 << 10, &[5; 8 << 10]).unwrap();
+        assert_eq!(client.read(60 << 10, 8 << 10).unwrap(), [5; 8 << 10]);
+    }
+    cluster.bed().apply(OPEN).success();
+}
+
+/// Waits until the log has this more than `before` times.
+#[track_caller]
+fn logged(part: &Running, what: &str, before: usize) {
+    eventually(&format!("{what:?} in the log"), || part.stderr().matches(what).count() > before);
+}
+
+#[test]
+fn at_the_door_of_block_devices() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let request = |command: u16, flags: u16, length: u32| {
+        let head = [
+            &REQUEST_MAGIC.to_be_bytes()[..],
+            &flags.to_be_bytes(),
+            &command.to_be_bytes(),
+            &[7; 8],
+            &0_u64.to_be_bytes(),
+            &length.to_be_bytes(),
+        ];
+        head.concat()
+    };
+    let option = |option: u32, length: u32| {
+        let head = [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length.to_be_bytes()];
+        [&3_u32.to_be_bytes()[..], &head.concat()].concat()
+    };
+    let before_an_export = [
+        vec![0xff; 64],
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4),
+        [&[0, 0, 0, 3][..], &[9; 64]].concat(),
+        option(option::EXPORT_NAME, u32::MAX),
+        option(option::GO, u32::MAX),
+    ];
+    let inside = [vec![0; 64], request(command::WRITE, 0, u32::MAX)];
+    let words = "a client's connection is closed: ";
+    for (rudeness, is_inside) in
+        before_an_export.iter().map(|said| (said, false)).chain(inside.iter().map(|said| (said, true)))
+    {
+        let before = cluster.part(GATEWAY).stderr().matches(words).count();
+        let mut stream = match is_inside {
+            true => cluster.enter("db").into_stream(),
+            false => connect(&cluster.door()).unwrap(),
+        };
+        // It may have had enough before all is said.
+        let _ = stream.write_all(rudeness);
+        expect_closed(&mut stream);
+        logged(cluster.part(GATEWAY), words, before);
+    }
+    // Whoever leaves in the middle of a word is no reason for anything.
+    for said in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]] {
+        cluster.enter("db").into_stream().write_all(said).unwrap();
+    }
+    all_is_well(&mut cluster, &mut client);
+}
+
+#[test]
+fn at_a_node() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let words = "a gateway's connection: ";
+    for said in [vec![0xff; 256], vec![0; 4096], b"GET / HTTP/1.1\r\n\r\n".repeat(16)] {
+        let before = cluster.part("a").stderr().matches(words).count();
+        let mut stream = connect(&cluster.path("a.sock")).unwrap();
+        let _ = stream.write_all(&said);
+        stream.shutdown(Shutdown::Write).unwrap();
+        expect_closed(&mut stream);
+        logged(cluster.part("a"), words, before);
+    }
+    drop(connect(&cluster.path("a.sock")).unwrap());
+    all_is_well(&mut cluster, &mut client);
+}
+
+#[test]
+fn at_the_controller() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let socket = cluster.bed().socket();
+    let words = "refused before its hello: ";
+    for said in [vec![0xff; 256], b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 64]] {
+        let before = cluster.bed().controller().stderr().matches(words).count();
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(&said);
+        let _ = stream.shutdown(Shutdown::Write);
+        expect_closed(&mut stream);
+        logged(cluster.bed().controller(), words, before);
+    }
+    all_is_well(&mut cluster, &mut client);
+    let status = cluster.bed().status();
+    let nodes = status["cluster"]["nodes"].as_array().unwrap();
+    assert!(nodes.iter().all(|node| node["is_connected"] == true), "{status:#}");
+}

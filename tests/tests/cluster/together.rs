@@ -1,0 +1,113 @@
+//! All of a cluster in one process, and what it keeps.
+
+use std::fs;
+
+use tidegate_tests::cluster::{Cluster, directories, volume};
+
+use super::{OPEN, noise};
+
+/// No multiple of what three stripes hold, so that parts are of different lengths.
+const SIZE: usize = (8 << 20) + (68 << 10);
+
+fn cluster() -> Cluster {
+    let striped = volume("db", "oltp", "8260KiB", &["a", "b", "c"]);
+    let plain = volume("archive", "backup", "8260KiB", &["c"]);
+    let mut cluster =
+        Cluster::new(&format!("{}{striped}{plain}", directories(&["a", "b", "c"])), OPEN);
+    cluster.up();
+    cluster
+}
+
+#[test]
+fn what_is_copied_in_comes_out() {
+    let mut cluster = cluster();
+    let bytes = noise(&cluster.bed().path("original"), SIZE);
+    let size = cluster.client("nbdinfo", &["--size", &cluster.uri("db")]).success();
+    assert_eq!(size.stdout.trim(), SIZE.to_string());
+    cluster.client("nbdcopy", &["--flush", "original", &cluster.uri("db")]).success();
+    cluster.client("nbdcopy", &[&cluster.uri("db"), &cluster.uri("archive")]).success();
+    for export in ["db", "archive"] {
+        cluster.client("nbdcopy", &[&cluster.uri(export), "copy"]).success();
+        let copy = fs::read(cluster.bed().path("copy")).unwrap();
+        assert!(copy == bytes, "{export} differs from what was copied to it");
+    }
+    // On the nodes the bytes are where the manual says that they are.
+    for (node, stripe) in [("a", 0), ("b", 1), ("c", 2)] {
+        let part = fs::read(cluster.path(&format!("{node}/db.{stripe}"))).unwrap();
+        let begin = stripe << 16;
+        assert!(part[..1 << 16] == bytes[begin..begin + (1 << 16)], "the first stripe at {node}");
+        let next = begin + (3 << 16);
+        assert!(part[1 << 16..2 << 16] == bytes[next..next + (1 << 16)], "the second at {node}");
+    }
+}
+
+#[test]
+fn patterns_stay_where_they_are_put() {
+    let cluster = cluster();
+    let said = cluster.qemu_io(
+        "db",
+        &[
+            // Over the borders of stripes, of nodes, and of blocks.
+            "write -P 0x11 60k 200k",
+            "write -P 0x22 65535 2",
+            "write -f -P 0x33 196607 3",
+            "write -z 128k 4k",
+            "discard 1M 192k",
+            "aio_write -P 0x44 2M 1M",
+            "aio_write -P 0x55 5000 100",
+            "aio_flush",
+            "flush",
+            "read -P 0x11 60k 4095",
+            "read -P 0x22 65535 2",
+            "read -P 0x11 65537 1000",
+            "read -P 0x33 196607 3",
+            "read -P 0 128k 4k",
+            "read -P 0x11 132k 60k",
+            "read -P 0 1M 192k",
+            "read -P 0x44 2M 1M",
+            "read -P 0x55 5000 100",
+            // The very end, and nothing beyond it.
+            "write -P 0x66 8256k 4k",
+            "read -P 0x66 8256k 4k",
+        ],
+    );
+    let said = said.success();
+    assert!(!said.stdout.contains("failed"), "{said:?}");
+    let beyond = cluster.qemu_io("db", &["read 8256k 8k"]);
+    assert!(beyond.stdout.contains("failed") || beyond.code != Some(0), "{beyond:?}");
+}
+
+#[test]
+fn a_restart_keeps_what_was_written() {
+    let mut cluster = cluster();
+    cluster.qemu_io("db", &["write -P 0x11 0 1M", "write -P 0x22 100k 100k"]).success();
+    let ended = cluster.bed().down();
+    assert!(!ended.stderr.contains("ERROR"), "{ended:?}");
+    cluster.expect_nothing_left();
+    cluster.up();
+    let steps = ["read -P 0x11 0 100k", "read -P 0x22 100k 100k", "read -P 0x11 200k 824k"];
+    let said = cluster.qemu_io("db", &steps).success();
+    assert!(!said.stdout.contains("failed"), "{said:?}");
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_sudden_end() {
+    let mut cluster = cluster();
+    let first = vec![7; 300 << 10];
+    let mut client = cluster.enter("db");
+    client.write(1 << 20, &first).unwrap();
+    client.flush().unwrap();
+    // What is under way when it ends is nobody's promise.
+    client.ask_write(2 << 20, &first).unwrap();
+    cluster.bed().kill_controller();
+    cluster.up();
+    let mut client = cluster.enter("db");
+    assert!(client.read(1 << 20, first.len()).unwrap() == first, "it was flushed");
+    let second = vec![8; 130 << 10];
+    client.write_durably((1 << 20) + 5000, &second).unwrap();
+    cluster.bed().kill_controller();
+    cluster.up();
+    let mut client = cluster.enter("db");
+    assert!(client.read((1 << 20) + 5000, second.len()).unwrap() == second, "it was durable");
+    assert!(client.read(1 << 20, 5000).unwrap() == first[..5000], "what is around it stays");
+}
