@@ -32,6 +32,7 @@ rsync                | test            | a real program that tests run under a p
 sqlite3              | test            | a real program that tests run under a policy
 qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
 libnbd-bin           | test            | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
+e2fsprogs            | test            | a file system on a volume
 fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
 default-jre-headless | test            | a real program that tests run under a policy | java
@@ -39,9 +40,12 @@ nodejs               | test            | a real program that tests run under a p
 fio                  | test demo bench | the tenants: real I/O of every kind
 libaio-dev           | test            | a test program that submits through libaio
 liburing-dev         | test            | a test program that submits through liburing
+memcached            | test bench      | what stands behind a key-value node
 nbdkit               | bench           | a block server, the peer in the table of the path
 g++                  | bench           | builds the peer below
 librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
+python3-venv         | bench           | OR-tools from PyPI, a peer in the table of pShift
+nutcracker           | bench           | the stock proxy of memcached, a peer in the table of paths
 LIST
 }
 

@@ -18,7 +18,7 @@ pub const GATEWAY: &str = "front";
 /// A cluster's file, its policy and what runs of it.
 #[derive(Debug)]
 pub struct Cluster {
-    /// By name, nodes and gateways in processes of their own. Before the bed, so that it ends first.
+    /// By name, nodes and gateways in processes of their own. They end before the bed does.
     parts: BTreeMap<String, Running>,
     bed: Bed,
 }

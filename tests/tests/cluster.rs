@@ -1,5 +1,5 @@
-//! A cluster as its users see it: block devices behind a gateway, over nodes that come and go, under
-//! a policy. The clients are those that people have.
+//! A cluster as its users see it: block devices behind a gateway, over nodes that come and go,
+//! and a policy that holds. The clients are those that people have.
 
 mod apart;
 mod levels;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 /// A policy that hinders nobody.
-const OPEN: &str = "[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"backup\"\n";
+const OPEN: &str = "[[tenant]]\nname = \"backup\"\n[[tenant]]\nname = \"oltp\"\n";
 
 /// Writes a file of this many bytes that repeat nowhere.
 fn noise(path: &Path, length: usize) -> Vec<u8> {

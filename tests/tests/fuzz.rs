@@ -58,3 +58,28 @@ fn nbd() {
 fn memcached() {
     brief("memcached", 5_000);
 }
+
+#[test]
+fn cluster_file() {
+    brief("cluster_file", 5_000);
+}
+
+#[test]
+fn data_wire() {
+    brief("data_wire", 20_000);
+}
+
+#[test]
+fn node_machine() {
+    brief("node_machine", 5_000);
+}
+
+#[test]
+fn cluster_machine() {
+    brief("cluster_machine", 1_000);
+}
+
+#[test]
+fn pshift() {
+    brief("pshift", 10_000);
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway as gateway;
+use tidegate_gateway::ketama::Place;
 use tidegate_model::cluster::{self, DeviceModel, Store};
 use tidegate_model::{Bytes, Cluster, NodeId};
 use tidegate_node as node;
@@ -38,8 +39,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Starts what is chosen of `cluster`. Relative paths are below `base`; nodes look for their
-    /// controller at `controller`.
+    /// Starts what is chosen of `cluster`. Relative paths are below `base`; nodes and gateways look
+    /// for their controller at `controller`.
     ///
     /// # Errors
     /// If a part cannot start. Those that had started have ended then.
@@ -65,7 +66,7 @@ impl Parts {
                 Some(services) => services,
                 None => services.insert(parts.services(cluster, base)?),
             };
-            let config = gateway_config(cluster, gateway, base)?;
+            let config = gateway_config(cluster, gateway, base, controller)?;
             let running = gateway::start(config, services);
             let running = running.map_err(|error| failed(&gateway.name, &error))?;
             parts.gateways.push((gateway.name.clone(), running));
@@ -89,11 +90,13 @@ impl Parts {
         cluster.nodes.iter().map(service).collect()
     }
 
-    /// Where clients find what, as one would type it: a line for each volume and door.
+    /// Where clients find what, as one would type it: a line for each volume and door, and one for
+    /// each door of a pool.
     pub(crate) fn doors(&self, cluster: &Cluster) -> Vec<String> {
         let doors = self.gateways.iter().flat_map(|(_, gateway)| gateway.addresses());
         let volumes = |door| cluster.volumes.iter().map(move |volume| uri(door, &volume.name));
-        doors.flat_map(volumes).collect()
+        let pools = self.gateways.iter().flat_map(|(_, gateway)| gateway.pools()).map(server);
+        doors.flat_map(volumes).chain(pools).collect()
     }
 
     /// The names of what runs, nodes first.
@@ -134,7 +137,7 @@ fn node_config(
         Store::Directory(path) => node::Store::Directory { path: base.join(path), reserve: false },
         Store::Device { path, .. } => node::Store::Device { path: base.join(path) },
         Store::Memory => node::Store::Memory { room: room(cluster, id) },
-        Store::Memcached(_) => todo!(),
+        Store::Memcached(address) => node::Store::Memcached { address: resolved(address, base)? },
     };
     let listen = node.address.as_ref().map(|address| resolved(address, base)).transpose()?;
     let speed = node.model.map(|DeviceModel { rate, variance_permille }| {
@@ -164,14 +167,48 @@ fn gateway_config(
     cluster: &Cluster,
     gateway: &cluster::Gateway,
     base: &Path,
+    controller: &Path,
 ) -> Result<gateway::Config, Failure> {
     let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, Door::PRIVATE)));
+    let pools = gateway.memcached.iter().map(|door| pool(cluster, door, base));
     Ok(gateway::Config {
+        name: gateway.name.clone(),
+        controller: Some(controller.to_owned()),
         doors: doors.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),
+        pools: pools.collect::<Result<_, Failure>>()?,
         workers: WORKERS,
         limits: gateway::Limits::default(),
     })
+}
+
+fn pool(
+    cluster: &Cluster,
+    door: &cluster::KeyValueDoor,
+    base: &Path,
+) -> Result<gateway::memcached::Pool, Failure> {
+    let pool = &cluster.pools[door.pool];
+    let nodes = pool.nodes.iter().filter_map(|id| Some((*id, place(cluster.node(*id)?))));
+    Ok(gateway::memcached::Pool {
+        address: resolved(&door.address, base)?,
+        door: Door::PRIVATE,
+        name: pool.name.clone(),
+        nodes: nodes.collect(),
+        tenant: pool.tenant.clone(),
+        value_max: gateway::memcached::VALUE_MAX_DEFAULT,
+        flush_all: false,
+    })
+}
+
+/// Where keys find a node: its server's address as clients of libmemcached would write it, so that
+/// they find what they stored before there was a gateway.
+fn place(node: &cluster::Node) -> Place {
+    let (host, port) = match &node.store {
+        Store::Memcached(cluster::Address::Tcp { host, port }) => (host.clone(), *port),
+        Store::Memcached(cluster::Address::Unix(path)) => (path.to_string(), 0),
+        _ => (node.name.clone(), 0),
+    };
+    Place { host, port, weight: 1 }
 }
 
 /// An address that can be listened on or connected to.
@@ -192,6 +229,14 @@ pub(crate) fn resolved(address: &cluster::Address, base: &Path) -> Result<Addres
                 Err(error) => Err(unknown(error.to_string())),
             }
         }
+    }
+}
+
+/// A server as clients of memcached write it.
+fn server(door: &Address) -> String {
+    match door {
+        Address::Unix(path) => format!("memcached+unix://{}", path.display()),
+        Address::Tcp(address) => format!("memcached://{address}"),
     }
 }
 

@@ -165,6 +165,22 @@ impl Remote {
         }
     }
 
+    /// Whoever asked for these jobs has gone. Those that wait for the node are appended to `done` as
+    /// [`Fault::Ending`]; the node hears of the others with the next [`Self::flush`], and they come
+    /// back from it.
+    pub fn cancel(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for (until, job) in waiting {
+            match tickets.contains(&job.ticket) {
+                true => done.push(Job { outcome: Err(Fault::Ending), ..job }),
+                false => self.waiting.push_back((until, job)),
+            }
+        }
+        if let Some(link) = &mut self.link {
+            link.cancel(tickets);
+        }
+    }
+
     /// Sends what is queued. To be called once per turn of the worker, behind everything else.
     pub fn flush<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         if let Some(link) = &mut self.link

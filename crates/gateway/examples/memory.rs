@@ -33,6 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         offsets: vec![Bytes::ZERO; nodes.len()],
     };
     let config = Config {
+        name: "example".into(),
+        controller: None,
+        pools: Vec::new(),
         doors: vec![(Address::Unix(path.into()), Door::PRIVATE)],
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],
         workers: 1,

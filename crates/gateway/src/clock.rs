@@ -1,8 +1,22 @@
 //! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node.
 
-use std::time::Instant;
+use std::time::Duration;
 
-/// The time, on a clock that never goes back.
-pub(crate) fn now() -> Instant {
-    Instant::now()
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_model::{Span, Time};
+
+/// The time, on a clock that never goes back and is the same in all threads.
+pub(crate) fn now() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    Time(now.tv_sec as u64 * Span::SECOND.0 + now.tv_nsec as u64)
+}
+
+/// The point of time that is so far ahead.
+pub(crate) fn after(duration: Duration) -> Time {
+    now().after(Span(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// How long it is until `time`; zero if it has passed, nothing if it never comes.
+pub(crate) fn until(time: Time) -> Option<Duration> {
+    (time != Time::MAX).then(|| Duration::from_nanos(time.since(now()).0))
 }

@@ -1,22 +1,32 @@
 //! What a gateway is told, and why it may not start.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, BindError, Door};
 use tidegate_model::cluster::Volume;
 
+use crate::memcached::Pool;
 use crate::nodes::PartError;
 
 /// What a gateway serves, where, and how much of it.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Its name, for the controller.
+    pub name: String,
+    /// The socket of the controller, which says what policy holds; none for a gateway whose
+    /// requests belong to whom volumes and pools say.
+    pub controller: Option<PathBuf>,
     /// Where clients of network block devices come in, and who may.
     pub doors: Vec<(Address, Door)>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
     pub volumes: Vec<Volume>,
-    /// Threads, at least one. A connection stays with the one that accepted it; one thread is
-    /// enough for some hundred thousand small requests per second.
+    /// Pools, and where clients of memcached find each.
+    pub pools: Vec<Pool>,
+    /// Threads behind the doors of volumes, and behind that of each pool, at least one. A connection
+    /// stays with the one that accepted it; one thread is enough for some hundred thousand small
+    /// requests per second.
     pub workers: usize,
     /// What clients may take up.
     pub limits: Limits,
@@ -33,6 +43,8 @@ pub struct Limits {
     pub requests: usize,
     /// Bytes that requests of one connection carry at a time. One request may exceed it.
     pub bytes: usize,
+    /// How long a request waits for a node that is away before it fails.
+    pub patience: Duration,
     /// How long requests may still be served once the gateway is told to end.
     pub drain: Duration,
 }
@@ -44,6 +56,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(30),
             requests: 1024,
             bytes: 64 << 20,
+            patience: Duration::from_secs(5),
             drain: Duration::from_secs(5),
         }
     }

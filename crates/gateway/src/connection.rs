@@ -5,22 +5,26 @@
 //! up, and the client waits. What had already been read is held until there is room.
 
 use std::io::{self, IoSliceMut};
+use std::sync::Arc;
 
+use tidegate_algo::owner::Asked;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
-use tidegate_fabric::service::Command;
+use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
-use tidegate_model::TenantId;
+use tidegate_model::{Bytes, Time};
 
 use crate::config::Limits;
-use crate::flights::{Flight, Flights, Landed};
+use crate::flights::{Flight, Flights, Landed, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
 use crate::nbd::{
     Action, Entered, Handshake, HandshakeError, Receiver, Refusal, Request, RequestError, Step,
     reply,
 };
 use crate::nodes::Nodes;
+use crate::owners::{Owner, Table};
 use crate::volumes::Volumes;
+use crate::worker;
 
 /// What the connections of one worker share.
 pub(crate) struct Shop {
@@ -28,6 +32,8 @@ pub(crate) struct Shop {
     pub(crate) nodes: Nodes,
     pub(crate) flights: Flights,
     pub(crate) limits: Limits,
+    /// Whose requests are.
+    pub(crate) table: Arc<Table>,
     /// New requests are refused.
     pub(crate) is_ending: bool,
 }
@@ -35,10 +41,6 @@ pub(crate) struct Shop {
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Goodbye {
-    #[error("it has closed the connection")]
-    Closed,
-    #[error("it has chosen no export in time")]
-    TooLate,
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
@@ -62,10 +64,6 @@ pub(crate) struct Connection {
     bytes: usize,
     /// The client has said that it leaves: it is answered, and then that is all.
     is_leaving: bool,
-    /// What the reactor waits for.
-    pub(crate) interest: Interest,
-    /// Whether the worker has it on its list of those that something was done for.
-    pub(crate) is_listed: bool,
 }
 
 #[derive(Debug)]
@@ -77,13 +75,13 @@ enum Phase {
 #[derive(Debug)]
 struct Client {
     entered: Entered,
-    tenant: TenantId,
+    owner: Owner,
     receiver: Receiver,
 }
 
 impl Connection {
     /// A client that has just come, and is greeted.
-    pub(crate) fn new(token: u64, stream: Stream) -> Self {
+    fn new(token: u64, stream: Stream) -> Self {
         let mut said = Vec::new();
         let phase = Phase::Shaking(Handshake::begin(&mut said));
         let mut out = Outgoing::new();
@@ -97,42 +95,7 @@ impl Connection {
             requests: 0,
             bytes: 0,
             is_leaving: false,
-            interest: Interest::READ,
-            is_listed: false,
         }
-    }
-
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
-    pub(crate) fn is_shaking(&self) -> bool {
-        matches!(self.phase, Phase::Shaking(_))
-    }
-
-    /// Requests that are out at nodes.
-    pub(crate) fn requests(&self) -> usize {
-        self.requests
-    }
-
-    /// Whether the client has said that it leaves. What it had asked before is carried out, also
-    /// if it does not wait for the answers.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.is_leaving
-    }
-
-    /// Whose requests come on it.
-    pub(crate) fn tenant(&self) -> TenantId {
-        match &self.phase {
-            Phase::Shaking(_) => TenantId::NOBODY,
-            Phase::Serving(client) => client.tenant,
-        }
-    }
-
-    /// Whether there is nothing left to do for a client that leaves, or that is to leave.
-    pub(crate) fn is_over(&self, is_ending: bool) -> bool {
-        let is_idle = self.requests == 0 && self.out.is_empty() && self.held.is_empty();
-        (self.is_leaving || is_ending) && is_idle
     }
 
     /// Whether as much is under way as may be.
@@ -142,39 +105,8 @@ impl Connection {
             || self.out.len() >= limits.bytes
     }
 
-    /// What to wait for now.
-    pub(crate) fn wanted(&self, limits: &Limits) -> Interest {
-        let read = !self.is_leaving && self.held.is_empty() && !self.is_full(limits);
-        Interest { read, write: !self.out.is_empty() }
-    }
-
-    /// Reads once, and takes what has arrived. `scratch` is memory for what has no place of its
-    /// own yet.
-    pub(crate) fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> Result<(), Goodbye> {
-        let vacancy = match &mut self.phase {
-            Phase::Shaking(_) => &mut [],
-            Phase::Serving(client) => client.receiver.vacancy(),
-        };
-        let direct = vacancy.len();
-        let count = {
-            // The rest of a large write goes to its place, and whatever is behind it to scratch.
-            let mut slices = [IoSliceMut::new(vacancy), IoSliceMut::new(scratch)];
-            let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
-            match rustix::io::retry_on_intr(|| rustix::io::readv(&self.stream, slices)) {
-                Ok(0) => return Err(Goodbye::Closed),
-                Ok(count) => count,
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                Err(error) => return Err(Goodbye::Io(error.into())),
-            }
-        };
-        if let Phase::Serving(client) = &mut self.phase {
-            client.receiver.on_filled(count.min(direct));
-        }
-        self.take(&scratch[..count.saturating_sub(direct)], shop)
-    }
-
     /// Takes what had to wait, if there is room now. Says whether there was something to take.
-    pub(crate) fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
+    fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
         if self.held.is_empty() || self.is_full(&shop.limits) {
             return Ok(false);
         }
@@ -195,9 +127,9 @@ impl Connection {
                         Step::More => return Ok(()),
                         Step::Left => self.is_leaving = true,
                         Step::Entered(entered) => {
-                            let tenant = shop.nodes.enter(&entered.export.tenant);
+                            let owner = shop.owner(&entered);
                             let receiver = Receiver::default();
-                            let client = Client { entered: *entered, tenant, receiver };
+                            let client = Client { entered: *entered, owner, receiver };
                             self.phase = Phase::Serving(Box::new(client));
                         }
                     }
@@ -238,11 +170,13 @@ impl Connection {
             }
             Action::Submit(command) => command,
         };
+        let size = Bytes(u64::from(length));
+        let asked = Asked { operation: operation(command), size, key: None };
         let flight = Flight {
             connection: self.token,
             cookie,
             command,
-            tenant: client.tenant,
+            tenant: client.owner.of(asked),
             volume: client.entered.export.volume,
             offset,
             length,
@@ -257,12 +191,12 @@ impl Connection {
             nodes.queue(volume, part, job);
         });
         if let Err((flight, fault)) = launched {
-            self.answer(Landed { flight, outcome: Err(fault), extents: Vec::new() });
+            self.reply(Landed { flight, outcome: Err(fault), extents: Vec::new() });
         }
     }
 
     /// Queues the answer to a request.
-    pub(crate) fn answer(&mut self, landed: Landed) {
+    fn reply(&mut self, landed: Landed) {
         let Phase::Serving(client) = &self.phase else { return };
         let Landed { flight, outcome, extents } = landed;
         self.requests -= 1;
@@ -281,11 +215,123 @@ impl Connection {
             (Ok(()), _) => reply::done(&mut self.out, cookie),
         }
     }
+}
 
-    /// Writes as much as the client takes.
-    pub(crate) fn flush(&mut self) -> Result<(), Goodbye> {
+impl worker::Client for Connection {
+    type Shop = Shop;
+    type Goodbye = Goodbye;
+
+    fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    fn is_shaking(&self) -> bool {
+        matches!(self.phase, Phase::Shaking(_))
+    }
+
+    /// What a client had asked before it said that it leaves is carried out, also if it does not
+    /// wait for the answers.
+    fn is_waiting(&self) -> bool {
+        self.requests > 0 && !self.is_leaving
+    }
+
+    fn on_table(&mut self, shop: &Shop) {
+        if let Phase::Serving(client) = &mut self.phase {
+            client.owner = shop.owner(&client.entered);
+        }
+    }
+
+    fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> Result<bool, Goodbye> {
+        let vacancy = match &mut self.phase {
+            Phase::Shaking(_) => &mut [],
+            Phase::Serving(client) => client.receiver.vacancy(),
+        };
+        let direct = vacancy.len();
+        let count = {
+            // The rest of a large write goes to its place, and whatever is behind it to scratch.
+            let mut slices = [IoSliceMut::new(vacancy), IoSliceMut::new(scratch)];
+            let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
+            match rustix::io::retry_on_intr(|| rustix::io::readv(&self.stream, slices)) {
+                Ok(0) => return Ok(false),
+                Ok(count) => count,
+                Err(rustix::io::Errno::AGAIN) => return Ok(true),
+                Err(error) => return Err(Goodbye::Io(error.into())),
+            }
+        };
+        if let Phase::Serving(client) = &mut self.phase {
+            client.receiver.on_filled(count.min(direct));
+        }
+        self.take(&scratch[..count.saturating_sub(direct)], shop)?;
+        Ok(true)
+    }
+
+    fn answer(&mut self, landed: Landed) {
+        self.reply(landed);
+    }
+
+    fn look_after(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
         self.out.flush(&self.stream)?;
-        Ok(())
+        self.go_on(shop)
+    }
+
+    fn wanted(&self, shop: &Shop) -> Interest {
+        let read = !self.is_leaving && self.held.is_empty() && !self.is_full(&shop.limits);
+        Interest { read, write: !self.out.is_empty() }
+    }
+
+    fn is_over(&self, is_ending: bool) -> bool {
+        let is_idle = self.requests == 0 && self.out.is_empty() && self.held.is_empty();
+        (self.is_leaving || is_ending) && is_idle
+    }
+}
+
+impl Shop {
+    /// Whose requests come through an export.
+    fn owner(&self, entered: &Entered) -> Owner {
+        let export = &entered.export;
+        self.table.owner(self.volumes.name(export.volume), &export.tenant)
+    }
+}
+
+impl worker::Shop for Shop {
+    type Client = Connection;
+    type Answer = Landed;
+
+    fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
+        Connection::new(token, stream)
+    }
+
+    fn nodes(&mut self) -> &mut Nodes {
+        &mut self.nodes
+    }
+
+    fn nodes_deadline(&self) -> Time {
+        self.nodes.next_deadline()
+    }
+
+    fn on_table(&mut self, table: &Arc<Table>) {
+        self.table = table.clone();
+    }
+
+    fn land(&mut self, job: Job) -> Option<(u64, Landed)> {
+        let landed = self.flights.land(|volume| *self.volumes.layout(volume), job)?;
+        Some((landed.flight.connection, landed))
+    }
+
+    fn errands(&self, token: u64) -> Vec<u64> {
+        self.flights.errands(|flight| flight.connection == token)
+    }
+
+    fn begin_to_end(&mut self) {
+        self.is_ending = true;
+    }
+
+    fn abandon(&mut self) -> Vec<(u64, Landed)> {
+        let ended = |flight: Flight| {
+            let outcome = Err(Fault::Ending);
+            (flight.connection, Landed { flight, outcome, extents: Vec::new() })
+        };
+        self.flights.abandon().into_iter().map(ended).collect()
     }
 }
 

@@ -221,21 +221,29 @@ impl Flights {
 /// What a node is told about a request: DSFQ's delay is the node's own affair while a tenant's
 /// requests come through one gateway.
 fn tag(flight: &Flight) -> Tag {
-    let (operation, cost) = match flight.command {
-        Command::Read => (Operation::Read, flight.length),
-        Command::Write { .. } => (Operation::Write, flight.length),
-        Command::Flush => (Operation::Sync, 1),
-        Command::Discard | Command::Zero { .. } => (Operation::Allocate, 1),
-        Command::Map => (Operation::Stat, 1),
-        Command::KeyValue => (Operation::Get, 1),
+    let cost = match flight.command {
+        Command::Read | Command::Write { .. } => flight.length,
+        _ => 1,
     };
     Tag {
         tenant: flight.tenant,
         context: ContextId::NONE,
         class: Class::default(),
-        operation,
+        operation: operation(flight.command),
         cost,
         delay: 0,
+    }
+}
+
+/// What a command does, in the terms of policies.
+pub(crate) fn operation(command: Command) -> Operation {
+    match command {
+        Command::Read => Operation::Read,
+        Command::Write { .. } => Operation::Write,
+        Command::Flush => Operation::Sync,
+        Command::Discard | Command::Zero { .. } => Operation::Allocate,
+        Command::Map => Operation::Stat,
+        Command::KeyValue => Operation::Get,
     }
 }
 

@@ -1,8 +1,9 @@
 //! The gateway daemon: where stock clients find volumes, and behind which nodes keep promises.
 //!
-//! A client opens a volume over [`nbd`]; its requests are cut along the volume's stripes, tagged
-//! with the tenant that the export is for, and handed to nodes ([`tidegate_fabric::service`]), in
-//! the same process or behind sockets. Gateways order nothing and keep nothing: who is served when
+//! A client opens a volume over [`nbd`], or a pool as one [`memcached`]; its requests are cut along
+//! the volume's stripes or find their node by their key, are tagged with the tenant that the policy
+//! or the export says, and handed to nodes ([`tidegate_fabric::service`]), in the same process or
+//! behind sockets. Gateways order nothing and keep nothing: who is served when
 //! is for nodes to say, and what was acknowledged is with them.
 #![forbid(unsafe_code)]
 
@@ -10,13 +11,13 @@ mod clock;
 mod config;
 mod connection;
 mod flights;
+mod keeper;
 pub mod ketama;
-mod link;
 pub mod memcached;
 pub mod nbd;
 mod nodes;
+mod owners;
 mod running;
-mod tenants;
 mod volumes;
 mod worker;
 

@@ -2,18 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
+use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Job, Outlet, Part, Service, Session};
 use tidegate_fabric::stream::Address;
-use tidegate_model::TenantId;
-use tidegate_model::cluster::Volume;
+use tidegate_model::{NodeId, Span, Time};
 
 use crate::clock;
-use crate::link::Link;
-use crate::tenants::Tenants;
-use crate::volumes::Volumes;
 use crate::worker::{LINK, Letter};
 
 /// Where a node is.
@@ -38,7 +34,7 @@ impl fmt::Debug for Node {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("volume {volume}, part {index}: {reason}")]
 pub struct PartError {
-    /// The volume's name.
+    /// The volume's name, or the pool's.
     pub volume: String,
     /// Which of its parts.
     pub index: u32,
@@ -51,7 +47,8 @@ pub(crate) struct Nodes {
     seats: Vec<Seat>,
     /// By volume and part.
     places: Vec<Vec<Place>>,
-    tenants: Tenants,
+    /// How many names of tenants the nodes have heard.
+    names: usize,
 }
 
 struct Seat {
@@ -62,8 +59,17 @@ struct Seat {
 
 /// The way to a node.
 enum Line {
-    Session(Box<dyn Session>),
-    Link(Box<Link>),
+    Here(Box<dyn Session>),
+    There(Box<There>),
+}
+
+struct There {
+    remote: Remote,
+    address: Address,
+    /// By number there, for people.
+    parts: Vec<Part>,
+    /// People know that it is away.
+    is_away: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -74,44 +80,43 @@ struct Place {
 }
 
 impl Nodes {
-    /// Opens all parts of all volumes. A volume's nodes are places in `nodes`. Those behind a
-    /// socket are asked for their parts as soon as they are there.
+    /// Opens all parts of all volumes, which say at which place in `nodes` they lie. Nodes behind a
+    /// socket are asked for their parts as soon as they are there; jobs wait for them as long as
+    /// `patience` says.
     pub(crate) fn open(
         nodes: &[Node],
-        volumes: &Volumes,
+        volumes: &[Vec<(NodeId, Part)>],
+        patience: Span,
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
         let outlet: Arc<dyn Outlet> = Arc::new(Desk(reactor.mailbox()));
         let line = |(token, node): (u64, &Node)| match node {
-            Node::Here(service) => Line::Session(service.session(outlet.clone())),
+            Node::Here(service) => Line::Here(service.session(outlet.clone())),
             Node::There(address) => {
-                Line::Link(Box::new(Link::new(address.clone(), token, clock::now())))
+                let settings = Settings { patience, ..Settings::new(address.clone()) };
+                let (remote, address) = (Remote::new(settings, token), address.clone());
+                Line::There(Box::new(There { remote, address, parts: Vec::new(), is_away: false }))
             }
         };
         let lines = (LINK..).zip(nodes).map(line);
         let mut seats: Vec<_> = lines.map(|line| Seat { line, batch: Vec::new() }).collect();
-        let places =
-            volumes.iter().map(|volume| open(&mut seats, volume)).collect::<Result<_, _>>();
-        Ok(Self { seats, places: places?, tenants: Tenants::default() })
+        let open = |parts: &Vec<_>| parts.iter().map(|part| open(&mut seats, part)).collect();
+        let places = volumes.iter().map(open).collect::<Result<_, _>>();
+        Ok(Self { places: places?, seats, names: 0 })
     }
 
-    /// The number that jobs of this tenant carry, until [`Self::leave`].
-    pub(crate) fn enter(&mut self, tenant: &str) -> TenantId {
-        let (number, is_new) = self.tenants.enter(tenant);
-        if is_new {
-            let names = self.tenants.names();
-            for seat in &mut self.seats {
-                match &mut seat.line {
-                    Line::Session(session) => session.tenants(&names),
-                    Line::Link(link) => link.tenants(&names),
-                }
+    /// Says who the tenants are. There are never fewer than before.
+    pub(crate) fn tenants(&mut self, names: &[String]) {
+        if names.len() == self.names {
+            return;
+        }
+        self.names = names.len();
+        for seat in &mut self.seats {
+            match &mut seat.line {
+                Line::Here(session) => session.tenants(names),
+                Line::There(there) => there.remote.tenants(names),
             }
         }
-        number
-    }
-
-    pub(crate) fn leave(&mut self, tenant: TenantId) {
-        self.tenants.leave(tenant);
     }
 
     /// Puts a job into the next batch for the node that has this part.
@@ -123,78 +128,115 @@ impl Nodes {
 
     /// Hands the batches over; what is finished at once is appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
-        for Seat { line, batch } in &mut self.seats {
+        for Seat { line, batch } in self.seats.iter_mut().filter(|seat| !seat.batch.is_empty()) {
             match line {
-                Line::Session(_) if batch.is_empty() => {}
-                Line::Session(session) => session.submit(batch, done),
-                Line::Link(link) => {
-                    link.submit(batch, done);
-                    link.flush(reactor, done);
+                Line::Here(session) => session.submit(batch, done),
+                Line::There(there) => {
+                    let now = clock::now();
+                    there.remote.submit(now, batch, done);
+                    there.remote.flush(reactor, now, done);
+                    there.tell();
                 }
             }
         }
     }
 
-    /// Gives up on these jobs, as far as they still wait. At nodes behind sockets they stay in the
-    /// queue, and their answers are nobody's.
-    pub(crate) fn cancel(&mut self, tickets: &[u64]) {
+    /// Gives up on these jobs, as far as they still wait. All come back nevertheless; what does at
+    /// once is appended to `done`.
+    pub(crate) fn cancel(
+        &mut self,
+        tickets: &[u64],
+        reactor: &Reactor<Letter>,
+        done: &mut Vec<Job>,
+    ) {
         for seat in &mut self.seats {
-            if let Line::Session(session) = &mut seat.line {
-                session.cancel(tickets);
+            match &mut seat.line {
+                Line::Here(session) => session.cancel(tickets),
+                Line::There(there) => {
+                    there.remote.cancel(tickets, done);
+                    there.remote.flush(reactor, clock::now(), done);
+                    there.tell();
+                }
             }
         }
     }
 
     /// Something can be done on the link with this token.
-    pub(crate) fn on_ready(&mut self, ready: Ready, done: &mut Vec<Job>) {
-        if let Some(link) = self.links().nth((ready.token - LINK) as usize).flatten() {
-            link.on_ready(ready, done);
+    pub(crate) fn on_ready(
+        &mut self,
+        ready: Ready,
+        reactor: &Reactor<Letter>,
+        done: &mut Vec<Job>,
+    ) {
+        let seat = self.seats.get_mut((ready.token - LINK) as usize);
+        if let Some(Seat { line: Line::There(there), .. }) = seat {
+            there.remote.on_ready(reactor, clock::now(), ready, done);
+            there.tell();
         }
     }
 
     /// When there is something to do without a node having said anything.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let link = |seat: &Seat| match &seat.line {
-            Line::Link(link) => link.deadline(),
-            Line::Session(_) => None,
+    pub(crate) fn next_deadline(&self) -> Time {
+        let deadline = |seat: &Seat| match &seat.line {
+            Line::There(there) => there.remote.next_deadline(),
+            Line::Here(_) => Time::MAX,
         };
-        self.seats.iter().filter_map(link).min()
+        self.seats.iter().map(deadline).min().unwrap_or(Time::MAX)
     }
 
     /// Does what is to be done at a time that has come.
-    pub(crate) fn on_time(&mut self, now: Instant, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
-        self.links().flatten().for_each(|link| link.on_time(now, reactor, done));
-    }
-
-    /// By place, those that are behind sockets.
-    fn links(&mut self) -> impl Iterator<Item = Option<&mut Link>> {
-        self.seats.iter_mut().map(|seat| match &mut seat.line {
-            Line::Link(link) => Some(&mut **link),
-            Line::Session(_) => None,
-        })
+    pub(crate) fn on_deadline(
+        &mut self,
+        now: Time,
+        reactor: &Reactor<Letter>,
+        done: &mut Vec<Job>,
+    ) {
+        for seat in &mut self.seats {
+            if let Line::There(there) = &mut seat.line
+                && there.remote.next_deadline() <= now
+            {
+                there.remote.on_deadline(reactor, now, done);
+                there.tell();
+            }
+        }
     }
 }
 
-fn open(seats: &mut [Seat], volume: &Volume) -> Result<Vec<Place>, PartError> {
-    let layout = volume.layout();
-    let mut places = Vec::new();
-    for (index, node) in (0..).zip(&volume.nodes) {
-        let seat = usize::from(node.0);
-        let refuse = |reason| PartError { volume: volume.name.clone(), index, reason };
-        let part = Part {
-            volume: volume.name.clone(),
-            index,
-            length: layout.part_length(index),
-            offset: volume.offsets.get(index as usize).copied().unwrap_or_default(),
-        };
-        let number = match seats.get_mut(seat).map(|seat| &mut seat.line) {
-            Some(Line::Session(session)) => session.open(&part).map_err(refuse)?,
-            Some(Line::Link(link)) => link.open(&part),
-            None => return Err(refuse(format!("there is no node {node}"))),
-        };
-        places.push(Place { seat, part: number });
+impl There {
+    /// Says what became known.
+    fn tell(&mut self) {
+        while let Some(notice) = self.remote.poll_notice() {
+            match notice {
+                Notice::Up { name } if std::mem::take(&mut self.is_away) => {
+                    tracing::info!("node {name} is back at {}", self.address);
+                }
+                Notice::Up { name } => tracing::debug!("node {name} is at {}", self.address),
+                Notice::Down { reason } => {
+                    self.is_away = true;
+                    tracing::warn!("the node at {} is away: {reason}", self.address);
+                }
+                Notice::PartRefused { part, reason } => {
+                    let Part { volume, index, .. } = &self.parts[part as usize];
+                    tracing::error!("part {index} of volume {volume} cannot be served: {reason}");
+                }
+                Notice::PartReady { .. } => {}
+            }
+        }
     }
-    Ok(places)
+}
+
+fn open(seats: &mut [Seat], (node, part): &(NodeId, Part)) -> Result<Place, PartError> {
+    let seat = usize::from(node.0);
+    let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
+    let number = match seats.get_mut(seat).map(|seat| &mut seat.line) {
+        Some(Line::Here(session)) => session.open(part).map_err(refuse)?,
+        Some(Line::There(there)) => {
+            there.parts.push(part.clone());
+            there.remote.open(part.clone())
+        }
+        None => return Err(refuse(format!("there is no node {node}"))),
+    };
+    Ok(Place { seat, part: number })
 }
 
 /// Where nodes put what they finish later.

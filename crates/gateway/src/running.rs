@@ -4,69 +4,142 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use tidegate_fabric::reactor::{Mailbox, Reactor};
-use tidegate_fabric::stream::{Address, Listener};
+use tidegate_fabric::stream::{Address, Door, Listener};
+use tidegate_model::Span;
 
 use crate::clock;
-use crate::config::{Config, StartError};
-use crate::connection::Shop;
+use crate::config::{Config, Limits, StartError};
+use crate::connection;
 use crate::flights::Flights;
-use crate::nodes::{Node, Nodes};
+use crate::keeper::Keeper;
+use crate::memcached;
+use crate::nodes::{Node, Nodes, PartError};
+use crate::owners::Register;
 use crate::volumes::Volumes;
-use crate::worker::{Hall, Letter, Worker};
+use crate::worker::{Hall, Letter, Shop, Worker};
 
 /// A gateway that serves. Dropped, it ends.
 #[derive(Debug)]
 pub struct Running {
-    addresses: Vec<Address>,
-    hall: Arc<Hall>,
-    drain: Duration,
+    volumes: Vec<Address>,
+    pools: Vec<Address>,
+    halls: Vec<Arc<Hall>>,
+    limits: Limits,
     workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
+    keeper: Option<Keeper>,
 }
 
-/// Starts a gateway in threads of its own, over `nodes`: the one at each place that volumes name.
-/// It holds nothing that could be lost with it: a write that was acknowledged is at its node, and a
-/// flush goes to every node of its volume.
+/// Starts a gateway in threads of its own, over `nodes`: the one at each place that volumes and
+/// pools name. It holds nothing that could be lost with it: a write that was acknowledged is at its
+/// node, and a flush goes to every node of its volume.
 ///
 /// # Errors
 /// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
 /// something. No socket is left then. A node behind a socket may come later.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { doors, volumes, workers, limits } = config;
-    let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    let addresses = listeners.iter().map(|listener| listener.address().clone()).collect();
-    let hall = Arc::new(Hall { listeners, clients: AtomicUsize::new(0) });
+    let Config { name, controller, doors, volumes, pools, workers, limits } = config;
+    let tenants = volumes.iter().map(|volume| &volume.tenant);
+    let tenants = tenants.chain(pools.iter().map(|pool| &pool.tenant));
+    let register = Arc::new(Register::new(tenants.map(String::as_str)));
+    let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
+    let threads = workers.max(1);
+    let volumes_hall = Arc::new(Hall::open(&doors, limits)?);
     let mut ready = Vec::new();
-    for _ in 0..workers.max(1) {
-        let reactor = Reactor::new()?;
-        let mailbox = reactor.mailbox();
+    for number in 0..threads {
         let volumes = Volumes::new(volumes.clone());
-        let nodes = Nodes::open(nodes, &volumes, &reactor)?;
-        let flights = Flights::default();
-        let shop = Shop { volumes, nodes, flights, limits, is_ending: false };
-        ready.push((mailbox, Worker::new(reactor, hall.clone(), shop)?));
+        ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
+            let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
+            let (flights, table) = (Flights::default(), register.table());
+            Ok(connection::Shop { volumes, nodes, flights, limits, table, is_ending: false })
+        })?);
     }
+    let mut halls = vec![volumes_hall];
+    for pool in pools {
+        if pool.nodes.is_empty() {
+            let reason = "a pool needs a node".into();
+            return Err(PartError { volume: pool.name, index: 0, reason }.into());
+        }
+        let hall = Arc::new(Hall::open(&[(pool.address.clone(), pool.door)], limits)?);
+        let pool = Arc::new(pool);
+        for number in 0..threads {
+            let pool = pool.clone();
+            ready.push(prepare("memcached", number, &hall, &register, |reactor| {
+                let nodes = Nodes::open(nodes, &[pool.parts()], patience, reactor)?;
+                Ok(memcached::Shop::new(pool, nodes, &register.table()))
+            })?);
+        }
+        halls.push(hall);
+    }
+    let mut addresses = halls.iter().map(|hall| hall.addresses());
     // From here on dropping it ends those that have been started.
-    let mut running = Running { addresses, hall, drain: limits.drain, workers: Vec::new() };
-    for (number, (mailbox, worker)) in ready.into_iter().enumerate() {
-        let thread = thread::Builder::new().name(format!("gateway-{number}"));
-        running.workers.push((mailbox, thread.spawn(move || worker.run())?));
+    let mut running = Running {
+        volumes: addresses.next().unwrap_or_default(),
+        pools: addresses.flatten().collect(),
+        halls,
+        limits,
+        workers: Vec::new(),
+        keeper: None,
+    };
+    for Prepared { name, mailbox, run } in ready {
+        running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
+    }
+    if let Some(path) = controller {
+        running.keeper = Some(Keeper::start(path, name, register)?);
     }
     Ok(running)
 }
 
+/// A worker that has all it needs.
+struct Prepared {
+    name: String,
+    mailbox: Arc<Mailbox<Letter>>,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+fn prepare<S: Shop<Client: Send> + Send + 'static>(
+    kind: &str,
+    number: usize,
+    hall: &Arc<Hall>,
+    register: &Arc<Register>,
+    shop: impl FnOnce(&Reactor<Letter>) -> Result<S, StartError>,
+) -> Result<Prepared, StartError> {
+    let reactor = Reactor::new()?;
+    let mailbox = reactor.mailbox();
+    let shop = shop(&reactor)?;
+    let worker = Worker::new(reactor, hall.clone(), register.clone(), shop)?;
+    let run = Box::new(move || worker.run());
+    Ok(Prepared { name: format!("{kind}-{number}"), mailbox, run })
+}
+
+impl Hall {
+    fn open(doors: &[(Address, Door)], limits: Limits) -> Result<Self, StartError> {
+        let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
+        let listeners = listeners.collect::<Result<_, _>>()?;
+        Ok(Self { listeners, limits, clients: AtomicUsize::new(0) })
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        self.listeners.iter().map(|listener| listener.address().clone()).collect()
+    }
+}
+
 impl Running {
-    /// Where it listens, in the order of the configuration; with the ports that the kernel chose.
+    /// Where it listens for clients of volumes, in the order of the configuration; with the ports
+    /// that the kernel chose.
     pub fn addresses(&self) -> &[Address] {
-        &self.addresses
+        &self.volumes
+    }
+
+    /// Where it listens for clients of each pool, likewise.
+    pub fn pools(&self) -> &[Address] {
+        &self.pools
     }
 
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
-        self.hall.clients.load(Ordering::Relaxed)
+        self.halls.iter().map(|hall| hall.clients.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as
@@ -83,7 +156,8 @@ impl Running {
     }
 
     fn end(&mut self) -> bool {
-        let at = clock::now() + self.drain;
+        self.keeper = None;
+        let at = clock::after(self.limits.drain);
         self.workers.iter().for_each(|(mailbox, _)| mailbox.push(Letter::End(at)));
         let ended: Vec<_> = self.workers.drain(..).map(|(_, thread)| thread.join()).collect();
         ended.iter().all(Result::is_ok)

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use tidegate_fabric::service::Part;
+use tidegate_model::NodeId;
 use tidegate_model::cluster::{Layout, Volume};
 
 use crate::nbd::{Export, Exports};
@@ -23,6 +25,15 @@ impl Volumes {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.iter().map(|(volume, _)| volume)
+    }
+
+    pub(crate) fn name(&self, volume: usize) -> &str {
+        &self.volumes[volume].0.name
+    }
+
+    /// What is to be opened, and where, by volume.
+    pub(crate) fn parts(&self) -> Vec<Vec<(NodeId, Part)>> {
+        self.volumes.iter().map(|(volume, layout)| parts(volume, layout)).collect()
     }
 
     pub(crate) fn layout(&self, volume: usize) -> &Layout {
@@ -64,6 +75,19 @@ impl Exports for Volumes {
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
         self.iter().for_each(|volume| each(&volume.name, &description(volume)));
     }
+}
+
+fn parts(volume: &Volume, layout: &Layout) -> Vec<(NodeId, Part)> {
+    let part = |(index, node): (u32, &NodeId)| {
+        let part = Part {
+            volume: volume.name.clone(),
+            index,
+            length: layout.part_length(index),
+            offset: volume.offsets.get(index as usize).copied().unwrap_or_default(),
+        };
+        (*node, part)
+    };
+    (0..).zip(&volume.nodes).map(part).collect()
 }
 
 fn description(volume: &Volume) -> String {

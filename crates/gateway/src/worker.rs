@@ -8,15 +8,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate_fabric::reactor::{Reactor, Ready};
-use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::reactor::{Interest, Reactor, Ready};
+use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
+use tidegate_model::{Span, Time};
 
 use crate::clock;
-use crate::connection::{Connection, Goodbye, Shop};
-use crate::flights::Landed;
+use crate::config::Limits;
+use crate::nodes::Nodes;
+use crate::owners::{Register, Table};
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -27,7 +29,7 @@ const ACCEPT_MAX: usize = 16;
 
 /// How long nobody is let in after that failed: usually there are no descriptors left, and there
 /// will be when somebody leaves.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
@@ -41,47 +43,137 @@ pub(crate) enum Letter {
     /// A node has finished a job.
     Finished(Job),
     /// The gateway ends: at this time at the latest.
-    End(Instant),
+    End(Time),
 }
 
-/// What all workers of a gateway share.
+/// What the workers behind the same doors share.
 #[derive(Debug)]
 pub(crate) struct Hall {
     pub(crate) listeners: Vec<Listener>,
-    /// Clients of all workers.
+    pub(crate) limits: Limits,
+    /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
 }
 
+/// What is offered behind a door, and what the clients of one worker share: block devices, or keys
+/// and values.
+pub(crate) trait Shop {
+    /// One who has come.
+    type Client: Client<Shop = Self>;
+    /// What a client is told in the end.
+    type Answer;
+
+    /// Lets a client in, whose number at the worker is `token`.
+    fn welcome(&mut self, token: u64, stream: Stream) -> Self::Client;
+
+    /// The way to the nodes.
+    fn nodes(&mut self) -> &mut Nodes;
+
+    /// The same, for those who only look.
+    fn nodes_deadline(&self) -> Time;
+
+    /// From now on this table says whose requests are.
+    fn on_table(&mut self, table: &Arc<Table>);
+
+    /// Whom a finished job is for, and the answer, if there is one now.
+    fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
+
+    /// The tickets of the jobs that are out for a client.
+    fn errands(&self, token: u64) -> Vec<u64>;
+
+    /// Nothing new is taken any more.
+    fn begin_to_end(&mut self) {}
+
+    /// Ends everything that is out, and says what those who wait for it are told.
+    fn abandon(&mut self) -> Vec<(u64, Self::Answer)>;
+}
+
+/// One client's connection.
+pub(crate) trait Client {
+    /// Where it is.
+    type Shop: Shop;
+    /// Why it ends, in words for people.
+    type Goodbye: std::error::Error + From<io::Error>;
+
+    fn stream(&self) -> &Stream;
+
+    /// Whether it has not yet said what it wants.
+    fn is_shaking(&self) -> bool;
+
+    /// Whether what is out for it has no sense once it is gone.
+    fn is_waiting(&self) -> bool;
+
+    /// From now on another table says whose its requests are.
+    fn on_table(&mut self, shop: &Self::Shop);
+
+    /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
+    /// memory for what has no place of its own yet.
+    fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
+    -> Result<bool, Self::Goodbye>;
+
+    /// Queues an answer.
+    fn answer(&mut self, answer: <Self::Shop as Shop>::Answer);
+
+    /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
+    /// something to take.
+    fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
+
+    /// What to wait for now.
+    fn wanted(&self, shop: &Self::Shop) -> Interest;
+
+    /// Whether there is nothing more to be done for it.
+    fn is_over(&self, is_ending: bool) -> bool;
+}
+
 /// A worker, before and while it works.
-pub(crate) struct Worker {
+pub(crate) struct Worker<S: Shop> {
     reactor: Reactor<Letter>,
     hall: Arc<Hall>,
-    shop: Shop,
-    seats: Vec<Seat>,
+    register: Arc<Register>,
+    table: Arc<Table>,
+    shop: S,
+    seats: Vec<Seat<S::Client>>,
     free: Vec<u32>,
-    /// Who has not chosen an export, with the time until which they may, the first one first.
-    shaking: VecDeque<(Instant, u64)>,
+    /// Who has not said what it wants, with the time until which it may, the first one first.
+    shaking: VecDeque<(Time, u64)>,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
     done: Vec<Job>,
     scratch: Vec<u8>,
     /// When clients are let in again.
-    accept_at: Option<Instant>,
-    end_at: Option<Instant>,
+    accept_at: Time,
+    /// When it is over at the latest; none while nobody has told it to end.
+    end_at: Option<Time>,
 }
 
 /// A place for a client. Its generation is the upper half of the client's token, so that what was
 /// meant for one client never reaches the next.
-struct Seat {
+struct Seat<C> {
     generation: u32,
-    connection: Option<Connection>,
+    guest: Option<Guest<C>>,
 }
 
-impl Worker {
-    pub(crate) fn new(reactor: Reactor<Letter>, hall: Arc<Hall>, shop: Shop) -> io::Result<Self> {
-        let worker = Self {
+/// A client, and how its worker stands with it.
+struct Guest<C> {
+    client: C,
+    /// What the reactor waits for.
+    interest: Interest,
+    /// It is on the list of those that something was done for.
+    is_listed: bool,
+}
+
+impl<S: Shop> Worker<S> {
+    pub(crate) fn new(
+        reactor: Reactor<Letter>,
+        hall: Arc<Hall>,
+        register: Arc<Register>,
+        shop: S,
+    ) -> io::Result<Self> {
+        let mut worker = Self {
             reactor,
             hall,
+            table: register.table(),
+            register,
             shop,
             seats: Vec::new(),
             free: Vec::new(),
@@ -89,9 +181,10 @@ impl Worker {
             listed: Vec::new(),
             done: Vec::new(),
             scratch: vec![0; SCRATCH],
-            accept_at: None,
+            accept_at: Time::MAX,
             end_at: None,
         };
+        worker.on_table();
         worker.listen()?;
         Ok(worker)
     }
@@ -125,13 +218,17 @@ impl Worker {
                     Letter::End(at) => self.begin_to_end(at),
                 }
             }
+            if let Some(table) = self.register.newer(&self.table) {
+                self.table = table;
+                self.on_table();
+            }
             for ready in ready.drain(..) {
                 self.on_ready(ready);
             }
-            self.shop.nodes.on_time(clock::now(), &self.reactor, &mut self.done);
+            self.shop.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
             self.settle();
-            self.on_time(clock::now());
-            if self.end_at.is_some() && self.seats.iter().all(|seat| seat.connection.is_none()) {
+            self.on_deadline(clock::now());
+            if self.end_at.is_some() && self.free.len() == self.seats.len() {
                 return;
             }
         }
@@ -139,10 +236,18 @@ impl Worker {
 
     /// How long there is nothing to do but to wait for others.
     fn patience(&self) -> Option<Duration> {
-        let shaking = self.shaking.front().map(|(deadline, _)| *deadline);
-        let nodes = self.shop.nodes.deadline();
-        let next = [shaking, nodes, self.accept_at, self.end_at].into_iter().flatten().min()?;
-        Some(next.saturating_duration_since(clock::now()))
+        let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
+        let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
+        clock::until(own.min(self.shop.nodes_deadline()))
+    }
+
+    /// Whose requests are is said by another table now.
+    fn on_table(&mut self) {
+        self.shop.nodes().tenants(self.table.names());
+        self.shop.on_table(&self.table);
+        for guest in self.seats.iter_mut().filter_map(|seat| seat.guest.as_mut()) {
+            guest.client.on_table(&self.shop);
+        }
     }
 
     fn on_ready(&mut self, ready: Ready) {
@@ -150,25 +255,26 @@ impl Worker {
             return self.accept((ready.token - LISTENER) as usize);
         }
         if ready.token >= LINK {
-            return self.shop.nodes.on_ready(ready, &mut self.done);
+            return self.shop.nodes().on_ready(ready, &self.reactor, &mut self.done);
         }
-        let Some(seat) = seated(&mut self.seats, ready.token) else { return };
+        let Some(guest) = seated(&mut self.seats, ready.token) else { return };
         let received = match ready {
             // What was sent before the end is still to be read.
-            Ready { gone: true, .. } if !seat.interest.read => Err(Goodbye::Closed),
-            Ready { read: true, .. } => seat.receive(&mut self.scratch, &mut self.shop),
-            _ => Ok(()),
+            Ready { gone: true, .. } if !guest.interest.read => Ok(false),
+            Ready { read: true, .. } => guest.client.receive(&mut self.scratch, &mut self.shop),
+            _ => Ok(true),
         };
         match received {
-            Ok(()) => self.list(ready.token),
-            Err(goodbye) => self.close(ready.token, Some(&goodbye)),
+            Ok(true) => self.list(ready.token),
+            Ok(false) => self.close(ready.token),
+            Err(goodbye) => self.close_because(ready.token, &goodbye),
         }
     }
 
     /// Has a client looked at once everything that has happened was dealt with.
     fn list(&mut self, token: u64) {
-        if let Some(connection) = seated(&mut self.seats, token)
-            && !std::mem::replace(&mut connection.is_listed, true)
+        if let Some(guest) = seated(&mut self.seats, token)
+            && !std::mem::replace(&mut guest.is_listed, true)
         {
             self.listed.push(token);
         }
@@ -188,7 +294,7 @@ impl Worker {
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
                     self.stop_listening();
-                    self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
+                    self.accept_at = clock::now().after(ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -196,7 +302,7 @@ impl Worker {
     }
 
     fn admit(&mut self, stream: Stream) {
-        let limits = self.shop.limits;
+        let limits = self.hall.limits;
         if self.hall.clients.fetch_add(1, Ordering::Relaxed) >= limits.connections {
             self.hall.clients.fetch_sub(1, Ordering::Relaxed);
             let most = limits.connections;
@@ -204,24 +310,28 @@ impl Worker {
             return;
         }
         let index = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seat { generation: 0, connection: None });
+            self.seats.push(Seat { generation: 0, guest: None });
             self.seats.len() as u32 - 1
         });
         let seat = &mut self.seats[index as usize];
         let token = u64::from(seat.generation) << 32 | u64::from(index);
-        let connection = seat.connection.insert(Connection::new(token, stream));
-        let added = self.reactor.add(connection.stream(), token, connection.interest);
-        self.shaking.push_back((clock::now() + limits.handshake, token));
+        let client = self.shop.welcome(token, stream);
+        if client.is_shaking() {
+            self.shaking.push_back((clock::after(limits.handshake), token));
+        }
+        let (interest, is_listed) = (Interest::READ, false);
+        let added = self.reactor.add(client.stream(), token, interest);
+        seat.guest = Some(Guest { client, interest, is_listed });
         match added {
             Ok(()) => self.list(token),
-            Err(error) => self.close(token, Some(&Goodbye::Io(error))),
+            Err(error) => self.close_because(token, &error),
         }
     }
 
     /// Deals with everything that can be dealt with without waiting.
     fn settle(&mut self) {
         loop {
-            self.shop.nodes.submit(&self.reactor, &mut self.done);
+            self.shop.nodes().submit(&self.reactor, &mut self.done);
             self.land();
             if self.listed.is_empty() {
                 return;
@@ -236,14 +346,11 @@ impl Worker {
     fn land(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         for job in done.drain(..) {
-            let volumes = &self.shop.volumes;
-            let landed = self.shop.flights.land(|volume| *volumes.layout(volume), job);
-            if let Some(landed) = landed {
-                let token = landed.flight.connection;
-                if let Some(connection) = seated(&mut self.seats, token) {
-                    connection.answer(landed);
-                    self.list(token);
-                }
+            if let Some((token, answer)) = self.shop.land(job)
+                && let Some(guest) = seated(&mut self.seats, token)
+            {
+                guest.client.answer(answer);
+                self.list(token);
             }
         }
         self.done = done;
@@ -253,55 +360,55 @@ impl Worker {
     /// over.
     fn look_after(&mut self, token: u64) {
         let is_ending = self.end_at.is_some();
-        let Some(connection) = seated(&mut self.seats, token) else { return };
-        connection.is_listed = false;
-        let went_on = connection.flush().and_then(|()| connection.go_on(&mut self.shop));
-        match went_on {
-            Err(goodbye) => return self.close(token, Some(&goodbye)),
+        let Some(guest) = seated(&mut self.seats, token) else { return };
+        guest.is_listed = false;
+        match guest.client.look_after(&mut self.shop) {
+            Err(goodbye) => return self.close_because(token, &goodbye),
             Ok(true) => return self.list(token),
-            Ok(false) if connection.is_over(is_ending) => return self.close(token, None),
+            Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
             Ok(false) => {}
         }
-        let wanted = connection.wanted(&self.shop.limits);
-        if wanted != connection.interest {
-            connection.interest = wanted;
-            if let Err(error) = self.reactor.change(connection.stream(), token, wanted) {
-                self.close(token, Some(&Goodbye::Io(error)));
+        let wanted = guest.client.wanted(&self.shop);
+        if wanted != guest.interest {
+            guest.interest = wanted;
+            if let Err(error) = self.reactor.change(guest.client.stream(), token, wanted) {
+                self.close_because(token, &error);
             }
         }
     }
 
-    fn close(&mut self, token: u64, goodbye: Option<&Goodbye>) {
+    fn close_because(&mut self, token: u64, why: &dyn std::error::Error) {
+        tracing::warn!("a client's connection is closed: {why}");
+        self.close(token);
+    }
+
+    fn close(&mut self, token: u64) {
         let seat = &mut self.seats[token as u32 as usize];
-        let Some(connection) = seat.connection.take() else { return };
+        let Some(Guest { client, .. }) = seat.guest.take() else { return };
         // The highest bits are the listeners' and the nodes'.
         seat.generation = (seat.generation + 1) & (u32::MAX >> 2);
         self.free.push(token as u32);
         self.hall.clients.fetch_sub(1, Ordering::Relaxed);
-        if connection.requests() > 0 && !connection.is_leaving() {
-            let lost = self.shop.flights.errands(|flight| flight.connection == token);
-            self.shop.nodes.cancel(&lost);
-        }
-        self.shop.nodes.leave(connection.tenant());
-        match goodbye {
-            None | Some(Goodbye::Closed) => {}
-            Some(goodbye) => tracing::warn!("a client's connection is closed: {goodbye}"),
+        if client.is_waiting() {
+            let lost = self.shop.errands(token);
+            self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
         }
     }
 
     /// Does what is to be done at a time that has come.
-    fn on_time(&mut self, now: Instant) {
+    fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
-            if seated(&mut self.seats, token).is_some_and(|connection| connection.is_shaking()) {
-                self.close(token, Some(&Goodbye::TooLate));
+            if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
+                tracing::warn!("a client has not said what it wants in time, and is turned away");
+                self.close(token);
             }
         }
-        if self.accept_at.is_some_and(|at| at <= now) {
-            self.accept_at = None;
+        if self.accept_at <= now {
+            self.accept_at = Time::MAX;
             if let Err(error) = self.listen() {
                 tracing::error!("cannot listen any more: {error}");
                 self.stop_listening();
-                self.accept_at = Some(now + ACCEPT_PAUSE);
+                self.accept_at = now.after(ACCEPT_PAUSE);
             }
         }
         if self.end_at.is_some_and(|at| at <= now) {
@@ -309,14 +416,14 @@ impl Worker {
         }
     }
 
-    fn begin_to_end(&mut self, at: Instant) {
+    fn begin_to_end(&mut self, at: Time) {
         self.end_at = Some(at);
-        self.accept_at = None;
-        self.shop.is_ending = true;
+        self.accept_at = Time::MAX;
+        self.shop.begin_to_end();
         self.stop_listening();
         for token in self.tokens() {
             match seated(&mut self.seats, token) {
-                Some(connection) if connection.is_shaking() => self.close(token, None),
+                Some(guest) if guest.client.is_shaking() => self.close(token),
                 _ => self.list(token),
             }
         }
@@ -324,34 +431,32 @@ impl Worker {
 
     /// Whoever still waits is told that it was for nothing.
     fn end_now(&mut self) {
-        for flight in self.shop.flights.abandon() {
-            let token = flight.connection;
-            if let Some(connection) = seated(&mut self.seats, token) {
-                let outcome = Err(Fault::Ending);
-                connection.answer(Landed { flight, outcome, extents: Vec::new() });
+        for (token, answer) in self.shop.abandon() {
+            if let Some(guest) = seated(&mut self.seats, token) {
+                guest.client.answer(answer);
             }
         }
         for token in self.tokens() {
-            if let Some(connection) = seated(&mut self.seats, token) {
+            if let Some(guest) = seated(&mut self.seats, token) {
                 // A client that does not read is not waited for.
-                let _ = connection.flush();
+                let _ = guest.client.look_after(&mut self.shop);
             }
-            self.close(token, None);
+            self.close(token);
         }
     }
 
     /// All who are connected.
     fn tokens(&self) -> Vec<u64> {
-        let taken = self.seats.iter().enumerate().filter(|(_, seat)| seat.connection.is_some());
+        let taken = self.seats.iter().enumerate().filter(|(_, seat)| seat.guest.is_some());
         taken.map(|(index, seat)| u64::from(seat.generation) << 32 | index as u64).collect()
     }
 }
 
 /// The client with this token, if it is still there.
-fn seated(seats: &mut [Seat], token: u64) -> Option<&mut Connection> {
+fn seated<C>(seats: &mut [Seat<C>], token: u64) -> Option<&mut Guest<C>> {
     let seat = seats.get_mut(token as u32 as usize)?;
     if seat.generation != (token >> 32) as u32 {
         return None;
     }
-    seat.connection.as_mut()
+    seat.guest.as_mut()
 }

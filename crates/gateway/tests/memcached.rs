@@ -9,14 +9,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway::Node;
 use tidegate_gateway::ketama::Place;
-use tidegate_model::TenantId;
+use tidegate_model::NodeId;
 use tidegate_proto::memcached::conversation::Conversation;
 use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
 use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
@@ -205,7 +205,7 @@ fn the_daemons_answer_as_one_server_does() {
         (0..2).filter_map(|node| Memcached::start(&format!("behind-{node}"))).collect();
     let nodes: Vec<_> = servers.iter().map(node_before).collect();
     let gateway = gateway_before(&nodes);
-    let Address::Unix(path) = gateway.address() else { panic!("it was to be a path") };
+    let Address::Unix(path) = &gateway.pools()[0] else { panic!("it was to be a path") };
     let (one, client) = (one.connect(), UnixStream::connect(path).unwrap());
     client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut runner = TestRunner::new(Config { cases: 40, ..Config::default() });
@@ -232,27 +232,42 @@ fn node_before(server: &Memcached) -> tidegate_node::Running {
     drop(server.connect());
     let address = Address::Unix(server.socket.clone());
     let store = tidegate_node::Store::Memcached { address };
-    tidegate_node::start(tidegate_node::Config::new("node", store)).unwrap()
+    let listen = Some(Address::Unix(server.socket.with_extension("node")));
+    let config = tidegate_node::Config { listen, ..tidegate_node::Config::new("node", store) };
+    tidegate_node::start(config).unwrap()
 }
 
-fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::memcached::Running {
+fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running {
     let file = format!("tidegate-{}-gateway.sock", std::process::id());
-    let place = |number: usize| Place { host: format!("node-{number}"), port: 11_211, weight: 1 };
-    let config = tidegate_gateway::memcached::Config {
+    let place = |number: u16| {
+        let host = format!("node-{number}");
+        (NodeId(number), Place { host, port: 11_211, weight: 1 })
+    };
+    let pool = tidegate_gateway::memcached::Pool {
         address: Address::Unix(std::env::temp_dir().join(file)),
         door: Door::PRIVATE,
-        pool: "cache".into(),
-        nodes: (0..nodes.len()).map(place).collect(),
-        tenants: vec!["web".into()],
-        owner: Arc::new(|_, _| TenantId(1)),
+        name: "cache".into(),
+        nodes: (0..nodes.len() as u16).map(place).collect(),
+        tenant: "web".into(),
         value_max: VALUE_MAX_DEFAULT,
         flush_all: true,
-        workers: 1,
-        connections: 8,
-        drain: Duration::from_secs(5),
     };
-    let services: Vec<_> = nodes.iter().map(tidegate_node::Running::service).collect();
-    tidegate_gateway::memcached::start(config, &services).unwrap()
+    let config = tidegate_gateway::Config {
+        name: "front".into(),
+        controller: None,
+        doors: Vec::new(),
+        volumes: Vec::new(),
+        pools: vec![pool],
+        workers: 1,
+        limits: tidegate_gateway::Limits::default(),
+    };
+    // One in this process, and all others behind sockets.
+    let node = |(number, node): (usize, &tidegate_node::Running)| match number {
+        0 => Node::Here(node.service()),
+        _ => Node::There(node.address().unwrap().clone()),
+    };
+    let nodes: Vec<_> = nodes.iter().enumerate().map(node).collect();
+    tidegate_gateway::start(config, &nodes).unwrap()
 }
 
 #[test]

@@ -67,8 +67,7 @@ impl Live {
 
     /// Takes in jobs, and goes on until nothing may be dispatched.
     fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
-        let now = self.clock.now();
-        let mut core = self.core();
+        let (mut core, now) = self.core_now();
         if core.is_ending {
             drop(core);
             return done.extend(jobs.drain(..).map(ended));
@@ -100,8 +99,7 @@ impl Live {
             if finished.is_empty() {
                 return;
             }
-            let now = self.clock.now();
-            let mut core = self.core();
+            let (mut core, now) = self.core_now();
             for work in &*finished {
                 core.machine.on_completion(now, work.slot, work.cost);
             }
@@ -129,8 +127,7 @@ impl Live {
     /// again, and appends what the machine wants done.
     pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
-        let now = self.clock.now();
-        let mut core = self.core();
+        let (mut core, now) = self.core_now();
         if now >= core.machine.next_deadline() {
             core.machine.on_deadline(now);
         }
@@ -153,8 +150,8 @@ impl Live {
 
     /// Tells the machine something.
     pub(crate) fn tell<R>(&self, what: impl FnOnce(&mut Node<Work>, Time) -> R) -> R {
-        let now = self.clock.now();
-        what(&mut self.core().machine, now)
+        let (mut core, now) = self.core_now();
+        what(&mut core.machine, now)
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
@@ -163,8 +160,7 @@ impl Live {
 
     /// Takes no more jobs, fails those that wait, and finishes those at the device.
     pub(crate) fn end(&self) {
-        let now = self.clock.now();
-        let mut core = self.core();
+        let (mut core, now) = self.core_now();
         core.is_ending = true;
         core.machine.on_ending();
         let mut waiting = core.machine.cancel(now, |_| true);
@@ -176,13 +172,35 @@ impl Live {
         }
     }
 
-    fn cancel(&self, owner: &Arc<Owner>) {
-        owner.is_gone.store(true, Ordering::Relaxed);
+    /// Takes out what waits of these jobs of a session, and gives it back.
+    fn withdraw(&self, owner: &Arc<Owner>, tickets: &[u64]) {
+        let mut tickets = tickets.to_vec();
+        tickets.sort_unstable();
+        let is_meant = |work: &Work| {
+            Arc::ptr_eq(&work.owner, owner) && tickets.binary_search(&work.job.ticket).is_ok()
+        };
         let now = self.clock.now();
         let mut core = self.core();
+        let mut withdrawn = core.machine.cancel(now, is_meant);
+        self.unlock(core);
+        withdrawn.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
+        deliver(&mut withdrawn, None);
+    }
+
+    fn cancel(&self, owner: &Arc<Owner>) {
+        owner.is_gone.store(true, Ordering::Relaxed);
+        let (mut core, now) = self.core_now();
         let cancelled = core.machine.cancel(now, |work| Arc::ptr_eq(&work.owner, owner));
         self.unlock(core);
         drop(cancelled);
+    }
+
+    /// The machine, and the time. It is read once the lock is held: read before, it would go
+    /// backwards from one thread to the next, and busy time would be counted twice.
+    fn core_now(&self) -> (MutexGuard<'_, Core>, Time) {
+        let core = self.core();
+        let now = self.clock.now();
+        (core, now)
     }
 
     /// A panic with the machine locked is a bug of ours; to go on with what it left would be
@@ -299,6 +317,10 @@ impl Session for LocalSession {
             let live = self.live.clone();
             live.submit(self, jobs, done);
         }
+    }
+
+    fn cancel(&mut self, tickets: &[u64]) {
+        self.live.withdraw(&self.owner, tickets);
     }
 }
 

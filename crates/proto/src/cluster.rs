@@ -123,8 +123,9 @@ pub struct NodeSetup {
 pub struct Setup {
     /// The nodes; a [`NodeId`] is a place in this list.
     pub nodes: Vec<NodeSetup>,
-    /// The nodes that can be asked for something by a tenant, by its name. A tenant that is not
-    /// named may come to any. It can change with the policy: see [`Cluster::set_reach`].
+    /// The nodes on which a tenant's volumes and pools lie, by its name: what it does not ask for
+    /// yet waits there. It may come to others all the same. A tenant that is not named, or has no
+    /// node, may come to any. It can change with the policy: see [`Cluster::set_reach`].
     pub reach: BTreeMap<String, BTreeSet<NodeId>>,
     /// How far [`Time::ZERO`] of this run lies after the moment from which periods are counted.
     /// That moment is the same for all lives of a controller: 1970 where there is a calendar.
@@ -266,6 +267,7 @@ impl Cluster {
         version: u16,
         info: NodeInfo,
     ) {
+        self.catch_up(now);
         let found = self.nodes.iter().position(|site| site.name == info.name);
         let node = match found {
             _ if version != VERSION => {
@@ -294,6 +296,7 @@ impl Cluster {
 
     /// A node has said something.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromNode) {
+        self.catch_up(now);
         let Some(node) = self.connections.get(&connection).copied() else { return };
         self.count(&message);
         match message {
@@ -357,6 +360,14 @@ impl Cluster {
             Phase::Asking if self.round.until <= now => self.divide(now),
             Phase::Telling if self.round.until <= now => self.raise(now),
             _ => {}
+        }
+    }
+
+    /// Ends periods that are over though nobody has said so yet: nodes have ended them, and what
+    /// they say is about the next.
+    fn catch_up(&mut self, now: Time) {
+        if self.period_end() <= now {
+            self.on_deadline(now);
         }
     }
 

@@ -176,6 +176,9 @@ pub enum ToNode {
         /// Where it begins in a store that is one device.
         offset: Bytes,
     },
+    /// Whoever asked for the jobs with these tickets has gone. Those that still wait need not be
+    /// done; each is answered nevertheless, with [`Fault::Ending`].
+    Cancel(Vec<u64>),
 }
 
 /// From a node to a gateway, besides answers.

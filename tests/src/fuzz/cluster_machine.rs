@@ -51,6 +51,9 @@ struct Process {
     node: Node<()>,
     life: u64,
     connection: Option<ConnectionId>,
+    /// When it was looked at last. What it served then may be of a period that has another number
+    /// by now, if nobody had told it which.
+    was_abandoned: bool,
 }
 
 enum Letter {
@@ -67,6 +70,8 @@ struct Held {
     reserved: u64,
     allowed: Option<u64>,
     is_over: bool,
+    /// Its process was killed: what it had of a reservation and did not report is given anew.
+    is_dead: bool,
     is_abandoned: bool,
 }
 
@@ -161,7 +166,8 @@ impl World {
         let config = Config { depth: 4, capacity: Some(Iops(1000)), pacing: Pacing::Paper };
         let node = Node::new(self.now, info, config);
         self.lives += 1;
-        self.processes[place] = Some(Process { node, life: self.lives, connection: None });
+        self.processes[place] =
+            Some(Process { node, life: self.lives, connection: None, was_abandoned: false });
         self.connect(place);
     }
 
@@ -362,9 +368,10 @@ impl World {
 
     /// Writes down what each process has in the period that runs there.
     fn note(&mut self) {
-        for (place, process) in self.processes.iter().enumerate() {
-            let Some(Process { node, life, .. }) = process else { continue };
+        for (place, process) in self.processes.iter_mut().enumerate() {
+            let Some(Process { node, life, was_abandoned, .. }) = process else { continue };
             let status = node.status(self.now);
+            let is_abandoned = std::mem::replace(was_abandoned, status.is_abandoned);
             for (number, tenant) in status.tenants.into_iter().skip(1).enumerate() {
                 for ((period, ..), held) in self.held.iter_mut().filter(|((_, t, p, l), held)| {
                     (*t, *p, *l) == (number, place, *life) && !held.is_over
@@ -380,7 +387,7 @@ impl World {
                 held.served = tenant.served;
                 held.reserved = tenant.reserved;
                 held.allowed = tenant.allowed;
-                held.is_abandoned |= status.is_abandoned;
+                held.is_abandoned |= status.is_abandoned || is_abandoned;
             }
         }
         let newest = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);
@@ -390,7 +397,7 @@ impl World {
     fn end_held(&mut self, place: usize) {
         let Some(Process { life, .. }) = self.processes[place] else { return };
         let held = self.held.iter_mut().filter(|((_, _, p, l), _)| (*p, *l) == (place, life));
-        held.for_each(|(_, held)| held.is_over = true);
+        held.for_each(|(_, held)| (held.is_over, held.is_dead) = (true, true));
     }
 
     /// Neither a limit nor a reservation is in force twice.
@@ -402,7 +409,11 @@ impl World {
                 Some(allowed) if !held.is_over => allowed.max(held.served),
                 _ => held.served,
             };
-            sum.1 += if held.is_over { held.reserved.min(held.served) } else { held.reserved };
+            sum.1 += match (held.is_dead, held.is_over) {
+                (true, _) => 0,
+                (false, true) => held.reserved.min(held.served),
+                (false, false) => held.reserved,
+            };
             sum.2 += held.served;
             sum.3 |= held.is_abandoned;
         }

@@ -37,9 +37,8 @@ fn a_volume_that_is_not_there() {
 fn layouts_that_overlap() {
     let device = "[[node]]\nname = \"a\"\naddress = \"unix:a.sock\"\ndevice = \"disk\"\n\
                   [[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n";
-    let at = |name, offset| {
-        format!("{}offsets = [{offset:?}]\n", volume(name, "oltp", "1MiB", &["a"]))
-    };
+    let at =
+        |name, offset| format!("{}offsets = [{offset:?}]\n", volume(name, "oltp", "1MiB", &["a"]));
     let file = format!("{device}{}{}", at("one", "0B"), at("two", "1020KiB"));
     let mut cluster = Cluster::new(&file, OPEN);
     let refused = up(&cluster, &[]).failure(3).complaint();
@@ -195,7 +194,8 @@ fn a_part_that_runs_already() {
 #[test]
 fn a_policy_that_the_nodes_cannot_keep() {
     let file = small("1MiB").replace("directory =", "capacity = \"1k iops\"\ndirectory =");
-    let promise = |count: u32| format!("[[tenant]]\nname = \"oltp\"\nreservation = \"{count} iops\"\n");
+    let promise =
+        |count: u32| format!("[[tenant]]\nname = \"oltp\"\nreservation = \"{count} iops\"\n");
     let mut cluster = Cluster::new(&file, &promise(1400));
     let refused = up(&cluster, &[]).failure(4).complaint();
     let cut = "node a can do 1k iops; oltp is promised 1400 iops there";

@@ -64,8 +64,10 @@ fn at_the_door_of_block_devices() {
     ];
     let inside = [vec![0; 64], request(command::WRITE, 0, u32::MAX)];
     let words = "a client's connection is closed: ";
-    for (rudeness, is_inside) in
-        before_an_export.iter().map(|said| (said, false)).chain(inside.iter().map(|said| (said, true)))
+    for (rudeness, is_inside) in before_an_export
+        .iter()
+        .map(|said| (said, false))
+        .chain(inside.iter().map(|said| (said, true)))
     {
         let before = cluster.part(GATEWAY).stderr().matches(words).count();
         let mut stream = match is_inside {

@@ -25,6 +25,8 @@ use crate::experiment::interrupt::Interrupt;
 use crate::experiment::scratch::Scratch;
 use crate::failure::{Code, Failure};
 
+mod keys;
+
 const BENCH: &str = "path";
 const PEER: &str = "nbdkit memory";
 const DEPTHS: [u32; 3] = [4, 16, 64];
@@ -101,6 +103,38 @@ impl Server {
         Ok(Self { name, processes, socket: last })
     }
 
+    /// Writes the volume once, so that reads find something.
+    fn fill(&mut self, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
+        let mut words = client(&self.socket, self.export());
+        let options = format!("--rw=write --bs=1M --iodepth=4 --size={SIZE_MIB}M --eta=never");
+        words.extend(options.split_whitespace().map(OsString::from));
+        self.attend(words, scratch, interrupt)
+    }
+
+    fn export(&self) -> &'static str {
+        if self.name == PEER { "" } else { VOLUME }
+    }
+
+    /// Runs fio to its end.
+    fn attend(
+        &mut self,
+        arguments: Vec<OsString>,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        let (name, program) = ("fio".into(), "fio".into());
+        let start = Start { name, program, arguments, ..Start::default() };
+        let mut child = Child::start(&start, scratch.path())?;
+        let clock = Clock::start();
+        while !child.has_ended()? {
+            for process in &mut self.processes {
+                process.has_ended()?;
+            }
+            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        Ok(())
+    }
+
     /// One run of fio.
     fn run(
         &mut self,
@@ -110,22 +144,9 @@ impl Server {
         interrupt: &Interrupt,
     ) -> Result<Run, Failure> {
         let said = scratch.join("fio.json");
-        let export = if self.name == PEER { "" } else { VOLUME };
-        let start = Start {
-            name: "fio".into(),
-            program: "fio".into(),
-            arguments: fio(&self.socket, export, depth, length, &said),
-            ..Start::default()
-        };
         let before = self.cpu_us();
-        let mut child = Child::start(&start, scratch.path())?;
-        let clock = Clock::start();
-        while !child.has_ended()? {
-            for process in &mut self.processes {
-                process.has_ended()?;
-            }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
-        }
+        let words = reads(&self.socket, self.export(), depth, length, &said);
+        self.attend(words, scratch, interrupt)?;
         let cpu_us = self.cpu_us() - before;
         let text = fs::read_to_string(&said).unwrap_or_default();
         parse(&text, cpu_us).ok_or_else(|| {
@@ -135,21 +156,28 @@ impl Server {
     }
 }
 
-fn fio(socket: &Path, export: &str, depth: u32, length: Span, said: &Path) -> Vec<OsString> {
-    let with = |option: &str, path: &Path| {
-        let mut word = OsString::from(option);
-        word.push(path);
-        word
-    };
+/// fio as a client of an export.
+fn client(socket: &Path, export: &str) -> Vec<OsString> {
+    // What an engine understands stands behind the engine.
+    let mut words: Vec<OsString> = ["--name=path", "--ioengine=nbd"].map(OsString::from).into();
+    let mut uri = OsString::from(format!("--uri=nbd+unix:///{export}?socket="));
+    uri.push(socket);
+    words.push(uri);
+    words
+}
+
+fn reads(socket: &Path, export: &str, depth: u32, length: Span, said: &Path) -> Vec<OsString> {
     let milliseconds = length.0 / Span::MILLISECOND.0;
-    let mut words = vec![with(&format!("--uri=nbd+unix:///{export}?socket="), socket)];
+    let mut words = client(socket, export);
     let options = format!(
-        "--name=path --ioengine=nbd --rw=randread --bs=4k --size={SIZE_MIB}M --iodepth={depth} \
-         --time_based=1 --runtime={milliseconds}ms --ramp_time=100ms --norandommap=1 \
-         --output-format=json --eta=never"
+        "--rw=randread --bs=4k --size={SIZE_MIB}M --iodepth={depth} --time_based=1 \
+         --runtime={milliseconds}ms --ramp_time=100ms --norandommap=1 --output-format=json \
+         --eta=never"
     );
     words.extend(options.split_whitespace().map(OsString::from));
-    words.push(with("--output=", said));
+    let mut output = OsString::from("--output=");
+    output.push(said);
+    words.push(output);
     words
 }
 
@@ -285,14 +313,16 @@ pub(super) fn rows(
     interrupt: &Interrupt,
     tell: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    match measure(plan, interrupt, tell) {
-        Err(failure) if interrupt.check().is_ok() => {
-            let row = Row::more(BENCH, "4 KiB random reads over NBD", "iops", None);
-            tell(row.because(failure.to_string()));
-            Ok(())
-        }
-        ended => ended,
-    }
+    let or_say = |case: &str, measured: Result<(), Failure>, tell: &mut dyn FnMut(Row)| {
+        let Err(failure) = measured else { return Ok(()) };
+        interrupt.check()?;
+        tell(Row::more(BENCH, case, "iops", None).because(failure.to_string()));
+        Ok::<(), Failure>(())
+    };
+    let measured = measure(plan, interrupt, tell);
+    or_say("4 KiB random reads over NBD", measured, tell)?;
+    let measured = keys::measure(plan, interrupt, tell);
+    or_say("memcached gets", measured, tell)
 }
 
 fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
@@ -310,6 +340,9 @@ fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Resu
         }
         Err(failure) => Some(failure.to_string()),
     };
+    for server in &mut servers {
+        server.fill(&scratch, interrupt)?;
+    }
     let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
     for depth in DEPTHS {
         let mut runs = vec![Vec::new(); servers.len()];

@@ -74,6 +74,9 @@ pub(super) fn rows(
     Ok(())
 }
 
+/// A bucket, its reservation, and what it asks of which servers.
+type Change = (usize, u64, [(u32, u32); 8]);
+
 /// One configuration.
 struct Case<'a> {
     size: &'a Size,
@@ -169,7 +172,7 @@ impl<'a> Case<'a> {
     }
 
     /// Buckets, spread over all of them, with other servers in each round.
-    fn changes(&self, round: u64) -> Vec<(usize, u64, [(u32, u32); 8])> {
+    fn changes(&self, round: u64) -> Vec<Change> {
         let buckets = u64::from(self.size.buckets);
         let reservations = self.solver.configuration().reservations();
         let change = |number: u64| {
@@ -226,7 +229,8 @@ impl Peer {
 
     /// Starts it, if there is a Python that has it already.
     pub(crate) fn found() -> Result<Self, String> {
-        let missing = "no OR-tools in python3; `tidegate bench pshift` puts it into the user's cache";
+        let missing =
+            "no OR-tools in python3; `tidegate bench pshift` puts it into the user's cache";
         [Ok("python3".into()), own_place().map(|place| place.join("bin/python3"))]
             .into_iter()
             .flatten()

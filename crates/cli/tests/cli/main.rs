@@ -8,6 +8,7 @@ mod documents;
 mod help;
 mod live;
 mod load;
+mod repro;
 
 use std::path::Path;
 use std::process::Output;

@@ -79,8 +79,8 @@ impl Link {
 
     fn say(&mut self, message: &impl Serialize) {
         let mut bytes = Vec::new();
-        // A message that is too long names more tenants than ids can number; the node then serves
-        // them as nobody, which is what it does with names that it does not know.
+        // A message that is too long names more tenants than ids can number, whom the node then
+        // serves as nobody, like names that it does not know; or more jobs than it takes at once.
         if encode::<RequestHead, _>(message, &mut bytes).is_ok() {
             self.outgoing.push(&bytes);
         }
@@ -97,6 +97,16 @@ impl Link {
             self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
         }
         self.in_flight.insert(ticket, (job, answered));
+    }
+
+    /// Says that nobody waits for these jobs any more, by the submitter's tickets.
+    pub(super) fn cancel(&mut self, tickets: &[u64]) {
+        let meant = self.in_flight.iter().filter(|(_, (job, _))| tickets.contains(&job.ticket));
+        let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
+        meant.sort_unstable();
+        if !meant.is_empty() {
+            self.say(&ToNode::Cancel(meant));
+        }
     }
 
     pub(super) fn flush<T>(&mut self, reactor: &Reactor<T>, token: u64) -> io::Result<()> {

@@ -201,6 +201,27 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
 }
 
 #[test]
+fn who_is_gone_is_not_worked_for() {
+    let mut world = world();
+    for ticket in [7, 8] {
+        world.remote.submit(NOW, &mut vec![job(ticket, Command::Read)], &mut world.done);
+    }
+    world.remote.cancel(&[7, 9], &mut world.done);
+    let cancelled = world.done.pop().unwrap();
+    assert_eq!((cancelled.ticket, cancelled.outcome), (7, Err(Fault::Ending)));
+    let mut peer = world.connected();
+    world.submit(9, Command::Read);
+    let tickets = [peer.job().0.ticket, peer.job().0.ticket];
+    world.remote.cancel(&[7, 9], &mut world.done);
+    world.remote.flush(&world.reactor, NOW, &mut world.done);
+    assert_eq!(peer.message(), ToNode::Cancel(vec![tickets[1]]));
+    assert!(world.done.is_empty(), "it is the node's to answer");
+    peer.answer(tickets[1], Err(Fault::Ending), b"");
+    world.until(|world| world.done.len() == 1);
+    assert_eq!((world.done[0].ticket, world.done[0].outcome), (9, Err(Fault::Ending)));
+}
+
+#[test]
 fn everything_is_said_again_on_a_new_link() {
     let mut world = world();
     let peer = world.connected();

@@ -1,20 +1,50 @@
 //! One client: bytes in, its conversation, bytes out.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
+use tidegate_algo::owner::Asked;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
+use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
+use tidegate_model::{Bytes, TenantId, Time};
 use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece, Ticket};
 
-use super::worker::{Shop, Spot};
+use super::Pool;
+use super::flights::{Flights, Spot};
+use crate::ketama::Ketama;
+use crate::nodes::Nodes;
+use crate::owners::{Owner, Table};
+use crate::worker;
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
 
+/// What the connections of one worker share.
+pub(crate) struct Shop {
+    pool: Arc<Pool>,
+    circle: Ketama,
+    owner: Owner,
+    nodes: Nodes,
+    flights: Flights,
+    /// Where `flush_all` goes.
+    everywhere: Vec<Spot>,
+}
+
+impl Shop {
+    pub(crate) fn new(pool: Arc<Pool>, nodes: Nodes, table: &Table) -> Self {
+        let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
+        let all = if pool.flush_all { places.len() as u32 } else { 0 };
+        let everywhere = (0..all).map(|node| Spot { node, tenant: TenantId::NOBODY }).collect();
+        let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
+        Self { pool, circle, owner, nodes, flights: Flights::default(), everywhere }
+    }
+}
+
 /// One client.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     token: u64,
     stream: Stream,
     conversation: Conversation<Spot, Buffer>,
@@ -25,40 +55,77 @@ pub(super) struct Connection {
     output: Outgoing,
     /// The client says nothing more.
     is_silent: bool,
-    /// What the reactor waits for.
-    pub(super) interest: Interest,
-    /// Whether the worker has it on its list of those that something was done for.
-    pub(super) is_listed: bool,
 }
 
 impl Connection {
-    pub(super) fn new(token: u64, stream: Stream, shop: &Shop) -> Self {
+    fn new(token: u64, stream: Stream, shop: &Shop) -> Self {
         Self {
             token,
             stream,
-            conversation: Conversation::new(shop.value_max, shop.everywhere.clone()),
+            conversation: Conversation::new(shop.pool.value_max, shop.everywhere.clone()),
             held: Vec::new(),
             needed: 1,
             output: Outgoing::new(),
             is_silent: false,
-            interest: Interest::READ,
-            is_listed: false,
         }
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    /// Looks at what is held, if that makes sense now. Says whether anything came of it.
+    fn go_on(&mut self, shop: &mut Shop) -> bool {
+        if self.held.len() < self.needed || self.held.is_empty() {
+            return false;
+        }
+        let held = std::mem::take(&mut self.held);
+        let consumed = self.hear(&held, shop);
+        self.held = held;
+        self.held.drain(..consumed);
+        consumed > 0
+    }
+
+    fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
+        let Shop { circle, owner, nodes, flights, .. } = shop;
+        let spot = |key: &[u8], operation| Spot {
+            // There is at least one node, so somebody owns the key.
+            node: circle.owner(key).unwrap_or_default() as u32,
+            tenant: owner.of(Asked { operation, size: Bytes::ZERO, key: Some(key) }),
+        };
+        let token = self.token;
+        let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
+            let job = flights.launch(token, &ask);
+            nodes.queue(0, ask.place.node, job);
+        });
+        self.needed = progress.needed;
+        progress.consumed
+    }
+}
+
+impl worker::Client for Connection {
+    type Shop = Shop;
+    type Goodbye = io::Error;
+
+    fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Reads once, and asks for what was read.
-    pub(super) fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> io::Result<()> {
+    /// A client of memcached says nothing before its first request.
+    fn is_shaking(&self) -> bool {
+        false
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.conversation.ahead() > 0
+    }
+
+    fn on_table(&mut self, _: &Shop) {}
+
+    fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> io::Result<bool> {
         let count = match self.stream.read(scratch) {
             Ok(0) => {
                 self.is_silent = true;
-                return Ok(());
+                return Ok(true);
             }
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
             Err(error) => return Err(error),
         };
         if self.held.is_empty() {
@@ -68,43 +135,14 @@ impl Connection {
             self.held.extend_from_slice(&scratch[..count]);
             self.go_on(shop);
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Looks at what is held, if that makes sense now.
-    pub(super) fn go_on(&mut self, shop: &mut Shop) {
-        if self.held.len() < self.needed || self.held.is_empty() {
-            return;
-        }
-        let held = std::mem::take(&mut self.held);
-        let consumed = self.hear(&held, shop);
-        self.held = held;
-        self.held.drain(..consumed);
-    }
-
-    fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
-        let Shop { circle, owner, nodes, flights, .. } = shop;
-        // There is at least one node, so somebody owns the key.
-        let spot = |key: &[u8], operation| Spot {
-            node: circle.owner(key).unwrap_or_default(),
-            tenant: owner(key, operation),
-        };
-        let token = self.token;
-        let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
-            let job = flights.launch(token, &ask);
-            nodes[ask.place.node].queue(job);
-        });
-        self.needed = progress.needed;
-        progress.consumed
-    }
-
-    /// Takes in a node's reply.
-    pub(super) fn answer(&mut self, ticket: Ticket, reply: Result<Buffer, &'static str>) {
+    fn answer(&mut self, (ticket, reply): Reply) {
         self.conversation.on_reply(ticket, reply);
     }
 
-    /// Writes as much as there is and the client takes, and goes on with what had to wait for that.
-    pub(super) fn flush(&mut self, shop: &mut Shop) -> io::Result<()> {
+    fn look_after(&mut self, shop: &mut Shop) -> io::Result<bool> {
         while let Some(piece) = self.conversation.poll_output() {
             match piece {
                 Piece::Reply(buffer) => self.output.push_buffer(buffer),
@@ -112,21 +150,66 @@ impl Connection {
             }
         }
         self.output.flush(&self.stream)?;
-        if self.needed == 0 && self.output.len() < OUTPUT_MAX {
-            self.go_on(shop);
-        }
-        Ok(())
+        Ok(self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(shop))
     }
 
-    /// What to wait for now.
-    pub(super) fn wanted(&self) -> Interest {
+    fn wanted(&self, _: &Shop) -> Interest {
         let read = self.needed > 0 && self.output.len() < OUTPUT_MAX && !self.is_silent;
         Interest { read, write: !self.output.is_empty() }
     }
 
-    /// Whether there is nothing more to be done for it.
-    pub(super) fn is_over(&self, is_ending: bool) -> bool {
+    fn is_over(&self, is_ending: bool) -> bool {
         let is_done = self.conversation.ahead() == 0 && self.output.is_empty();
         is_done && (self.conversation.is_over() || self.is_silent || is_ending)
+    }
+}
+
+/// What a node says, or why it does not.
+type Reply = (Ticket, Result<Buffer, &'static str>);
+
+impl worker::Shop for Shop {
+    type Client = Connection;
+    type Answer = Reply;
+
+    fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
+        Connection::new(token, stream, self)
+    }
+
+    fn nodes(&mut self) -> &mut Nodes {
+        &mut self.nodes
+    }
+
+    fn nodes_deadline(&self) -> Time {
+        self.nodes.next_deadline()
+    }
+
+    fn on_table(&mut self, table: &Arc<Table>) {
+        self.owner = table.owner(&self.pool.name, &self.pool.tenant);
+    }
+
+    fn land(&mut self, job: Job) -> Option<(u64, Reply)> {
+        let (token, ticket) = self.flights.land(&job)?;
+        Some((token, (ticket, job.outcome.map(|()| job.buffer).map_err(complaint))))
+    }
+
+    fn errands(&self, token: u64) -> Vec<u64> {
+        self.flights.of(token)
+    }
+
+    fn abandon(&mut self) -> Vec<(u64, Reply)> {
+        let ended = |(token, ticket)| (token, (ticket, Err(complaint(Fault::Ending))));
+        self.flights.abandon().into_iter().map(ended).collect()
+    }
+}
+
+/// A fault in memcached's words.
+fn complaint(fault: Fault) -> &'static str {
+    match fault {
+        Fault::NoSpace => "SERVER_ERROR out of memory storing object\r\n",
+        Fault::Ending => "SERVER_ERROR the gateway is ending\r\n",
+        Fault::Invalid | Fault::ReadOnly | Fault::Unsupported => {
+            "SERVER_ERROR the node does not take this request\r\n"
+        }
+        Fault::Io => "SERVER_ERROR the node is away\r\n",
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::command;
@@ -15,21 +16,27 @@ use crate::{Stand, config, eventually};
 
 const EIO: u32 = 5;
 
-/// A stand whose second node is behind a socket at which nobody listens yet.
+/// A stand whose second node is behind a socket at which nobody listens yet, and is not waited for
+/// as long as usual.
 fn stand() -> (Stand, std::path::PathBuf) {
+    stand_with(Duration::from_millis(50))
+}
+
+fn stand_with(patience: Duration) -> (Stand, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let nodes = [Memory::default(), Memory::default()];
     let path = folder.path().join("node.sock");
+    let limits = Limits { patience, ..Limits::default() };
     let there = Node::There(Address::Unix(path.clone()));
     let here = Node::Here(Arc::new(nodes[0].clone()));
-    let gateway = start(config(&folder, Limits::default(), 1), &[here, there]).unwrap();
+    let gateway = start(config(&folder, limits, 1), &[here, there]).unwrap();
     (Stand { folder, nodes, gateway }, path)
 }
 
 #[test]
 fn a_node_behind_a_socket_serves_like_any_other() {
     let (stand, path) = stand();
-    let mut client = Client::enter(&stand, "striped@backup", true);
+    let mut client = Client::enter(&stand, "striped@rom-owner", true);
     let _peer = Peer::start(path, stand.nodes[1].clone());
     eventually("the node", || client.read(0, 64 << 10).is_ok());
     for manner in [Manner::AtOnce, Manner::Later] {
@@ -41,7 +48,7 @@ fn a_node_behind_a_socket_serves_like_any_other() {
         assert_eq!(client.command(command::WRITE_ZEROES, 0, 0, 4 << 20), 0);
         assert!(client.read(5000, 3 << 20) == Ok(vec![0; 3 << 20]));
     }
-    assert_eq!(stand.nodes[1].last_owner(), "backup");
+    assert_eq!(stand.nodes[1].last_owner(), "rom-owner");
     client.ask(command::BLOCK_STATUS, 0, 0, 64 << 10);
     assert_eq!(client.hear(0).data, [0, 1, 0, 0, 0, 0, 0, 3]);
 }
@@ -64,6 +71,30 @@ fn while_it_is_away_its_part_fails_and_then_it_is_back() {
     stand.nodes[1].set(Manner::AtOnce);
     let _peer = Peer::start(path, stand.nodes[1].clone());
     eventually("the node again", || client.read(16 << 10, 512).is_ok());
+}
+
+#[test]
+fn a_node_behind_a_socket_hears_who_is_gone() {
+    let (stand, path) = stand();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    let mut client = Client::enter(&stand, "striped", true);
+    eventually("the node", || client.read(16 << 10, 512).is_ok());
+    stand.nodes[1].set(Manner::OnDemand);
+    client.ask(command::READ, 0, 16 << 10, 512);
+    eventually("one job", || stand.nodes[1].held() == 1);
+    drop(client);
+    eventually("no job", || stand.nodes[1].held() == 0);
+    assert_eq!(stand.nodes[1].cancelled(), 1);
+}
+
+#[test]
+fn requests_wait_for_a_node_that_restarts() {
+    let (stand, path) = stand_with(crate::PATIENCE);
+    let mut client = Client::enter(&stand, "striped", true);
+    client.ask(command::READ, 0, 16 << 10, 512);
+    assert!(client.read(0, 512).is_ok(), "the other node serves meanwhile");
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    assert_eq!(client.hear(512).errno, 0);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod away;
 mod client;
 mod memory;
+mod owners;
 mod peer;
 mod scenarios;
 mod stock;
@@ -79,7 +80,15 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
     ];
     let socket = Address::Unix(folder.path().join("nbd.sock"));
     let doors = [socket, "127.0.0.1:0".parse().unwrap()].map(|address| (address, Door::PRIVATE));
-    Config { doors: doors.into(), volumes, workers, limits }
+    Config {
+        name: "front".into(),
+        controller: None,
+        doors: doors.into(),
+        volumes,
+        pools: Vec::new(),
+        workers,
+        limits,
+    }
 }
 
 /// Waits until `condition` holds.

@@ -69,7 +69,8 @@ fn requests_are_whose_the_export_says() {
     let stand = Stand::new();
     for (export, owner) in [
         ("plain", "plain-owner"),
-        ("plain@backup", "backup"),
+        ("plain@rom-owner", "rom-owner"),
+        ("plain@unknown", ""),
         ("plain@", ""),
         ("plain", "plain-owner"),
     ] {

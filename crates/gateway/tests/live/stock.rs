@@ -152,6 +152,7 @@ fn fio_reads_what_it_wrote() {
         "--iodepth=16",
         "--verify=crc32c",
         "--verify_fatal=1",
+        "--verify_state_save=0",
         "--verify_backlog=64",
         "--randseed=7",
         "--io_size=16M",

@@ -187,6 +187,11 @@ impl Engine for Modelled {
 impl Sink for Late {
     fn finished(&self, work: &mut Vec<Work>) {
         let mut heap = lock(&self.heap);
+        // The thread that hands on what is due has ended, or ends with what it has.
+        if self.is_ending.load(Ordering::Acquire) {
+            drop(heap);
+            return self.sink.finished(work);
+        }
         let soonest = heap.peek().map_or(Time::MAX, |due| due.0.due);
         heap.extend(work.drain(..).map(Due));
         let is_sooner = heap.peek().is_some_and(|due| due.0.due < soonest);
@@ -240,8 +245,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
     use super::*;
+    use crate::engine::{Inline, Owner};
+    use crate::store::Memory;
     use proptest::prelude::*;
+    use std::sync::mpsc;
+    use tidegate_fabric::buffer::Buffer;
+    use tidegate_fabric::service::{Command, Fault, Job, Outlet};
+    use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+    use tidegate_proto::node::Slot;
 
     proptest! {
         #[test]
@@ -274,6 +288,47 @@ mod tests {
                 before = due;
             }
         }
+    }
+
+    struct Pipe(Mutex<mpsc::Sender<u64>>);
+
+    impl Sink for Pipe {
+        fn finished(&self, work: &mut Vec<Work>) {
+            let sender = lock(&self.0);
+            work.drain(..).for_each(|work| sender.send(work.job.ticket).unwrap());
+        }
+    }
+
+    struct Nobody;
+
+    impl Outlet for Nobody {
+        fn finished(&self, _: &mut Vec<Job>) {}
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_answered_all_the_same() {
+        let (sender, finished) = mpsc::channel();
+        let speed = Speed { rate: Iops(1), variance: 0, seed: 0 };
+        let medium = Arc::new(Memory::new(Bytes(0)));
+        let make = |_| -> io::Result<Box<dyn Engine>> { Ok(Box::new(Inline { medium })) };
+        let pipe = Arc::new(Pipe(Mutex::new(sender)));
+        let engine = Modelled::start(speed, Clock::start(), pipe, make).unwrap();
+        engine.stop();
+        let tag = Tag {
+            tenant: TenantId(0),
+            context: ContextId::NONE,
+            class: Class::Medium,
+            operation: Operation::Read,
+            cost: 1,
+            delay: 0,
+        };
+        let (command, outcome) = (Command::Flush, Err(Fault::Io));
+        let buffer = Buffer::empty();
+        let job = Job { ticket: 7, tag, command, part: 0, offset: 0, length: 0, buffer, outcome };
+        let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
+        let work = Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO };
+        engine.run(&mut vec![work], &mut Vec::new());
+        assert_eq!(finished.try_recv(), Ok(7));
     }
 
     #[test]

@@ -162,7 +162,11 @@ impl Connection {
         while self.has_room() {
             match self.receiver.next_frame()? {
                 None => break,
-                Some((RequestHead::Message(_), payload)) => self.hear(&payload)?,
+                Some((RequestHead::Message(_), payload)) => {
+                    // It may be about the jobs before it.
+                    self.session.submit(jobs, done);
+                    self.hear(&payload)?;
+                }
                 Some((RequestHead::Job(head), payload)) => self.take(head, payload, jobs, done)?,
             }
         }
@@ -243,6 +247,10 @@ impl Connection {
             }
             ToNode::Tenants(names) => {
                 self.session.tenants(&names);
+                Ok(())
+            }
+            ToNode::Cancel(tickets) => {
+                self.session.cancel(&tickets);
                 Ok(())
             }
             ToNode::Open { part, .. } if part as usize != self.parts.len() => {

@@ -2,7 +2,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 
+use tidegate_fabric::service::Fault;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, NodeId, Span};
 use tidegate_node::{Config, Running, Standing, Store, start};
@@ -10,7 +12,8 @@ use tidegate_proto::cluster::message::{FromNode, Grant, Plan, Share, TenantPlan,
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::message::{Hello, VERSION};
 
-use crate::support::{Client, PATIENCE, read};
+use crate::remote::Worker;
+use crate::support::{Client, PATIENCE, config, part, read};
 
 /// The controller's end of a link.
 struct Controller {
@@ -79,11 +82,15 @@ impl Controller {
 }
 
 fn led() -> (tempfile::TempDir, UnixListener, Running) {
+    let store = Store::Memory { room: Bytes::MAX };
+    led_with(|_| Config::new("a", store))
+}
+
+fn led_with(config: impl FnOnce(&Path) -> Config) -> (tempfile::TempDir, UnixListener, Running) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("controller");
     let listener = UnixListener::bind(&path).unwrap();
-    let store = Store::Memory { room: Bytes::MAX };
-    let node = start(Config { controller: Some(path), ..Config::new("a", store) }).unwrap();
+    let node = start(Config { controller: Some(path), ..config(folder.path()) }).unwrap();
     (folder, listener, node)
 }
 
@@ -123,6 +130,52 @@ fn a_node_says_hello_answers_and_enforces_what_it_is_told() {
     assert_eq!(report.revision, 1);
     node.stop();
     while controller.hear() != FromNode::Goodbye {}
+}
+
+/// A node at which tenant `t` may do nothing.
+fn strict() -> (tempfile::TempDir, Controller, Running) {
+    let (folder, listener, node) = led_with(config);
+    let (mut controller, _) = Controller::accept(&listener);
+    controller.welcome();
+    controller.plan(0);
+    controller.hear();
+    (folder, controller, node)
+}
+
+#[test]
+fn jobs_of_a_limited_tenant_are_given_up_before_they_are_served() {
+    let (_folder, _controller, node) = strict();
+    let (mut client, mut other) = (Client::new(&node, &["t"]), Client::new(&node, &["t"]));
+    let part = client.part;
+    for client in [&mut client, &mut other] {
+        assert!(client.submit((0..5).map(|n| read(part, n, 0, 1)).collect()).is_empty());
+    }
+    client.cancel(&[4, 0, 9]);
+    let mut given_up = [client.finished(), client.finished()].map(|job| (job.ticket, job.outcome));
+    given_up.sort_unstable_by_key(|(ticket, _)| *ticket);
+    assert_eq!(given_up, [(0, Err(Fault::Ending)), (4, Err(Fault::Ending))]);
+    assert_eq!((client.count(), other.count()), (0, 0));
+    let status = node.status().node;
+    assert_eq!((status.waiting, status.tenants[1].served_total), (8, 0));
+}
+
+#[test]
+fn jobs_that_came_over_a_socket_are_given_up_as_well() {
+    let (_folder, _controller, node) = strict();
+    let mut gateway = Worker::new(node.address().unwrap());
+    gateway.remote.tenants(&["t".into()]);
+    let part = gateway.remote.open(part());
+    // All of it arrives at once: the jobs, and that two of them are not wanted any more.
+    gateway.until(|gateway| gateway.remote.is_up());
+    let now = gateway.now();
+    let mut jobs = (0..5).map(|n| read(part, n, 0, 1)).collect();
+    gateway.remote.submit(now, &mut jobs, &mut gateway.done);
+    gateway.remote.cancel(&[1, 3], &mut gateway.done);
+    gateway.submit(vec![read(part, 5, 0, 1)]);
+    gateway.until(|gateway| gateway.done.len() == 2);
+    let given_up: Vec<_> = gateway.done.iter().map(|job| (job.ticket, job.outcome)).collect();
+    assert_eq!(given_up, [(1, Err(Fault::Ending)), (3, Err(Fault::Ending))]);
+    until(|| node.status().node.waiting == 4);
 }
 
 #[test]

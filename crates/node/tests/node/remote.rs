@@ -13,24 +13,24 @@ use tidegate_node::{Config, Running, start};
 use crate::support::{PATIENCE, config, job, part, read, write};
 
 /// A gateway's worker with one node.
-struct Worker {
+pub(crate) struct Worker {
     reactor: Reactor<()>,
-    remote: Remote,
+    pub(crate) remote: Remote,
     begun: Instant,
-    done: Vec<Job>,
+    pub(crate) done: Vec<Job>,
 }
 
 impl Worker {
-    fn new(address: &Address) -> Self {
+    pub(crate) fn new(address: &Address) -> Self {
         let remote = Remote::new(Settings::new(address.clone()), 1);
         Self { reactor: Reactor::new().unwrap(), remote, begun: Instant::now(), done: Vec::new() }
     }
 
-    fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         Time(self.begun.elapsed().as_nanos() as u64)
     }
 
-    fn submit(&mut self, mut jobs: Vec<Job>) {
+    pub(crate) fn submit(&mut self, mut jobs: Vec<Job>) {
         let now = self.now();
         self.remote.submit(now, &mut jobs, &mut self.done);
         self.remote.flush(&self.reactor, now, &mut self.done);
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    fn until(&mut self, what: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&mut self, what: impl Fn(&Self) -> bool) {
         while !what(self) {
             assert!(self.begun.elapsed() < PATIENCE, "it did not happen within twenty seconds");
             self.turn();

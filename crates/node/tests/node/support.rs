@@ -56,6 +56,11 @@ impl Client {
         done
     }
 
+    /// Gives up on jobs.
+    pub(crate) fn cancel(&mut self, tickets: &[u64]) {
+        self.session.cancel(tickets);
+    }
+
     /// The next job that is finished by somebody else.
     pub(crate) fn finished(&self) -> Job {
         self.finished.recv_timeout(PATIENCE).expect("an answer within twenty seconds")

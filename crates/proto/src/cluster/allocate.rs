@@ -47,6 +47,7 @@ pub(super) struct Solutions {
 struct Cell {
     node: u16,
     is_open: bool,
+    is_home: bool,
     /// What is asked for and has no tokens yet.
     demand: u64,
     tokens: Counts,
@@ -110,7 +111,7 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
         let is_open = places[usize::from(entry.node)].is_open;
         // The solver's measure; a node does not serve more in a period.
         let demand = if is_open { demand.min(u64::from(u32::MAX)) } else { 0 };
-        Cell { node: entry.node, is_open, demand, tokens: Counts::ZERO }
+        Cell { node: entry.node, is_open, is_home: entry.is_home, demand, tokens: Counts::ZERO }
     };
     tenant.entries.iter().map(cell).collect()
 }
@@ -154,19 +155,25 @@ fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
     };
 }
 
-/// Divides `amount` exactly over the cells that take it: half evenly, half where there is demand.
+/// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes, or
+/// over all where none of its own takes any; half where there is demand.
 fn spread(
     amount: u64,
     row: &mut [Cell],
     takes: impl Fn(&Cell) -> bool,
     give: impl Fn(&mut Cell, u64),
 ) {
-    let count = row.iter().filter(|cell| takes(cell)).count() as u64;
+    let is_at_home = row.iter().any(|cell| takes(cell) && cell.is_home);
+    let is_even = |cell: &Cell| cell.is_home || !is_at_home;
+    let count = row.iter().filter(|cell| takes(cell) && is_even(cell)).count() as u64;
     let sum: u64 = row.iter().filter(|cell| takes(cell)).map(|cell| cell.demand).sum();
     let even = (sum / count.max(1)).max(1);
     let (mut left, mut weights) = (amount, sum + even * count);
     for cell in row.iter_mut().filter(|cell| takes(cell)) {
-        let weight = cell.demand + even;
+        let weight = cell.demand + if is_even(cell) { even } else { 0 };
+        if weight == 0 {
+            continue;
+        }
         let part = (u128::from(left) * u128::from(weight) / u128::from(weights)) as u64;
         (left, weights) = (left - part, weights - weight);
         give(cell, part);

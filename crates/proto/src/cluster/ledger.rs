@@ -154,6 +154,8 @@ impl Account {
 pub(super) struct Entry {
     /// The node's place.
     pub(super) node: u16,
+    /// Whether the tenant's volumes and pools lie there.
+    pub(super) is_home: bool,
     pub(super) now: Account,
     pub(super) next: Account,
     /// Served in this period, as far as the node has said.

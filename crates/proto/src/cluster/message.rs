@@ -121,7 +121,8 @@ pub struct Grant {
     /// Grows with every grant to this node, across turns; one that is not greater than the last
     /// that was taken is late, and says nothing.
     pub serial: u64,
-    /// How long the period has been running, by the controller's clock; zero if it lies ahead.
+    /// How long the period has been running, by the controller's clock; zero, too, if it lies
+    /// ahead.
     pub into: Span,
     /// For how many periods after this one the counts hold anew while nobody says otherwise. Not
     /// zero in grants that say with what a period begins, and only in those.

@@ -76,14 +76,17 @@ impl Cluster {
         tenant
     }
 
-    /// Adds entries for the nodes that the tenant can come to now. Those that it could come to
-    /// before stay: something may be in force there.
+    /// Adds entries for all nodes, and says which are the tenant's own. It may come to others too,
+    /// by a name that its client chooses; there it has something from the round on in which the
+    /// node says so.
     fn extend(&self, tenant: &mut Tenant) {
-        let reach = self.setup.reach.get(&tenant.name);
         let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
-        let sites = self.nodes.iter().filter(|site| !known.contains(&site.id.0));
-        let within = sites.filter(|site| reach.is_none_or(|reach| reach.contains(&site.id)));
-        tenant.entries.extend(within.map(|site| Entry { node: site.id.0, ..Entry::default() }));
+        let sites = self.nodes.iter().map(|site| site.id.0).filter(|site| !known.contains(site));
+        tenant.entries.extend(sites.map(|node| Entry { node, ..Entry::default() }));
+        let reach = self.setup.reach.get(&tenant.name).filter(|reach| !reach.is_empty());
+        for entry in &mut tenant.entries {
+            entry.is_home = reach.is_none_or(|reach| reach.contains(&NodeId(entry.node)));
+        }
         tenant.entries.sort_by_key(|entry| entry.node);
     }
 }

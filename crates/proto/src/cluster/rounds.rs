@@ -163,12 +163,16 @@ impl Cluster {
 
     /// Divides tokens by what is known, and tells the nodes.
     pub(super) fn divide(&mut self, now: Time) {
-        self.count_silent();
+        self.count_silent(now);
         self.judge();
         self.tell(now, true);
     }
 
-    fn count_silent(&mut self) {
+    fn count_silent(&mut self, now: Time) {
+        // A round that a new one cut short proves nothing: there was no time to answer.
+        if now < self.round.until {
+            return;
+        }
         for site in &mut self.nodes {
             if site.connection.is_some() && !site.is_heard {
                 site.missed = site.missed.saturating_add(1);
@@ -271,8 +275,7 @@ impl Cluster {
             (site.serial, site.awaited) = (serial, Some(serial));
             site.is_stale &= when == When::Next;
             let (period, into, lease) = match when {
-                // Zero would say that the period lies ahead.
-                When::Now => (self.period, now.since(self.period_start).max(Span(1)), 0),
+                When::Now => (self.period, now.since(self.period_start), 0),
                 When::Next => (self.period + 1, Span::ZERO, LEASE),
             };
             if when == When::Next {

@@ -69,6 +69,8 @@ fn golden_messages_of_version_one() {
     assert_eq!(payload::<RequestHead, _>(&hello), b"\x00\x01\x030.1");
     let tenants = ToNode::Tenants(vec!["a".into(), "b".into()]);
     assert_eq!(payload::<RequestHead, _>(&tenants), b"\x01\x02\x01a\x01b");
+    let cancel = ToNode::Cancel(vec![5, 300]);
+    assert_eq!(payload::<RequestHead, _>(&cancel), b"\x03\x02\x05\xac\x02");
     let open = ToNode::Open {
         part: 1,
         volume: "v".into(),

@@ -325,6 +325,12 @@ impl Ledger {
                 scheduler.grant(now, tenant.slot, tenant.unnamed());
             }
         }
+        // A new lease does not revive what held under one that is over.
+        if self.lease == 0 && grant.lease > 0 {
+            for tenant in &mut self.tenants {
+                tenant.first = Some(tenant.unnamed());
+            }
+        }
         for share in &grant.shares {
             let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
             let counts = tenant.counts(share);

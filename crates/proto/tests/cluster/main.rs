@@ -4,5 +4,6 @@
 
 mod chaos;
 mod conversation;
+mod hostile;
 mod paper;
 mod world;

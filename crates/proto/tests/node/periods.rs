@@ -165,3 +165,19 @@ fn without_the_controllers_plan_there_is_an_answer() {
     let report = world.collect(20, 3, 0).unwrap();
     assert_eq!((report.revision, report.tenants), (1, vec![]));
 }
+
+#[test]
+fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
+    let mut world = World::with_plan(plan(1, &["a", "l", "lesser"], Fallback::Keep));
+    world.grant(900, first_grant(1, 11, &[(1, 0, 5), (2, 0, 7)]));
+    // Two periods more, and one in which nothing holds but the fallback.
+    world.node.on_deadline(at(4_010));
+    assert!(world.node.status(at(4_010)).is_abandoned);
+    // With what period 14 begins; for this node it has.
+    world.grant(4_020, first_grant(2, 14, &[(1, 0, 3)]));
+    for now in [4_030, 5_010] {
+        world.node.on_deadline(at(now));
+        let allowed = |name| world.tenant(now, name).allowed;
+        assert_eq!((allowed("l"), allowed("lesser")), (Some(3), Some(0)), "at {now}");
+    }
+}

@@ -3,7 +3,7 @@
 //! the paper's rates, and live at a fiftieth of them, before a real memcached on each node.
 
 use serde_json::{Map, Value, json};
-use tidegate_model::Iops;
+use tidegate_model::{Iops, Span};
 use tidegate_sim::cluster::Outcome;
 use tidegate_sim::scenario::Scenario;
 
@@ -34,6 +34,8 @@ struct Run<'a> {
     /// Answers that may come in the period after theirs.
     slack: u64,
     back: &'static str,
+    /// For how long a live machine stood still.
+    stall: Span,
 }
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
@@ -58,14 +60,14 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         .right("TENANT 3")
         .right("TENANT 4");
     for (number, (scenario, shown)) in scenarios.iter().zip(&simulated).enumerate() {
-        let run = run(shown, scenario, (SIMULATED, 3.0, 0), "a device model");
+        let run = run(shown, scenario, (SIMULATED, 3.0, 0), ("a device model", Span::ZERO));
         claims.push(run.judge(number));
         row(&mut table, number, &run);
     }
     for (number, (scenario, lived)) in scaled.iter().zip(&lived).enumerate() {
         // A node has at most its depth begun when a period ends.
         let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
-        let run = run(&lived.shown, scenario, (LIVE, 5.0, slack), back.name());
+        let run = run(&lived.shown, scenario, (LIVE, 5.0, slack), (back.name(), lived.stall));
         claims.push(run.judge(number));
         row(&mut table, number, &run);
     }
@@ -77,12 +79,12 @@ fn run<'a>(
     shown: &'a Shown,
     scenario: &Scenario,
     (world, tolerance, slack): (&'static str, f64, u64),
-    back: &'static str,
+    (back, stall): (&'static str, Span),
 ) -> Run<'a> {
     let Shown { outcome, seconds } = shown;
     let seed = Some(outcome.seed);
     let source = Source { figure: "8", world, seed, seconds: tenths(*seconds) };
-    Run { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back }
+    Run { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back, stall }
 }
 
 const TITLES: [&str; 3] = ["(a) in turn", "(b) reservations", "(c) reservations and limits"];
@@ -140,6 +142,8 @@ impl Run<'_> {
                 (text, judged)
             }
         };
+        measured.insert("stall_ms".into(), tenths(seconds(self.stall) * 1_000.0).into());
+        let judged = judge::on_a_machine_that_stood_still(judged, self.stall);
         self.source.claim(text, measured.into(), judged)
     }
 
@@ -223,7 +227,7 @@ mod tests {
 
     fn verdict(number: usize, text: &str, served: [u32; 4]) -> Verdict {
         let (scenario, shown) = even(text, served);
-        run(&shown, &scenario, (SIMULATED, 3.0, 0), "none").judge(number).verdict
+        run(&shown, &scenario, (SIMULATED, 3.0, 0), ("none", Span::ZERO)).judge(number).verdict
     }
 
     #[test]

@@ -70,10 +70,12 @@ impl Back {
 /// What a live run has shown.
 pub(super) struct Lived {
     pub(super) shown: Shown,
+    /// For how long at most this machine stood still.
+    pub(super) stall: Span,
     /// What controller and nodes said to each other in a period, on average.
     pub(super) messages: f64,
     pub(super) bytes: f64,
-    /// How long a distribution took, from its first question to its last confirmation, on average.
+    /// How long a distribution took, from its first question to its last confirmation: the median.
     pub(super) distribution_ms: f64,
     /// How many there are in a period.
     pub(super) distributions: u64,
@@ -139,7 +141,7 @@ pub(super) fn run(
         ..plan
     };
     let took = seconds(clock.now().since(Time::ZERO));
-    Ok(watched.lived(Shown { outcome, seconds: took }, scenario))
+    Ok(watched.lived(Shown { outcome, seconds: took }, scenario, counted.stall))
 }
 
 /// Nodes, and what stands behind them.
@@ -351,17 +353,17 @@ impl Watching {
 }
 
 impl Watched {
-    fn lived(&self, shown: Shown, scenario: &Scenario) -> Lived {
-        let mean = |numbers: &mut dyn Iterator<Item = u64>, count: usize| {
-            numbers.map(|number| number as f64).sum::<f64>() / count.max(1) as f64
-        };
-        let periods = self.traffic.len();
-        let rounds = self.distributions.len();
+    fn lived(mut self, shown: Shown, scenario: &Scenario, stall: Span) -> Lived {
+        let periods = self.traffic.len().max(1) as f64;
+        let sum = |of: fn(&(u64, u64)) -> u64| self.traffic.iter().map(of).sum::<u64>() as f64;
+        self.distributions.sort_unstable();
+        let median = self.distributions.get(self.distributions.len() / 2).copied();
         Lived {
             shown,
-            messages: mean(&mut self.traffic.iter().map(|traffic| traffic.0), periods),
-            bytes: mean(&mut self.traffic.iter().map(|traffic| traffic.1), periods),
-            distribution_ms: mean(&mut self.distributions.iter().copied(), rounds) / 1e6,
+            stall,
+            messages: sum(|traffic| traffic.0) / periods,
+            bytes: sum(|traffic| traffic.1) / periods,
+            distribution_ms: median.unwrap_or(0) as f64 / 1e6,
             distributions: scenario.period.0 / scenario.redistribute.0,
         }
     }
@@ -405,7 +407,7 @@ mod tests {
             Watched { traffic: vec![(10, 100), (20, 300)], distributions: vec![4_000_000] };
         let scenario = world::scenario(world::EXPERIMENT_4_200).unwrap();
         let outcome = Outcome { period: Span::SECOND, ..Outcome::default() };
-        let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario);
+        let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Span::ZERO);
         assert_eq!((lived.messages, lived.bytes, lived.distributions), (15.0, 200.0, 5));
         assert_eq!(lived.communication_percent(), 2.0);
     }

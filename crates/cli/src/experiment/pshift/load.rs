@@ -1,5 +1,5 @@
-//! Those who ask live nodes: for each tenant some flows, one for each node on which it is active, as
-//! in the simulated world, and all of them on one thread.
+//! Those who ask live nodes: for each tenant some flows, one for each node on which it is active,
+//! as in the simulated world, and all of them on one thread.
 //!
 //! Jobs go to nodes by the batch, and answers come back through a channel with the time at which
 //! the node gave them; so a thread that is late counts nothing in a wrong sample.
@@ -47,6 +47,9 @@ pub(super) struct Counted {
     pub(super) samples: Vec<Vec<u32>>,
     pub(super) asked: u64,
     pub(super) answered: u64,
+    /// How late those who ask were at most while it counted: they come round every [`LOOK`], unless
+    /// they are kept from a processor.
+    pub(super) stall: Span,
 }
 
 /// One tenant at one of its nodes.
@@ -168,9 +171,14 @@ impl<'a> Load<'a> {
         }
         let mut moves =
             plan.moves.iter().map(|m| (from.after(Span(m.at.time().0)), m.tenant)).peekable();
+        let mut last = from;
         loop {
             interrupt.check()?;
             let now = self.clock.now();
+            if now > last {
+                let late = Span(now.since(last).0.saturating_sub(LOOK.0));
+                (self.counted.stall, last) = (self.counted.stall.max(late), now);
+            }
             if now >= to {
                 break;
             }

@@ -12,7 +12,9 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 /// A line of the legend.
 const LINE: f64 = 16.0;
+/// Panels in a row at most, and where there are four.
 const COLUMNS: usize = 3;
+const COLUMNS_OF_FOUR: usize = 2;
 /// Marks along an axis, about.
 const TICKS: f64 = 5.0;
 
@@ -204,7 +206,8 @@ pub(super) fn draw(title: &str, panels: &[Panel]) -> String {
     let named = |panel: &Panel| panel.series.iter().filter(|s| !s.name.is_empty()).count();
     let lines = panels.iter().map(named).max().unwrap_or(0);
     let (wide, high) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM + LINE * lines as f64 + 8.0);
-    let columns = panels.len().clamp(1, COLUMNS);
+    let most = if panels.len() == 4 { COLUMNS_OF_FOUR } else { COLUMNS };
+    let columns = panels.len().clamp(1, most);
     let rows = panels.len().div_ceil(columns).max(1);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" \

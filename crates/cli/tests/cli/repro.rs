@@ -1,0 +1,41 @@
+//! `tidegate repro`, as far as it takes no more than a moment.
+
+use serde_json::Value;
+
+use crate::tidegate;
+
+#[test]
+fn a_figure_that_cannot_be_repeated_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tidegate(directory.path()).args(["repro", "pshift", "11"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("figure 11") && said.contains("3, 4, 5, 6, 7, 8, 9, 10"), "{said}");
+}
+
+#[test]
+fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["repro", "pshift", "7", "--json", "--out", "pictures"];
+    let output = tidegate(directory.path()).args(arguments).output().unwrap();
+    // How fast it is here says nothing about the claim.
+    assert!([Some(0), Some(99)].contains(&output.status.code()), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let claims: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(claims.len(), 2);
+    for claim in claims {
+        let keys: Vec<&String> = claim.as_object().unwrap().keys().collect();
+        let mut expected = [
+            "claim", "figure", "measured", "paper", "reason", "seconds", "seed", "verdict", "world",
+        ];
+        expected.sort_unstable();
+        let mut keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+        assert_eq!((&claim["paper"], &claim["figure"]), (&"pshift".into(), &"7".into()));
+        assert!(claim["measured"].as_object().is_some_and(|measured| !measured.is_empty()));
+    }
+    let picture = std::fs::read_to_string(directory.path().join("pictures/figure-7.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("pShift"));
+}

@@ -1,0 +1,141 @@
+//! The keeper: one thread that hears from the controller which policy holds.
+//!
+//! The gateway never waits for its controller. Until there is one, requests belong to whom the
+//! cluster says; while it is away, the last policy goes on to say whose they are.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
+use tidegate_fabric::unix::Link;
+use tidegate_model::{Span, Time};
+use tidegate_proto::message::{Hello, ToGateway, VERSION};
+
+use crate::clock;
+use crate::owners::Register;
+
+/// The link's token.
+const CONTROLLER: u64 = 0;
+
+/// The first and the longest wait between two attempts to connect. The first is short, because a
+/// controller that restarts is back within a second.
+const RETRY_MIN: Span = Span(50 * Span::MILLISECOND.0);
+const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
+
+/// The wait after a controller refused us: asking again helps only once somebody has replaced it.
+const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
+
+/// The keeper's thread. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    is_ending: Arc<AtomicBool>,
+    bell: Arc<Mailbox<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Keeps `register` up to date with the controller at `path`, to whom the gateway is `name`.
+    ///
+    /// # Errors
+    /// If there is no descriptor or thread left.
+    pub(crate) fn start(path: PathBuf, name: String, register: Arc<Register>) -> io::Result<Self> {
+        let reactor = Reactor::new()?;
+        let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
+        let hello = Hello::Gateway { version: VERSION, name };
+        let watch = Watch { path, hello, register, link: None, retry: Time::ZERO, wait: RETRY_MIN };
+        let ending = is_ending.clone();
+        let thread = thread::Builder::new().name("gateway-keeper".into());
+        let thread = thread.spawn(move || watch.run(reactor, &ending))?;
+        Ok(Self { is_ending, bell, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.bell.ring();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the gateway's keeper has panicked");
+        }
+    }
+}
+
+/// What the thread has.
+struct Watch {
+    path: PathBuf,
+    hello: Hello,
+    register: Arc<Register>,
+    link: Option<Link<ToGateway>>,
+    /// When to try to connect again, if there is no link.
+    retry: Time,
+    wait: Span,
+}
+
+impl Watch {
+    fn run(mut self, mut reactor: Reactor<()>, is_ending: &AtomicBool) {
+        let mut ready = Vec::new();
+        while !is_ending.load(Ordering::Acquire) {
+            if self.link.is_none() && clock::now() >= self.retry {
+                self.connect(&reactor);
+            }
+            let patience = if self.link.is_none() { clock::until(self.retry) } else { None };
+            if let Err(error) = reactor.wait(patience, &mut ready, &mut Vec::new()) {
+                // The descriptors are ours and the arguments too; there is nothing to wait for.
+                tracing::error!("the gateway's keeper cannot wait: {error}");
+                return;
+            }
+            for _ in ready.drain(..) {
+                if let Err(error) = self.hear() {
+                    tracing::warn!("the link to the controller ended: {error}");
+                    self.leave();
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, reactor: &Reactor<()>) {
+        let connected = Link::connect(&self.path).and_then(|mut link| {
+            link.send(&self.hello)?;
+            reactor.add(&link, CONTROLLER, Interest::READ)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => self.link = Some(link),
+            Err(error) => {
+                tracing::debug!("no controller at {}: {error}", self.path.display());
+                self.leave();
+            }
+        }
+    }
+
+    /// Takes in what the controller has said.
+    fn hear(&mut self) -> io::Result<()> {
+        while let Some(link) = &mut self.link {
+            match link.receive()? {
+                None => break,
+                Some(ToGateway::Policy { revision, policy }) => {
+                    tracing::info!(revision, "policy");
+                    self.register.apply(policy);
+                    self.wait = RETRY_MIN;
+                }
+                Some(ToGateway::Refused { reason, .. }) => {
+                    tracing::warn!("the controller refuses this gateway: {reason}");
+                    self.wait = REFUSED_WAIT;
+                    self.leave();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// There is no link, and there will be another attempt. A link that is closed leaves the
+    /// reactor by itself.
+    fn leave(&mut self) {
+        self.link = None;
+        self.retry = clock::now().after(self.wait);
+        self.wait = Span(self.wait.0 * 2).min(RETRY_MAX);
+    }
+}

@@ -1,0 +1,185 @@
+//! Whose requests are: one register for all workers of a gateway.
+//!
+//! # Problem
+//! The policy says whose a request is, and changes while requests are under way. A job names its
+//! tenant by a number, and numbers mean something because the nodes were told the names in their
+//! order. So a new policy must not change what the number of a job means that is already out, and
+//! no worker is to wait for another, or look anything up for a request that no rule is about.
+//!
+//! # Mechanism
+//! Numbers are places in a list of names that only grows: first the tenants of the cluster's volumes
+//! and pools, then whatever policies have named. A new policy makes a new [`Table`]. Workers look
+//! once per batch whether there is one (an atomic load), tell the nodes the names if there are more,
+//! and ask the table for a new [`Owner`] for each client. An owner knows the rules about its volume
+//! only; for most volumes there are none, and a request's tenant is then one comparison away.
+//!
+//! # Bound
+//! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_algo::owner::{Asked, Owners};
+use tidegate_model::{Policy, TenantId};
+
+/// Where workers find the present table.
+#[derive(Debug)]
+pub(crate) struct Register {
+    /// How many tables there have been before.
+    turn: AtomicU64,
+    table: Mutex<Arc<Table>>,
+}
+
+/// Names, and rules about who owns what. It never changes.
+#[derive(Debug)]
+pub(crate) struct Table {
+    turn: u64,
+    /// The name of each number, beginning with 1.
+    names: Vec<String>,
+    policy: Option<Rules>,
+}
+
+/// A policy, and the register's numbers of its tenants, in its order.
+#[derive(Debug)]
+struct Rules {
+    policy: Policy,
+    numbers: Arc<[TenantId]>,
+}
+
+/// Who owns the requests to one volume or pool, by the register's numbers.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    rules: Option<(Owners, Arc<[TenantId]>)>,
+    others: TenantId,
+}
+
+impl Register {
+    /// One that knows the cluster's tenants, and no policy.
+    pub(crate) fn new<'a>(tenants: impl Iterator<Item = &'a str>) -> Self {
+        let mut names = Vec::new();
+        for tenant in tenants.filter(|tenant| !tenant.is_empty()) {
+            number(&mut names, tenant);
+        }
+        let table = Arc::new(Table { turn: 0, names, policy: None });
+        Self { turn: AtomicU64::new(0), table: Mutex::new(table) }
+    }
+
+    /// The table, if it is another one than `table`.
+    pub(crate) fn newer(&self, table: &Table) -> Option<Arc<Table>> {
+        (self.turn.load(Ordering::Relaxed) != table.turn).then(|| self.table())
+    }
+
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.present().clone()
+    }
+
+    /// From now on this policy holds.
+    pub(crate) fn apply(&self, policy: Policy) {
+        let mut present = self.present();
+        let mut names = present.names.clone();
+        let tenants = policy.tenants.iter();
+        let numbers = tenants.map(|tenant| number(&mut names, &tenant.name)).collect();
+        let turn = present.turn + 1;
+        *present = Arc::new(Table { turn, names, policy: Some(Rules { policy, numbers }) });
+        self.turn.store(turn, Ordering::Relaxed);
+    }
+
+    fn present(&self) -> MutexGuard<'_, Arc<Table>> {
+        // It is replaced as a whole, so a panic leaves nothing half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number of a name, which is added if it is new.
+fn number(names: &mut Vec<String>, name: &str) -> TenantId {
+    let place = names.iter().position(|known| known == name).unwrap_or(names.len());
+    let Ok(number) = u16::try_from(place + 1) else { return TenantId::NOBODY };
+    if place == names.len() {
+        names.push(name.to_owned());
+    }
+    TenantId(number)
+}
+
+impl Table {
+    /// All names, as nodes want to hear them.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Who owns the requests to this volume or pool where they come for `tenant`, by its name.
+    pub(crate) fn owner(&self, place: &str, tenant: &str) -> Owner {
+        let known = self.names.iter().position(|name| name == tenant);
+        let number = known.and_then(|known| u16::try_from(known + 1).ok());
+        let others = number.map_or(TenantId::NOBODY, TenantId);
+        let rules = self.policy.as_ref().and_then(|Rules { policy, numbers }| {
+            // What no rule is about is nobody's to them, and ours to say.
+            let owners = Owners::new(policy, place, "");
+            (owners.all(true).count() > 1).then(|| (owners, numbers.clone()))
+        });
+        Owner { rules, others }
+    }
+}
+
+impl Owner {
+    /// Whose this request is.
+    #[inline]
+    pub(crate) fn of(&self, asked: Asked<'_>) -> TenantId {
+        match &self.rules {
+            None => self.others,
+            Some((owners, numbers)) => {
+                let place = usize::from(owners.owner(asked).0).checked_sub(1);
+                place.and_then(|place| numbers.get(place)).copied().unwrap_or(self.others)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails says where")]
+mod tests {
+    use super::*;
+    use tidegate_model::{Bytes, Operation};
+
+    const WRITE: Asked<'_> = Asked { operation: Operation::Write, size: Bytes(1), key: None };
+    const READ: Asked<'_> = Asked { operation: Operation::Read, size: Bytes(1), key: None };
+
+    fn policy(tenants: &[&str], rules: &str) -> Policy {
+        let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
+        Policy::parse(&format!("{}{rules}", tenants.collect::<String>())).unwrap()
+    }
+
+    #[test]
+    fn numbers_never_change_their_meaning() {
+        let register = Register::new(["b", "a", "", "b"].into_iter());
+        let first = register.table();
+        assert_eq!(first.names(), ["b", "a"]);
+        assert!(register.newer(&first).is_none());
+        register.apply(policy(&["new", "a"], ""));
+        let second = register.newer(&first).unwrap();
+        register.apply(policy(&["later", "new"], ""));
+        let third = register.newer(&second).unwrap();
+        assert_eq!(third.names(), ["b", "a", "new", "later"]);
+        assert!(third.names().starts_with(second.names()));
+        for (number, tenant) in [(1, "b"), (3, "new"), (4, "later"), (0, "unknown"), (0, "")] {
+            assert_eq!(third.owner("v", tenant).of(READ), TenantId(number), "{tenant}");
+        }
+    }
+
+    #[test]
+    fn rules_come_first_and_then_whom_the_export_is_for() {
+        let register = Register::new(["db"].into_iter());
+        let rule = "[[match]]\ntenant = \"etl\"\nvolume = \"logs-*\"\noperation = \"write\"\n";
+        register.apply(policy(&["etl", "web"], rule));
+        let table = register.table();
+        let owner = |volume, tenant, asked| {
+            let number = usize::from(table.owner(volume, tenant).of(asked).0);
+            number.checked_sub(1).map(|place| table.names()[place].as_str())
+        };
+        assert_eq!(owner("logs-eu", "db", WRITE), Some("etl"));
+        assert_eq!(owner("logs-eu", "db", READ), Some("db"));
+        assert_eq!(owner("logs-eu", "web", READ), Some("web"));
+        assert_eq!(owner("logs-eu", "unknown", WRITE), Some("etl"));
+        assert_eq!(owner("logs-eu", "unknown", READ), None);
+        assert_eq!(owner("tables", "db", WRITE), Some("db"));
+    }
+}

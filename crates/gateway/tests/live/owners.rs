@@ -1,0 +1,160 @@
+//! Whose requests are, as the policy says, and with a controller that comes and goes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway::ketama::Place;
+use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
+use tidegate_gateway::nbd::wire::command;
+use tidegate_gateway::{Config, Limits, start};
+use tidegate_model::{NodeId, Policy};
+use tidegate_proto::codec::{self, Decoder};
+use tidegate_proto::message::{Hello, ToGateway, VERSION};
+
+use crate::client::Client;
+use crate::memory::Memory;
+use crate::{PATIENCE, Stand, config, eventually, here};
+
+/// The controller's end of the link to a gateway.
+struct Controller {
+    listener: UnixListener,
+    stream: UnixStream,
+    path: PathBuf,
+}
+
+impl Controller {
+    /// Waits for the gateway.
+    fn start(folder: &Path) -> Self {
+        let path = folder.join("controller.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let stream = greeted(&listener);
+        Self { listener, stream, path }
+    }
+
+    fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
+        let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
+        let text = format!("{}{rules}", tenants.collect::<String>());
+        let policy = Policy::parse(&text).unwrap();
+        self.say(&ToGateway::Policy { revision, policy });
+    }
+
+    fn say(&mut self, message: &ToGateway) {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.path).unwrap();
+    }
+}
+
+fn greeted(listener: &UnixListener) -> UnixStream {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut decoder, mut bytes) = (Decoder::new(), [0; 256]);
+    let hello: Hello = loop {
+        if let Some(hello) = decoder.next_message().unwrap() {
+            break hello;
+        }
+        let count = stream.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "the gateway left");
+        decoder.extend(&bytes[..count]);
+    };
+    assert_eq!(hello, Hello::Gateway { version: VERSION, name: "front".into() });
+    stream
+}
+
+fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [Memory::default(), Memory::default()];
+    let mut config = config(&folder, Limits::default(), 1);
+    config.controller = Some(folder.path().join("controller.sock"));
+    adapt(&folder, &mut config);
+    let gateway = start(config, &here(&nodes)).unwrap();
+    Stand { folder, nodes, gateway }
+}
+
+/// Whose a read and a write of this client are.
+fn owners(stand: &Stand, client: &mut Client) -> [String; 2] {
+    assert!(client.read(0, 512).is_ok());
+    let reader = stand.nodes[0].last_owner();
+    assert_eq!(client.write(0, &[1; 512]), 0);
+    [reader, stand.nodes[0].last_owner()]
+}
+
+const WRITES: &str = "[[match]]\ntenant = \"etl\"\nvolume = \"pl*\"\noperation = \"write\"\n";
+
+#[test]
+fn rules_change_under_clients_that_stay_connected() {
+    let stand = stand(|_, _| {});
+    let mut client = Client::enter(&stand, "plain", true);
+    let mut report = Client::enter(&stand, "plain@report", true);
+    assert_eq!(owners(&stand, &mut client), ["plain-owner"; 2], "nobody has said anything yet");
+    assert_eq!(owners(&stand, &mut report), [""; 2], "it is nobody that is known");
+    let mut controller = Controller::start(stand.folder.path());
+    controller.apply(1, &["etl", "report"], WRITES);
+    eventually("a rule", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
+    assert_eq!(owners(&stand, &mut report), ["report", "etl"]);
+    controller.apply(2, &["report"], "");
+    eventually("no rule", || owners(&stand, &mut client) == ["plain-owner"; 2]);
+    controller.apply(3, &["later", "etl"], WRITES);
+    eventually("the rule again", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
+    drop(controller);
+    assert_eq!(owners(&stand, &mut client), ["plain-owner", "etl"], "it holds without anybody");
+    let mut controller = Controller::start(stand.folder.path());
+    controller.apply(1, &[], "");
+    eventually("another controller", || owners(&stand, &mut client) == ["plain-owner"; 2]);
+    assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+}
+
+#[test]
+fn a_link_that_breaks_or_makes_no_sense_is_made_again() {
+    let stand = stand(|_, _| {});
+    let mut client = Client::enter(&stand, "plain", true);
+    let mut controller = Controller::start(stand.folder.path());
+    controller.stream.write_all(&[0xff; 64]).unwrap();
+    controller.stream = greeted(&controller.listener);
+    controller.apply(1, &["etl"], WRITES);
+    eventually("a rule", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
+    controller.say(&ToGateway::Refused { version: 0, reason: "we are closing".into() });
+    let mut end = [0];
+    assert_eq!(controller.stream.read(&mut end).unwrap(), 0, "it leaves");
+    assert_eq!(owners(&stand, &mut client), ["plain-owner", "etl"]);
+}
+
+#[test]
+fn keys_have_owners() {
+    let stand = stand(|folder, config| {
+        config.pools.push(Pool {
+            address: Address::Unix(folder.path().join("cache.sock")),
+            door: Door::PRIVATE,
+            name: "cache".into(),
+            nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
+            tenant: "kv".into(),
+            value_max: VALUE_MAX_DEFAULT,
+            flush_all: false,
+        });
+    });
+    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let mut client = BufReader::new(UnixStream::connect(path).unwrap());
+    client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut owner = |key: &str| {
+        client.get_mut().write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        assert_eq!(line, "END\r\n");
+        stand.nodes[0].last_owner()
+    };
+    assert_eq!([owner("session:1"), owner("user:1")], ["kv", "kv"]);
+    let mut controller = Controller::start(stand.folder.path());
+    let rule = "[[match]]\ntenant = \"web\"\nkey = [\"session:\", \"cart:\"]\n";
+    controller.apply(1, &["web"], rule);
+    eventually("a rule", || owner("session:1") == "web");
+    assert_eq!([owner("cart:7"), owner("user:1"), owner("session")], ["web", "kv", "kv"]);
+}

@@ -1,0 +1,122 @@
+//! Nodes that say what cannot be, and nodes that come and go all the time: what it does to others.
+
+use std::collections::VecDeque;
+
+use tidegate_model::{Event, Policy, Span, Time};
+use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode};
+use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::message::VERSION;
+
+use crate::world::{Link, MS, World};
+
+const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
+    tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
+
+/// What is sent to anybody.
+fn sent(cluster: &mut Cluster) -> VecDeque<ToNode> {
+    let mut sent = VecDeque::new();
+    while let Some(output) = cluster.poll_output() {
+        if let Output::Send { message, .. } = output {
+            sent.push_back(message);
+        }
+    }
+    sent
+}
+
+/// Lets a second pass in which a node answers every question, as of this serial. The grants.
+fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) -> Vec<Grant> {
+    let mut grants = Vec::new();
+    for tick in 0..200 {
+        let now = from.after(Span(tick * 5 * MS));
+        cluster.on_deadline(now);
+        for message in sent(cluster) {
+            match message {
+                ToNode::Collect { turn, .. } => {
+                    let report = Report { revision: 1, turn, serial, ..Report::default() };
+                    cluster.on_message(now, node, FromNode::Report(report));
+                }
+                ToNode::Grant(grant) => grants.push(grant),
+                _ => {}
+            }
+        }
+    }
+    grants
+}
+
+#[test]
+fn a_serial_that_cannot_be_stops_nobody_and_ends_with_its_process() {
+    let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+    let setup = Setup { nodes, is_first: true, ..Setup::default() };
+    let policy = Policy::parse(POLICY).unwrap();
+    let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
+    let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
+    cluster.on_connected(Time::ZERO, ConnectionId(1), VERSION, info.clone());
+    answer(&mut cluster, Time::ZERO, ConnectionId(1), u64::MAX);
+    let later = Time(Span::SECOND.0);
+    cluster.on_connected(later, ConnectionId(2), VERSION, info);
+    let grants = answer(&mut cluster, later, ConnectionId(2), 0);
+    assert_eq!(grants[0].serial, 1, "a new process has taken nothing yet");
+    assert!(grants.iter().is_sorted_by(|a, b| a.serial < b.serial));
+}
+
+#[test]
+fn nodes_that_come_and_go_make_nobody_else_silent() {
+    let mut world = World::new(POLICY, &[1000; 4]);
+    // A question and its answer take less than half of what a round waits for them.
+    world.link = Link { delay_ms: (8, 8), ..Link::default() };
+    for _ in 0..100 {
+        (0..3).for_each(|node| world.hang_up(node));
+        world.run(Span(15 * MS));
+    }
+    let silent = Event::NodeSilent { node: "d".into(), is_silent: true };
+    assert!(!world.events.contains(&silent), "it answered each question in time");
+}
+
+/// A controller that slept through the end of a period hears of what happened since as of the
+/// period in which it happened: what a process may have used of a limit there is used.
+#[test]
+fn a_process_that_ended_while_the_controller_slept_used_its_part() {
+    let node = |name: &str| NodeSetup { name: name.into(), capacity: None };
+    let setup = Setup { nodes: vec![node("a"), node("b")], is_first: true, ..Setup::default() };
+    let policy = Policy::parse(POLICY).unwrap();
+    let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
+    let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
+    for (number, name) in [(1, "a"), (2, "b")] {
+        cluster.on_connected(Time::ZERO, ConnectionId(number), VERSION, info(name));
+    }
+    let second = Time(Span::SECOND.0);
+    let mut allowed = [0; 2];
+    let mut now = Time::ZERO;
+    while now < second.after(Span(900 * MS)) {
+        now = now.after(Span(5 * MS));
+        let is_asleep = (995..1100).contains(&(now.0 / MS));
+        if now == second.after(Span(100 * MS)) {
+            // Meanwhile it began the period, used what it had, and was started again.
+            cluster.on_connected(now, ConnectionId(3), VERSION, info("a"));
+        } else if !is_asleep {
+            cluster.on_deadline(now);
+        }
+        while let Some(output) = cluster.poll_output() {
+            let Output::Send { to, message } = output else { continue };
+            let said = match message {
+                ToNode::Collect { turn, .. } => {
+                    FromNode::Report(Report { revision: 1, turn, ..Report::default() })
+                }
+                ToNode::Grant(grant) => {
+                    let node = usize::from(to == ConnectionId(2));
+                    let is_new = to == ConnectionId(3);
+                    if grant.turn.period == 1 {
+                        let used = if is_new { 1000 } else { 0 };
+                        allowed[node] = grant.shares[0].allowed + used;
+                    }
+                    let Grant { revision, serial, shares, .. } = grant;
+                    FromNode::Granted { revision, serial, shares }
+                }
+                _ => continue,
+            };
+            cluster.on_message(now, to, said);
+        }
+    }
+    assert!(allowed[1] > 0 && allowed.iter().sum::<u64>() <= 2000, "{allowed:?} of 2000");
+}
