@@ -16,18 +16,25 @@
 //! it has recovered.
 //!
 //! # Demand
-//! A tenant's demand is what waits and, for the rest of the period, what came in the last interval
-//! ([`Demand`]; three quarters of the rate are the newest interval).
+//! A tenant's demand is what waits and, for the rest of the period, what comes at its rate
+//! ([`Demand`]). While as much comes as was expected, but for chance, half of the rate is the
+//! newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
+//! from then on. How many units came in the interval and when they came on average are two
+//! equations for the two unknowns, the moment and *b*. So a stream that ended expects nothing at
+//! once, and one that began in the middle of an interval all of its rate.
 //!
 //! That is right for an *open* tenant, one whose requests come when they come. A *closed* one keeps
 //! a fixed number of requests outstanding and sends the next when one is answered: it asks for what
 //! it gets. A node that gives it 100 would report a demand of 100, the controller would move its
 //! reservation to where its demand is, and it could never have more here. So a tenant that waited
-//! most of the time while a number of requests came, and whose queue neither grew nor shrank, is
-//! *elastic*: what it asks for follows what it is served, and it is reported to want at least all
-//! that the node can do. An open tenant whose requests come faster than they are served has a queue
-//! that grows, and is not mistaken for one; neither is one whose queue stands still because it has
-//! no tokens.
+//! most of the time while a number of requests came or went, and whose queue neither grew nor
+//! shrank, is *elastic*: what it asks for follows what it is served, and it is reported to want at
+//! least all that the node can do. An open tenant whose requests come faster than they are served
+//! has a queue that grows, and is not mistaken for one; neither is one whose queue stands still
+//! because it has no tokens, nor one that has gone and leaves a queue that shrinks. The queue is to
+//! be at the end as long as it was at the beginning and on average; of one that has just come, only
+//! the average counts. Where it grew or shrank before, it may stand still by chance, and has to do
+//! so twice.
 //!
 //! Example: a period of 1 s, distributions every 200 ms, 10,000 per second. After the first of
 //! them, a closed tenant with 5 requests outstanding was served 100: it demands 8,000, not
@@ -42,8 +49,17 @@ const BUSY_PART: u64 = 8;
 /// with one request outstanding does not wait while it is served and while it prepares the next.
 const WAITING_PART: u64 = 2;
 
-/// A queue that changes by more than one part in so many of what came is one that grows or shrinks.
-const CHANGE_PART: u64 = 8;
+/// A queue that differs in the end from its mean, or from its beginning, by more than one part in
+/// so many of what came or went is one that grows or shrinks.
+const CHANGE_PART: u64 = 16;
+
+/// The square of the difference, in standard deviations of arrivals without memory, from which a
+/// rate is taken to have changed.
+const CHANCE: i128 = 9;
+
+/// A change of rate is believed to have come before the last part in so many of an interval; what
+/// comes in less time says little.
+const CHANGE_LEFT: i128 = 8;
 
 /// Units of cost that came from which it is decided anew whether a tenant is elastic. A queue of
 /// which nothing is served stands still too, and one of a few requests does so by chance.
@@ -154,8 +170,31 @@ pub struct Asked {
     pub backlogged: Span,
     /// Units of cost that came.
     pub arrived: u64,
+    /// The sum of the times at which they came, in nanoseconds from its beginning.
+    pub came: u128,
     /// Units of cost that wait at its end.
     pub waiting: u64,
+    /// The time that units have waited in it, in sum, in nanoseconds.
+    pub waited: u128,
+}
+
+impl Asked {
+    /// An interval in which units came evenly, and as many as at its end waited for `backlogged`.
+    #[must_use]
+    pub fn evenly(interval: Span, backlogged: Span, arrived: u64, waiting: u64) -> Self {
+        let came = u128::from(arrived) * u128::from(interval.0) / 2;
+        let waited = u128::from(waiting) * u128::from(backlogged.0);
+        Self { interval, backlogged, arrived, came, waiting, waited }
+    }
+
+    /// For how much of the interval units came, if they did so evenly once they began: twice as
+    /// long as the mean of them were there.
+    fn here(&self) -> Span {
+        let mean = self.came.checked_div(u128::from(self.arrived));
+        let mean = mean.map_or(self.interval.0, |mean| u64::try_from(mean).unwrap_or(u64::MAX));
+        let half = self.interval.0.saturating_sub(mean);
+        Span(half.saturating_mul(2).min(self.interval.0))
+    }
 }
 
 /// An estimate of what one tenant will ask of a node.
@@ -165,13 +204,12 @@ pub struct Asked {
 /// use tidegate_model::Span;
 /// let (interval, left) = (Span(200 * Span::MILLISECOND.0), Span(800 * Span::MILLISECOND.0));
 /// let mut open = Demand::default();
-/// open.observe(Asked { interval, backlogged: interval, arrived: 500, waiting: 200 });
+/// let growing = Asked { waited: 100 * 200_000_000, ..Asked::evenly(interval, interval, 500, 200) };
+/// open.observe(growing);
 /// assert_eq!(open.within(left, 200, 8_000), 200 + 2_000);
 ///
 /// let mut closed = Demand::default();
-/// for _ in 0..2 {
-///     closed.observe(Asked { interval, backlogged: interval, arrived: 100, waiting: 5 });
-/// }
+/// closed.observe(Asked::evenly(interval, interval, 100, 5));
 /// assert_eq!(closed.within(left, 5, 8_000), 8_000);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -181,27 +219,63 @@ pub struct Demand {
     /// What happened since it was last decided whether it is elastic, and what waited then.
     evidence: Asked,
     is_elastic: bool,
-    is_known: bool,
+    /// Whether its queue grew or shrank when that was decided last.
+    is_open: bool,
+    /// Whether anything came or waited in the last interval.
+    is_here: bool,
 }
 
 impl Demand {
     /// Takes in one interval.
     pub fn observe(&mut self, asked: Asked) {
-        let newest = u128::from(per_second(asked.arrived, asked.interval));
-        let rate = if self.is_known { (u128::from(self.rate) + 3 * newest) / 4 } else { newest };
-        self.rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        self.rate = self.rate_after(&asked);
+        let is_new = !core::mem::replace(&mut self.is_here, asked.arrived.max(asked.waiting) > 0);
+        if is_new {
+            // While it was not there it proved nothing.
+            (self.evidence, self.is_open) = (Asked::default(), false);
+        }
         let evidence = &mut self.evidence;
-        evidence.interval = evidence.interval.saturating_add(asked.interval);
+        let here = if is_new { asked.here() } else { asked.interval };
+        evidence.interval = evidence.interval.saturating_add(here);
         evidence.backlogged = evidence.backlogged.saturating_add(asked.backlogged);
         evidence.arrived = evidence.arrived.saturating_add(asked.arrived);
-        if evidence.arrived >= EVIDENCE {
+        evidence.waited = evidence.waited.saturating_add(asked.waited);
+        let left = evidence.arrived.saturating_add(evidence.waiting).saturating_sub(asked.waiting);
+        let passed = evidence.arrived.max(left);
+        if passed >= EVIDENCE {
             let was_waiting = evidence.backlogged.0 >= evidence.interval.0 / WAITING_PART;
+            let mean = evidence.waited / u128::from(evidence.backlogged.0.max(1));
+            let mean = u64::try_from(mean).unwrap_or(u64::MAX);
             // One request may be at the device or not when it is counted.
-            let change = asked.waiting.abs_diff(evidence.waiting);
-            self.is_elastic = was_waiting && change <= evidence.arrived / CHANGE_PART + 1;
+            let is_near = |queue: u64| asked.waiting.abs_diff(queue) <= passed / CHANGE_PART + 1;
+            let is_steady = is_near(mean) && (is_new || is_near(evidence.waiting));
+            self.is_elastic = was_waiting && is_steady && !self.is_open;
+            self.is_open = was_waiting && !is_steady;
             *evidence = Asked { waiting: asked.waiting, ..Asked::default() };
         }
-        self.is_known = true;
+    }
+
+    /// The rate at the end of an interval. If what came differs by more than chance from what the
+    /// rate had let expect, the rate is taken to have changed once, at the moment that fits how
+    /// much came and when on average.
+    fn rate_after(&self, asked: &Asked) -> u64 {
+        let signed = |value: u64| i128::from(value);
+        let length = signed(asked.interval.0.max(1));
+        let (arrived, expected) =
+            (signed(asked.arrived), signed(within(self.rate, asked.interval)));
+        let more = arrived - expected;
+        if more.saturating_mul(more) <= CHANCE * arrived.max(expected) {
+            let newest = u128::from(per_second(asked.arrived, asked.interval));
+            return u64::try_from(u128::from(self.rate).midpoint(newest)).unwrap_or(u64::MAX);
+        }
+        let came = i128::try_from(asked.came).unwrap_or(i128::MAX);
+        // When what is too much, or missing, came on average: in the middle between the change and
+        // the end.
+        let mean =
+            (came.saturating_sub(expected.saturating_mul(length) / 2) / more).clamp(0, length);
+        let left = (2 * (length - mean)).clamp(length / CHANGE_LEFT, length).max(1);
+        let rate = signed(self.rate) + more * SECOND as i128 / left;
+        u64::try_from(rate.max(0)).unwrap_or(u64::MAX)
     }
 
     /// Units of cost that it will ask for in `left`, `waiting` included, at a node that can do

@@ -123,7 +123,7 @@ fn a_closed_tenant_ramps_up() {
     let closed = |served| {
         // All come at once; later ones when others are answered.
         let arrived = if core::mem::take(&mut is_new) { 64 + served } else { served };
-        Asked { interval: INTERVAL, backlogged: INTERVAL, arrived, waiting: 64 }
+        Asked::evenly(INTERVAL, INTERVAL, arrived, 64)
     };
     assert_eq!(ramp(10_000, closed), [500, 10_000, 10_000, 10_000, 10_000]);
 }
@@ -134,8 +134,10 @@ fn a_closed_tenant_ramps_up() {
 fn an_open_tenant_is_believed() {
     let mut waiting = 0u64;
     let open = |served: u64| {
+        let before = waiting;
         waiting = (waiting + 3_000).saturating_sub(served);
-        Asked { interval: INTERVAL, backlogged: INTERVAL, arrived: 3_000, waiting }
+        let waited = u128::from(before.midpoint(waiting)) * u128::from(INTERVAL.0);
+        Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 3_000, waiting) }
     };
     assert_eq!(ramp(10_000, open), [500, 3_500, 3_500, 3_500, 3_500]);
 }
@@ -145,17 +147,88 @@ fn a_tenant_that_never_waits_is_not_elastic() {
     let mut demand = Demand::default();
     let little = Span(INTERVAL.0 / 4);
     for _ in 0..4 {
-        demand.observe(Asked { interval: INTERVAL, backlogged: little, arrived: 100, waiting: 1 });
+        demand.observe(Asked::evenly(INTERVAL, little, 100, 1));
     }
     assert_eq!(demand.within(INTERVAL, 1, 10_000), 101);
-    // Gone: a quarter of what it had been is believed for one interval more, and so on.
-    let gone = Asked { interval: INTERVAL, ..Asked::default() };
-    let mut left = [0; 4];
-    for left in &mut left {
-        demand.observe(gone);
-        *left = demand.within(INTERVAL, 0, 10_000);
+    // Gone, and nothing is expected any more.
+    demand.observe(Asked::evenly(INTERVAL, Span::ZERO, 0, 0));
+    assert_eq!(demand.within(INTERVAL, 0, 10_000), 0);
+}
+
+/// A rate that changes once within an interval is known at its end, whenever that was. The second
+/// column: what is expected of the next interval.
+#[test]
+fn a_change_of_rate_is_known_at_once() {
+    let mut table = String::new();
+    for [before, after] in [[0, 400], [400, 0], [400, 100], [100, 400]] {
+        for part in [0, 1, 2, 3] {
+            let mut demand = Demand::default();
+            demand.observe(Asked::evenly(INTERVAL, Span::ZERO, before, 0));
+            let (first, second) = (before * part / 4, after * (4 - part) / 4);
+            let at = u128::from(INTERVAL.0 * part / 4);
+            let length = u128::from(INTERVAL.0);
+            let came = u128::from(first) * at / 2 + u128::from(second) * (at + length) / 2;
+            demand
+                .observe(Asked { came, ..Asked::evenly(INTERVAL, Span::ZERO, first + second, 0) });
+            table += &format!("{:4}", demand.within(INTERVAL, 0, 10_000));
+        }
+        table += "\n";
     }
-    assert_eq!(left, [25, 6, 1, 0]);
+    let golden = "
+ 400 400 400 400
+   0   0   0   0
+ 100 100 100 100
+ 400 400 400 400
+";
+    assert_eq!(table, golden[1..]);
+}
+
+/// What differs by no more than chance is smoothed.
+#[test]
+fn chance_is_no_change() {
+    let mut demand = Demand::default();
+    for arrived in [100, 120, 90] {
+        demand.observe(Asked::evenly(INTERVAL, Span::ZERO, arrived, 0));
+    }
+    assert_eq!(demand.within(INTERVAL, 0, 10_000), 100);
+}
+
+/// Who has gone leaves a queue, and asks for no more than that while it shrinks.
+#[test]
+fn a_queue_that_is_left_behind_is_not_elastic() {
+    let mut demand = Demand::default();
+    demand.observe(Asked::evenly(INTERVAL, INTERVAL, 600, 500));
+    assert_eq!(demand.within(INTERVAL, 500, 10_000), 10_000);
+    let waited = 400 * u128::from(INTERVAL.0);
+    demand.observe(Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 0, 300) });
+    assert_eq!(demand.within(INTERVAL, 300, 10_000), 300);
+}
+
+/// A closed tenant is known after its first interval, even if it came late in that.
+#[test]
+fn a_closed_tenant_that_comes_is_known() {
+    let mut demand = Demand::default();
+    for _ in 0..3 {
+        demand.observe(Asked::evenly(INTERVAL, Span::ZERO, 0, 0));
+    }
+    let late = Span(INTERVAL.0 / 4);
+    let came = 20 * u128::from(INTERVAL.0 - late.0 / 2);
+    demand.observe(Asked { came, ..Asked::evenly(INTERVAL, late, 20, 5) });
+    assert_eq!(demand.within(INTERVAL, 5, 10_000), 10_000);
+}
+
+/// A queue that has grown stands still by chance; only the second time it is believed.
+#[test]
+fn one_steady_interval_after_others_proves_little() {
+    let mut demand = Demand::default();
+    let waited = 50 * u128::from(INTERVAL.0);
+    demand.observe(Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 200, 100) });
+    let steady = Asked::evenly(INTERVAL, INTERVAL, 200, 100);
+    let seen = [0; 2].map(|_| {
+        demand.observe(steady);
+        demand.within(INTERVAL, 100, 10_000)
+    });
+    assert_eq!(seen, [300, 10_000]);
 }
 
 proptest! {
@@ -179,15 +252,15 @@ proptest! {
 
     #[test]
     fn a_demand_is_never_less_than_what_waits(
-        asked in prop::collection::vec(any::<[u64; 4]>(), 0..20),
+        asked in prop::collection::vec(any::<([u64; 4], [u128; 2])>(), 0..20),
         left: u64,
         waiting: u64,
         capacity: u64,
     ) {
         let mut demand = Demand::default();
-        for [interval, backlogged, arrived, waiting] in asked {
+        for ([interval, backlogged, arrived, waiting], [came, waited]) in asked {
             let (interval, backlogged) = (Span(interval), Span(backlogged));
-            demand.observe(Asked { interval, backlogged, arrived, waiting });
+            demand.observe(Asked { interval, backlogged, arrived, came, waiting, waited });
         }
         prop_assert!(demand.within(Span(left), waiting, capacity) >= waiting);
     }

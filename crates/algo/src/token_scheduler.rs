@@ -130,6 +130,18 @@ pub struct Tally {
     pub waiting: u64,
     /// For how long something has been waiting since the slot was made.
     pub backlogged: Span,
+    /// The sum of the times at which units came, in nanoseconds. With [`Self::arrived`] at two
+    /// moments it tells when in between they came on average.
+    pub came: u128,
+    /// The sum of the times at which units were dispatched or cancelled.
+    pub left: u128,
+}
+
+impl Tally {
+    /// The time that units have waited in sum, those that wait included.
+    pub fn waited(&self, now: Time) -> u128 {
+        (self.left + u128::from(self.waiting) * u128::from(now.0)).saturating_sub(self.came)
+    }
 }
 
 /// A request whose turn it is.
@@ -343,6 +355,7 @@ impl<J> TokenScheduler<J> {
         }
         nobody.tally.waiting += old.tally.waiting;
         nobody.tally.arrived += old.tally.waiting;
+        nobody.tally.came += at(now, old.tally.waiting);
         self.requests.append(&mut nobody.queue, old.queue);
         self.settle(now, 0);
     }
@@ -397,6 +410,7 @@ impl<J> TokenScheduler<J> {
         let was_empty = state.queue.is_empty();
         self.requests.push(&mut state.queue, Request { cost, job });
         state.tally.arrived += u64::from(cost);
+        state.tally.came += at(now, u64::from(cost));
         state.tally.waiting += u64::from(cost);
         self.waiting += u64::from(cost);
         if was_empty {
@@ -419,6 +433,7 @@ impl<J> TokenScheduler<J> {
         state.tally.waiting -= u64::from(cost);
         state.tally.served = state.tally.served.saturating_add(u64::from(cost));
         state.tally.total += u64::from(cost);
+        state.tally.left += at(now, u64::from(cost));
         if state.queue.is_empty() {
             state.end_backlog(now);
         }
@@ -458,6 +473,7 @@ impl<J> TokenScheduler<J> {
             while let Some(request) = self.requests.pop(&mut state.queue) {
                 if which(&request.job) {
                     state.tally.waiting -= u64::from(request.cost);
+                    state.tally.left += at(now, u64::from(request.cost));
                     self.waiting -= u64::from(request.cost);
                     cancelled.push(request.job);
                 } else {
@@ -552,6 +568,11 @@ impl State {
         let waited = now.since(self.backlogged_since);
         self.tally.backlogged = self.tally.backlogged.saturating_add(waited);
     }
+}
+
+/// What so many units at a time add to a sum of times.
+fn at(now: Time, units: u64) -> u128 {
+    u128::from(now.0) * u128::from(units)
 }
 
 #[cfg(test)]

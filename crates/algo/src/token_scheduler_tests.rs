@@ -400,8 +400,11 @@ fn what_happened_is_counted() {
         arrived: 5,
         waiting: 0,
         backlogged: Span(250),
+        came: 3 * 100 + 2 * 150,
+        left: 3 * 200 + 2 * 350,
     };
     assert_eq!(scheduler.tally(Time(400), slot), expected);
+    assert_eq!(expected.waited(Time(400)), 3 * 100 + 2 * 200);
     assert!(size_of::<State>() + size_of::<(u128, u32)>() + 4 <= BYTES_PER_SLOT);
 }
 

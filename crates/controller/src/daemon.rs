@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tidegate_model::Policy;
+use tidegate_proto::cluster::Cluster;
 use tidegate_proto::controller::Controller;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -210,16 +211,9 @@ impl Daemon {
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let policy = current.as_ref().map(|c| (c.stored.revision, c.policy.clone()));
-        let file = config.cluster.as_ref();
-        let cluster = file.map(|file| nodes::machine(file, clock, current.as_ref()));
-        let machine = Machine::new(
-            clock,
-            (Controller::new(clock.now(), policy), cluster),
-            inputs_rx,
-            events.clone(),
-            cycle_seconds.clone(),
-        );
+        let machines = machines(&config, clock, current.as_ref());
+        let (told, cycles) = (events.clone(), cycle_seconds.clone());
+        let machine = Machine::new(clock, machines, inputs_rx, told, cycles);
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
@@ -269,6 +263,18 @@ impl Daemon {
         self.tasks.shutdown().await;
         tracing::info!("controller has stopped");
     }
+}
+
+/// What leads stages, and what leads nodes if there are any, with the policy of the last life.
+fn machines(
+    config: &Config,
+    clock: Clock,
+    current: Option<&Current>,
+) -> (Controller, Option<Cluster>) {
+    let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
+    let file = config.cluster.as_ref();
+    let cluster = file.map(|file| nodes::machine(file, clock, current));
+    (Controller::new(clock.now(), policy), cluster)
 }
 
 /// Gives every new connection a task, until it is time to end.

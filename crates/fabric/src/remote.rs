@@ -22,7 +22,7 @@ mod opened;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 
 use tidegate_model::{Span, Time};
@@ -165,19 +165,19 @@ impl Remote {
         }
     }
 
-    /// Whoever asked for these jobs has gone. Those that wait for the node are appended to `done` as
-    /// [`Fault::Ending`]; the node hears of the others with the next [`Self::flush`], and they come
-    /// back from it.
+    /// Whoever asked for these jobs has gone. Those that wait for the node are appended to `done`,
+    /// as [`Fault::Ending`]; the node hears of the others with the next [`Self::flush`], and they
+    /// come back from it.
     pub fn cancel(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
-        let waiting = std::mem::take(&mut self.waiting);
-        for (until, job) in waiting {
+        let tickets: HashSet<u64> = tickets.iter().copied().collect();
+        for (until, job) in std::mem::take(&mut self.waiting) {
             match tickets.contains(&job.ticket) {
                 true => done.push(Job { outcome: Err(Fault::Ending), ..job }),
                 false => self.waiting.push_back((until, job)),
             }
         }
         if let Some(link) = &mut self.link {
-            link.cancel(tickets);
+            link.cancel(&tickets);
         }
     }
 

@@ -24,9 +24,9 @@ pub struct Config {
     pub volumes: Vec<Volume>,
     /// Pools, and where clients of memcached find each.
     pub pools: Vec<Pool>,
-    /// Threads behind the doors of volumes, and behind that of each pool, at least one. A connection
-    /// stays with the one that accepted it; one thread is enough for some hundred thousand small
-    /// requests per second.
+    /// Threads behind the doors of volumes, and behind that of each pool, at least one. A
+    /// connection stays with the one that accepted it; one thread is enough for some hundred
+    /// thousand small requests per second.
     pub workers: usize,
     /// What clients may take up.
     pub limits: Limits,

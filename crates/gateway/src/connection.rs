@@ -318,6 +318,11 @@ impl worker::Shop for Shop {
         Some((landed.flight.connection, landed))
     }
 
+    fn weigh(landed: &Landed) -> (usize, Option<u64>) {
+        let Landed { flight, outcome, .. } = landed;
+        (flight.volume, outcome.ok().map(|()| weight(flight) as u64))
+    }
+
     fn errands(&self, token: u64) -> Vec<u64> {
         self.flights.errands(|flight| flight.connection == token)
     }

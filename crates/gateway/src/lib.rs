@@ -18,9 +18,11 @@ pub mod nbd;
 mod nodes;
 mod owners;
 mod running;
+mod status;
 mod volumes;
 mod worker;
 
 pub use config::{Config, Limits, StartError};
 pub use nodes::{Node, PartError};
 pub use running::{Running, start};
+pub use status::{Status, Traffic};

@@ -7,11 +7,12 @@
 //! no worker is to wait for another, or look anything up for a request that no rule is about.
 //!
 //! # Mechanism
-//! Numbers are places in a list of names that only grows: first the tenants of the cluster's volumes
-//! and pools, then whatever policies have named. A new policy makes a new [`Table`]. Workers look
-//! once per batch whether there is one (an atomic load), tell the nodes the names if there are more,
-//! and ask the table for a new [`Owner`] for each client. An owner knows the rules about its volume
-//! only; for most volumes there are none, and a request's tenant is then one comparison away.
+//! Numbers are places in a list of names that only grows: first the tenants of the cluster's
+//! volumes and pools, then whatever policies have named. A new policy makes a new [`Table`].
+//! Workers look once per batch whether there is one (an atomic load), tell the nodes the names if
+//! there are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules
+//! about its volume only; for most volumes there are none, and a request's tenant is then one
+//! comparison away.
 //!
 //! # Bound
 //! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.

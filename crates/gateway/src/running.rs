@@ -17,6 +17,7 @@ use crate::keeper::Keeper;
 use crate::memcached;
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
+use crate::status::{Count, Status};
 use crate::volumes::Volumes;
 use crate::worker::{Hall, Letter, Shop, Worker};
 
@@ -45,9 +46,10 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let register = Arc::new(Register::new(tenants.map(String::as_str)));
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
-    let volumes_hall = Arc::new(Hall::open(&doors, limits)?);
+    let names = volumes.iter().map(|volume| &volume.name[..]);
+    let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
     let mut ready = Vec::new();
-    for number in 0..threads {
+    for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
@@ -61,7 +63,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             let reason = "a pool needs a node".into();
             return Err(PartError { volume: pool.name, index: 0, reason }.into());
         }
-        let hall = Arc::new(Hall::open(&[(pool.address.clone(), pool.door)], limits)?);
+        let door = [(pool.address.clone(), pool.door)];
+        let hall = Arc::new(Hall::open(&door, [&pool.name[..]].into_iter(), limits)?);
         let pool = Arc::new(pool);
         for number in 0..threads {
             let pool = pool.clone();
@@ -114,10 +117,15 @@ fn prepare<S: Shop<Client: Send> + Send + 'static>(
 }
 
 impl Hall {
-    fn open(doors: &[(Address, Door)], limits: Limits) -> Result<Self, StartError> {
+    fn open<'a>(
+        doors: &[(Address, Door)],
+        names: impl Iterator<Item = &'a str>,
+        limits: Limits,
+    ) -> Result<Self, StartError> {
         let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
         let listeners = listeners.collect::<Result<_, _>>()?;
-        Ok(Self { listeners, limits, clients: AtomicUsize::new(0) })
+        let (clients, counts) = (AtomicUsize::new(0), names.map(Count::new).collect());
+        Ok(Self { listeners, limits, clients, counts })
     }
 
     fn addresses(&self) -> Vec<Address> {
@@ -140,6 +148,16 @@ impl Running {
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
         self.halls.iter().map(|hall| hall.clients.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        let mut counts = self.halls.iter().map(|hall| hall.counts.iter().map(Count::traffic));
+        Status {
+            clients: self.clients(),
+            volumes: counts.next().into_iter().flatten().collect(),
+            pools: counts.flatten().collect(),
+        }
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as

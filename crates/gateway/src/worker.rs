@@ -19,6 +19,7 @@ use crate::clock;
 use crate::config::Limits;
 use crate::nodes::Nodes;
 use crate::owners::{Register, Table};
+use crate::status::Count;
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -53,6 +54,8 @@ pub(crate) struct Hall {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
+    /// What was asked, of each volume or of the pool.
+    pub(crate) counts: Vec<Count>,
 }
 
 /// What is offered behind a door, and what the clients of one worker share: block devices, or keys
@@ -77,6 +80,9 @@ pub(crate) trait Shop {
 
     /// Whom a finished job is for, and the answer, if there is one now.
     fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
+
+    /// Which of the counts an answer adds to, and the bytes that were moved, unless it failed.
+    fn weigh(answer: &Self::Answer) -> (usize, Option<u64>);
 
     /// The tickets of the jobs that are out for a client.
     fn errands(&self, token: u64) -> Vec<u64>;
@@ -346,9 +352,10 @@ impl<S: Shop> Worker<S> {
     fn land(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         for job in done.drain(..) {
-            if let Some((token, answer)) = self.shop.land(job)
-                && let Some(guest) = seated(&mut self.seats, token)
-            {
+            let Some((token, answer)) = self.shop.land(job) else { continue };
+            let (place, bytes) = S::weigh(&answer);
+            self.hall.counts[place].add(bytes);
+            if let Some(guest) = seated(&mut self.seats, token) {
                 guest.client.answer(answer);
                 self.list(token);
             }

@@ -11,6 +11,7 @@
 //! is the keeper's business: it is woken when the machine's deadline is before the one it sleeps
 //! for.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -172,27 +173,12 @@ impl Live {
         }
     }
 
-    /// Takes out what waits of these jobs of a session, and gives it back.
-    fn withdraw(&self, owner: &Arc<Owner>, tickets: &[u64]) {
-        let mut tickets = tickets.to_vec();
-        tickets.sort_unstable();
-        let is_meant = |work: &Work| {
-            Arc::ptr_eq(&work.owner, owner) && tickets.binary_search(&work.job.ticket).is_ok()
-        };
-        let now = self.clock.now();
-        let mut core = self.core();
-        let mut withdrawn = core.machine.cancel(now, is_meant);
-        self.unlock(core);
-        withdrawn.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
-        deliver(&mut withdrawn, None);
-    }
-
-    fn cancel(&self, owner: &Arc<Owner>) {
-        owner.is_gone.store(true, Ordering::Relaxed);
+    /// Takes out what waits of `which`.
+    fn withdraw(&self, which: impl Fn(&Work) -> bool) -> Vec<Work> {
         let (mut core, now) = self.core_now();
-        let cancelled = core.machine.cancel(now, |work| Arc::ptr_eq(&work.owner, owner));
+        let withdrawn = core.machine.cancel(now, which);
         self.unlock(core);
-        drop(cancelled);
+        withdrawn
     }
 
     /// The machine, and the time. It is read once the lock is held: read before, it would go
@@ -248,11 +234,12 @@ fn ended(mut job: Job) -> Job {
     job
 }
 
-/// What a job costs: one, and one more for each further 128 KiB that it moves.
+/// What a job costs: one, and one more for each further 128 KiB that it moves. Zeros count as what
+/// is written: where the store has no better way, they are.
 fn cost(job: &Job) -> u32 {
-    use tidegate_fabric::service::Command::{KeyValue, Read, Write};
+    use tidegate_fabric::service::Command::{KeyValue, Read, Write, Zero};
     match job.command {
-        Read | Write { .. } | KeyValue => job.length.div_ceil(UNIT).max(1),
+        Read | Write { .. } | Zero { .. } | KeyValue => job.length.div_ceil(UNIT).max(1),
         _ => 1,
     }
 }
@@ -320,12 +307,18 @@ impl Session for LocalSession {
     }
 
     fn cancel(&mut self, tickets: &[u64]) {
-        self.live.withdraw(&self.owner, tickets);
+        let tickets: HashSet<u64> = tickets.iter().copied().collect();
+        let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
+        let mut withdrawn =
+            self.live.withdraw(|work| is_ours(work) && tickets.contains(&work.job.ticket));
+        withdrawn.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
+        deliver(&mut withdrawn, None);
     }
 }
 
 impl Drop for LocalSession {
     fn drop(&mut self) {
-        self.live.cancel(&self.owner);
+        self.owner.is_gone.store(true, Ordering::Relaxed);
+        self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -106,31 +107,42 @@ fn nodes_may_die_again_and_again() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     let mut oracle = Oracle::default();
-    for round in 0..4 {
+    for round in 0..6 {
         oracle.ask(&mut client, 64);
         assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}: nothing is away");
         let away = round % NODES.len();
         oracle.ask(&mut client, 32);
         cluster.kill(NODES[away]);
+        oracle.ask(&mut client, 32);
+        cluster.start("node", NODES[away]);
         let failed = oracle.hear(&mut client);
         assert!(failed.iter().all(|node| *node == away), "round {round}: {failed:?}");
-        // It is noticed by now, or with the next request; then all of its part fails, in time.
         let here = away as u64 * STRIPE;
-        let since = Instant::now();
-        while client.read(here, 512).is_ok() {
-            assert!(since.elapsed() < ANSWER_MAX, "round {round}: a dead node answers");
-        }
-        let asked = Instant::now();
-        oracle.ask(&mut client, 32);
-        assert_eq!(oracle.hear(&mut client), [away], "round {round}: the others serve");
-        assert!(asked.elapsed() < ANSWER_MAX, "round {round}: {:?}", asked.elapsed());
-        cluster.start("node", NODES[away]);
         eventually("the node again, for the same client", || client.read(here, 512).is_ok());
         // What was answered before it died and not flushed since may be lost: that is said once.
         let _ = client.flush();
         client.flush().unwrap();
         oracle.check(&mut client);
     }
+}
+
+#[test]
+fn while_a_node_is_away_its_part_fails_in_time() {
+    let mut cluster = cluster();
+    let mut client = cluster.enter("db");
+    let mut oracle = Oracle::default();
+    cluster.kill("b");
+    let asked = Instant::now();
+    oracle.ask(&mut client, 64);
+    assert_eq!(oracle.hear(&mut client), [1], "all that is asked of it, and nothing else");
+    // Twice the time: a machine may be slow, but nobody waits for what never comes.
+    assert!(asked.elapsed() < ANSWER_MAX * 2, "after {:?}", asked.elapsed());
+    assert!(client.read(0, STRIPE as usize).is_ok(), "the others serve");
+    cluster.start("node", "b");
+    eventually("the node again, for the same client", || client.read(STRIPE, 512).is_ok());
+    oracle.check(&mut client);
+    oracle.ask(&mut client, 64);
+    assert_eq!(oracle.hear(&mut client), [0; 0], "all is well");
 }
 
 #[test]
@@ -169,6 +181,34 @@ fn a_controller_may_die_and_nobody_waits() {
     oracle.check(&mut client);
 }
 
+/// An address of this machine that was free a moment ago.
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn over_tcp_parts_come_back_at_once_too() {
+    let db = volume("db", "oltp", "1MiB", &["a"]);
+    let [node, gateway] = [free_port(), free_port()];
+    let file =
+        directories(&["a"]).replace("unix:a.sock", &node).replace("unix:front.sock", &gateway);
+    let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
+    cluster.start("node", "a");
+    cluster.start("gateway", GATEWAY);
+    let uri = format!("nbd://{gateway}/db");
+    let io = |step: &str| {
+        let arguments = ["-f", "raw", "-c", step, &uri];
+        process::run(Command::new(tools::need("qemu-io")).args(arguments)).code == Some(0)
+    };
+    eventually("the node", || io("write -f -P 7 0 1M"));
+    for name in ["a", GATEWAY, "a", GATEWAY] {
+        // Its port remembers connections of the one before.
+        cluster.kill(name);
+        cluster.start(if name == "a" { "node" } else { "gateway" }, name);
+        eventually("both of them", || io("read -P 7 0 1M"));
+    }
+}
+
 #[test]
 fn a_gateway_need_not_come_last() {
     let db = volume("db", "oltp", "6MiB", &NODES);
@@ -179,7 +219,6 @@ fn a_gateway_need_not_come_last() {
     assert_eq!(refused.raw_os_error(), Some(EIO), "no node is there: {refused}");
     cluster.start("node", "b");
     eventually("one node", || client.read(STRIPE, 512).is_ok());
-    assert!(client.read(0, 512).is_err() && client.read(2 * STRIPE, 512).is_err());
     cluster.start("node", "a");
     cluster.start("node", "c");
     eventually("all nodes", || client.read(0, 1 << 20).is_ok());
@@ -277,8 +316,6 @@ fn a_node_that_hangs_holds_up_nobody_else() {
     cluster.part("b").signal(Signal::CONT);
     let (answered, outcome) = client.hear().unwrap();
     assert!(answered == stuck && outcome.is_ok(), "what was asked of it has waited for it");
-    cluster.kill("b");
-    eventually("an error", || client.read(STRIPE, 512).is_err());
 }
 
 #[test]
@@ -291,7 +328,6 @@ fn a_node_that_never_says_its_welcome_is_away() {
     let asked = Instant::now();
     let error = client.read(STRIPE, 512).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
-    // Twice the time: a machine may be slow, but nobody waits for what never comes.
     assert!(asked.elapsed() < ANSWER_MAX * 2, "after {:?}", asked.elapsed());
     assert!(client.read(0, 512).is_ok(), "the others serve");
     cluster.part("b").signal(Signal::CONT);

@@ -16,40 +16,36 @@ const SECONDS: u32 = 4;
 /// A machine that stalls for longer than a period loses what was due meanwhile; nobody else may.
 const ATTEMPTS: u32 = 3;
 
-/// Three nodes, one of which imitates a device of a thousand operations per second.
+/// Four nodes, two of which imitate a device of a thousand operations per second.
 fn cluster(policy: &str) -> Cluster {
-    let nodes = "
-        [[node]]
-        name = \"fast\"
-        directory = \"fast\"
-        [[node]]
-        name = \"slow\"
-        directory = \"slow\"
-        capacity = \"1k iops\"
-        depth = 4
-        model = { rate = \"1k iops\", variance = \"10%\" }
-        [[node]]
-        name = \"other\"
-        directory = \"other\"
-        [[gateway]]
-        name = \"front\"
-        nbd = \"unix:front.sock\"\n";
+    let fast = ["fast", "other"].map(|name| format!("[[node]]\nname = {name:?}\nmemory = true\n"));
+    let slow = ["slow", "slower"].map(|name| {
+        format!(
+            "[[node]]\nname = {name:?}\nmemory = true\ncapacity = \"1k iops\"\ndepth = 4\n\
+             model = {{ rate = \"1k iops\", variance = \"10%\" }}\n"
+        )
+    });
+    let door = "[[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n";
+    // One stripe each, so that a client can choose a node.
+    let halves =
+        |name| format!("{}stripe = \"2MiB\"\n", volume(name, name, "4MiB", &["slow", "slower"]));
     let volumes = [
         volume("limited", "limited", "4MiB", &["fast"]),
         volume("striped", "striped", "4MiB", &["fast", "other"]),
-        volume("reserved", "reserved", "4MiB", &["slow"]),
-        volume("greedy", "greedy", "4MiB", &["slow"]),
+        halves("reserved"),
+        halves("greedy"),
     ];
-    let mut cluster = Cluster::new(&format!("{nodes}{}", volumes.concat()), policy);
+    let file = format!("{}{}{door}{}", fast.concat(), slow.concat(), volumes.concat());
+    let mut cluster = Cluster::new(&file, policy);
     cluster.up();
     cluster
 }
 
-/// Asks as much as it can, always with this many requests under way.
-fn load(cluster: &Cluster, export: &str, depth: u32) -> Running {
+/// Asks as much as it can for two mebibytes from here, always with this many requests under way.
+fn load(cluster: &Cluster, export: &str, depth: u32, offset: &str) -> Running {
     let mut command = Command::new(tools::need("fio"));
-    command.args(["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=4M"]);
-    command.args(["--time_based", "--output-format=json"]);
+    command.args(["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=2M"]);
+    command.args(["--time_based", "--output-format=json"]).arg(format!("--offset={offset}"));
     command.arg(format!("--uri={}", cluster.uri(export))).arg(format!("--iodepth={depth}"));
     command.arg(format!("--ramp_time={WARM_UP}")).arg(format!("--runtime={SECONDS}"));
     process::spawn(command.stdin(Stdio::null()))
@@ -74,7 +70,7 @@ fn rate(load: Running) -> f64 {
 fn reaches(cluster: &Cluster, limit: f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
-        let loads = ["limited", "striped"].map(|export| load(cluster, export, 16));
+        let loads = ["limited", "striped"].map(|export| load(cluster, export, 16, "0"));
         let [limited, striped] = loads.map(rate);
         seen.push((limited, striped));
         let most = limit * 1.02;
@@ -98,15 +94,13 @@ fn a_limit_is_reached_and_not_exceeded() {
     reaches(&cluster, 500.0);
 }
 
-#[test]
-fn a_reservation_holds_against_a_greedy_neighbour() {
-    let cluster = cluster(
-        "[[tenant]]\nname = \"reserved\"\nreservation = \"600 iops\"\n\
-         [[tenant]]\nname = \"greedy\"\nweight = 1000\n",
-    );
+/// The reserved tenant has 600 per second wherever it goes, and the greedy one the rest there.
+#[track_caller]
+fn holds(cluster: &Cluster, offset: &str) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
-        let loads = [load(&cluster, "reserved", 32), load(&cluster, "greedy", 64)];
+        let loads = [("reserved", 32), ("greedy", 64)];
+        let loads = loads.map(|(export, depth)| load(cluster, export, depth, offset));
         let [reserved, greedy] = loads.map(rate);
         seen.push((reserved, greedy));
         if reserved >= 600.0 * 0.98 && reserved + greedy >= 1000.0 * 0.95 {
@@ -115,6 +109,16 @@ fn a_reservation_holds_against_a_greedy_neighbour() {
         }
     }
     panic!("never 600 per second, and the rest for the neighbour: {seen:?}");
+}
+
+#[test]
+fn a_reservation_holds_against_a_greedy_neighbour_on_any_node() {
+    let cluster = cluster(
+        "[[tenant]]\nname = \"reserved\"\nreservation = \"600 iops\"\n\
+         [[tenant]]\nname = \"greedy\"\nweight = 1000\n",
+    );
+    holds(&cluster, "0");
+    holds(&cluster, "2M");
 }
 
 /// How long so many reads or writes take, one after the other.
@@ -135,7 +139,9 @@ fn whose_a_request_is_decides_its_level() {
     // hundred need twenty.
     const HELD: (u32, Duration) = (30, Duration::from_secs(1));
     const FREE: (u32, Duration) = (200, Duration::from_secs(15));
-    let mut cluster = cluster("[[tenant]]\nname = \"greedy\"\nlimit = \"10 iops\"\n");
+    let policy = "[[tenant]]\nname = \"slow\"\nlimit = \"10 iops\"\n\
+                  [[match]]\ntenant = \"slow\"\nvolume = \"lim*\"\noperation = \"write\"\n";
+    let mut cluster = cluster(policy);
     let held = |client: &mut Client, is_write| {
         let time = time(client, HELD.0, is_write);
         assert!(time >= HELD.1, "{time:?}");
@@ -144,13 +150,13 @@ fn whose_a_request_is_decides_its_level() {
         let time = time(client, FREE.0, is_write);
         assert!(time < FREE.1, "{time:?}");
     };
-    // By the volume, and by what the client says.
-    let mut client = cluster.enter("greedy");
-    held(&mut client, true);
+    // By the volume, by what the client says, and by a rule.
     free(&mut cluster.enter("reserved"), true);
-    held(&mut cluster.enter("reserved@greedy"), false);
-    free(&mut cluster.enter("greedy@reserved"), false);
+    held(&mut cluster.enter("reserved@slow"), false);
+    let mut client = cluster.enter("limited");
+    held(&mut client, true);
+    free(&mut client, false);
     // Another policy holds for clients that are there already.
-    cluster.bed().apply("[[tenant]]\nname = \"greedy\"\n").success();
+    cluster.bed().apply("[[tenant]]\nname = \"limited\"\n").success();
     free(&mut client, true);
 }

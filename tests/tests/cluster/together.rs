@@ -1,7 +1,10 @@
 //! All of a cluster in one process, and what it keeps.
 
 use std::fs;
+use std::iter::from_fn;
+use std::time::Instant;
 
+use tidegate_tests::PATIENCE;
 use tidegate_tests::cluster::{Cluster, directories, volume};
 use tidegate_tests::nbd::Client;
 
@@ -142,4 +145,26 @@ fn what_was_acknowledged_survives_a_sudden_end() {
     let mut client = cluster.enter("db");
     assert!(client.read((1 << 20) + 5000, second.len()).unwrap() == second, "it was durable");
     assert!(client.read(1 << 20, 5000).unwrap() == first[..5000], "what is around it stays");
+}
+
+/// Requests that would wait for a minute do not hold up its end, and are told.
+#[test]
+fn an_end_under_load_is_clean() {
+    let policy = "[[tenant]]\nname = \"oltp\"\nlimit = \"1 iops\"\n";
+    let file = format!("{}{}", directories(&["a"]), volume("db", "oltp", "1MiB", &["a"]));
+    let mut cluster = Cluster::new(&file, policy);
+    cluster.up();
+    let mut client = cluster.enter("db");
+    for block in 0..64 {
+        client.ask_write(block * 4096, &[7; 4096]).unwrap();
+    }
+    client.hear().unwrap().1.unwrap();
+    let since = Instant::now();
+    cluster.bed().down();
+    // A gateway gives what is under way five seconds.
+    assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
+    cluster.expect_nothing_left();
+    let rest: Vec<_> = from_fn(|| client.hear().ok()).map(|(_, outcome)| outcome).collect();
+    let told = rest.iter().filter(|outcome| outcome.is_err()).count();
+    assert!(rest.len() == 63 && told >= 32, "{told} of {} are told", rest.len());
 }

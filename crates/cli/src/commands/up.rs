@@ -216,7 +216,8 @@ fn first_questions(
     operator.ask_for(&Request::Status)
 }
 
-/// What is said once everything is there: one line about it, where volumes are, and what to do next.
+/// What is said once everything is there: one line about it, where volumes are, and what to do
+/// next.
 fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = status;
     let (socket, doors) = (&plan.socket, plan.doors(parts));

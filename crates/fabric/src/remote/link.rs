@@ -1,6 +1,6 @@
 //! One connection to a node, from its first attempt to its end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use serde::Serialize;
@@ -100,7 +100,7 @@ impl Link {
     }
 
     /// Says that nobody waits for these jobs any more, by the submitter's tickets.
-    pub(super) fn cancel(&mut self, tickets: &[u64]) {
+    pub(super) fn cancel(&mut self, tickets: &HashSet<u64>) {
         let meant = self.in_flight.iter().filter(|(_, (job, _))| tickets.contains(&job.ticket));
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
         meant.sort_unstable();

@@ -192,6 +192,10 @@ impl worker::Shop for Shop {
         Some((token, (ticket, job.outcome.map(|()| job.buffer).map_err(complaint))))
     }
 
+    fn weigh((_, reply): &Reply) -> (usize, Option<u64>) {
+        (0, reply.as_ref().ok().map(|reply| reply.len() as u64))
+    }
+
     fn errands(&self, token: u64) -> Vec<u64> {
         self.flights.of(token)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::{command, flag};
-use tidegate_gateway::{Limits, StartError, start};
+use tidegate_gateway::{Limits, StartError, Status, Traffic, start};
 use tidegate_model::Bytes;
 
 use crate::client::{Client, connect, is_closed};
@@ -297,6 +297,27 @@ fn what_cannot_be_had_is_one_error_and_leaves_nothing() {
     let refused = start(config, &here(&nodes)).unwrap_err();
     assert_eq!(refused.to_string(), "volume large, part 0: there is no node 9");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_was_asked_is_counted_by_volume() {
+    let stand = Stand::new();
+    let mut client = Client::enter(&stand, "striped", true);
+    assert_eq!(client.write(0, &pattern(1, 64 << 10)), 0);
+    assert!(client.read(0, 32 << 10).is_ok());
+    assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+    stand.nodes[1].set(Manner::Failing(Fault::Io));
+    assert_eq!(client.read(0, 32 << 10), Err(EIO));
+    let status = stand.gateway.status();
+    let traffic = |name: &str, requests, bytes, errors| Traffic {
+        name: name.into(),
+        requests,
+        bytes,
+        errors,
+    };
+    let volumes =
+        [traffic("plain", 0, 0, 0), traffic("striped", 4, 96 << 10, 1), traffic("rom", 0, 0, 0)];
+    assert_eq!(status, Status { clients: 1, volumes: volumes.into(), pools: Vec::new() });
 }
 
 #[test]

@@ -21,7 +21,8 @@ use super::Letter;
 /// per client add up to, and only keeps a broken one from taking all memory.
 const JOBS_MAX: usize = 1 << 16;
 
-/// Bytes that one connection's jobs brought along and that are not stored yet. Likewise.
+/// Bytes that one connection's jobs brought along and that are not stored yet, or that they will
+/// bring back. Likewise.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of answers that the gateway has not read. One that is so far behind is asked for no more:
@@ -190,7 +191,7 @@ impl Connection {
         }
         let JobHead { ticket, tag, command, part, offset, length } = head;
         self.jobs += 1;
-        self.bytes += payload.len();
+        self.bytes += held(command, length);
         // What is read gets its memory when it is read: a job that waits has none.
         let (buffer, outcome) = (payload, Ok(()));
         let mut job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
@@ -210,9 +211,8 @@ impl Connection {
     /// Queues the answers to `jobs`, which are jobs of this connection.
     pub(super) fn answer(&mut self, jobs: &mut Vec<Job>) {
         for job in jobs.drain(..) {
-            let taken = if job.command.has_payload() { job.length as usize } else { 0 };
             self.jobs = self.jobs.saturating_sub(1);
-            self.bytes = self.bytes.saturating_sub(taken);
+            self.bytes = self.bytes.saturating_sub(held(job.command, job.length));
             self.answered += 1;
             let has_payload =
                 matches!(job.command, Command::Read | Command::Map | Command::KeyValue);
@@ -297,5 +297,15 @@ impl Connection {
                 let _ = self.outgoing.flush(&self.stream);
             }
         }
+    }
+}
+
+/// Bytes that a job holds while it is under way: what it brought, or will bring back.
+fn held(command: Command, length: u32) -> usize {
+    match command {
+        Command::Read | Command::Write { .. } | Command::KeyValue => length as usize,
+        // Extents, of which there are few.
+        Command::Map => 4096,
+        Command::Flush | Command::Discard | Command::Zero { .. } => 0,
     }
 }

@@ -5,6 +5,12 @@
 //! the demand that remain (§III-D). Both go on from the last solution. Where not all can be met,
 //! the shortfall is divided fairly.
 //!
+//! What waits is certain; what is expected may go elsewhere, and tokens that lie there for it are
+//! lost if it does so after the last distribution. So tokens go to what waits first, and a second
+//! solution goes on from there with all that is asked: it is optimal for that, and leaves the
+//! tokens of the first where it can. With everything reserved and all tenants moving (experiment 1
+//! of the paper) the operations that reservations miss fell by this from 23 in 10,000 to 1.
+//!
 //! That leaves over what a tenant was promised and is not expected to ask for. The paper keeps it
 //! back. Here it is handed out too, as *stand-by*, because a request that comes a moment after the
 //! distribution would otherwise be served as if nothing were promised or, under a limit, not at
@@ -14,7 +20,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::pshift::{Configuration, Outcome, Solver};
 
 use super::ledger::{Counts, Tenant, When};
 
@@ -50,8 +56,13 @@ struct Cell {
     is_home: bool,
     /// What is asked for and has no tokens yet.
     demand: u64,
+    /// How much of that waits already.
+    waiting: u64,
     tokens: Counts,
 }
+
+/// A part of a cell's demand.
+type Part = fn(&Cell) -> u64;
 
 impl Solutions {
     /// Sets the target of every account of a period. Says what of the reservations cannot be met.
@@ -111,7 +122,10 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
         let is_open = places[usize::from(entry.node)].is_open;
         // The solver's measure; a node does not serve more in a period.
         let demand = if is_open { demand.min(u64::from(u32::MAX)) } else { 0 };
-        Cell { node: entry.node, is_open, is_home: entry.is_home, demand, tokens: Counts::ZERO }
+        // In the next period, nobody knows what of it will still wait.
+        let waiting = if when == When::Now { entry.waiting } else { 0 };
+        let is_home = entry.is_home;
+        Cell { node: entry.node, is_open, is_home, demand, waiting, tokens: Counts::ZERO }
     };
     tenant.entries.iter().map(cell).collect()
 }
@@ -188,30 +202,29 @@ fn solve(
     rows: &[Vec<Cell>],
     capacities: &[u64],
 ) -> (Vec<u64>, Short) {
-    let demands = |row: &[Cell]| -> Vec<(u32, u32)> {
-        row.iter().map(|cell| (u32::from(cell.node), cell.demand as u32)).collect()
+    let of = |row: &[Cell], part: Part| -> Vec<(u32, u32)> {
+        row.iter().map(|cell| (u32::from(cell.node), part(cell) as u32)).collect()
     };
-    let is_fresh = last.is_none();
     let solver = last.get_or_insert_with(|| {
         let mut configuration = Configuration::new(capacities);
         for (want, row) in wants.iter().zip(rows) {
-            let pushed = configuration.push(*want, &demands(row));
+            let pushed = configuration.push(*want, &of(row, |_| 0));
             assert!(pushed.is_ok(), "fewer than 2^31 pairs of a tenant and a node that exists");
         }
         Solver::new(configuration)
     });
-    let outcome = if is_fresh {
-        solver.solve()
-    } else {
-        for (server, capacity) in capacities.iter().enumerate() {
-            solver.set_capacity(server, *capacity);
-        }
+    for (server, capacity) in capacities.iter().enumerate() {
+        solver.set_capacity(server, *capacity);
+    }
+    let mut outcome = Outcome::default();
+    let certain: Part = |cell| cell.waiting.min(cell.demand);
+    for part in [certain, |cell| cell.demand] {
         for (bucket, (want, row)) in wants.iter().zip(rows).enumerate() {
-            let set = solver.set(bucket, *want, &demands(row));
+            let set = solver.set(bucket, *want, &of(row, part));
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
-        solver.shift()
-    };
+        outcome = solver.shift();
+    }
     if outcome.weak_excess == 0 {
         let tokens = solver.configuration().shares().iter().map(|share| u64::from(share.tokens));
         return (tokens.collect(), Short::default());

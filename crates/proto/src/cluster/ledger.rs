@@ -162,6 +162,8 @@ pub(super) struct Entry {
     pub(super) served: u64,
     /// Expected to be asked for until the end of the period.
     pub(super) demand: u64,
+    /// How much of that waits already.
+    pub(super) waiting: u64,
     /// Served in the period before.
     pub(super) before: u64,
 }

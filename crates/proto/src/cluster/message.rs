@@ -194,6 +194,8 @@ pub struct TenantReport {
     /// Units of cost that it is expected to ask for from now to the end of the period, the
     /// waiting ones included.
     pub demand: u64,
+    /// Units of cost that wait. They are certain; the rest of the demand may go elsewhere.
+    pub waiting: u64,
 }
 
 #[cfg(test)]

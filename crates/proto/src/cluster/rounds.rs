@@ -137,7 +137,7 @@ impl Cluster {
         site.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
         site.capacity = super::scaled(site.capacity_left, self.plan.period, left);
         if site.is_complete {
-            self.each_entry(node, |entry| entry.demand = 0);
+            self.each_entry(node, |entry| (entry.demand, entry.waiting) = (0, 0));
         }
         let id = self.nodes[node].id.0;
         for told in &report.tenants {
@@ -145,6 +145,7 @@ impl Cluster {
             let Some(entry) = tenant.entry_mut(id) else { continue };
             entry.served = entry.served.max(told.served);
             entry.demand = told.demand;
+            entry.waiting = told.waiting;
         }
         for &(tenant, served) in &report.before {
             let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };

@@ -379,15 +379,20 @@ impl Ledger {
 
     /// Estimates demands from what happened in the last `interval`.
     pub(super) fn observe<J>(&mut self, now: Time, interval: Span, scheduler: &TokenScheduler<J>) {
+        let since = Time(now.0.saturating_sub(interval.0));
         for tenant in &mut self.tenants {
             let tally = scheduler.tally(now, tenant.slot);
+            let seen = core::mem::replace(&mut tenant.seen, tally);
+            let arrived = tally.arrived - seen.arrived;
+            let before = u128::from(since.0) * u128::from(arrived);
             tenant.demand.observe(Asked {
                 interval,
-                backlogged: tally.backlogged.saturating_sub(tenant.seen.backlogged),
-                arrived: tally.arrived - tenant.seen.arrived,
+                backlogged: tally.backlogged.saturating_sub(seen.backlogged),
+                arrived,
+                came: (tally.came - seen.came).saturating_sub(before),
                 waiting: tally.waiting,
+                waited: tally.waited(now).saturating_sub(seen.waited(since)),
             });
-            tenant.seen = tally;
         }
     }
 
@@ -414,7 +419,8 @@ impl Ledger {
         for (place, tenant) in (0..).zip(&mut self.tenants) {
             let tally = scheduler.tally(now, tenant.slot);
             let demand = tenant.demand.within(left, tally.waiting, capacity_left);
-            let numbers = TenantReport { tenant: place, served: tally.served, demand };
+            let (served, waiting) = (tally.served, tally.waiting);
+            let numbers = TenantReport { tenant: place, served, demand, waiting };
             let told = tenant.told.replace(numbers);
             if if is_complete { numbers.served > 0 || demand > 0 } else { told != Some(numbers) } {
                 tenants.push(numbers);

@@ -129,7 +129,7 @@ fn reports_tell_what_differs_or_everything() {
             other => panic!("{other:?}"),
         }
     };
-    let row = |tenant, served, demand| TenantReport { tenant, served, demand };
+    let row = |tenant, served, demand| TenantReport { tenant, served, demand, waiting: 0 };
     // 3 and 5 in 200 ms, extrapolated to 800 ms more.
     world.push(100, "a", 0..3);
     world.push(100, "b", 0..5);

@@ -49,6 +49,9 @@ struct Run {
     p50_us: f64,
 }
 
+/// What is added to a run without anything in front: its name, what it is of a run, and its bound.
+type Added = (&'static str, fn(&Run) -> f64, f64);
+
 /// What `tidegate load` says.
 #[derive(Deserialize)]
 struct Said {
@@ -227,7 +230,7 @@ pub(super) fn measure(
     let row = Row::more(BENCH, case, "iops", median(1, |run| run.per_second));
     tell(row.beside(PEER, peer).promised_times(1.0));
     let added = |what: fn(&Run) -> f64, way| Some(median(way, what)? - median(0, what)?);
-    let rows: [(&str, fn(&Run) -> f64, f64); 2] = [
+    let rows: [Added; 2] = [
         ("the same: added processor time per request", |run| run.cpu_us, ADDED_CPU_US),
         ("the same: added to the median", |run| run.p50_us, ADDED_MEDIAN_US),
     ];
