@@ -17,8 +17,8 @@
 //!
 //! # Demand
 //! A tenant's demand is what waits and, for the rest of the period, what comes at its rate
-//! ([`Demand`]). While as much comes as was expected, but for chance, half of the rate is the
-//! newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
+//! ([`Demand`]). While as much comes as was expected, but for chance, three quarters of the
+//! rate are the newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
 //! from then on. How many units came in the interval and when they came on average are two
 //! equations for the two unknowns, the moment and *b*. So a stream that ended expects nothing at
 //! once, and one that began in the middle of an interval all of its rate.
@@ -264,9 +264,10 @@ impl Demand {
         let (arrived, expected) =
             (signed(asked.arrived), signed(within(self.rate, asked.interval)));
         let more = arrived - expected;
-        if more.saturating_mul(more) <= CHANCE * arrived.max(expected) {
+        if more.saturating_mul(more) <= CHANCE * expected {
             let newest = u128::from(per_second(asked.arrived, asked.interval));
-            return u64::try_from(u128::from(self.rate).midpoint(newest)).unwrap_or(u64::MAX);
+            let rate = (u128::from(self.rate) + 3 * newest) / 4;
+            return u64::try_from(rate).unwrap_or(u64::MAX);
         }
         let came = i128::try_from(asked.came).unwrap_or(i128::MAX);
         // When what is too much, or missing, came on average: in the middle between the change and

@@ -110,7 +110,7 @@ fn ramp(capacity: u64, mut tenant: impl FnMut(u64) -> Asked) -> [u64; 5] {
         let left = Span(INTERVAL.0 * (6 - interval));
         let intervals = 6 - interval;
         let expected = demand.within(left, asked.waiting, capacity * intervals);
-        given = expected / intervals;
+        given = (expected / intervals).min(capacity);
     }
     served
 }

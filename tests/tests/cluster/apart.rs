@@ -304,7 +304,7 @@ fn hang(part: &Running) {
 
 #[test]
 fn a_node_that_hangs_holds_up_nobody_else() {
-    let mut cluster = cluster();
+    let cluster = cluster();
     let mut client = cluster.enter("db");
     hang(cluster.part("b"));
     let stuck = client.ask_read(STRIPE, 512).unwrap();
