@@ -17,8 +17,8 @@
 //!
 //! # Demand
 //! A tenant's demand is what waits and, for the rest of the period, what comes at its rate
-//! ([`Demand`]). While as much comes as was expected, but for chance, three quarters of the
-//! rate are the newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
+//! ([`Demand`]). While as much comes as was expected, but for chance, half of the rate is the
+//! newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
 //! from then on. How many units came in the interval and when they came on average are two
 //! equations for the two unknowns, the moment and *b*. So a stream that ended expects nothing at
 //! once, and one that began in the middle of an interval all of its rate.
@@ -204,7 +204,8 @@ impl Asked {
 /// use tidegate_model::Span;
 /// let (interval, left) = (Span(200 * Span::MILLISECOND.0), Span(800 * Span::MILLISECOND.0));
 /// let mut open = Demand::default();
-/// let growing = Asked { waited: 100 * 200_000_000, ..Asked::evenly(interval, interval, 500, 200) };
+/// let waited = 100 * 200_000_000; // the queue grew from nothing
+/// let growing = Asked { waited, ..Asked::evenly(interval, interval, 500, 200) };
 /// open.observe(growing);
 /// assert_eq!(open.within(left, 200, 8_000), 200 + 2_000);
 ///
@@ -264,9 +265,9 @@ impl Demand {
         let (arrived, expected) =
             (signed(asked.arrived), signed(within(self.rate, asked.interval)));
         let more = arrived - expected;
-        if more.saturating_mul(more) <= CHANCE * expected {
+        if more.saturating_mul(more) <= CHANCE * arrived.max(expected) {
             let newest = u128::from(per_second(asked.arrived, asked.interval));
-            let rate = (u128::from(self.rate) + 3 * newest) / 4;
+            let rate = newest.midpoint(self.rate.into());
             return u64::try_from(rate).unwrap_or(u64::MAX);
         }
         let came = i128::try_from(asked.came).unwrap_or(i128::MAX);

@@ -84,7 +84,7 @@ fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
     // The first grant ends it, for those whom it does not name as well.
     world.grant(2_100, now_grant(1, 12, 100, &[]));
     world.push(2_100, "limited", 3..5);
-    assert_eq!(world.serve(2_200), []);
+    assert!(world.serve(2_200).is_empty());
     assert!(!world.node.status(at(2_200)).is_abandoned);
 }
 
@@ -130,13 +130,13 @@ fn reports_tell_what_differs_or_everything() {
         }
     };
     let row = |tenant, served, demand| TenantReport { tenant, served, demand, waiting: 0 };
-    // 3 and 5 in 200 ms, extrapolated to 800 ms more.
+    // 3 and 5 in 200 ms, which may be chance: half of that, extrapolated to 800 ms more.
     world.push(100, "a", 0..3);
     world.push(100, "b", 0..5);
     world.serve(100);
-    let tenants = [row(0, 3, 12), row(1, 5, 20)];
+    let tenants = [row(0, 3, 5), row(1, 5, 9)];
     assert_eq!(report(&mut world, 200, true).tenants, tenants);
-    // Nothing came, so a quarter of it is expected, for 600 ms; asked again, nothing has changed.
+    // Nothing came, which may be chance too, so half of that is expected, for 600 ms; asked again, nothing has changed.
     let tenants = [row(0, 3, 1), row(1, 5, 3)];
     assert_eq!(report(&mut world, 400, false).tenants, tenants);
     assert_eq!(report(&mut world, 400, false).tenants, []);
