@@ -213,9 +213,25 @@ fn what_is_exempt_from_the_tour_is_in_it_and_can_be_made() {
     }
 }
 
+/// The words of a command, as a shell takes them: quotes keep blanks together.
+fn words(command: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for letter in command.chars() {
+        match (letter, quote) {
+            ('"' | '\'', None) => quote = Some(letter),
+            (_, Some(open)) if letter == open => quote = None,
+            (_, None) if letter.is_whitespace() => words.push(std::mem::take(&mut word)),
+            _ => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// The arguments of `tidegate` in one command of a pipeline, if it is one of ours.
 fn arguments(command: &str) -> Option<Vec<String>> {
-    let mut words = command.split_whitespace().map(|word| word.trim_matches('\'').to_owned());
+    let mut words = words(command).into_iter();
     if words.next()? != "tidegate" {
         return None;
     }

@@ -169,7 +169,8 @@ proptest! {
         let mut scheduler = TokenScheduler::new(Pacing::Even);
         scheduler.begin(Time::ZERO, until);
         let slot = scheduler.add(1);
-        (0..500).for_each(|job| scheduler.push(Time::ZERO, slot, cost, job));
+        // More than can ever be allowed: it always asks.
+        (0..800).for_each(|job| scheduler.push(Time::ZERO, slot, cost, job));
         let (mut now, mut allowed) = (Time::ZERO, 0);
         for (wait, more) in steps {
             let (since, base) = (now, scheduler.served(slot));

@@ -169,8 +169,8 @@ fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
     };
 }
 
-/// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes, or
-/// over all where none of its own takes any; half where there is demand.
+/// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes,
+/// or over all where none of its own takes any; half where there is demand.
 fn spread(
     amount: u64,
     row: &mut [Cell],

@@ -136,7 +136,8 @@ fn reports_tell_what_differs_or_everything() {
     world.serve(100);
     let tenants = [row(0, 3, 5), row(1, 5, 9)];
     assert_eq!(report(&mut world, 200, true).tenants, tenants);
-    // Nothing came, which may be chance too, so half of that is expected, for 600 ms; asked again, nothing has changed.
+    // Nothing came, which may be chance too, so half of that is expected, for 600 ms; asked again,
+    // nothing has changed.
     let tenants = [row(0, 3, 1), row(1, 5, 3)];
     assert_eq!(report(&mut world, 400, false).tenants, tenants);
     assert_eq!(report(&mut world, 400, false).tenants, []);
