@@ -11,6 +11,7 @@ pub mod crowd;
 pub mod place;
 pub mod reactor;
 pub mod remote;
+pub mod retry;
 pub mod service;
 pub mod stream;
 pub mod unix;

@@ -28,6 +28,7 @@ use std::io;
 use tidegate_model::{Span, Time};
 
 use crate::reactor::{Reactor, Ready};
+use crate::retry::Retry;
 use crate::service::{Fault, Job, Part};
 use crate::stream::Address;
 use link::Link;
@@ -98,8 +99,7 @@ pub struct Remote {
     /// Jobs that came while there was no link, with the time at which each gives up.
     waiting: VecDeque<(Time, Job)>,
     /// When to connect again, if there is no link.
-    retry: Time,
-    retry_after: Span,
+    retry: Retry,
     notices: VecDeque<Notice>,
     /// The last notice about the link was that it is down.
     is_down: bool,
@@ -116,8 +116,7 @@ impl Remote {
             parts: Vec::new(),
             link: None,
             waiting: VecDeque::new(),
-            retry: Time::ZERO,
-            retry_after: RETRY_MIN,
+            retry: Retry::new(RETRY_MIN, RETRY_MAX),
             notices: VecDeque::new(),
             is_down: false,
         }
@@ -209,7 +208,7 @@ impl Remote {
                 let answered = self.parts[job.part as usize].answered();
                 link.submit(job, answered);
             }
-            self.retry_after = RETRY_MIN;
+            self.retry.succeed();
             self.is_down = false;
         }
         self.flush(reactor, now, done);
@@ -221,7 +220,7 @@ impl Remote {
         let link = match &self.link {
             Some(link) if link.is_welcome() => Time::MAX,
             Some(link) => link.begun().after(GREETING_MAX),
-            None => self.retry,
+            None => self.retry.at(),
         };
         gives_up.min(link)
     }
@@ -232,7 +231,7 @@ impl Remote {
             done.extend(self.waiting.pop_front().map(|(_, job)| failed(job)));
         }
         match &self.link {
-            None if now >= self.retry => self.connect(reactor, now, done),
+            None if self.retry.is_due(now) => self.connect(reactor, now, done),
             Some(link) if !link.is_welcome() && now >= link.begun().after(GREETING_MAX) => {
                 self.fall(reactor, now, "the node does not answer", done);
             }
@@ -264,8 +263,7 @@ impl Remote {
             link.close(reactor, done);
         }
         self.parts.iter_mut().for_each(Opened::on_end);
-        self.retry = now.after(self.retry_after);
-        self.retry_after = Span(self.retry_after.0 * 2).min(RETRY_MAX);
+        self.retry.later(now);
         if !self.is_down {
             self.is_down = true;
             self.notices.push_back(Notice::Down { reason: reason.into() });

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
+use tidegate_fabric::retry::Retry;
 use tidegate_fabric::unix::Link;
-use tidegate_model::{Span, Time};
+use tidegate_model::Span;
 use tidegate_proto::message::{Hello, ToGateway, VERSION};
 
 use crate::clock;
@@ -45,7 +46,8 @@ impl Keeper {
         let reactor = Reactor::new()?;
         let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
         let hello = Hello::Gateway { version: VERSION, name };
-        let watch = Watch { path, hello, register, link: None, retry: Time::ZERO, wait: RETRY_MIN };
+        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
+        let watch = Watch { path, hello, register, link: None, retry };
         let ending = is_ending.clone();
         let thread = thread::Builder::new().name("gateway-keeper".into());
         let thread = thread.spawn(move || watch.run(reactor, &ending))?;
@@ -70,18 +72,17 @@ struct Watch {
     register: Arc<Register>,
     link: Option<Link<ToGateway>>,
     /// When to try to connect again, if there is no link.
-    retry: Time,
-    wait: Span,
+    retry: Retry,
 }
 
 impl Watch {
     fn run(mut self, mut reactor: Reactor<()>, is_ending: &AtomicBool) {
         let mut ready = Vec::new();
         while !is_ending.load(Ordering::Acquire) {
-            if self.link.is_none() && clock::now() >= self.retry {
+            if self.link.is_none() && self.retry.is_due(clock::now()) {
                 self.connect(&reactor);
             }
-            let patience = if self.link.is_none() { clock::until(self.retry) } else { None };
+            let patience = if self.link.is_none() { clock::until(self.retry.at()) } else { None };
             if let Err(error) = reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("the gateway's keeper cannot wait: {error}");
@@ -119,11 +120,11 @@ impl Watch {
                 Some(ToGateway::Policy { revision, policy }) => {
                     tracing::info!(revision, "policy");
                     self.register.apply(policy);
-                    self.wait = RETRY_MIN;
+                    self.retry.succeed();
                 }
                 Some(ToGateway::Refused { reason, .. }) => {
                     tracing::warn!("the controller refuses this gateway: {reason}");
-                    self.wait = REFUSED_WAIT;
+                    self.retry.hold(REFUSED_WAIT);
                     self.leave();
                 }
             }
@@ -135,7 +136,6 @@ impl Watch {
     /// reactor by itself.
     fn leave(&mut self) {
         self.link = None;
-        self.retry = clock::now().after(self.wait);
-        self.wait = Span(self.wait.0 * 2).min(RETRY_MAX);
+        self.retry.later(clock::now());
     }
 }

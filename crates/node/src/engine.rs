@@ -8,6 +8,8 @@ pub(crate) mod model;
 pub(crate) mod pool;
 #[allow(unsafe_code, reason = "the kernel reads and writes buffers on its own")]
 pub(crate) mod ring;
+#[cfg(test)]
+mod samples;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

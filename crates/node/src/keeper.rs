@@ -17,6 +17,7 @@ use rustix::time::{
     timerfd_settime,
 };
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
+use tidegate_fabric::retry::Retry;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::cluster::message::ToNode;
@@ -80,9 +81,8 @@ pub(crate) struct Keeper {
     armed: Time,
     controller: Option<PathBuf>,
     link: Option<Link<ToNode>>,
-    /// When to try to connect again.
-    retry: Time,
-    patience: Span,
+    /// When to try to connect again, if there is a controller and no link to it.
+    retry: Retry,
 }
 
 impl Keeper {
@@ -99,19 +99,8 @@ impl Keeper {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         reactor.add(&timer, TIMER, Interest::READ)?;
-        let retry = if controller.is_some() { Time::ZERO } else { Time::MAX };
-        let patience = RETRY_MIN;
-        Ok(Self {
-            live,
-            watch,
-            reactor,
-            timer,
-            armed: Time::MAX,
-            controller,
-            link: None,
-            retry,
-            patience,
-        })
+        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
+        Ok(Self { live, watch, reactor, timer, armed: Time::MAX, controller, link: None, retry })
     }
 
     /// Keeps the node until it ends.
@@ -127,10 +116,10 @@ impl Keeper {
             if is_ending {
                 return;
             }
-            if self.live.clock.now() >= self.retry {
+            if self.attempt() <= self.live.clock.now() {
                 self.connect();
             }
-            self.arm(deadline.min(self.retry));
+            self.arm(deadline.min(self.attempt()));
             let patience = (deadline == Time::ZERO).then_some(Duration::ZERO);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
@@ -138,6 +127,14 @@ impl Keeper {
                 return;
             }
             ready.drain(..).for_each(|ready| self.on_ready(ready));
+        }
+    }
+
+    /// When to connect; never while there is a link, or nobody to connect to.
+    fn attempt(&self) -> Time {
+        match (&self.controller, &self.link) {
+            (Some(_), None) => self.retry.at(),
+            _ => Time::MAX,
         }
     }
 
@@ -207,14 +204,13 @@ impl Keeper {
         match connected {
             Ok(link) => {
                 self.link = Some(link);
-                self.retry = Time::MAX;
                 self.live.tell(|machine, now| machine.on_connected(now));
                 self.stand(Standing::Greeting);
             }
             Err(error) => {
                 tracing::debug!("no controller at {}: {error}", path.display());
                 self.stand(Standing::Seeking);
-                self.retry_later();
+                self.retry.later(self.live.clock.now());
             }
         }
     }
@@ -227,13 +223,13 @@ impl Keeper {
             let Some(message) = link.receive()? else { return self.watch_link() };
             match &message {
                 ToNode::Welcome { .. } => {
-                    self.patience = RETRY_MIN;
+                    self.retry.succeed();
                     self.stand(Standing::Joined);
                 }
                 ToNode::Refused { reason, retry, .. } => {
                     tracing::warn!("the controller refuses this node: {reason}");
                     if !retry {
-                        self.patience = REFUSED_WAIT;
+                        self.retry.hold(REFUSED_WAIT);
                     }
                     self.disconnect("refused");
                     self.stand(Standing::Refused);
@@ -251,13 +247,8 @@ impl Keeper {
             tracing::warn!("the link to the controller ended: {reason}");
             self.live.tell(|machine, now| machine.on_disconnected(now));
             self.stand(Standing::Seeking);
-            self.retry_later();
+            self.retry.later(self.live.clock.now());
         }
-    }
-
-    fn retry_later(&mut self) {
-        self.retry = self.live.clock.now().after(self.patience);
-        self.patience = Span(self.patience.0 * 2).min(RETRY_MAX);
     }
 
     fn stand(&self, standing: Standing) {

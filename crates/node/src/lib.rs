@@ -22,6 +22,7 @@ mod daemon;
 mod engine;
 mod keeper;
 mod live;
+mod mutex;
 mod server;
 mod store;
 

@@ -227,7 +227,7 @@ fn everything_is_said_again_on_a_new_link() {
     let peer = world.connected();
     drop(peer);
     world.until(|world| !world.remote.is_up());
-    world.remote.retry = NOW;
+    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.connected();
     peer.say(&FromNode::Opened { part: 0, refused: Some("too long".into()) });
     world.until(|world| world.remote.notices.len() == 4);
@@ -239,7 +239,7 @@ fn everything_is_said_again_on_a_new_link() {
 fn a_flush_after_a_link_broke_does_not_promise_what_may_be_lost() {
     let mut world = world();
     for (is_flushed, outcome) in [(true, Ok(())), (false, Err(Fault::Io))] {
-        world.remote.retry = NOW;
+        world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
         let mut peer = world.connected();
         world.submit(0, Command::Write { durable: false });
         peer.accept();
@@ -255,7 +255,7 @@ fn a_flush_after_a_link_broke_does_not_promise_what_may_be_lost() {
         world.done.clear();
         world.submit(2, Command::Flush);
         world.submit(3, Command::Flush);
-        world.remote.retry = NOW;
+        world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
         let mut peer = world.connected();
         world.turn(Duration::ZERO);
         if outcome.is_ok() {
@@ -280,7 +280,7 @@ fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
     assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));
     drop(peer);
     world.until(|world| !world.remote.is_up());
-    world.remote.retry = NOW;
+    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.connected();
     world.submit(2, Command::Flush);
     peer.accept();

@@ -19,13 +19,14 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use tidegate_model::{Iops, Span, Time};
 
 use super::{Engine, Sink, Work};
 use crate::clock::Clock;
+use crate::mutex::lock;
 
 thread_local! {
     /// This thread hands over what is due, and whatever it runs meanwhile follows from that.
@@ -238,24 +239,18 @@ impl Late {
     }
 }
 
-/// Nothing is left half done under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
     use super::*;
-    use crate::engine::{Inline, Owner};
+    use crate::engine::Inline;
+    use crate::engine::samples::{Pipe, work};
     use crate::store::Memory;
     use proptest::prelude::*;
     use std::sync::mpsc;
-    use tidegate_fabric::buffer::Buffer;
-    use tidegate_fabric::service::{Command, Fault, Job, Outlet};
-    use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
-    use tidegate_proto::node::Slot;
+    use tidegate_fabric::service::Command;
+    use tidegate_model::Bytes;
 
     proptest! {
         #[test]
@@ -290,21 +285,6 @@ mod tests {
         }
     }
 
-    struct Pipe(Mutex<mpsc::Sender<u64>>);
-
-    impl Sink for Pipe {
-        fn finished(&self, work: &mut Vec<Work>) {
-            let sender = lock(&self.0);
-            work.drain(..).for_each(|work| sender.send(work.job.ticket).unwrap());
-        }
-    }
-
-    struct Nobody;
-
-    impl Outlet for Nobody {
-        fn finished(&self, _: &mut Vec<Job>) {}
-    }
-
     #[test]
     fn what_comes_after_the_end_is_answered_all_the_same() {
         let (sender, finished) = mpsc::channel();
@@ -314,21 +294,9 @@ mod tests {
         let pipe = Arc::new(Pipe(Mutex::new(sender)));
         let engine = Modelled::start(speed, Clock::start(), pipe, make).unwrap();
         engine.stop();
-        let tag = Tag {
-            tenant: TenantId(0),
-            context: ContextId::NONE,
-            class: Class::Medium,
-            operation: Operation::Read,
-            cost: 1,
-            delay: 0,
-        };
-        let (command, outcome) = (Command::Flush, Err(Fault::Io));
-        let buffer = Buffer::empty();
-        let job = Job { ticket: 7, tag, command, part: 0, offset: 0, length: 0, buffer, outcome };
-        let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
-        let work = Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO };
+        let work = work(7, Command::Flush, 0, 0, b"");
         engine.run(&mut vec![work], &mut Vec::new());
-        assert_eq!(finished.try_recv(), Ok(7));
+        assert_eq!(finished.try_recv().map(|work| work.job.ticket), Ok(7));
     }
 
     #[test]

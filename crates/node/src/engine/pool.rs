@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::service::Fault;
 
 use super::{Engine, Sink, Work};
+use crate::mutex::lock;
 use crate::store::Medium;
 
 /// Threads that do blocking work. As many as there may be requests at the device: fewer would be a
@@ -107,9 +108,4 @@ impl Shared {
             queue = self.is_filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-/// Nothing is left half done under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -16,6 +16,7 @@ use tidegate_fabric::buffer::Buffer;
 
 use super::pool::Pool;
 use super::{Engine, Sink, Work};
+use crate::mutex::lock;
 use crate::store::{Medium, Transfer};
 
 /// Threads beside the ring: flushes, discards, broken blocks.
@@ -233,11 +234,6 @@ fn entry(buffer: &mut Buffer, transfer: Transfer) -> squeue::Entry {
             .build(),
         false => opcode::Read::new(descriptor, memory, length).offset(transfer.offset).build(),
     }
-}
-
-/// Nothing is left half done under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

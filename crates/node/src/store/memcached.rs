@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use tidegate_proto::memcached::request::{Step, VALUE_MAX_MAX, next};
 use super::{Medium, OpenError};
 use crate::clock::Clock;
 use crate::engine::{Engine, Sink, Work};
+use crate::mutex::lock;
 
 /// The time between two tries to connect.
 const RETRY: Span = Span(100 * Span::MILLISECOND.0);
@@ -300,11 +301,6 @@ impl Link {
         }
         Ok(used)
     }
-}
-
-/// Nothing is left half done under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

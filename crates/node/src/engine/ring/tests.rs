@@ -1,46 +1,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part};
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId, Time};
-use tidegate_proto::node::Slot;
+use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_model::Bytes;
 
 use super::*;
-use crate::engine::Owner;
+use crate::engine::samples::{Pipe, work};
 use crate::store::Directory;
-
-struct Pipe(Mutex<Sender<Work>>);
-
-impl Sink for Pipe {
-    fn finished(&self, work: &mut Vec<Work>) {
-        let sender = lock(&self.0);
-        work.drain(..).for_each(|work| sender.send(work).unwrap());
-    }
-}
-
-struct Nobody;
-
-impl Outlet for Nobody {
-    fn finished(&self, _: &mut Vec<Job>) {}
-}
-
-fn work(ticket: u64, command: Command, offset: u64, length: u32, bytes: &[u8]) -> Work {
-    let tag = Tag {
-        tenant: TenantId(0),
-        context: ContextId::NONE,
-        class: Class::Medium,
-        operation: Operation::Read,
-        cost: 1,
-        delay: 0,
-    };
-    let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
-    let job = Job { ticket, tag, command, part: 0, offset, length, buffer, outcome };
-    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
-    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
-}
 
 /// A ring on a directory; none where the kernel or the file system has no such thing.
 fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {

@@ -1,0 +1,45 @@
+//! Work to try engines with, and where it goes.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Fault, Job, Outlet};
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_proto::node::Slot;
+
+use super::{Owner, Sink, Work};
+use crate::mutex::lock;
+
+/// Passes on what is finished.
+pub(super) struct Pipe(pub(super) Mutex<Sender<Work>>);
+
+impl Sink for Pipe {
+    fn finished(&self, work: &mut Vec<Work>) {
+        let sender = lock(&self.0);
+        work.drain(..).for_each(|work| assert!(sender.send(work).is_ok(), "nobody listens"));
+    }
+}
+
+struct Nobody;
+
+impl Outlet for Nobody {
+    fn finished(&self, _: &mut Vec<Job>) {}
+}
+
+/// Work on the first part, of nobody in particular.
+pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, bytes: &[u8]) -> Work {
+    let tag = Tag {
+        tenant: TenantId(0),
+        context: ContextId::NONE,
+        class: Class::Medium,
+        operation: Operation::Read,
+        cost: 1,
+        delay: 0,
+    };
+    let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
+    let job = Job { ticket, tag, command, part: 0, offset, length, buffer, outcome };
+    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
+    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
+}
