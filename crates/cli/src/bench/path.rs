@@ -21,6 +21,7 @@ use super::sample::Median;
 use super::window::Plan;
 use crate::clock::Clock;
 use crate::experiment::child::{Child, Start};
+use crate::experiment::fio;
 use crate::experiment::interrupt::Interrupt;
 use crate::experiment::scratch::Scratch;
 use crate::failure::{Code, Failure};
@@ -49,8 +50,6 @@ const ROUNDS: usize = 7;
 const RUN: Span = Span(1_500 * Span::MILLISECOND.0);
 const RUN_LIMITED: Span = Span(5 * Span::SECOND.0);
 const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
-/// How long a server may take until it listens.
-const START: Span = Span(10 * Span::SECOND.0);
 const LOOK: Span = Span(5 * Span::MILLISECOND.0);
 
 /// What one run of fio saw.
@@ -75,7 +74,7 @@ struct Server {
 impl Server {
     /// Processor time of all its processes so far, in microseconds.
     fn cpu_us(&self) -> f64 {
-        self.processes.iter().map(|process| cpu_us(process.pid())).sum()
+        self.processes.iter().map(Child::cpu_us).sum()
     }
 
     /// Starts processes one after the other; each listens on the socket beside it before the next
@@ -88,16 +87,8 @@ impl Server {
     ) -> Result<Self, Failure> {
         let (mut processes, mut last) = (Vec::new(), PathBuf::new());
         for (command, socket) in commands {
-            let mut process = Child::start(&command, scratch.path())?;
-            let clock = Clock::start();
-            while !socket.exists() {
-                if process.has_ended()? || clock.now().0 > START.0 {
-                    let message = format!("{} does not listen", command.name);
-                    return Err(Failure::new(Code::Failure, message).cause(process.last_words()));
-                }
-                interrupt.sleep_until(clock, clock.now().after(LOOK))?;
-            }
-            processes.push(process);
+            let directory = scratch.path();
+            processes.push(Child::start_listening(&command, &socket, directory, interrupt)?);
             last = socket;
         }
         Ok(Self { name, processes, socket: last })
@@ -149,10 +140,7 @@ impl Server {
         self.attend(words, scratch, interrupt)?;
         let cpu_us = self.cpu_us() - before;
         let text = fs::read_to_string(&said).unwrap_or_default();
-        parse(&text, cpu_us).ok_or_else(|| {
-            Failure::new(Code::Failure, "fio's report makes no sense")
-                .help("run `fio --version`: releases from 3.0 on are known to work")
-        })
+        parse(&text, cpu_us).ok_or_else(fio::senseless)
     }
 }
 
@@ -220,15 +208,6 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
         p50_us: p50 / 1_000.0,
         p99_us: p99 / 1_000.0,
     })
-}
-
-/// Processor time of a process so far, in microseconds: fields 14 and 15 of its `stat`, in ticks
-/// of ten milliseconds.
-fn cpu_us(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>();
-    ticks * 1e6 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// The cluster under test: one node in memory, one gateway, one volume.

@@ -16,11 +16,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use tidegate_model::Span;
 
+use super::interrupt::Interrupt;
 use crate::clock::Clock;
 use crate::failure::{Code, Failure};
 
 /// How long a process may take to end when it is asked to.
 const PATIENCE: Span = Span(3 * Span::SECOND.0);
+/// How long a process may take until it listens.
+const LISTENS: Span = Span(10 * Span::SECOND.0);
 /// How often to look whether it has.
 const LOOK: Span = Span(5 * Span::MILLISECOND.0);
 
@@ -80,6 +83,37 @@ impl Child {
         });
         let process = spawned.map_err(|error| cannot_start(&start.program, error))?;
         Ok(Self { name: start.name.clone(), process, status: None, said })
+    }
+
+    /// Starts a process, and waits until it listens on the Unix socket at `socket`.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends, or does not listen in time; if somebody wants us to end.
+    pub(crate) fn start_listening(
+        start: &Start,
+        socket: &Path,
+        directory: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let mut child = Self::start(start, directory)?;
+        let clock = Clock::start();
+        while !socket.exists() {
+            if child.has_ended()? || clock.now().0 > LISTENS.0 {
+                let message = format!("{} does not listen", start.name);
+                return Err(Failure::new(Code::Failure, message).cause(child.last_words()));
+            }
+            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        Ok(child)
+    }
+
+    /// Processor time that it has used so far, in microseconds: fields 14 and 15 of its `stat`, in
+    /// ticks of usually ten milliseconds.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+        ticks.sum::<f64>() * 1e6 / rustix::param::clock_ticks_per_second() as f64
     }
 
     /// Its number.

@@ -88,10 +88,13 @@ pub(crate) struct Told {
 /// If it wrote something else.
 pub(crate) fn told(said: &Path) -> Result<Told, Failure> {
     let text = fs::read_to_string(said).unwrap_or_default();
-    parse(&text).ok_or_else(|| {
-        Failure::new(Code::Failure, "fio's report makes no sense")
-            .help("run `fio --version`: releases from 3.0 on are known to work")
-    })
+    parse(&text).ok_or_else(senseless)
+}
+
+/// The failure of a report that is none.
+pub(crate) fn senseless() -> Failure {
+    Failure::new(Code::Failure, "fio's report makes no sense")
+        .help("run `fio --version`: releases from 3.0 on are known to work")
 }
 
 fn parse(text: &str) -> Option<Told> {

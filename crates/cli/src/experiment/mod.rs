@@ -34,7 +34,7 @@ pub(crate) mod controller;
 mod disk;
 pub(crate) mod figure4;
 mod files;
-mod fio;
+pub(crate) mod fio;
 pub(crate) mod interrupt;
 mod live;
 mod machine;

@@ -9,11 +9,10 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tidegate_model::Span;
 
-use super::{BENCH, LOOK, START, cpu_us};
+use super::BENCH;
 use crate::bench::Row;
 use crate::bench::sample::Median;
 use crate::bench::window::Plan;
-use crate::clock::Clock;
 use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::interrupt::Interrupt;
 use crate::experiment::scratch::Scratch;
@@ -119,16 +118,8 @@ impl Way {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        let mut process = Child::start(&command, scratch.path())?;
-        let clock = Clock::start();
-        while !socket.exists() {
-            if process.has_ended()? || clock.now().0 > START.0 {
-                let message = format!("{} does not listen", command.name);
-                return Err(Failure::new(Code::Failure, message).cause(process.last_words()));
-            }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
-        }
-        self.processes.push(process);
+        let directory = scratch.path();
+        self.processes.push(Child::start_listening(&command, socket, directory, interrupt)?);
         Ok(())
     }
 
@@ -159,7 +150,7 @@ impl Way {
     }
 
     fn run(&self, length: Span) -> Result<Run, Failure> {
-        let cpu = || self.processes.iter().map(|process| cpu_us(process.pid())).sum::<f64>();
+        let cpu = || self.processes.iter().map(Child::cpu_us).sum::<f64>();
         let before = cpu();
         let duration = format!("{}ms", length.0 / Span::MILLISECOND.0);
         let said = self.load(&["--duration", &duration])?;

@@ -115,7 +115,7 @@ pub(super) fn run(
     let scratch = Scratch::new()?;
     let controller = controller(scenario, &plan, &scratch, &desk.interrupt)?;
     // Fields are dropped, and so ended, before the controller and what it lies on.
-    let stand = Stand::start(scenario, &scratch, back, controller.socket())?;
+    let stand = Stand::start(scenario, &scratch, back, controller.socket(), &desk.interrupt)?;
     let way = if back == Back::Memcached { Way::KeyValue } else { Way::Read };
     let services: Vec<_> = stand.nodes.iter().map(Running::service).collect();
     let mut load = Load::new(scenario, &plan, clock, way, &services)?;
@@ -156,6 +156,7 @@ impl Stand {
         scratch: &Scratch,
         back: Back,
         controller: &Path,
+        interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         let (mut nodes, mut servers) = (Vec::new(), Vec::new());
         for number in 0..scenario.nodes.count {
@@ -171,7 +172,7 @@ impl Stand {
                     Store::Device { path: place }
                 }
                 Back::Memcached => {
-                    servers.push(memcached(number, &place, scratch)?);
+                    servers.push(memcached(number, &place, scratch, interrupt)?);
                     Store::Memcached { address: Address::Unix(place) }
                 }
             };
@@ -204,7 +205,12 @@ fn config(scenario: &Scenario, number: u16, store: Store, controller: &Path) -> 
     }
 }
 
-fn memcached(number: u16, socket: &Path, scratch: &Scratch) -> Result<Child, Failure> {
+fn memcached(
+    number: u16,
+    socket: &Path,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Child, Failure> {
     // Root is refused unless it says who it is to be.
     let user = if rustix::process::geteuid().is_root() { &["-u", "root"][..] } else { &[] };
     let arguments = ["-t", "1", "-m", "64", "-U", "0", "-s"].into_iter().map(Into::into);
@@ -214,12 +220,7 @@ fn memcached(number: u16, socket: &Path, scratch: &Scratch) -> Result<Child, Fai
         arguments: arguments.chain([socket.into()]).chain(user.iter().map(Into::into)).collect(),
         ..Start::default()
     };
-    let child = Child::start(&start, scratch.path())?;
-    let clock = Clock::start();
-    while !socket.exists() && clock.now().0 < PATIENCE.0 {
-        clock.sleep_until(clock.now().after(LOOK));
-    }
-    Ok(child)
+    Child::start_listening(&start, socket, scratch.path(), interrupt)
 }
 
 /// A controller that leads the nodes of the scenario, with its policy in force.
