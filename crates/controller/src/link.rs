@@ -93,6 +93,10 @@ impl Link {
     }
 
     /// Hands over what the socket takes; the link's task goes on with the rest.
+    ///
+    /// Where the other end is gone, what is queued is forgotten and that is all: what a stage said
+    /// before it went, its last report above all, may still wait to be read, and the switchboard
+    /// ends the link once it has heard it.
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {
@@ -103,6 +107,7 @@ impl Link {
                     self.wake.notify_one();
                     return Ok(());
                 }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -291,4 +296,53 @@ async fn drain(link: &Link) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
+
+    use std::io::Read;
+
+    use super::*;
+
+    /// A link to a peer, and the peer's end.
+    fn link() -> (Link, Socket) {
+        let (stream, peer) = Socket::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (queue, wake) = (Mutex::default(), Notify::new());
+        (Link { id: ConnectionId(1), party: Party::Stage, stream, queue, wake }, peer)
+    }
+
+    fn last_words(link: &Link) -> Vec<u8> {
+        let mut words = vec![0; 100];
+        let count = (&link.stream).read(&mut words).unwrap();
+        words.truncate(count);
+        words
+    }
+
+    #[test]
+    fn who_is_gone_is_still_heard() {
+        let (link, mut peer) = link();
+        peer.write_all(b"my last report").unwrap();
+        drop(peer);
+        for _ in 0..2 {
+            link.push(&7_u64).unwrap();
+            link.flush().unwrap();
+        }
+        assert_eq!(link.state(), (false, false));
+        assert_eq!(last_words(&link), b"my last report");
+    }
+
+    #[test]
+    fn who_left_without_reading_is_still_heard() {
+        let (link, mut peer) = link();
+        link.push(&7_u64).unwrap();
+        link.flush().unwrap();
+        peer.write_all(b"my last report").unwrap();
+        drop(peer);
+        link.push(&8_u64).unwrap();
+        link.flush().unwrap();
+        assert_eq!(last_words(&link), b"my last report");
+    }
 }
