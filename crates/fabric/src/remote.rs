@@ -11,7 +11,8 @@
 //! connects when it is made and again whenever the link breaks, at growing intervals; on every new
 //! link it says hello, names the tenants and opens the parts, all before the first job, so nothing
 //! needs a round trip. Jobs that come while the node is away wait for it, for as long as
-//! [`Settings::patience`] says.
+//! [`Settings::patience`] says. A node that owes answers and says nothing for five seconds, not even
+//! that it lives, is as good as away: the link is given up.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
 //! knows whether it may be done twice. And where writes had been answered but not flushed, the next
@@ -37,9 +38,6 @@ use opened::Opened;
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
 const RETRY_MAX: Span = Span(Span::SECOND.0);
-
-/// How long connecting and being welcomed may take.
-const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
 
 /// How a link to a node is set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +156,7 @@ impl Remote {
             let opened = &mut self.parts[job.part as usize];
             match &mut self.link {
                 _ if !opened.takes(&job) => done.push(failed(job)),
-                Some(link) if link.is_welcome() => link.submit(job, opened.answered()),
+                Some(link) if link.is_welcome() => link.submit(now, job, opened.answered()),
                 _ => self.waiting.push_back((until, job)),
             }
         }
@@ -199,14 +197,14 @@ impl Remote {
     ) {
         let Some(link) = &mut self.link else { return };
         let was_welcome = link.is_welcome();
-        let heard = link.on_ready(ready, &mut self.parts, &mut self.notices, done);
+        let heard = link.on_ready(now, ready, &mut self.parts, &mut self.notices, done);
         if let Err(error) = heard {
             return self.fall(reactor, now, &error.to_string(), done);
         }
         if !was_welcome && link.is_welcome() {
             for (_, job) in self.waiting.drain(..) {
                 let answered = self.parts[job.part as usize].answered();
-                link.submit(job, answered);
+                link.submit(now, job, answered);
             }
             self.retry.succeed();
             self.is_down = false;
@@ -217,22 +215,18 @@ impl Remote {
     /// When [`Self::on_deadline`] is to be called; [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
         let gives_up = self.waiting.front().map_or(Time::MAX, |(until, _)| *until);
-        let link = match &self.link {
-            Some(link) if link.is_welcome() => Time::MAX,
-            Some(link) => link.begun().after(GREETING_MAX),
-            None => self.retry.at(),
-        };
+        let link = self.link.as_ref().map_or(self.retry.at(), Link::silent_at);
         gives_up.min(link)
     }
 
-    /// The deadline has come: connects, or gives jobs up.
+    /// The deadline has come: connects, gives jobs up, or gives a node up that says nothing.
     pub fn on_deadline<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         while self.waiting.front().is_some_and(|(until, _)| *until <= now) {
             done.extend(self.waiting.pop_front().map(|(_, job)| failed(job)));
         }
         match &self.link {
             None if self.retry.is_due(now) => self.connect(reactor, now, done),
-            Some(link) if !link.is_welcome() && now >= link.begun().after(GREETING_MAX) => {
+            Some(link) if link.silent_at() <= now => {
                 self.fall(reactor, now, "the node does not answer", done);
             }
             _ => {}

@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Bytes, Tag};
+use tidegate_model::{Bytes, Span, Tag};
 
 pub use assembler::{Assembler, Payload};
 
@@ -43,6 +43,13 @@ pub const VERSION: u16 = 1;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
+
+/// How often a node that owes answers says something: [`FromNode::Alive`] if there is nothing else.
+pub const ALIVE_EVERY: Span = Span::SECOND;
+
+/// How long a node that owes answers may be silent before it counts as away: it hangs, or its
+/// machine is gone without a word.
+pub const SILENCE_MAX: Span = Span(5 * Span::SECOND.0);
 
 /// The longest message of kind 0, in bytes: some thousand names of tenants.
 pub const MESSAGE_MAX: usize = 1 << 20;
@@ -207,6 +214,9 @@ pub enum FromNode {
         /// Why not, in words for people.
         refused: Option<String>,
     },
+    /// The node is there, and what it owes is under way: said every [`ALIVE_EVERY`] while nothing
+    /// else is. Nobody asks for it, because a node that is at its bounds does not read.
+    Alive,
 }
 
 /// A job without its payload.

@@ -319,6 +319,34 @@ fn a_node_that_hangs_holds_up_nobody_else() {
 }
 
 #[test]
+fn what_a_node_that_hangs_was_asked_fails_in_time() {
+    let cluster = cluster();
+    let mut client = cluster.enter("db");
+    hang(cluster.part("b"));
+    let asked = Instant::now();
+    let error = client.read(STRIPE, 512).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
+    assert!(asked.elapsed() < ANSWER_MAX * 2, "after {:?}", asked.elapsed());
+    assert!(client.read(0, 512).is_ok(), "the others serve");
+    cluster.part("b").signal(Signal::CONT);
+    eventually("the node, for the same client", || client.read(STRIPE, 512).is_ok());
+}
+
+#[test]
+fn what_waits_for_its_turn_is_waited_for() {
+    // Its limit lets one of these through in a second, and a node that is silent for five is away.
+    let cluster = cluster();
+    let mut client = cluster.enter("db");
+    cluster.bed().apply(&format!("{OPEN}limit = \"1 iops\"\n")).success();
+    for _ in 0..8 {
+        client.ask_read(0, 512).unwrap();
+    }
+    for _ in 0..8 {
+        assert!(client.hear().unwrap().1.is_ok());
+    }
+}
+
+#[test]
 fn a_node_that_never_says_its_welcome_is_away() {
     let mut cluster = cluster();
     hang(cluster.part("b"));

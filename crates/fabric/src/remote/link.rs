@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use serde::Serialize;
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 use tidegate_proto::data::{
-    AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+    AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, SILENCE_MAX, ToNode, VERSION, decode,
+    encode,
 };
 
 use super::opened::Opened;
@@ -17,6 +18,9 @@ use crate::service::{Command, Job, Part};
 use crate::stream::{Outgoing, Stream};
 use crate::wire::{Received, Receiver};
 
+/// How long connecting and being welcomed may take.
+const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
+
 /// Pieces that are read before the worker's other connections have their turn.
 const PIECES_MAX: usize = 8;
 
@@ -25,6 +29,8 @@ const PIECES_MAX: usize = 8;
 pub(super) struct Link {
     stream: Stream,
     begun: Time,
+    /// When the node last said something, or began to owe an answer.
+    heard: Time,
     is_welcome: bool,
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
@@ -49,6 +55,7 @@ impl Link {
         let mut link = Self {
             stream,
             begun: now,
+            heard: now,
             is_welcome: false,
             receiver: Receiver::new(),
             outgoing: Outgoing::new(),
@@ -64,8 +71,13 @@ impl Link {
         self.is_welcome
     }
 
-    pub(super) fn begun(&self) -> Time {
-        self.begun
+    /// When the node must have said something, if it does not before; [`Time::MAX`] if it need not.
+    pub(super) fn silent_at(&self) -> Time {
+        match (self.is_welcome, self.in_flight.is_empty()) {
+            (false, _) => self.begun.after(GREETING_MAX),
+            (true, true) => Time::MAX,
+            (true, false) => self.heard.after(SILENCE_MAX),
+        }
     }
 
     pub(super) fn tenants(&mut self, names: &[String]) {
@@ -87,7 +99,10 @@ impl Link {
     }
 
     /// Queues a job. Its ticket on the link is our own: another session may use the same number.
-    pub(super) fn submit(&mut self, mut job: Job, answered: u64) {
+    pub(super) fn submit(&mut self, now: Time, mut job: Job, answered: u64) {
+        if self.in_flight.is_empty() {
+            self.heard = now;
+        }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let Job { tag, command, part, offset, length, .. } = job;
@@ -126,6 +141,7 @@ impl Link {
 
     pub(super) fn on_ready(
         &mut self,
+        now: Time,
         ready: Ready,
         parts: &mut [Opened],
         notices: &mut VecDeque<Notice>,
@@ -140,6 +156,7 @@ impl Link {
         if !ready.read {
             return Ok(());
         }
+        self.heard = now;
         for _ in 0..PIECES_MAX {
             let received = self.receiver.receive(&mut self.stream);
             // What arrived before the end counts.
@@ -175,6 +192,7 @@ impl Link {
                 self.is_welcome = true;
                 notices.push_back(Notice::Up { name });
             }
+            FromNode::Alive => {}
             FromNode::Refused { reason, .. } => return Err(refused(reason)),
             FromNode::Opened { part, refused: None } => {
                 notices.push_back(Notice::PartReady { part });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::data::{
-    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
-    encode,
+    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, SILENCE_MAX, ToNode, VERSION,
+    decode, encode,
 };
 
 use super::*;
@@ -24,6 +24,7 @@ struct World {
     reactor: Reactor<()>,
     remote: Remote,
     done: Vec<Job>,
+    now: Time,
 }
 
 /// The node's end of a link.
@@ -41,7 +42,8 @@ fn world() -> World {
     remote.tenants(&["a".into()]);
     let part = Part { volume: "v".into(), index: 0, length: Bytes(1 << 20), offset: Bytes(0) };
     assert_eq!(remote.open(part), 0);
-    World { folder, listener, reactor: Reactor::new().unwrap(), remote, done: Vec::new() }
+    let (reactor, done) = (Reactor::new().unwrap(), Vec::new());
+    World { folder, listener, reactor, remote, done, now: NOW }
 }
 
 impl World {
@@ -50,7 +52,7 @@ impl World {
         let mut ready = Vec::new();
         self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
         for ready in ready {
-            self.remote.on_ready(&self.reactor, NOW, ready, &mut self.done);
+            self.remote.on_ready(&self.reactor, self.now, ready, &mut self.done);
         }
     }
 
@@ -66,7 +68,7 @@ impl World {
 
     /// Connects, and plays a node that welcomes.
     fn connected(&mut self) -> Peer {
-        self.remote.on_deadline(&self.reactor, NOW, &mut self.done);
+        self.remote.on_deadline(&self.reactor, self.now, &mut self.done);
         let (stream, _) = self.listener.accept().unwrap();
         self.turn(Duration::from_secs(20));
         let mut peer = Peer { stream, assembler: Assembler::new(), frames: VecDeque::new() };
@@ -80,8 +82,8 @@ impl World {
     }
 
     fn submit(&mut self, ticket: u64, command: Command) {
-        self.remote.submit(NOW, &mut vec![job(ticket, command)], &mut self.done);
-        self.remote.flush(&self.reactor, NOW, &mut self.done);
+        self.remote.submit(self.now, &mut vec![job(ticket, command)], &mut self.done);
+        self.remote.flush(&self.reactor, self.now, &mut self.done);
     }
 }
 
@@ -303,4 +305,27 @@ fn a_node_that_makes_no_sense_is_left() {
     let mut peer = world.connected();
     peer.stream.write_all(&[9; 16]).unwrap();
     world.until(|world| !world.remote.is_up());
+}
+
+#[test]
+fn a_node_that_owes_an_answer_and_says_nothing_is_left() {
+    let mut world = world();
+    let mut peer = world.connected();
+    assert_eq!(world.remote.next_deadline(), Time::MAX, "a node that owes nothing may be silent");
+    world.submit(1, Command::Read);
+    let second = Span::SECOND;
+    for _ in 0..10 {
+        assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX));
+        world.now = world.now.after(Span(4 * second.0));
+        world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
+        peer.say(&FromNode::Alive);
+        world.turn(Duration::from_secs(20));
+    }
+    assert!(world.remote.is_up() && world.done.is_empty(), "it has said that it lives");
+    world.submit(2, Command::Read);
+    world.now = world.remote.next_deadline();
+    world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
+    let done = world.done.iter().map(|job| (job.ticket, job.outcome));
+    assert_eq!(done.collect::<Vec<_>>(), [(1, Err(Fault::Io)), (2, Err(Fault::Io))]);
+    assert_eq!(world.remote.next_deadline(), world.now.after(RETRY_MIN), "it is looked for again");
 }

@@ -103,6 +103,8 @@ pub(super) struct Connection {
     jobs: usize,
     bytes: usize,
     answered: u64,
+    /// Nothing came and nothing was answered since the gateway was last reassured.
+    is_quiet: bool,
 }
 
 impl Connection {
@@ -127,6 +129,7 @@ impl Connection {
             jobs: 0,
             bytes: 0,
             answered: 0,
+            is_quiet: false,
         })
     }
 
@@ -190,6 +193,7 @@ impl Connection {
             return Err(Closed::Refused("a job came before the hello".into()));
         }
         let JobHead { ticket, tag, command, part, offset, length } = head;
+        self.is_quiet = false;
         self.jobs += 1;
         self.bytes += held(command, length);
         // What is read gets its memory when it is read: a job that waits has none.
@@ -211,6 +215,7 @@ impl Connection {
     /// Queues the answers to `jobs`, which are jobs of this connection.
     pub(super) fn answer(&mut self, jobs: &mut Vec<Job>) {
         for job in jobs.drain(..) {
+            self.is_quiet = false;
             self.jobs = self.jobs.saturating_sub(1);
             self.bytes = self.bytes.saturating_sub(held(job.command, job.length));
             self.answered += 1;
@@ -271,6 +276,20 @@ impl Connection {
         let mut bytes = Vec::new();
         encode::<ReplyHead, _>(message, &mut bytes)?;
         self.outgoing.push(&bytes);
+        Ok(())
+    }
+
+    /// Whether the gateway waits for answers.
+    pub(super) fn owes(&self) -> bool {
+        self.jobs > 0
+    }
+
+    /// Tells a gateway that waits, and has heard nothing since this was last called, that we live.
+    pub(super) fn reassure(&mut self) -> Result<(), Closed> {
+        if std::mem::replace(&mut self.is_quiet, true) && self.owes() && self.outgoing.is_empty() {
+            self.say(&FromNode::Alive)?;
+            self.outgoing.flush(&self.stream)?;
+        }
         Ok(())
     }
 

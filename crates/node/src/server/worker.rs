@@ -9,9 +9,12 @@ use std::time::Duration;
 use tidegate_fabric::reactor::{Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::Stream;
+use tidegate_model::Time;
+use tidegate_proto::data::ALIVE_EVERY;
 
 use super::connection::{Closed, Connection, Desk};
 use super::{Letter, Shared};
+use crate::clock::Clock;
 
 /// The listening socket. Connections count from one.
 const LISTENER: u64 = 0;
@@ -27,6 +30,9 @@ pub(super) struct Worker {
     next: u64,
     /// Whether new connections are waited for: not while there is no descriptor for one.
     is_listening: bool,
+    clock: Clock,
+    /// When gateways that wait are told again that we live.
+    reassure_at: Time,
     /// Kept for their memory.
     jobs: Vec<Job>,
     done: Vec<Job>,
@@ -42,6 +48,8 @@ impl Worker {
             connections,
             next: 1,
             is_listening: true,
+            clock: Clock::start(),
+            reassure_at: Time::ZERO,
             jobs: Vec::new(),
             done: Vec::new(),
         })
@@ -51,8 +59,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         let (mut ready, mut mail) = (Vec::new(), Vec::new());
         while !self.shared.is_ending.load(Ordering::Acquire) {
-            let patience = (!self.is_listening).then_some(LISTEN_AGAIN);
-            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut mail) {
+            if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut mail) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("a worker of the node cannot wait: {error}");
                 break;
@@ -68,9 +75,30 @@ impl Worker {
                     _ => self.serve(ready),
                 }
             }
+            self.reassure();
         }
         for connection in std::mem::take(&mut self.connections).into_values() {
             self.close(connection, &Closed::Ending);
+        }
+    }
+
+    /// How long there may be nothing to do.
+    fn patience(&self) -> Option<Duration> {
+        let owes = self.connections.values().any(Connection::owes);
+        let reassure = owes.then(|| self.clock.until(self.reassure_at));
+        let listen = (!self.is_listening).then_some(LISTEN_AGAIN);
+        reassure.into_iter().chain(listen).min()
+    }
+
+    /// Tells gateways that wait that we live, if it is time.
+    fn reassure(&mut self) {
+        let now = self.clock.now();
+        if now < self.reassure_at {
+            return;
+        }
+        self.reassure_at = now.after(ALIVE_EVERY);
+        for number in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.with(number, |connection, _| connection.reassure());
         }
     }
 

@@ -86,6 +86,7 @@ fn golden_messages_of_version_one() {
     assert_eq!(payload::<ReplyHead, _>(&refused), b"\x01\x01\x02no");
     let opened = FromNode::Opened { part: 3, refused: None };
     assert_eq!(payload::<ReplyHead, _>(&opened), b"\x02\x03\x00");
+    assert_eq!(payload::<ReplyHead, _>(&FromNode::Alive), b"\x03");
     assert_eq!(decode::<FromNode>(b"\x02\x03\x00\x00"), Err(FrameError::Message));
 }
 
