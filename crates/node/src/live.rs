@@ -235,11 +235,14 @@ fn ended(mut job: Job) -> Job {
 }
 
 /// What a job costs: one, and one more for each further 128 KiB that it moves. Zeros count as what
-/// is written: where the store has no better way, they are.
+/// is written: where the store has no better way, they are. A request for several keys costs one
+/// for each, as many requests for one would; each takes at least a byte, whatever the tag says.
 fn cost(job: &Job) -> u32 {
     use tidegate_fabric::service::Command::{KeyValue, Read, Write, Zero};
+    let pieces = job.length.div_ceil(UNIT).max(1);
     match job.command {
-        Read | Write { .. } | Zero { .. } | KeyValue => job.length.div_ceil(UNIT).max(1),
+        KeyValue => pieces.max(job.tag.cost.min(job.length)),
+        Read | Write { .. } | Zero { .. } => pieces,
         _ => 1,
     }
 }
@@ -320,5 +323,37 @@ impl Drop for LocalSession {
     fn drop(&mut self) {
         self.owner.is_gone.store(true, Ordering::Relaxed);
         self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_fabric::buffer::Buffer;
+    use tidegate_fabric::service::Command;
+    use tidegate_model::{Class, ContextId, Operation, Tag};
+
+    use super::*;
+
+    #[test]
+    fn a_request_costs_what_it_moves_and_each_of_its_keys() {
+        let cost = |command, length, tagged| {
+            let tag = Tag {
+                tenant: TenantId(1),
+                context: ContextId::NONE,
+                class: Class::Medium,
+                operation: Operation::Read,
+                cost: tagged,
+                delay: 0,
+            };
+            let (buffer, outcome) = (Buffer::empty(), Ok(()));
+            super::cost(&Job { ticket: 0, tag, command, part: 0, offset: 0, length, buffer, outcome })
+        };
+        assert_eq!(cost(Command::Read, 4 << 10, 4 << 10), 1);
+        assert_eq!(cost(Command::Read, (128 << 10) + 1, 0), 2);
+        assert_eq!(cost(Command::Flush, 0, 1), 1);
+        assert_eq!(cost(Command::KeyValue, 600, 100), 100, "a get of a hundred keys");
+        assert_eq!(cost(Command::KeyValue, 600, 1), 1);
+        assert_eq!(cost(Command::KeyValue, 300 << 10, 1), 3, "a large value");
+        assert_eq!(cost(Command::KeyValue, 6, u32::MAX), 6, "a tag that cannot be");
     }
 }
