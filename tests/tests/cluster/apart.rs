@@ -335,7 +335,7 @@ fn what_a_node_that_hangs_was_asked_fails_in_time() {
 #[test]
 fn what_waits_for_its_turn_is_waited_for() {
     // Its limit lets one of these through in a second, and a node that is silent for five is away.
-    let cluster = cluster();
+    let mut cluster = cluster();
     let mut client = cluster.enter("db");
     cluster.bed().apply(&format!("{OPEN}limit = \"1 iops\"\n")).success();
     for _ in 0..8 {
