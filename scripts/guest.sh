@@ -13,7 +13,9 @@ if [ ! -e "$guest/vmlinuz" ]; then
     echo "guest: fetching the kernel of $package"
     fetched=$(mktemp -d)
     trap 'rm -rf "$fetched"' EXIT
-    (cd "$fetched" && apt-get -q download "$package" && dpkg-deb -x ./*.deb .)
+    # As whoever runs this, because apt's own user may not write here.
+    (cd "$fetched" && apt-get -q -o APT::Sandbox::User=root download "$package")
+    dpkg-deb -x "$fetched"/*.deb "$fetched"
     mkdir -p "$guest"
     find "$fetched/lib/modules" -name 'virtio*.ko' -exec cp {} "$guest" \;
     # Last, because where it is everything is taken to be.

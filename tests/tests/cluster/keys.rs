@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tidegate_tests::cluster::Cluster;
+use tidegate_tests::nbd::expect_closed;
 use tidegate_tests::process::{self, Outcome, Running};
 use tidegate_tests::{PATIENCE, eventually, tools, wait_for};
 
@@ -49,7 +51,7 @@ impl Pool {
 
     fn memcapable(&self, protocol: &str) -> Outcome {
         let (host, port) = self.address.split_once(':').expect("a host and a port");
-        self.client("memccapable", &["-h", host, "-p", port, protocol])
+        self.client("memccapable", &["-h", host, "-p", port, "-t", "20", protocol])
     }
 
     fn tidegate(&mut self, arguments: &[&str]) -> Command {
@@ -61,6 +63,13 @@ impl Pool {
         let counts = self.servers.iter().map(|(_, socket)| statistic(socket, name));
         counts.inspect(|count| assert!(*count > 0, "a server has no part in {name}")).sum()
     }
+}
+
+/// A client that says what it is told to.
+fn stranger(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 /// A memcached at this socket.
@@ -107,6 +116,28 @@ fn nobody_empties_a_pool_that_does_not_say_so() {
     let line = told.stdout.lines().find(|line| line.starts_with("ascii flush "));
     let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
     assert_eq!(words.join(" "), "ascii flush ascii flush noreply ascii add [pass]", "{told:?}");
+}
+
+#[test]
+fn strangers_are_sent_away_with_a_reason() {
+    let mut pool = Pool::new("");
+    let said = |mut stream: &TcpStream, words: &[u8]| stream.write_all(words).unwrap();
+    let client = stranger(&pool.address);
+    said(&client, b"set planet 0 0 5\r\nearth\r\n");
+    for (words, reason) in [
+        (vec![0x80; 24], "it speaks memcached's binary protocol; only text is understood"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "it speaks HTTP"),
+        (vec![b'x'; 2_100], "a line of a request does not end"),
+    ] {
+        let mut stream = stranger(&pool.address);
+        said(&stream, &words);
+        expect_closed(&mut stream);
+        let reason = format!("a client's connection is closed: {reason}");
+        eventually(&reason, || pool.cluster.bed().controller().stderr().contains(&reason));
+    }
+    said(&client, b"get planet\r\nquit\r\n");
+    let heard: Vec<String> = BufReader::new(client).lines().map_while(Result::ok).collect();
+    assert_eq!(heard, ["STORED", "VALUE planet 0 5", "earth", "END"]);
 }
 
 #[test]
