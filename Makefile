@@ -1,14 +1,22 @@
 # The commands of this repository. `make` alone explains them: each `##` below is its help.
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench setup
+.PHONY: help test test-guest test-ycsb demo bench setup
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 test: ## Install what tests need, then run every check and every test.
 	@scripts/setup.sh test
 	@scripts/test.sh
+
+test-guest: ## Boot a virtual machine whose disk is a volume.
+	@scripts/setup.sh guest
+	@scripts/guest.sh
+
+test-ycsb: ## Run YCSB on a pool.
+	@scripts/setup.sh ycsb
+	@scripts/ycsb.sh
 
 demo: ## Four tenants on one disk: without control, with static limits, under Tidegate.
 	@scripts/setup.sh demo

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that the given parts of this repository need and that are missing:
 #
-#   scripts/setup.sh [test] [demo] [bench]        (all three if none is named)
+#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb]    (the first three if none is named)
 #
 # It says what it installs and why, and it changes nothing else. When nothing is missing it asks
 # dpkg once and is done, so `make test` may call it every time. Installing needs root, or sudo;
@@ -12,7 +12,7 @@
 set -eu
 
 usage() {
-    echo "usage: scripts/setup.sh [test] [demo] [bench]" >&2
+    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb]" >&2
     exit 2
 }
 
@@ -22,8 +22,8 @@ usage() {
 # manager): where it is there, the package is not needed.
 packages() {
     cat <<'LIST'
-gcc                  | test demo bench | links Rust programs, builds the C programs that tests run
-libc6-dev            | test demo bench | C headers and start files, for the same
+gcc                  | every           | links Rust programs, builds the C programs that tests run
+libc6-dev            | every           | C headers and start files, for the same
 make                 | test            | the C example is built as its readers would build it
 git                  | test            | a real program that tests run under a policy
 python3              | test            | a real program that tests run under a policy
@@ -31,7 +31,7 @@ tar                  | test            | a real program that tests run under a p
 rsync                | test            | a real program that tests run under a policy
 sqlite3              | test            | a real program that tests run under a policy
 qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
-libnbd-bin           | test            | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
+libnbd-bin           | test guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
 e2fsprogs            | test            | a file system on a volume
 fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
@@ -40,7 +40,12 @@ nodejs               | test            | a real program that tests run under a p
 fio                  | test demo bench | the tenants: real I/O of every kind
 libaio-dev           | test            | a test program that submits through libaio
 liburing-dev         | test            | a test program that submits through liburing
-memcached            | test bench      | what stands behind a key-value node
+memcached            | test bench ycsb | what stands behind a key-value node
+libmemcached-tools   | test            | memccapable, memcaslap: clients of the gateway
+qemu-system-x86      | guest           | a virtual machine whose disk is a volume
+busybox-static       | guest           | all that runs in it
+maven                | ycsb            | fetches YCSB and builds its binding | mvn
+default-jdk-headless | ycsb            | compiles and runs both | javac
 nbdkit               | bench           | a block server, the peer in the table of the path
 g++                  | bench           | builds the peer below
 librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
@@ -53,7 +58,7 @@ needed() { # the lines of `packages` for the named parts, without blanks around 
     packages | awk -F ' *[|] *' -v parts="$*" '
         BEGIN { count = split(parts, part, " ") }
         {
-            wanted = 0
+            wanted = $2 == "every"
             for (i = 1; i <= count; i++) if (index(" " $2 " ", " " part[i] " ")) wanted = 1
             if (wanted) print $1 "|" $3 "|" $4
         }
@@ -77,7 +82,7 @@ show() { # lines of package|why, aligned
 
 [ $# -gt 0 ] || set -- test demo bench
 for part in "$@"; do
-    case $part in test | demo | bench) ;; *) usage ;; esac
+    case $part in test | demo | bench | guest | ycsb) ;; *) usage ;; esac
 done
 
 command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2

@@ -36,6 +36,14 @@ pub fn library() -> PathBuf {
     built("libtidegate.so")
 }
 
+/// Where `scripts/guest.sh` puts a kernel and its modules.
+///
+/// # Panics
+/// If the target folder has no name.
+pub fn guest() -> PathBuf {
+    folder().parent().expect("the target folder has a name").join("guest")
+}
+
 /// Where scenarios put their files: beside what cargo builds, or where `TIDEGATE_TEST_DIR` says.
 ///
 /// It has to be on a disk, because files in memory are none of Tidegate's business.

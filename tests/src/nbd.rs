@@ -175,7 +175,7 @@ fn array<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
 /// # Panics
 /// If it does not.
 #[track_caller]
-pub fn expect_closed(stream: &mut UnixStream) {
+pub fn expect_closed(stream: &mut impl Read) {
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
         // What was sent and not read when it closed is reported as a reset.

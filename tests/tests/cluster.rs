@@ -2,6 +2,8 @@
 //! and a policy that holds. The clients are those that people have.
 
 mod apart;
+mod guest;
+mod keys;
 mod levels;
 mod mounted;
 mod refused;

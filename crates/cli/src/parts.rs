@@ -196,7 +196,7 @@ fn pool(
         nodes: nodes.collect(),
         tenant: pool.tenant.clone(),
         value_max: gateway::memcached::VALUE_MAX_DEFAULT,
-        flush_all: false,
+        flush_all: pool.flush_all,
     })
 }
 

@@ -177,6 +177,8 @@ pub struct Pool {
     pub nodes: Vec<NodeId>,
     /// Whose requests are where no rule says so.
     pub tenant: String,
+    /// Whether any client may empty it, of everybody's keys.
+    pub flush_all: bool,
 }
 
 impl Node {

@@ -19,11 +19,13 @@
 //!
 //! **What differs from memcached 1.6**, on purpose:
 //!
-//! - Control characters in a command line are refused, with the value behind it. memcached lets
-//!   some pass and stops at others. So is a last word of `set` that is not `noreply`.
+//! - NUL, tabs and the like in a command line are refused, with the value behind it: memcached
+//!   stops at some and skips others before numbers. Other control characters are as good in keys
+//!   as any; memaslap has them there. So is a last word of `set` that is not `noreply`.
 //! - Numbers of `set` and `ms` are digits, without `+`, and fit their type.
 //! - A line of more than 2 KiB that asks for no keys ends the connection, wherever packets end;
 //!   memcached does so if it comes in pieces. A line that asks for keys has at most 1 MiB.
+//! - The binary protocol ends the connection, at its first byte.
 //! - Commands about the server (`slabs`, `lru`, `watch`, `shutdown`, …) are unknown.
 
 use tidegate_model::Operation;

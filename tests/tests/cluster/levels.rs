@@ -1,4 +1,5 @@
-//! What the policy says about levels, seen by clients of block devices: `fio` counts.
+//! What the policy says about levels, seen by clients of block devices: `fio` counts, and says
+//! whether `tidegate load` and the controller count alike.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use serde_json::Value;
 use tidegate_tests::cluster::{Cluster, volume};
 use tidegate_tests::nbd::Client;
 use tidegate_tests::process::{self, Running};
-use tidegate_tests::tools;
+use tidegate_tests::{eventually, tools};
 
 /// Seconds before a measurement: a tenant that was idle gets a period's worth at once.
 const WARM_UP: u32 = 2;
@@ -92,6 +93,54 @@ fn a_limit_is_reached_and_not_exceeded() {
     reaches(&cluster, 300.0);
     cluster.bed().apply(&policy(500)).success();
     reaches(&cluster, 500.0);
+}
+
+/// What `tidegate load` tells of a load on this export.
+#[track_caller]
+fn own_load(cluster: &mut Cluster, export: &str, arguments: &[&str]) -> Value {
+    let uri = cluster.uri(export);
+    let mut command = cluster.bed().tidegate(&["load", &uri, "--json"]);
+    let outcome = process::run(command.args(arguments)).success();
+    serde_json::from_str(&outcome.stdout).expect("JSON")
+}
+
+#[test]
+fn our_own_load_sees_the_limit_that_fio_sees() {
+    let limit = 400.0;
+    let mut cluster = cluster("[[tenant]]\nname = \"limited\"\nlimit = \"400 iops\"\n");
+    let [warmup, duration] = [WARM_UP, SECONDS].map(|seconds| format!("{seconds}s"));
+    let arguments = ["--depth", "16", "--warmup", &warmup, "--duration", &duration];
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let told = own_load(&mut cluster, "limited", &arguments);
+        assert_eq!(told["failed"], 0, "{told:#}");
+        let own = told["achieved_per_second"].as_f64().expect("a rate");
+        let rates = [own, rate(load(&cluster, "limited", 16, "0"))];
+        seen.push(rates);
+        assert!(rates.iter().all(|rate| *rate <= limit * 1.02), "too much: {seen:?}");
+        if rates.iter().all(|rate| *rate >= limit * 0.98) {
+            return;
+        }
+    }
+    panic!("never {limit} per second for both: {seen:?}");
+}
+
+/// All that is sent falls in one period of a minute, or in two, and the controller knows of both.
+#[test]
+fn our_own_load_counts_what_the_controller_counts() {
+    let mut cluster = cluster("period = \"60s\"\n[[tenant]]\nname = \"limited\"\n");
+    let arguments = ["--rate", "500 iops", "--depth", "1000", "--read", "50%"];
+    let times = ["--warmup", "0s", "--duration", "1s"];
+    let told = own_load(&mut cluster, "limited", &[&arguments[..], &times].concat());
+    let count = |what: &Value| what.as_u64().expect("a count");
+    let sent = count(&told["all"]["count"]);
+    assert_eq!(sent + count(&told["unsent"]), 500, "what was due was sent, or is said not to be");
+    eventually("what was sent", || {
+        let status = cluster.bed().status();
+        let tenant = &status["cluster"]["tenants"][0];
+        assert_eq!(tenant["name"], "limited", "{status:#}");
+        count(&tenant["served_operations"]) + count(&tenant["last_served_operations"]) == sent
+    });
 }
 
 /// The reserved tenant has 600 per second wherever it goes, and the greedy one the rest there.

@@ -246,6 +246,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         }
     };
     let next = match (doors.first(), tenants.first()) {
+        (Some(door), _) if door.starts_with("memcached") => {
+            format!("tidegate load \"{door}\" --fill, tidegate status")
+        }
         (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
         (None, None) => "tidegate apply FILE".into(),
         (None, Some(tenant)) => {

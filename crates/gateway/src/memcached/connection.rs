@@ -8,7 +8,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
-use tidegate_model::{Bytes, TenantId, Time};
+use tidegate_model::{Bytes, Operation, Time};
 use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece, Ticket};
 
 use super::Pool;
@@ -28,17 +28,21 @@ pub(crate) struct Shop {
     owner: Owner,
     nodes: Nodes,
     flights: Flights,
-    /// Where `flush_all` goes.
-    everywhere: Vec<Spot>,
 }
 
 impl Shop {
     pub(crate) fn new(pool: Arc<Pool>, nodes: Nodes, table: &Table) -> Self {
         let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
-        let all = if pool.flush_all { places.len() as u32 } else { 0 };
-        let everywhere = (0..all).map(|node| Spot { node, tenant: TenantId::NOBODY }).collect();
         let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, flights: Flights::default(), everywhere }
+        Self { pool, circle, owner, nodes, flights: Flights::default() }
+    }
+
+    /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
+    fn everywhere(&self) -> Vec<Spot> {
+        let asked = Asked { operation: Operation::Delete, size: Bytes::ZERO, key: None };
+        let tenant = self.owner.of(asked);
+        let nodes = if self.pool.flush_all { self.pool.nodes.len() } else { 0 };
+        (0..nodes as u32).map(|node| Spot { node, tenant }).collect()
     }
 }
 
@@ -62,7 +66,7 @@ impl Connection {
         Self {
             token,
             stream,
-            conversation: Conversation::new(shop.pool.value_max, shop.everywhere.clone()),
+            conversation: Conversation::new(shop.pool.value_max, shop.everywhere()),
             held: Vec::new(),
             needed: 1,
             output: Outgoing::new(),
@@ -116,7 +120,9 @@ impl worker::Client for Connection {
         self.conversation.ahead() > 0
     }
 
-    fn on_table(&mut self, _: &Shop) {}
+    fn on_table(&mut self, shop: &Shop) {
+        self.conversation.flush_at(shop.everywhere());
+    }
 
     fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> io::Result<bool> {
         let count = match self.stream.read(scratch) {
@@ -150,6 +156,9 @@ impl worker::Client for Connection {
             }
         }
         self.output.flush(&self.stream)?;
+        if let (true, Some(goodbye)) = (self.is_over(false), self.conversation.goodbye()) {
+            return Err(io::Error::other(goodbye));
+        }
         Ok(self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(shop))
     }
 

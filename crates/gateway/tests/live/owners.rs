@@ -138,23 +138,27 @@ fn keys_have_owners() {
             nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
             tenant: "kv".into(),
             value_max: VALUE_MAX_DEFAULT,
-            flush_all: false,
+            flush_all: true,
         });
     });
     let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
     let mut client = BufReader::new(UnixStream::connect(path).unwrap());
     client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut owner = |key: &str| {
-        client.get_mut().write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+    let mut owner = |request: &str| {
+        client.get_mut().write_all(format!("{request}\r\n").as_bytes()).unwrap();
         let mut line = String::new();
         client.read_line(&mut line).unwrap();
         assert_eq!(line, "END\r\n");
         stand.nodes[0].last_owner()
     };
-    assert_eq!([owner("session:1"), owner("user:1")], ["kv", "kv"]);
+    let asked = ["get session:1", "get user:1", "flush_all"];
+    assert_eq!(asked.map(&mut owner), ["kv"; 3]);
     let mut controller = Controller::start(stand.folder.path());
-    let rule = "[[match]]\ntenant = \"web\"\nkey = [\"session:\", \"cart:\"]\n";
-    controller.apply(1, &["web"], rule);
-    eventually("a rule", || owner("session:1") == "web");
-    assert_eq!([owner("cart:7"), owner("user:1"), owner("session")], ["web", "kv", "kv"]);
+    let rules = "[[match]]\ntenant = \"web\"\nkey = [\"session:\", \"cart:\"]\n\
+                 [[match]]\ntenant = \"janitor\"\nvolume = \"cache\"\noperation = \"delete\"\n";
+    controller.apply(1, &["web", "janitor"], rules);
+    eventually("a rule", || owner("get session:1") == "web");
+    assert_eq!(asked.map(&mut owner), ["web", "kv", "janitor"]);
+    let asked = ["get cart:7", "get session", "delete session"];
+    assert_eq!(asked.map(&mut owner), ["web", "kv", "janitor"]);
 }

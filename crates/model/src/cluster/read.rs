@@ -97,6 +97,8 @@ struct RawPool {
     name: Text,
     tenant: Text,
     nodes: Spanned<Strings>,
+    #[serde(default)]
+    flush_all: bool,
 }
 
 pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
@@ -448,6 +450,7 @@ fn pool(raw: &RawPool, cluster: &Cluster) -> Outcome<Pool> {
         name: volume_name("pool", &raw.name, cluster)?,
         nodes: nodes("pool", &raw.nodes, cluster)?,
         tenant: name("tenant", &raw.tenant, false)?,
+        flush_all: raw.flush_all,
     })
 }
 
@@ -542,6 +545,7 @@ mod tests {
         name = "cache"
         tenant = "web"
         nodes = "kv"
+        flush_all = true
         [[gateway]]
         name = "g"
         nbd = "127.0.0.1:10809"
@@ -565,7 +569,8 @@ mod tests {
         let one = cluster.volume_named("one").unwrap();
         assert!(one.read_only && one.stripe == Volume::STRIPE);
         let door = cluster.gateways[0].memcached.as_ref().unwrap();
-        assert_eq!(cluster.pools[door.pool].nodes, [NodeId(3)]);
+        let pool = &cluster.pools[door.pool];
+        assert!(pool.nodes == [NodeId(3)] && pool.flush_all);
     }
 
     /// What is wrong with the full cluster if `from` in it is `to`.

@@ -20,7 +20,7 @@ use core::ops::Deref;
 
 use tidegate_model::Operation;
 
-use super::request::{Request, Step, next, words};
+use super::request::{Goodbye, Request, Step, next, words};
 use super::{KEY_MAX, Verb, split};
 
 /// How many requests of one client may be without a reply. Chosen by hand: enough to keep a node
@@ -111,6 +111,7 @@ pub struct Conversation<P, R> {
     first: u64,
     row: VecDeque<Seat<R>>,
     is_over: bool,
+    goodbye: Option<Goodbye>,
 }
 
 #[derive(Debug)]
@@ -140,7 +141,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     /// `everywhere`, and is refused if that is nowhere.
     pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
         let row = VecDeque::new();
-        Self { value_max, everywhere, skip: 0, first: 0, row, is_over: false }
+        let (skip, first, is_over, goodbye) = (0, 0, false, None);
+        Self { value_max, everywhere, skip, first, row, is_over, goodbye }
+    }
+
+    /// From now on `flush_all` goes to these places.
+    pub fn flush_at(&mut self, everywhere: Vec<P>) {
+        self.everywhere = everywhere;
     }
 
     /// Takes in what the client has sent and is not consumed yet. `place` says who has a key, and
@@ -162,7 +169,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             }
             match next(&input[consumed..], self.value_max) {
                 Step::Incomplete { needed } => return Progress { consumed, needed },
-                Step::Close => self.is_over = true,
+                Step::Close(goodbye) => (self.is_over, self.goodbye) = (true, Some(goodbye)),
                 Step::Refused { text, length } => {
                     self.row.push_back(Seat::Taken(Piece::Text(text)));
                     self.skip = length;
@@ -323,6 +330,11 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     /// Everything was said, and the connection may be closed.
     pub fn is_over(&self) -> bool {
         self.is_over && self.row.is_empty()
+    }
+
+    /// Why the connection is of no use, if that is not what the client wanted.
+    pub fn goodbye(&self) -> Option<Goodbye> {
+        self.goodbye
     }
 
     /// How many requests wait for their reply, or for that of one before them.

@@ -85,6 +85,9 @@ fn flush_all_goes_everywhere_or_nowhere() {
     client.on_reply(asked[3].0, Ok(Vec::new()));
     assert_eq!(heard(&mut client), "");
     assert_eq!(client.ahead(), 0);
+    client.flush_at([2].into());
+    let (asked, _) = said(&mut client, b"flush_all\r\n");
+    assert_eq!(asked.iter().map(|(_, place, _)| *place).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

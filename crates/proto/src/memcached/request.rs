@@ -14,6 +14,9 @@ pub const VALUE_MAX_MAX: u32 = 128 << 20;
 /// How many flags an `ms` may have: memcached refuses more, and then does not skip the value.
 const META_SET_FLAGS_MAX: usize = 16;
 
+/// The first byte of every request in the binary protocol, and of none in this one.
+const BINARY: u8 = 0x80;
+
 const ERROR: &str = "ERROR\r\n";
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
@@ -39,9 +42,32 @@ pub enum Step<'a> {
         /// How many bytes of input belong to it. They may not have come yet.
         length: u64,
     },
-    /// The connection is of no use any more, or a browser's.
-    Close,
+    /// The connection is of no use any more.
+    Close(Goodbye),
 }
+
+/// Why a connection is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goodbye {
+    /// A line is too long.
+    Endless,
+    /// Somebody speaks HTTP, as a browser does that was led here.
+    Http,
+    /// A request is in memcached's binary protocol.
+    Binary,
+}
+
+impl core::fmt::Display for Goodbye {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Endless => "a line of a request does not end",
+            Self::Http => "it speaks HTTP",
+            Self::Binary => "it speaks memcached's binary protocol; only text is understood",
+        })
+    }
+}
+
+impl core::error::Error for Goodbye {}
 
 /// A request that every memcached understands, and ends where we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +120,17 @@ impl<'a> Request<'a> {
 /// assert_eq!(set.keys().collect::<Vec<_>>(), [b"planet"]);
 /// ```
 pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
+    if input.first() == Some(&BINARY) {
+        return Step::Close(Goodbye::Binary);
+    }
     let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
         return match input.len() >= longest(input) {
-            true => Step::Close,
+            true => Step::Close(Goodbye::Endless),
             false => Step::Incomplete { needed: input.len() + 1 },
         };
     };
     if end >= LINE_MAX && end >= longest(input) {
-        return Step::Close;
+        return Step::Close(Goodbye::Endless);
     }
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut rest = line;
@@ -109,7 +138,10 @@ pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
     let parser = Parser { input, value_max, line: end + 1, is_clean: is_clean(line) };
     let Some(verb) = Verb::named(name) else {
         let last = words(rest).last().unwrap_or_default();
-        return if last.starts_with(b"HTTP/") { Step::Close } else { parser.refused(ERROR) };
+        return match last.starts_with(b"HTTP/") {
+            true => Step::Close(Goodbye::Http),
+            false => parser.refused(ERROR),
+        };
     };
     match verb {
         Verb::Get | Verb::Gets => parser.keys(verb, &[], rest),
@@ -154,7 +186,7 @@ struct Parser<'a> {
     value_max: u32,
     /// The length of the line, with its end.
     line: usize,
-    /// There is no control character in it.
+    /// No byte in it means one thing here and another elsewhere.
     is_clean: bool,
 }
 
@@ -368,9 +400,11 @@ pub(super) fn words(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
     core::iter::from_fn(move || Some(word(&mut text)).filter(|word| !word.is_empty()))
 }
 
-/// No byte is a control character. Written so that the compiler looks at many bytes at once.
+/// No byte is NUL, where C's strings end, or one of the blanks that C's numbers may begin with: tab
+/// to carriage return. Written so that the compiler looks at many bytes at once.
 fn is_clean(line: &[u8]) -> bool {
-    !line.iter().fold(false, |found, byte| found | (*byte < b' ') | (*byte == 0x7f))
+    let is_odd = |byte: u8| (byte == 0) | (byte.wrapping_sub(b'\t') <= b'\r' - b'\t');
+    !line.iter().fold(false, |found, byte| found | is_odd(*byte))
 }
 
 /// A number in digits, at most `max`.

@@ -3,7 +3,7 @@
 
 use alloc::borrow::ToOwned;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -21,8 +21,8 @@ fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
                 story.push(format!("{} more", needed - input.len()));
                 break;
             }
-            Step::Close => {
-                story.push("close".into());
+            Step::Close(goodbye) => {
+                story.push(goodbye.to_string());
                 break;
             }
             Step::Refused { text, length } => {
@@ -110,7 +110,7 @@ fn what_makes_no_sense_is_told_in_the_words_of_memcached() {
     let flags = "abcdefghijklmnopz".chars().map(|flag| format!(" {flag}")).collect::<String>();
     let many = "CLIENT_ERROR options flags too long";
     tells(&format!("ms a 1{flags}\r\n1\r\n"), &[many, "ERROR"]);
-    tells("GET / HTTP/1.1\r\nHost: x\r\n", &["close"]);
+    tells("GET / HTTP/1.1\r\nHost: x\r\n", &["it speaks HTTP"]);
 }
 
 #[test]
@@ -132,15 +132,18 @@ fn a_value_that_is_too_large_is_skipped() {
 /// A server may stop at such bytes or treat them as blanks; what comes behind must not become a
 /// command for one and a value for the other.
 #[test]
-fn control_characters_are_refused_with_what_follows_them() {
-    for byte in ["\0", "\t", "\r", "\x0b", "\x1b", "\x7f"] {
+fn odd_blanks_are_refused_with_what_follows_them() {
+    for byte in ["\0", "\t", "\x0b", "\x0c", "\r"] {
         tells(&format!("get a{byte}b\r\n"), &[BAD]);
         tells(&format!("set a{byte} 0 0 8\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
         tells(&format!("ms a 8 {byte}\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
         tells(&format!("delete a{byte}\r\nversion\r\n"), &[BAD, "Version "]);
     }
     tells("set a 0 0 1 foo\r\n1\r\nversion\r\n", &[BAD, "Version "]);
-    tells("get ä\u{7fff}\r\n", &["Get ä\u{7fff}"]);
+    for byte in ["ä", "\u{7fff}", "\x01", "\x08", "\x0e", "\x10", "\x1f", "\x7f"] {
+        tells(&format!("get a{byte}\r\n"), &[&format!("Get a{byte}")]);
+        tells(&format!("set {byte} 0 0 1\r\n1\r\n"), &[&format!("Set {byte}")]);
+    }
 }
 
 #[test]
@@ -148,16 +151,18 @@ fn lines_have_an_end() {
     fn step(text: &str) -> Step<'_> {
         next(text.as_bytes(), VALUE_MAX_DEFAULT)
     }
+    assert_eq!(next(b"\x80", 9), Step::Close(Goodbye::Binary), "whatever follows");
     let long = "x".repeat(2_100);
-    assert_eq!(step(&long), Step::Close);
-    assert_eq!(step(&format!("mg a {long}\r\n")), Step::Close);
+    assert_eq!(step(&long), Step::Close(Goodbye::Endless));
+    assert_eq!(step(&format!("mg a {long}\r\n")), Step::Close(Goodbye::Endless));
     assert_eq!(step(&"x".repeat(2_047)), Step::Incomplete { needed: 2_048 });
     let keys = "get ".to_owned() + &"x ".repeat(1_500);
     assert_eq!(step(&keys), Step::Incomplete { needed: 3_005 });
     let keys = keys + "\r\n";
     let Step::Request(get) = step(&keys) else { panic!() };
     assert_eq!(get.keys, 1_500);
-    assert_eq!(step(&format!("get {}", "x ".repeat(1 << 19))), Step::Close);
+    let keys = format!("get {}", "x ".repeat(1 << 19));
+    assert_eq!(step(&keys), Step::Close(Goodbye::Endless));
 }
 
 #[test]

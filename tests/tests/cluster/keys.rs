@@ -1,0 +1,225 @@
+//! Pools, by the clients that people have: libmemcached's tools, YCSB, and our own load. The
+//! memcached servers behind the nodes say what came of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tidegate_tests::cluster::Cluster;
+use tidegate_tests::nbd::expect_closed;
+use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::{PATIENCE, eventually, tools, wait_for};
+
+/// The two servers behind a pool.
+const SERVERS: [&str; 2] = ["a", "b"];
+
+/// A pool that runs.
+struct Pool {
+    cluster: Cluster,
+    /// Where the gateway offers it: a host and a port.
+    address: String,
+    servers: Vec<(Running, PathBuf)>,
+}
+
+impl Pool {
+    /// A pool with these lines in the cluster's file.
+    fn new(lines: &str) -> Self {
+        let mut cluster = Cluster::new("", "[[tenant]]\nname = \"web\"\n");
+        let servers = SERVERS.map(|name| server(&cluster.bed().path(&format!("{name}.memcached"))));
+        let node = |(name, (_, socket)): (&str, &(Running, PathBuf))| {
+            format!("[[node]]\nname = {name:?}\nmemcached = \"unix:{}\"\n", socket.display())
+        };
+        let nodes: String = SERVERS.into_iter().zip(&servers).map(node).collect();
+        cluster.write(&format!(
+            "{nodes}[[pool]]\nname = \"cache\"\ntenant = \"web\"\nnodes = {SERVERS:?}\n{lines}\
+             [[gateway]]\nname = \"front\"\nmemcached = \"127.0.0.1:0\"\n"
+        ));
+        cluster.up();
+        let said = cluster.bed().controller().stdout();
+        let address = said.split_whitespace().find_map(|word| word.strip_prefix("memcached://"));
+        let address = address.unwrap_or_else(|| panic!("no address in {said}")).to_owned();
+        Self { cluster, address, servers: servers.into() }
+    }
+
+    fn client(&self, program: &str, arguments: &[&str]) -> Outcome {
+        self.cluster.client(program, arguments)
+    }
+
+    fn memcapable(&self, protocol: &str) -> Outcome {
+        let (host, port) = self.address.split_once(':').expect("a host and a port");
+        self.client("memccapable", &["-h", host, "-p", port, "-t", "20", protocol])
+    }
+
+    fn tidegate(&mut self, arguments: &[&str]) -> Command {
+        self.cluster.bed().tidegate(arguments)
+    }
+
+    /// The sum of what the servers say of themselves under this name. Each has some of it.
+    fn counted(&self, name: &str) -> u64 {
+        let counts = self.servers.iter().map(|(_, socket)| statistic(socket, name));
+        counts.inspect(|count| assert!(*count > 0, "a server has no part in {name}")).sum()
+    }
+}
+
+/// A client that says what it is told to.
+fn stranger(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// A memcached at this socket.
+fn server(socket: &Path) -> (Running, PathBuf) {
+    let mut command = Command::new(tools::need("memcached"));
+    // Only root may, and has to, say who it is.
+    command.arg("-s").arg(socket).args(["-m", "64", "-t", "1", "-u", "root"]);
+    let server = process::spawn(command.stdin(Stdio::null()));
+    wait_for("a memcached", PATIENCE, || UnixStream::connect(socket).ok());
+    (server, socket.to_owned())
+}
+
+/// A number of those that memcached tells about itself.
+fn statistic(socket: &Path, name: &str) -> u64 {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"stats\r\nquit\r\n").unwrap();
+    let lines: Vec<String> = BufReader::new(stream).lines().map_while(Result::ok).collect();
+    let found = lines.iter().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+    found.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no {name} in {lines:?}"))
+}
+
+#[test]
+fn memcapable_finds_nothing_amiss() {
+    let mut pool = Pool::new("flush_all = true\n");
+    let told = pool.memcapable("-a").success();
+    assert!(told.stdout.ends_with("All tests passed\n"), "{told:?}");
+    // The binary protocol is turned away at once; all that has a test pass there is to hang up.
+    let told = pool.memcapable("-b").failure(1);
+    assert!(told.stderr.contains("26 of 27 tests failed"), "{told:?}");
+    assert!(!told.stderr.contains("timed out"), "{told:?}");
+    let reason = "a client's connection is closed: it speaks memcached's binary protocol; only \
+                  text is understood";
+    let log = pool.cluster.bed().controller().stderr();
+    assert!(log.contains(reason), "{log}");
+    pool.memcapable("-a").success();
+}
+
+#[test]
+fn nobody_empties_a_pool_that_does_not_say_so() {
+    let pool = Pool::new("");
+    let told = pool.memcapable("-a").failure(1);
+    assert!(told.stderr.contains("2 of 27 tests failed"), "{told:?}");
+    // What fails is not told to pass, on the line of what comes next.
+    let line = told.stdout.lines().find(|line| line.starts_with("ascii flush "));
+    let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(words.join(" "), "ascii flush ascii flush noreply ascii add [pass]", "{told:?}");
+}
+
+#[test]
+fn strangers_are_sent_away_with_a_reason() {
+    let mut pool = Pool::new("");
+    let said = |mut stream: &TcpStream, words: &[u8]| stream.write_all(words).unwrap();
+    let client = stranger(&pool.address);
+    said(&client, b"set planet 0 0 5\r\nearth\r\n");
+    for (words, reason) in [
+        (vec![0x80; 24], "it speaks memcached's binary protocol; only text is understood"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "it speaks HTTP"),
+        (vec![b'x'; 2_100], "a line of a request does not end"),
+    ] {
+        let mut stream = stranger(&pool.address);
+        said(&stream, &words);
+        expect_closed(&mut stream);
+        let reason = format!("a client's connection is closed: {reason}");
+        eventually(&reason, || pool.cluster.bed().controller().stderr().contains(&reason));
+    }
+    said(&client, b"get planet\r\nquit\r\n");
+    let heard: Vec<String> = BufReader::new(client).lines().map_while(Result::ok).collect();
+    assert_eq!(heard, ["STORED", "VALUE planet 0 5", "earth", "END"]);
+}
+
+#[test]
+fn memaslap_reads_what_it_wrote() {
+    let pool = Pool::new("");
+    // So many requests, one in ten a `set`; every value that is read is compared.
+    let common = ["-s", &pool.address, "-T", "2", "-c", "16", "-x", "20000", "-v", "1", "-b"];
+    for more in [&[][..], &["-d", "10", "-X", "700"]] {
+        let told = pool.client("memcaslap", &[&common[..], more].concat()).success();
+        for wanted in [
+            "cmd_get: 18000",
+            "cmd_set: 2000",
+            "get_misses: 0",
+            "verify_misses: 0",
+            "verify_failed: 0",
+        ] {
+            let is_said = told.stdout.lines().any(|line| line == wanted);
+            assert!(is_said, "no {wanted}: {told:?}");
+        }
+        assert!(!format!("{told:?}").contains("_ERROR"), "{told:?}");
+    }
+    assert_eq!(pool.counted("cmd_set"), 4000);
+}
+
+#[test]
+fn a_load_counts_what_the_servers_count() {
+    let mut pool = Pool::new("");
+    let uri = format!("memcached://{}", pool.address);
+    let load = ["--rate", "1k iops", "--duration", "1s", "--warmup", "0s", "--depth", "1000"];
+    let keys = ["--keys", "500", "--fill", "--read", "70%", "--json"];
+    let mut command = pool.tidegate(&[&["load", &uri][..], &load, &keys].concat());
+    let told = process::run(&mut command).success();
+    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let count = |what: &str| told[what]["count"].as_u64().expect("a count");
+    assert_eq!((&told["failed"], &told["missed"]), (&0.into(), &0.into()), "{told:#}");
+    let unsent = told["unsent"].as_u64().expect("a count");
+    assert_eq!(count("all") + unsent, 1000, "what was due was sent, or is said not to be");
+    // What was sent and not awaited is served all the same.
+    eventually("what was sent", || {
+        let served = ["cmd_get", "cmd_set"].map(|name| pool.counted(name));
+        served == [count("reads"), count("writes") + 500]
+    });
+}
+
+/// Where `make test-ycsb` puts YCSB.
+const YCSB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/ycsb");
+
+#[test]
+fn ycsb_reads_what_it_wrote() {
+    let Some(java) = tools::want("java") else { return };
+    let library = format!("{YCSB}/target/lib");
+    if !fs::exists(&library).unwrap() {
+        return tools::skipped("YCSB is not built; make test-ycsb does that, and runs this");
+    }
+    let pool = Pool::new("");
+    let ycsb = |phase: &str, share: [&str; 2]| {
+        let mut command = Command::new(&java);
+        command.arg("-cp").arg(format!("{library}/*")).arg("site.ycsb.Client");
+        command.args([phase, "-db", "tidegate.Pool", "-threads", "4", "-P"]);
+        command.arg(format!("{YCSB}/verified.properties"));
+        command.arg("-p").arg(format!("memcached={}", pool.address));
+        let [reads, updates] = share;
+        command.arg("-p").arg(format!("readproportion={reads}"));
+        command.arg("-p").arg(format!("updateproportion={updates}"));
+        let told = process::run(&mut command).success();
+        let returns = told.stdout.lines().filter_map(|line| {
+            let (what, came) = line.split_once(", Return=")?;
+            let (status, count) = came.split_once(", ")?;
+            assert_eq!(status, "OK", "{told:?}");
+            Some((what.to_owned(), count.parse::<u64>().expect("a count")))
+        });
+        let returns: Vec<_> = returns.collect();
+        let count = |what: &str| returns.iter().find(|(kind, _)| kind == what).map(|(_, n)| *n);
+        ["[INSERT]", "[READ]", "[VERIFY]", "[UPDATE]"].map(count)
+    };
+    assert_eq!(ycsb("-load", ["1", "0"]), [Some(1000), None, None, None]);
+    // Workloads A and B.
+    for share in [["0.5", "0.5"], ["0.95", "0.05"]] {
+        let [_, Some(read), Some(verified), Some(updated)] = ycsb("-t", share) else {
+            panic!("reads and updates");
+        };
+        assert!(read == verified && read + updated == 5000, "{read}, {verified}, {updated}");
+    }
+    assert_eq!(pool.counted("curr_items"), 1000);
+}
