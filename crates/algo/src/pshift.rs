@@ -69,8 +69,8 @@
 //! # Bounds
 //! A demand is a `u32`, capacities and reservations are any `u64`; there are fewer than 2^31
 //! shares. So no sum reaches 2^63, and nothing overflows. Memory is 12 bytes a share, and 8 more
-//! once the lists are made. After the first solution nothing is allocated unless a configuration
-//! grows.
+//! once the lists are made. These grow to twice that while buckets change servers, and are then
+//! made anew. After the first solution nothing else is allocated unless a configuration grows.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -80,6 +80,7 @@ use core::ops::Range;
 mod certificate;
 mod change;
 pub mod instance;
+mod look;
 mod shift;
 mod shortfall;
 mod start;

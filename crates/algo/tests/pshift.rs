@@ -231,6 +231,24 @@ fn the_family_is_the_one_that_others_measure() {
     check(&mut solver, outcome);
 }
 
+/// Far more moves than there are shares: the lists of servers' shares are made anew on the way.
+#[test]
+fn what_changes_again_and_again_is_as_good_as_new() {
+    let capacities = [10, 12, 9, 11, 8];
+    let mut rows: Vec<Row> =
+        (0..5).map(|server| (10, vec![(server, 9), ((server + 1) % 5, 3)])).collect();
+    let mut solver = Solver::new(configuration(&capacities, &rows));
+    solver.solve();
+    for round in 0..100_u32 {
+        let bucket = (round * 3 % 5) as usize;
+        rows[bucket].1 = vec![(round % 5, 9 + round % 4), ((round * 7 + 1) % 5, 3 + round % 3)];
+        solver.set(bucket, 10, &rows[bucket].1).unwrap();
+        let outcome = solver.shift();
+        assert_eq!(outcome.effective_capacity, maximum_flow(&capacities, &rows), "{round}");
+        check(&mut solver, outcome);
+    }
+}
+
 /// Servers' capacities, and buckets on some of them.
 fn problems() -> impl Strategy<Value = (Vec<u64>, Vec<Row>)> {
     (2_usize..7).prop_flat_map(|servers| {

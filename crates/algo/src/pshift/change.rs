@@ -33,17 +33,11 @@ impl Shifting {
                 tokens = former.tokens.min(demand);
                 former.tokens -= tokens;
             }
-            configuration.shares[index] = Share { server, demand, tokens };
-            if self.is_placed {
-                self.demands[former.server as usize] -= i64::from(former.demand);
-                self.demands[server as usize] += i64::from(demand);
-            }
+            let share = Share { server, demand, tokens };
+            configuration.shares[index] = share;
+            self.list_anew(Place { share: index as u32, bucket: bucket as u32 }, former, share);
             self.excess[server as usize] += i64::from(tokens);
             kept += u64::from(tokens);
-            if server != former.server {
-                let place = Place { share: index as u32, bucket: bucket as u32 };
-                self.add_place(&configuration.shares, server, place);
-            }
         }
         let row = &mut configuration.shares[range];
         if kept > amount {

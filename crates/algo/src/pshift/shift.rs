@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::mem;
 
+use super::look::{Open, TOGETHER};
 use super::{Configuration, Share, start};
 
 /// What a solution is worth, and what it took.
@@ -46,7 +47,7 @@ impl Bounds for Exact {
 const NONE: u32 = u32::MAX;
 
 /// A share, and its bucket.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) share: u32,
     pub(super) bucket: u32,
@@ -71,7 +72,7 @@ struct Step {
 /// those with room, which take; or, if `PULL`, the other way round, with all signs and steps
 /// reversed. Goals are those with less that can move: it is their shares that are looked at to see
 /// whether anything can be done.
-struct Way<'a, B, const PULL: bool>(&'a B);
+pub(super) struct Way<'a, B, const PULL: bool>(&'a B);
 
 impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
     /// How much a share on the root's side can give, or take.
@@ -79,7 +80,7 @@ impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
         if PULL { self.0.take(index, share) } else { self.0.give(index, share) }
     }
 
-    fn far(&self, index: usize, share: &Share) -> u32 {
+    pub(super) fn far(&self, index: usize, share: &Share) -> u32 {
         if PULL { self.0.give(index, share) } else { self.0.take(index, share) }
     }
 
@@ -104,12 +105,12 @@ pub(super) struct Shifting {
     /// By server: where its shares are. One that has another server by now is stale, and one that
     /// came back may be there twice.
     places: Vec<Vec<Place>>,
+    /// How many more may become stale before it is better to make the lists anew.
+    bearable: usize,
     /// Whether `places` has every share.
-    pub(super) is_placed: bool,
+    is_placed: bool,
     /// By server: what all buckets together ask, once there is a list.
-    pub(super) demands: Vec<i64>,
-    /// By server: at how many places it is time to look for stale ones.
-    limits: Vec<u32>,
+    demands: Vec<i64>,
     /// By server: the length of a shortest path to a goal.
     levels: Vec<u32>,
     /// By level: how many servers may still lead to a goal.
@@ -285,35 +286,54 @@ impl Shifting {
         configuration: &mut Configuration,
         way: &Way<'_, B, PULL>,
     ) {
-        let Configuration { rows, shares, .. } = configuration;
         for goal in 0..self.excess.len() {
+            let mut rest = self.movable_at::<PULL>(goal, configuration);
             let places = mem::take(&mut self.places[goal]);
-            for &Place { share, bucket } in &places {
-                let mut room = -way.want(self.excess[goal]);
-                if room <= 0 {
+            for some in places.rchunks(TOGETHER) {
+                if rest <= 0 || way.want(self.excess[goal]) >= 0 {
                     break;
                 }
-                let (own, far) = (&shares[share as usize], share as usize);
-                if own.server as usize != goal || way.far(far, own) == 0 {
-                    continue;
-                }
-                for near in rows[bucket as usize] as usize..rows[bucket as usize + 1] as usize {
-                    let most = way.want(self.excess[shares[near].server as usize]).min(room);
-                    if most <= 0 {
-                        continue;
-                    }
-                    let can = way.near(near, &shares[near]).min(way.far(far, &shares[far]));
-                    let amount = i64::from(can).min(most);
-                    if amount > 0 {
-                        let step = Step { near: near as u32, far: far as u32 };
-                        self.step(shares, way.ends(step), amount);
-                        self.outcome.paths += 1;
-                        room -= amount;
-                    }
+                let open = Open::of((goal, some), configuration, way);
+                rest -= open.amount;
+                for place in open.iter() {
+                    self.fill_directly(configuration, way, goal, *place);
                 }
             }
             self.places[goal] = places;
         }
+    }
+
+    /// Moves what can be moved between a goal's share and others of its bucket on roots.
+    fn fill_directly<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &mut Configuration,
+        way: &Way<'_, B, PULL>,
+        goal: usize,
+        place: Place,
+    ) {
+        let far = place.share as usize;
+        let mut room = -way.want(self.excess[goal]);
+        for near in configuration.range(place.bucket as usize) {
+            let shares = &mut configuration.shares;
+            let most = way.want(self.excess[shares[near].server as usize]).min(room);
+            if most <= 0 {
+                continue;
+            }
+            let can = way.near(near, &shares[near]).min(way.far(far, &shares[far]));
+            let amount = i64::from(can).min(most);
+            if amount > 0 {
+                let step = Step { near: near as u32, far: far as u32 };
+                self.step(shares, way.ends(step), amount);
+                self.outcome.paths += 1;
+                room -= amount;
+            }
+        }
+    }
+
+    /// How much can move on the goal's side at all shares of a server.
+    fn movable_at<const PULL: bool>(&self, server: usize, configuration: &Configuration) -> i64 {
+        let tokens = self.excess[server] + signed(configuration.capacities[server]);
+        if PULL { tokens } else { self.demands[server] - tokens }
     }
 
     /// Finds how far each server is from a goal, until as many roots are found. Whether there is
@@ -330,39 +350,58 @@ impl Shifting {
             at += 1;
             let level = self.levels[far as usize] + 1;
             self.exits_known = level - 1;
-            for &Place { share, bucket } in &self.places[far as usize] {
-                let own = &configuration.shares[share as usize];
-                if own.server != far
-                    || self.seen[bucket as usize] == self.searches
-                    || way.far(share as usize, own) == 0
-                {
-                    continue;
+            if self.movable_at::<PULL>(far as usize, configuration) == 0 {
+                continue;
+            }
+            let places = mem::take(&mut self.places[far as usize]);
+            for some in places.rchunks(TOGETHER) {
+                if found == roots {
+                    break;
                 }
-                self.seen[bucket as usize] = self.searches;
-                for index in configuration.range(bucket as usize) {
-                    let other = &configuration.shares[index];
-                    let near = other.server as usize;
-                    if self.levels[near] < level || way.near(index, other) == 0 {
-                        continue;
-                    }
-                    let place = Place { share: index as u32, bucket };
-                    let next = mem::replace(&mut self.first_exits[near], self.exits.len() as u32);
-                    self.exits.push(Exit { place, next });
-                    if self.levels[near] == level {
-                        continue;
-                    }
-                    self.levels[near] = level;
-                    self.alive[level as usize] += 1;
-                    self.queue.push(near as u32);
-                    found += usize::from(way.want(self.excess[near]) > 0);
-                    if found == roots {
-                        return true;
-                    }
+                let open = Open::of((far as usize, some), configuration, way);
+                for place in open.iter() {
+                    found += self.find_exits(configuration, way, level, place.bucket);
                 }
+            }
+            self.places[far as usize] = places;
+            if found == roots {
+                return true;
             }
         }
         self.exits_known = NONE;
         found > 0
+    }
+
+    /// Notes which shares of a bucket tokens can leave towards a server below `level`. How many
+    /// roots are found by that.
+    fn find_exits<B: Bounds, const PULL: bool>(
+        &mut self,
+        configuration: &Configuration,
+        way: &Way<'_, B, PULL>,
+        level: u32,
+        bucket: u32,
+    ) -> usize {
+        let mut found = 0;
+        if mem::replace(&mut self.seen[bucket as usize], self.searches) == self.searches {
+            return found;
+        }
+        for index in configuration.range(bucket as usize) {
+            let other = &configuration.shares[index];
+            let near = other.server as usize;
+            if self.levels[near] < level || way.near(index, other) == 0 {
+                continue;
+            }
+            let place = Place { share: index as u32, bucket };
+            let next = mem::replace(&mut self.first_exits[near], self.exits.len() as u32);
+            self.exits.push(Exit { place, next });
+            if self.levels[near] > level {
+                self.levels[near] = level;
+                self.alive[level as usize] += 1;
+                self.queue.push(near as u32);
+                found += usize::from(way.want(self.excess[near]) > 0);
+            }
+        }
+        found
     }
 
     /// Finds a path from `root` to a goal, down a level with each step. What leads nowhere is not
@@ -479,6 +518,7 @@ impl Shifting {
         self.places.iter_mut().for_each(Vec::clear);
         self.demands.clear();
         self.demands.resize(configuration.capacities.len(), 0);
+        self.bearable = configuration.shares.len();
         for (bucket, row) in configuration.rows.windows(2).enumerate() {
             for index in row[0]..row[1] {
                 let Share { server, demand, .. } = configuration.shares[index as usize];
@@ -487,25 +527,22 @@ impl Shifting {
                 self.places[server].push(Place { share: index, bucket: bucket as u32 });
             }
         }
-        self.limits.clear();
-        self.limits.extend(self.places.iter().map(|places| limit(places.len())));
         self.is_placed = true;
     }
 
-    /// Adds a share to a server's list, if there is one.
-    pub(super) fn add_place(&mut self, shares: &[Share], server: u32, place: Place) {
+    /// Follows a share that was `former`, if there are lists. To take it off a list would be to
+    /// look for it; once every other place may be stale, lists are made anew, when they are needed.
+    pub(super) fn list_anew(&mut self, place: Place, former: Share, share: Share) {
         if !self.is_placed {
             return;
         }
-        let places = &mut self.places[server as usize];
-        let limit_now = &mut self.limits[server as usize];
-        if places.len() >= *limit_now as usize {
-            places.retain(|place| shares[place.share as usize].server == server);
-            places.sort_unstable_by_key(|place| place.share);
-            places.dedup_by_key(|place| place.share);
-            *limit_now = limit(places.len());
+        self.demands[former.server as usize] -= i64::from(former.demand);
+        self.demands[share.server as usize] += i64::from(share.demand);
+        if share.server != former.server {
+            self.places[share.server as usize].push(place);
+            self.is_placed = self.bearable > 0;
+            self.bearable = self.bearable.saturating_sub(1);
         }
-        places.push(place);
     }
 
     fn begin_search(&mut self, configuration: &Configuration, is_goal: impl Fn(i64) -> bool) {
@@ -550,11 +587,6 @@ impl Shifting {
         let all = |places: &Vec<Place>| places.iter().map(|place| place.share as usize).collect();
         self.places.iter().map(all).collect()
     }
-}
-
-/// At how many places a list of so many is looked through for stale ones.
-fn limit(places: usize) -> u32 {
-    (places + places / 4 + 16) as u32
 }
 
 /// A capacity as an amount with a sign. No server has as many tokens as the largest of these.

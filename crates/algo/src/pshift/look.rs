@@ -1,0 +1,65 @@
+//! Looking at shares that lie anywhere in memory, many at a time.
+//!
+//! Who reads a share and then decides what to read next waits for memory each time: 100 to 200 ns
+//! once a configuration has outgrown the caches. Reads that do not depend on each other overlap, up
+//! to some 15 of them. So here many shares are read before the first of them is looked at.
+
+use core::hint::black_box;
+use core::ops::BitXor;
+
+use super::shift::{Bounds, Place, Way};
+use super::{Configuration, Share};
+
+/// So many places are looked at together. Fewer overlap less, more are read in vain where a search
+/// ends at the first. Chosen by hand.
+pub(super) const TOGETHER: usize = 32;
+
+/// Shares in a line of the caches, of 64 bytes, as far as whole ones fit.
+const LINE: usize = 64 / size_of::<Share>();
+
+/// Reads the rows of these buckets, for the caches.
+fn touch(configuration: &Configuration, buckets: impl Iterator<Item = usize>) {
+    let mut sum = 0;
+    for bucket in buckets {
+        let row = &configuration.shares[configuration.range(bucket)];
+        let ends = row.iter().step_by(LINE).chain(row.last());
+        sum = ends.map(|share| share.tokens).fold(sum, BitXor::bitxor);
+    }
+    black_box(sum);
+}
+
+/// Those of some places at which something can move on the goal's side.
+pub(super) struct Open {
+    places: [Place; TOGETHER],
+    count: usize,
+    /// How much can move at all of them.
+    pub(super) amount: i64,
+}
+
+impl Open {
+    /// Looks at [`TOGETHER`] places of a server at most, the last one first, and reads the rows of
+    /// those that are open.
+    pub(super) fn of<B: Bounds, const PULL: bool>(
+        (server, places): (usize, &[Place]),
+        configuration: &Configuration,
+        way: &Way<'_, B, PULL>,
+    ) -> Self {
+        let mut open = Self { places: [Place::default(); TOGETHER], count: 0, amount: 0 };
+        for place in places.iter().rev() {
+            let index = place.share as usize;
+            let share = &configuration.shares[index];
+            let is_here = u32::from(share.server as usize == server);
+            let far = way.far(index, share) * is_here;
+            open.amount += i64::from(far);
+            // No branch: one that depends on what is read would have to wait for it.
+            open.places[open.count] = *place;
+            open.count += usize::from(far > 0);
+        }
+        touch(configuration, open.iter().map(|place| place.bucket as usize));
+        open
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.places[..self.count].iter()
+    }
+}
