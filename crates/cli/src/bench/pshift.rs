@@ -75,7 +75,28 @@ pub(super) fn rows(
 }
 
 /// A bucket, its reservation, and what it asks of which servers.
-type Change = (usize, u64, [(u32, u32); 8]);
+pub(crate) type Change = (usize, u64, [(u32, u32); 8]);
+
+/// One bucket in a hundred, spread over all of them, asks the same of other servers in each round;
+/// rounds count from 2.
+pub(crate) fn changes(family: Family, configuration: &Configuration, round: u64) -> Vec<Change> {
+    let (buckets, reservations) = (u64::from(family.buckets), configuration.reservations());
+    let change = |number: u64| {
+        let bucket = (number * u64::from(CHANGED) + round) % buckets;
+        let reservation = reservations[bucket as usize];
+        (bucket as usize, reservation, family.demands(bucket, reservation, round))
+    };
+    (0..buckets / u64::from(CHANGED)).map(change).collect()
+}
+
+/// Divides again after these changes.
+pub(crate) fn follow(solver: &mut Solver, changes: &[Change]) {
+    for (bucket, reservation, demands) in changes {
+        // There is room: each had as many servers.
+        let _ = solver.set(*bucket, *reservation, demands);
+    }
+    solver.shift();
+}
 
 /// One configuration.
 struct Case<'a> {
@@ -142,14 +163,8 @@ impl<'a> Case<'a> {
     fn changed(&mut self, anew: f64, is_promised: bool) -> Row {
         let mut is_proven = true;
         let times = (0..self.size.rounds as u64 + 1).map(|round| {
-            let changes = self.changes(round + 2);
-            let time = milliseconds(|| {
-                for (bucket, reservation, demands) in &changes {
-                    // There is room: each had as many servers.
-                    let _ = self.solver.set(*bucket, *reservation, demands);
-                }
-                self.solver.shift();
-            });
+            let changes = changes(self.family, self.solver.configuration(), round + 2);
+            let time = milliseconds(|| follow(&mut self.solver, &changes));
             if round % 8 == 0 {
                 let certificate = self.solver.certificate();
                 is_proven &= certificate.verify(self.solver.configuration()).is_ok();
@@ -169,18 +184,6 @@ impl<'a> Case<'a> {
             true => row,
             false => wrong(row, "a solution was not proven".into()),
         }
-    }
-
-    /// Buckets, spread over all of them, with other servers in each round.
-    fn changes(&self, round: u64) -> Vec<Change> {
-        let buckets = u64::from(self.size.buckets);
-        let reservations = self.solver.configuration().reservations();
-        let change = |number: u64| {
-            let bucket = (number * u64::from(CHANGED) + round) % buckets;
-            let reservation = reservations[bucket as usize];
-            (bucket as usize, reservation, self.family.demands(bucket, reservation, round))
-        };
-        (0..buckets / u64::from(CHANGED)).map(change).collect()
     }
 
     fn fair(&mut self) -> Row {

@@ -33,6 +33,7 @@ use crate::table::Table;
 mod figure10;
 mod figure3;
 mod figure4;
+mod figure7;
 mod figure8;
 mod figure9;
 mod judge;
@@ -116,7 +117,7 @@ fn repeat(figure: u32, desk: &Desk) -> Result<Part, Failure> {
         4 => figure4::repeat(desk),
         5 => solver::threads(desk),
         6 => solver::among(desk),
-        7 => solver::growth(desk),
+        7 => figure7::run(desk),
         8 => figure8::repeat(desk),
         9 => figure9::repeat(desk),
         _ => figure10::repeat(desk),

@@ -1,4 +1,4 @@
-//! Figures 5, 6 and 7: what it costs to divide tokens, on the instances of the solver's own bench:
+//! Figures 5 and 6: what it costs to divide tokens, on the instances of the solver's own bench:
 //! 64 servers of 100,000 operations a period, and up to 10,000 buckets on eight of them each.
 
 use std::thread;
@@ -11,15 +11,14 @@ use tidegate_sim::rng::{Stream, apportion};
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};
 use super::{Desk, LIVE, Part, Source, tenths, thousandths, timed};
-use crate::bench::pshift::Peer;
 use crate::experiment::verdict::{Judged, Verdict};
 use crate::failure::{Code, Failure};
 use crate::table::Table;
 
-const SERVERS: u32 = 64;
+pub(super) const SERVERS: u32 = 64;
 const BUCKETS: u32 = 10_000;
 /// A time is the median of so many.
-const ROUNDS: usize = 15;
+pub(super) const ROUNDS: usize = 15;
 
 /// Figure 5's reservations, in tenths of the capacity, and demands, in hundredths of reservations.
 const RESERVED: [u32; 2] = [10, 9];
@@ -30,9 +29,6 @@ const PAPER_MS: f64 = 10.0;
 /// Figure 6's numbers of buckets, and its exponents of reservations.
 const AMONG: [usize; 6] = [100, 200, 500, 1_000, 2_000, 5_000];
 const EXPONENTS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 1.0, 2.0];
-
-/// Figure 7's numbers of buckets.
-const FEW: [u32; 10] = [100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000];
 
 fn family(buckets: u32, reserved_tenths: u32) -> Family {
     // Demands are in tenths; those of this family are made of other amounts than reservations.
@@ -65,11 +61,16 @@ fn median_ms(desk: &Desk, mut work: impl FnMut()) -> Result<f64, Failure> {
         desk.interrupt.check()?;
         times.push(timed(&mut work).1 * 1_000.0);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[ROUNDS / 2])
+    Ok(median(times))
 }
 
-fn source(figure: &'static str, seconds: f64) -> Source {
+/// The median of some times, or of none NaN.
+pub(super) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+pub(super) fn source(figure: &'static str, seconds: f64) -> Source {
     Source { figure, world: LIVE, seed: None, seconds: tenths(seconds) }
 }
 
@@ -403,97 +404,6 @@ fn quicker(some: f64, all: f64) -> Judged {
     (Verdict::Differs, Some(told))
 }
 
-/// Figure 7: the time by the number of buckets, beside a stock solver of maximum flows.
-pub(super) fn growth(desk: &Desk) -> Result<Part, Failure> {
-    let mut peer = Peer::found();
-    let (rows, took) = timed(|| FEW.map(|buckets| grown(desk, buckets, &mut peer)));
-    let rows = rows.into_iter().collect::<Result<Vec<Grown>, _>>()?;
-    let why = peer.err();
-    let mut measured = Map::new();
-    let mut table = Table::new().right("BUCKETS").right("MS").right("OR-TOOLS, MS");
-    for row in &rows {
-        measured.insert(format!("{}_buckets_ms", row.buckets), thousandths(row.ms).into());
-        let told = row.peer_ms.map_or("-".into(), |ms| format!("{ms:.3}"));
-        table.row([row.buckets.to_string().into(), format!("{:.3}", row.ms).into(), told.into()]);
-    }
-    let ours: Vec<(f64, f64)> = rows.iter().map(|row| (f64::from(row.buckets), row.ms)).collect();
-    let theirs: Vec<(f64, f64)> =
-        rows.iter().filter_map(|row| Some((f64::from(row.buckets), row.peer_ms?))).collect();
-    measured.insert("power".into(), thousandths(judge::power(&ours)).into());
-    let last = |points: &[(f64, f64)]| points.last().map(|point| thousandths(point.1));
-    let beside = json!({
-        "1000_buckets_ms": last(&ours),
-        "peer": "OR-tools SimpleMaxFlow, solving alone",
-        "1000_buckets_peer_ms": last(&theirs),
-        "peer_reason": why,
-    });
-    let claims = vec![
-        source("7", took).claim(
-            "with 64 servers, the time grows linearly with the number of buckets",
-            measured.into(),
-            judge::linear(&ours),
-        ),
-        source("7", took).claim(
-            "it is faster than a maximum flow",
-            beside.clone(),
-            beats(last(&ours), last(&theirs), &beside["peer_reason"]),
-        ),
-    ];
-    let mut series = vec![Series::line("pShift", ours)];
-    if !theirs.is_empty() {
-        series.push(Series::line("OR-tools, maximum flow", theirs));
-    }
-    let panel = Panel {
-        title: "64 servers, r = 1.0, m = 1.1".into(),
-        x: "buckets",
-        y: "milliseconds",
-        series,
-        levels: Vec::new(),
-    };
-    Ok(Part { claims, table, picture: draw("Time by the number of buckets", &[panel]) })
-}
-
-/// One point of figure 7.
-struct Grown {
-    buckets: u32,
-    ms: f64,
-    peer_ms: Option<f64>,
-}
-
-fn grown(desk: &Desk, buckets: u32, peer: &mut Result<Peer, String>) -> Result<Grown, Failure> {
-    desk.note(&format!("figure 7: {buckets} buckets"));
-    let family = Family { demand_tenths: 11, ..family(buckets, 10) };
-    let mut solver = Solver::new(family.configuration());
-    let worth = solver.solve().effective_capacity;
-    let ms = median_ms(desk, || _ = solver.solve())?;
-    let solved = match peer {
-        Ok(peer) => Some(peer.solve(solver.configuration(), ROUNDS)),
-        Err(_) => None,
-    };
-    let peer_ms = match solved {
-        None => None,
-        Some(Ok((_, flow))) if flow != worth => {
-            let what = format!("the maximum flow is {flow} and not {worth}");
-            return Err(Failure::new(Code::Failure, what));
-        }
-        Some(Ok((ms, _))) => Some(ms),
-        Some(Err(why)) => {
-            *peer = Err(why);
-            None
-        }
-    };
-    Ok(Grown { buckets, ms, peer_ms })
-}
-
-fn beats(ours: Option<f64>, theirs: Option<f64>, why: &Value) -> Judged {
-    match (ours, theirs) {
-        (Some(ours), Some(theirs)) => holds_if(ours < theirs, || {
-            format!("{ours:.3} ms for 1,000 buckets, and {theirs:.3} for OR-tools")
-        }),
-        _ => (Verdict::Differs, Some(why.as_str().unwrap_or("it was not measured").to_owned())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,10 +437,6 @@ mod tests {
         assert_eq!(harder([1.0, 2.0, 3.0, 3.0, 3.0, 3.0], [1.0; 6]).0, Verdict::Fails);
         assert_eq!((quicker(1.0, 5.0).0, quicker(5.0, 5.0).0), (Verdict::Holds, Verdict::Differs));
         assert_eq!(faster(&[1], 1.0).0, Verdict::Differs);
-        let why = json!("no OR-tools");
-        assert_eq!(beats(Some(1.0), None, &why), (Verdict::Differs, Some("no OR-tools".into())));
-        assert_eq!(beats(Some(1.0), Some(2.0), &Value::Null).0, Verdict::Holds);
-        assert_eq!(beats(Some(2.0), Some(1.0), &Value::Null).0, Verdict::Fails);
     }
 
     #[test]
