@@ -414,15 +414,13 @@ impl State {
     }
 }
 
-/// The cluster in one line: `3 nodes, 1 gateway with 2 clients`; of those that are not all there,
-/// how many are.
+/// The cluster in a few words: `3 nodes, 1 gateway`; of those that are not all there, how many are.
 pub(crate) fn parties(cluster: &ClusterStatus) -> String {
     let is_up = |node: &&NodeStatus| State::of_node(node) == State::Up;
     let nodes = counted(cluster.nodes.iter().filter(is_up).count(), cluster.nodes.len(), "node");
     let up = cluster.gateways.iter().filter(|gateway| gateway.is_connected).count();
-    let clients: u64 = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
     let gateways = counted(up, cluster.gateways.len(), "gateway");
-    format!("{nodes}, {gateways} with {}", amounts::plural(clients, "client"))
+    format!("{nodes}, {gateways}")
 }
 
 /// How much of a node's depth is taken: `3 of 32`.
@@ -539,16 +537,16 @@ mod tests {
     #[test]
     fn a_cluster_is_as_much_as_is_there() {
         let node = |is_connected| NodeStatus { is_connected, ..NodeStatus::default() };
-        let gateway = GatewayStatus { is_connected: true, clients: 1, ..GatewayStatus::default() };
+        let gateway = GatewayStatus { is_connected: true, ..GatewayStatus::default() };
         let mut cluster = ClusterStatus {
             nodes: vec![node(true), node(true)],
             gateways: vec![gateway],
             ..ClusterStatus::default()
         };
-        assert_eq!(parties(&cluster), "2 nodes, 1 gateway with 1 client");
+        assert_eq!(parties(&cluster), "2 nodes, 1 gateway");
         cluster.nodes[1].is_silent = true;
         cluster.gateways.push(GatewayStatus::default());
-        assert_eq!(parties(&cluster), "1 of 2 nodes, 1 of 2 gateways with 1 client");
+        assert_eq!(parties(&cluster), "1 of 2 nodes, 1 of 2 gateways");
     }
 
     #[test]

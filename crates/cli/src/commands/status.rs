@@ -90,7 +90,9 @@ impl Screen {
             facts.push(format!("a cycle of {} every {pause}", amounts::span(cycle_ns)));
         }
         if let Some(cluster) = &status.cluster {
-            facts.push(fare::parties(cluster));
+            let clients = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
+            let clients = amounts::plural(clients, "client");
+            facts.push(format!("{} with {clients}", fare::parties(cluster)));
             let round = amounts::span(cluster.round_ns);
             facts.push(format!("a distribution of {round} every {pause}"));
         }

@@ -9,6 +9,7 @@ use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::controller::status::Status;
+use unicode_width::UnicodeWidthStr;
 
 use super::history::{History, Row};
 use super::lists::List;
@@ -147,7 +148,7 @@ impl View {
         heights.extend(lists.iter().flat_map(|list| [height(blank), height(tall(list))]));
         heights.extend([Constraint::Fill(1), height(warnings.len()), height(1)]);
         let areas = Layout::vertical(heights).split(area);
-        frame.render_widget(self.head(status), areas[0]);
+        frame.render_widget(self.head(status, usize::from(area.width)), areas[0]);
         match (self.page(), &status.cluster) {
             (Page::Nodes, Some(cluster)) => self.draw_nodes(cluster, self.offset, frame, areas[2]),
             _ => self.draw_tenants(frame, areas[2]),
@@ -187,7 +188,7 @@ impl View {
         }
     }
 
-    fn head(&self, status: &Status) -> Paragraph<'static> {
+    fn head(&self, status: &Status, width: usize) -> Paragraph<'static> {
         let totals = &status.totals;
         let policy = match status.revision {
             0 => "no policy".to_owned(),
@@ -199,13 +200,13 @@ impl View {
             parties.push(amounts::plural(totals.processes, "process"));
         }
         parties.extend(status.cluster.as_ref().map(fare::parties));
-        let what = format!(
-            " {}  {policy}, {}, up {}  {} UTC",
-            self.socket,
-            parties.join(", "),
-            amounts::age(status.uptime_ns),
-            self.time,
-        );
+        let (parties, up) = (parties.join(", "), amounts::age(status.uptime_ns));
+        let what = format!("  {policy}, {parties}, up {up}  {} UTC", self.time);
+        let title = "tidegate top";
+        // Where it listens is what a narrow screen can do without.
+        let socket = format!(" {}", self.socket);
+        let has_room = title.len() + socket.width() + what.width() <= width;
+        let what = if has_room { socket + &what } else { what };
         let gateways = status.cluster.iter().flat_map(|cluster| &cluster.gateways);
         let at_gateways = gateways.map(|gateway| gateway.bytes_per_second).sum();
         let at_nodes = fare::tenants(status).map(|tenant| tenant.at_nodes()).sum();
@@ -230,7 +231,7 @@ impl View {
             }
         };
         let sums = sums.map(sum).join("   ");
-        let title = Piece::styled("tidegate top", self.style(Tone::Bold));
+        let title = Piece::styled(title, self.style(Tone::Bold));
         Paragraph::new(vec![Line::from(vec![title, what.into()]), Line::from(sums)])
     }
 
