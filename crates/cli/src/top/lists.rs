@@ -136,6 +136,9 @@ impl View {
         let is_wide = area.width >= SPARKLINE_FROM;
         if is_wide {
             columns.insert(4, flush("DECLARED", LEVEL));
+        }
+        let has_past = is_wide || self.page() == Page::Nodes;
+        if has_past {
             columns.push(flexible("LAST MINUTE"));
         }
         let row = |node: &NodeStatus, widths: &[u16]| {
@@ -159,8 +162,11 @@ impl View {
             ];
             if is_wide {
                 cells.insert(4, level(declared));
+            }
+            if has_past {
                 let trail = self.history.of_node(&node.name);
-                cells.push(self.marks.sparkline(&trail, most, widths[8].into()).into());
+                let width = widths[cells.len()].into();
+                cells.push(self.marks.sparkline(&trail, most, width).into());
             }
             cells
         };
