@@ -1,5 +1,5 @@
-//! How tenants, stages, nodes and gateways fare: what a status means. `status` and `top` say the same
-//! about it.
+//! How tenants, stages, nodes and gateways fare: what a status means. `status` and `top` say the
+//! same about it.
 
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
@@ -145,8 +145,8 @@ fn at_stages(tenant: &TenantStatus, unit: Unit) -> Levels {
     }
 }
 
-/// The units in which something is promised or allocated to a tenant, or served by nodes. If there is
-/// none: operations at nodes, bytes elsewhere.
+/// The units in which something is promised or allocated to a tenant, or served by nodes. If there
+/// is none: operations at nodes, bytes elsewhere.
 pub(crate) fn units(tenant: Tenant<'_>) -> Vec<Unit> {
     let counts = |unit: &Unit| {
         let levels = at_stages(tenant.status, *unit);
@@ -229,9 +229,9 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
     }
 }
 
-/// A reservation is missed at stages where less flows although more is asked for. More is asked for where
-/// requests wait at the tenant's gates; where none waits, the program or its device is the slow
-/// one, and no gate can mend that.
+/// A reservation is missed at stages where less flows although more is asked for. More is asked for
+/// where requests wait at the tenant's gates; where none waits, the program or its device is the
+/// slow one, and no gate can mend that.
 fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
     let Levels { reservation, demand, measured, .. } = at_stages(tenant, unit);
     let Some(reserved) = reservation else { return false };

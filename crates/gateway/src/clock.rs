@@ -1,5 +1,5 @@
-//! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node, and when
-//! it began.
+//! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node, and
+//! when it began.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

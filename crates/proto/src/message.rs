@@ -1,8 +1,8 @@
 //! The messages, all of them.
 //!
 //! A connection opens with a [`Hello`] from whoever connected. A stage then hears [`ToStage`] and
-//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; a gateway
-//! hears [`ToGateway`] and says [`FromGateway`]; an operator says [`Request`] and hears one
+//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; a
+//! gateway hears [`ToGateway`] and says [`FromGateway`]; an operator says [`Request`] and hears one
 //! [`Reply`] to each. Adding a variant at the end of an enum, or a whole enum, keeps the version;
 //! everything else raises it.
 //!

@@ -12,7 +12,8 @@
 //! of the old one is added to all of the new one. How a new one is known:
 //!
 //! - A gateway says when its process began, and no other life of it says the same.
-//! - A node that says hello with no plan is another process than one that had told counts of a plan.
+//! - A node that says hello with no plan is another process than one that had told counts of a
+//!   plan.
 //! - Whatever stands lower than before is another meter: a tenant that was taken out of the policy
 //!   and came back, seen by nobody in between.
 //!
@@ -23,9 +24,9 @@
 //!
 //! # Bound
 //! One question and answer per party and [`INTERVAL`]. An answer is as long as the tenants that had
-//! requests there; the machine keeps a meter for each tenant of the policy at each node and gateway,
-//! and for each volume and pool of the last answer. A controller that begins anew begins with what
-//! each process has counted so far.
+//! requests there; the machine keeps a meter for each tenant of the policy at each node and
+//! gateway, and for each volume and pool of the last answer. A controller that begins anew begins
+//! with what each process has counted so far.
 //!
 //! ```
 //! use tidegate_model::Time;
@@ -200,8 +201,8 @@ impl Meters {
         self.revision = revision;
     }
 
-    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with a name
-    /// that nobody has is not read.
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with a
+    /// name that nobody has is not read.
     pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
         let Some(place) = self.nodes.iter().position(|node| node.name == name) else { return };
         let node = &mut self.nodes[place];
@@ -216,8 +217,8 @@ impl Meters {
         self.next_at = self.next_at.min(now.after(INTERVAL));
     }
 
-    /// A gateway has said hello on a new connection. Says whether it is accepted; if not, it is told
-    /// why.
+    /// A gateway has said hello on a new connection. Says whether it is accepted; if not, it is
+    /// told why.
     pub fn on_gateway(
         &mut self,
         now: Time,

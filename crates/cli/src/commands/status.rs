@@ -18,8 +18,8 @@ use crate::table::{Align, Cell, Table};
 
 /// Show how the controller, the tenants, the stages and the cluster fare
 ///
-/// Measured is what flowed in the last period, through stages and at nodes. A promise is met where a
-/// tenant gets its reservation or all that it asks for. With --json, the answer is that of GET
+/// Measured is what flowed in the last period, through stages and at nodes. A promise is met where
+/// a tenant gets its reservation or all that it asks for. With --json, the answer is that of GET
 /// /v1/status.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}

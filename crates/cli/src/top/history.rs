@@ -191,8 +191,8 @@ fn row(tenant: Tenant<'_>, step: Option<Step<'_>>, period_ns: u64) -> Row {
     }
 }
 
-/// A row shows one unit: the one that is promised, else the one that is allocated or served by nodes;
-/// bytes where both are, or operations at nodes alone.
+/// A row shows one unit: the one that is promised, else the one that is allocated or served by
+/// nodes; bytes where both are, or operations at nodes alone.
 fn main_unit(tenant: Tenant<'_>) -> Unit {
     let promised = |unit: &Unit| {
         let levels = fare::levels(tenant, *unit);

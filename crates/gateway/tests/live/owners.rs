@@ -142,7 +142,7 @@ fn what_was_counted_is_told_when_asked_and_at_the_end() {
     controller.say(&ToGateway::Count);
     let counts = controller.counts();
     assert_eq!((counts.clients, counts.tenants, counts.volumes[0].requests), (1, vec![], 0));
-    controller.apply(1, &["report"], WRITES);
+    controller.apply(1, &["report"], "");
     eventually("the policy", || owners(&stand, &mut client) == ["report"; 2]);
     controller.say(&ToGateway::Count);
     let first = controller.counts();

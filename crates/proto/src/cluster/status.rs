@@ -1,9 +1,9 @@
 //! What a cluster tells about itself: the words of `tidegate status`. Raw numbers; the unit is in
 //! the name, and `operations` are units of cost.
 //!
-//! What is counted `in all` is counted over all lives of a process, from the present one's beginning
-//! when the controller first heard of it. A process that dies takes with it what it had counted
-//! since it was last asked, which is once a second.
+//! What is counted `in all` is counted over all lives of a process, from the present one's
+//! beginning when the controller first heard of it. A process that dies takes with it what it had
+//! counted since it was last asked, which is once a second.
 
 use alloc::string::String;
 use alloc::vec::Vec;
