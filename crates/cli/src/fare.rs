@@ -351,11 +351,19 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             ),
         }
     }
-    for GatewayStatus { name, .. } in cluster.gateways.iter().filter(|it| !it.is_connected) {
-        warn(
-            format!("gateway {name} is away"),
-            &format!("start it: `tidegate up CLUSTER --role gateway --name {name}`"),
-        );
+    for gateway in &cluster.gateways {
+        let name = &gateway.name;
+        match State::of_gateway(gateway) {
+            State::Up => {}
+            State::Silent => warn(
+                format!("gateway {name} has stopped answering"),
+                "see whether its process is stopped; its clients wait if it is",
+            ),
+            State::Away => warn(
+                format!("gateway {name} is away"),
+                &format!("start it: `tidegate up CLUSTER --role gateway --name {name}`"),
+            ),
+        }
     }
     if let Some(shortfall) = &cluster.shortfall {
         warn(shortfall.line.clone(), "lower reservations, or lay volumes over other nodes");
@@ -383,16 +391,20 @@ pub(crate) enum State {
 impl State {
     /// How it stands with a node.
     pub(crate) fn of_node(node: &NodeStatus) -> Self {
-        match (node.is_connected, node.is_silent) {
-            (true, false) => Self::Up,
-            (true, true) => Self::Silent,
-            (false, _) => Self::Away,
-        }
+        Self::of(node.is_connected, node.is_silent)
     }
 
     /// How it stands with a gateway.
     pub(crate) fn of_gateway(gateway: &GatewayStatus) -> Self {
-        if gateway.is_connected { Self::Up } else { Self::Away }
+        Self::of(gateway.is_connected, gateway.is_silent)
+    }
+
+    fn of(is_connected: bool, is_silent: bool) -> Self {
+        match (is_connected, is_silent) {
+            (true, false) => Self::Up,
+            (true, true) => Self::Silent,
+            (false, _) => Self::Away,
+        }
     }
 
     /// In one word.
@@ -418,7 +430,8 @@ impl State {
 pub(crate) fn parties(cluster: &ClusterStatus) -> String {
     let is_up = |node: &&NodeStatus| State::of_node(node) == State::Up;
     let nodes = counted(cluster.nodes.iter().filter(is_up).count(), cluster.nodes.len(), "node");
-    let up = cluster.gateways.iter().filter(|gateway| gateway.is_connected).count();
+    let is_up = |gateway: &&GatewayStatus| State::of_gateway(gateway) == State::Up;
+    let up = cluster.gateways.iter().filter(is_up).count();
     let gateways = counted(up, cluster.gateways.len(), "gateway");
     format!("{nodes}, {gateways}")
 }

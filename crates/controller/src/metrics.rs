@@ -243,9 +243,12 @@ const PAIR_COUNTERS: [Of<TenantAtNode>; 1] =
         Some(pair.total_served_operations)
     })];
 
-const GATEWAY_GAUGES: [Of<GatewayStatus>; 2] = [
+const GATEWAY_GAUGES: [Of<GatewayStatus>; 3] = [
     ("gateway_connected", "Whether the gateway is connected to the controller", |gateway| {
         Some(gateway.is_connected.into())
+    }),
+    ("gateway_silent", "Whether the gateway has stopped answering", |gateway| {
+        Some(gateway.is_silent.into())
     }),
     ("gateway_clients", "Clients of the gateway", |gateway| Some(gateway.clients)),
 ];

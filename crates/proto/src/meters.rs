@@ -69,7 +69,7 @@ mod tests;
 /// that is said.
 pub const INTERVAL: Span = Span::SECOND;
 
-/// Readings that may be missing until nobody is told a rate any more.
+/// Readings that may be missing until nobody is told a rate any more, and the party is silent.
 const STALE: Span = Span(3 * INTERVAL.0);
 
 /// Kinds of faults that are told apart; there are six.
@@ -111,6 +111,8 @@ enum Party {
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     connection: Option<ConnectionId>,
+    /// When the connection was made.
+    since: Time,
     read: Option<Time>,
 }
 
@@ -123,6 +125,12 @@ impl Line {
     /// Whether what was read of late is still true.
     fn is_fresh(&self, now: Time) -> bool {
         self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
+    }
+
+    /// Whether it does not answer.
+    fn is_silent(&self, now: Time) -> bool {
+        let heard = self.read.map_or(self.since, |at| at.max(self.since));
+        self.connection.is_some() && now.since(heard) > STALE
     }
 
     fn age(&self, now: Time) -> Option<u64> {
@@ -251,7 +259,8 @@ impl Meters {
             self.outputs.push_back(Output::Close { connection: earlier });
             self.on_closed(earlier, "it has connected anew");
         }
-        self.gateways[place].line.connection = Some(connection);
+        let line = &mut self.gateways[place].line;
+        (line.connection, line.since) = (Some(connection), now);
         self.connections.insert(connection, Party::Gateway(place));
         let event = Event::GatewayJoined { gateway: name.into() };
         self.outputs.push_back(Output::Event(event));
@@ -468,6 +477,7 @@ impl GatewayMeters {
             release: last.release.clone(),
             started_ms: last.started_ms,
             is_connected: self.line.connection.is_some(),
+            is_silent: self.line.is_silent(now),
             counted_ns: self.line.age(now),
             nbd: last.nbd.clone(),
             memcached: last.memcached.clone(),

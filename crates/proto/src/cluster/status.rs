@@ -160,6 +160,8 @@ pub struct GatewayStatus {
     pub started_ms: u64,
     /// Whether there is a connection.
     pub is_connected: bool,
+    /// Whether it has stopped answering.
+    pub is_silent: bool,
     /// How long ago it told what follows; none if it never did.
     pub counted_ns: Option<u64>,
     /// Where it offers volumes.

@@ -212,6 +212,7 @@ fn rates_are_those_of_the_last_reading_and_grow_old() {
     assert_eq!((gateway.counted_ns, node.counted_ns), (Some(Span::SECOND.0), Some(Span::SECOND.0)));
     let old = told(&meters, second(7));
     assert_eq!((old.gateways[0].requests_per_second, old.gateways[0].requests), (0, 900));
+    assert_eq!([gateway.is_silent, old.gateways[0].is_silent], [false, true]);
     assert_eq!(
         (old.nodes[1].served_operations_per_second, old.nodes[1].in_flight_requests),
         (0, 0)
