@@ -139,7 +139,7 @@ impl View {
         }
         let has_past = is_wide || self.page() == Page::Nodes;
         if has_past {
-            columns.push(flexible("LAST MINUTE"));
+            columns.push(flexible(if is_wide { "LAST MINUTE" } else { "MINUTE" }));
         }
         let row = |node: &NodeStatus, widths: &[u16]| {
             let state = State::of_node(node);
