@@ -9,6 +9,7 @@ mod mounted;
 mod refused;
 mod rude;
 mod together;
+mod watched;
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,9 @@
-//! How tenants and stages fare: what a status means. `status` and `top` say the same about it.
+//! How tenants, stages, nodes and gateways fare: what a status means. `status` and `top` say the
+//! same about it.
 
+use tidegate_model::Span;
 use tidegate_model::gate::Unit;
+use tidegate_proto::cluster::status::{ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus};
 use tidegate_stage::bypass::BYPASSES;
 
@@ -23,6 +26,81 @@ const COMMAND: usize = 40;
 
 const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
 
+/// Where there is something to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Worlds {
+    /// Programs under `tidegate run`.
+    pub(crate) stages: bool,
+    /// The nodes of a cluster.
+    pub(crate) nodes: bool,
+}
+
+/// Where there is something to see. Without a cluster it is stages that are waited for.
+pub(crate) fn worlds(status: &Status) -> Worlds {
+    let nodes = status.cluster.is_some();
+    Worlds { stages: !status.stages.is_empty() || !nodes, nodes }
+}
+
+/// A tenant, wherever its requests go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenant<'a> {
+    /// What the policy says of it, and what it does at stages.
+    pub(crate) status: &'a TenantStatus,
+    /// What it does at nodes, where there is a cluster.
+    nodes: Option<(&'a ClusterTenant, &'a ClusterStatus)>,
+}
+
+/// The policy's tenants, in its order.
+pub(crate) fn tenants(status: &Status) -> impl Iterator<Item = Tenant<'_>> {
+    let cluster = status.cluster.as_ref();
+    status.tenants.iter().enumerate().map(move |(place, tenant)| {
+        // Both lists are in the order of the policy.
+        let nodes = cluster.and_then(|cluster| Some((cluster.tenants.get(place)?, cluster)));
+        let nodes = nodes.filter(|(there, _)| there.name == tenant.name);
+        Tenant { status: tenant, nodes }
+    })
+}
+
+impl Tenant<'_> {
+    /// Operations that nodes served in the last period, per second.
+    pub(crate) fn at_nodes(&self) -> u64 {
+        self.nodes.map_or(0, |(tenant, cluster)| per_second(cluster, tenant.last_served_operations))
+    }
+
+    /// Operations that wait at nodes.
+    pub(crate) fn queued(&self) -> u64 {
+        self.nodes.map_or(0, |(tenant, _)| tenant.waiting_operations)
+    }
+
+    /// Operations in all, of the kind that [`Levels::measured`] is about.
+    pub(crate) fn operations(&self) -> u64 {
+        let there = self.nodes.map_or(0, |(tenant, _)| tenant.total_served_operations);
+        self.status.operations.saturating_add(there)
+    }
+
+    /// Whether no program acts for it, and nodes are where it is looked for.
+    pub(crate) fn is_only_at_nodes(&self) -> bool {
+        self.nodes.is_some() && self.status.stages == 0
+    }
+
+    /// Whether it has at nodes what it was promised, over the last period.
+    fn met_at_nodes(&self) -> Met {
+        let Some((tenant, _)) = self.nodes else { return Met::Idle };
+        match (tenant.reserved_operations, tenant.last_served_operations, tenant.is_met) {
+            (1.., _, false) => Met::No,
+            (_, 0, _) => Met::Idle,
+            (0, _, _) => Met::Nothing,
+            _ => Met::Yes,
+        }
+    }
+}
+
+/// What a count in a period of the cluster is per second.
+pub(crate) fn per_second(cluster: &ClusterStatus, count: u64) -> u64 {
+    let count = u128::from(count) * u128::from(Span::SECOND.0);
+    u64::try_from(count / u128::from(cluster.period_ns.max(1))).unwrap_or(u64::MAX)
+}
+
 /// The levels of one tenant in one unit, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
@@ -35,8 +113,20 @@ pub(crate) struct Levels {
     pub(crate) measured: u64,
 }
 
-/// The levels of a tenant in `unit`.
-pub(crate) fn levels(tenant: &TenantStatus, unit: Unit) -> Levels {
+/// The levels of a tenant in `unit`, at stages and nodes together.
+pub(crate) fn levels(tenant: Tenant<'_>, unit: Unit) -> Levels {
+    let levels = at_stages(tenant.status, unit);
+    match unit {
+        Unit::Bytes => levels,
+        Unit::Operations => {
+            let measured = levels.measured.saturating_add(tenant.at_nodes());
+            Levels { measured, ..levels }
+        }
+    }
+}
+
+/// Its levels at stages.
+fn at_stages(tenant: &TenantStatus, unit: Unit) -> Levels {
     match unit {
         Unit::Bytes => Levels {
             reservation: tenant.reservation_bytes_per_second,
@@ -55,14 +145,20 @@ pub(crate) fn levels(tenant: &TenantStatus, unit: Unit) -> Levels {
     }
 }
 
-/// The units in which something is promised or allocated to a tenant; bytes if there is none.
-pub(crate) fn units(tenant: &TenantStatus) -> Vec<Unit> {
+/// The units in which something is promised or allocated to a tenant, or served by nodes. If there
+/// is none: operations at nodes, bytes elsewhere.
+pub(crate) fn units(tenant: Tenant<'_>) -> Vec<Unit> {
     let counts = |unit: &Unit| {
-        let levels = levels(tenant, *unit);
-        levels.reservation.or(levels.limit).or(levels.allocated).is_some()
+        let levels = at_stages(tenant.status, *unit);
+        let is_served = *unit == Unit::Operations && tenant.at_nodes() > 0;
+        is_served || levels.reservation.or(levels.limit).or(levels.allocated).is_some()
     };
     let units: Vec<_> = UNITS.into_iter().filter(counts).collect();
-    if units.is_empty() { vec![Unit::Bytes] } else { units }
+    match units.is_empty() {
+        false => units,
+        true if tenant.is_only_at_nodes() => vec![Unit::Operations],
+        true => vec![Unit::Bytes],
+    }
 }
 
 /// A level for people.
@@ -74,23 +170,19 @@ pub(crate) fn level(unit: Unit, per_second: u64) -> String {
 }
 
 /// One kind of level of a tenant in all of its units, or `none` where it has none.
-pub(crate) fn text(
-    tenant: &TenantStatus,
-    of: impl Fn(Levels) -> Option<u64>,
-    none: &str,
-) -> String {
+pub(crate) fn text(tenant: Tenant<'_>, of: impl Fn(Levels) -> Option<u64>, none: &str) -> String {
     let shown = |unit| of(levels(tenant, unit)).map(|value| level(unit, value));
     let shown: Vec<_> = units(tenant).into_iter().filter_map(shown).collect();
     if shown.is_empty() { none.into() } else { shown.join(", ") }
 }
 
-/// Whether a tenant has what it was promised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a tenant has what it was promised. Of two places, the greater one is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Met {
-    /// Nothing was promised to it.
-    Nothing,
     /// It asks for nothing.
     Idle,
+    /// Nothing was promised to it.
+    Nothing,
     /// It has its reservation, or all that it asks for.
     Yes,
     /// It is held back below its reservation.
@@ -120,11 +212,15 @@ impl Met {
 }
 
 /// Whether `tenant` has what it was promised, over the last period.
-pub(crate) fn met(tenant: &TenantStatus) -> Met {
+pub(crate) fn met(tenant: Tenant<'_>) -> Met {
+    met_at_stages(tenant.status).max(tenant.met_at_nodes())
+}
+
+fn met_at_stages(tenant: &TenantStatus) -> Met {
     if UNITS.into_iter().any(|unit| is_missed(tenant, unit)) {
         return Met::No;
     }
-    let promised = UNITS.into_iter().any(|unit| levels(tenant, unit).reservation.is_some());
+    let promised = UNITS.into_iter().any(|unit| at_stages(tenant, unit).reservation.is_some());
     let flows = tenant.period_bytes_per_second > 0 || tenant.period_operations_per_second > 0;
     match (promised, flows) {
         (_, false) => Met::Idle,
@@ -133,11 +229,11 @@ pub(crate) fn met(tenant: &TenantStatus) -> Met {
     }
 }
 
-/// A reservation is missed where less flows although more is asked for. More is asked for where
-/// requests wait at the tenant's gates; where none waits, the program or its device is the slow
-/// one, and no gate can mend that.
-pub(crate) fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
-    let Levels { reservation, demand, measured, .. } = levels(tenant, unit);
+/// A reservation is missed at stages where less flows although more is asked for. More is asked for
+/// where requests wait at the tenant's gates; where none waits, the program or its device is the
+/// slow one, and no gate can mend that.
+fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
+    let Levels { reservation, demand, measured, .. } = at_stages(tenant, unit);
     let Some(reserved) = reservation else { return false };
     let is_less = u128::from(measured) * 1000 < u128::from(reserved) * KEPT_PERMILLE;
     is_less && demand.is_none() && tenant.waiting_permille > 0
@@ -209,20 +305,23 @@ pub(crate) struct Warning {
 pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |text: String, help: &str| {
-        warnings.push(Warning { text: on_one_line(&text), help: help.into() });
+        warnings.push(Warning { text: on_one_line(&text), help: on_one_line(help) });
     };
     if status.revision == 0 {
         warn("no policy is in force".into(), "apply one with `tidegate apply FILE`");
     }
     for tenant in &status.tenants {
         for unit in UNITS.into_iter().filter(|unit| is_missed(tenant, *unit)) {
-            let Levels { reservation, measured, .. } = levels(tenant, unit);
+            let Levels { reservation, measured, .. } = at_stages(tenant, unit);
             let (got, promised) = (level(unit, measured), level(unit, reservation.unwrap_or(0)));
             warn(
                 format!("{} gets {got} of the {promised} that it is promised", tenant.name),
                 "if it stays so, the storage yields less than the budget says: lower the budget",
             );
         }
+    }
+    if let Some(cluster) = &status.cluster {
+        warn_of_cluster(cluster, &mut warn);
     }
     for stage in &status.stages {
         warn_of_stage(stage, &mut warn);
@@ -235,6 +334,126 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
         );
     }
     warnings
+}
+
+fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
+    for node in &cluster.nodes {
+        let name = &node.name;
+        match State::of_node(node) {
+            State::Up => {}
+            State::Silent => warn(
+                format!("node {name} has stopped answering"),
+                "it serves as it was told last; see whether its process is stopped",
+            ),
+            State::Away => warn(
+                format!("node {name} is away"),
+                &format!("start it: `tidegate up CLUSTER --role node --name {name}`"),
+            ),
+        }
+    }
+    for gateway in &cluster.gateways {
+        let name = &gateway.name;
+        match State::of_gateway(gateway) {
+            State::Up => {}
+            State::Silent => warn(
+                format!("gateway {name} has stopped answering"),
+                "see whether its process is stopped; its clients wait if it is",
+            ),
+            State::Away => warn(
+                format!("gateway {name} is away"),
+                &format!("start it: `tidegate up CLUSTER --role gateway --name {name}`"),
+            ),
+        }
+    }
+    if let Some(shortfall) = &cluster.shortfall {
+        warn(shortfall.line.clone(), "lower reservations, or lay volumes over other nodes");
+    }
+    for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
+        let rate = |count| amounts::iops(per_second(cluster, count));
+        let got = rate(tenant.last_served_operations);
+        let promised = rate(tenant.reserved_operations);
+        warn(
+            format!("{} gets {got} of the {promised} that it is promised at nodes", tenant.name),
+            "if it stays so, nodes do less than they are declared to",
+        );
+    }
+}
+
+/// How the controller stands with a node or gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Up,
+    /// It is connected, and does not answer.
+    Silent,
+    Away,
+}
+
+impl State {
+    /// How it stands with a node.
+    pub(crate) fn of_node(node: &NodeStatus) -> Self {
+        Self::of(node.is_connected, node.is_silent)
+    }
+
+    /// How it stands with a gateway.
+    pub(crate) fn of_gateway(gateway: &GatewayStatus) -> Self {
+        Self::of(gateway.is_connected, gateway.is_silent)
+    }
+
+    fn of(is_connected: bool, is_silent: bool) -> Self {
+        match (is_connected, is_silent) {
+            (true, false) => Self::Up,
+            (true, true) => Self::Silent,
+            (false, _) => Self::Away,
+        }
+    }
+
+    /// In one word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Silent => "silent",
+            Self::Away => "away",
+        }
+    }
+
+    /// How it stands out.
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::Up => Tone::Good,
+            Self::Silent => Tone::Warn,
+            Self::Away => Tone::Bad,
+        }
+    }
+}
+
+/// The cluster in a few words: `3 nodes, 1 gateway`; of those that are not all there, how many are.
+pub(crate) fn parties(cluster: &ClusterStatus) -> String {
+    let is_up = |node: &&NodeStatus| State::of_node(node) == State::Up;
+    let nodes = counted(cluster.nodes.iter().filter(is_up).count(), cluster.nodes.len(), "node");
+    let is_up = |gateway: &&GatewayStatus| State::of_gateway(gateway) == State::Up;
+    let up = cluster.gateways.iter().filter(is_up).count();
+    let gateways = counted(up, cluster.gateways.len(), "gateway");
+    format!("{nodes}, {gateways}")
+}
+
+/// How much of a node's depth is taken: `3 of 32`.
+pub(crate) fn at_store(node: &NodeStatus) -> String {
+    match node.depth_requests {
+        0 => "-".into(),
+        depth => format!("{} of {depth}", node.in_flight_requests),
+    }
+}
+
+/// Where a gateway is found.
+pub(crate) fn addresses(gateway: &GatewayStatus) -> String {
+    let nbd = gateway.nbd.iter().map(|address| format!("nbd {address}"));
+    let memcached = gateway.memcached.iter().map(|address| format!("memcached {address}"));
+    nbd.chain(memcached).collect::<Vec<_>>().join(", ")
+}
+
+fn counted(up: usize, all: usize, noun: &str) -> String {
+    let all_of_them = amounts::plural(all as u64, noun);
+    if up == all { all_of_them } else { format!("{up} of {all_of_them}") }
 }
 
 fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
@@ -289,6 +508,60 @@ mod tests {
         }
     }
 
+    fn met(tenant: &TenantStatus) -> Met {
+        super::met(Tenant { status: tenant, nodes: None })
+    }
+
+    /// A tenant that is promised 500 operations per period of half a second.
+    fn at_nodes(last_served_operations: u64, is_met: bool) -> Status {
+        let name = String::from("oltp");
+        let there = ClusterTenant {
+            name: name.clone(),
+            reserved_operations: 500,
+            last_served_operations,
+            is_met,
+            ..ClusterTenant::default()
+        };
+        let tenants = vec![there];
+        let cluster = ClusterStatus { period_ns: 500_000_000, tenants, ..ClusterStatus::default() };
+        let here = TenantStatus { name, ..TenantStatus::default() };
+        let here = TenantStatus { reservation_operations_per_second: Some(1_000), ..here };
+        let (tenants, cluster) = (vec![here], Some(cluster));
+        Status { revision: 1, tenants, cluster, ..Status::default() }
+    }
+
+    #[test]
+    fn what_nodes_serve_is_part_of_what_a_tenant_gets() {
+        let fares = |status: &Status| {
+            let tenant = tenants(status).next().unwrap();
+            (text(tenant, |levels| Some(levels.measured), "-"), super::met(tenant).word())
+        };
+        assert_eq!(fares(&at_nodes(0, true)), ("0 iops".into(), "idle"));
+        assert_eq!(fares(&at_nodes(400, true)), ("800 iops".into(), "yes"));
+        let mut missed = at_nodes(400, false);
+        assert_eq!(fares(&missed), ("800 iops".into(), "NO"));
+        let told = warnings(&missed).into_iter().map(|warning| warning.text);
+        let expected = "oltp gets 800 iops of the 1k iops that it is promised at nodes";
+        assert_eq!(told.collect::<Vec<_>>(), [expected]);
+        missed.tenants[0].period_operations_per_second = 300;
+        assert_eq!(fares(&missed), ("1.1k iops".into(), "NO"), "at nodes it still misses it");
+    }
+
+    #[test]
+    fn a_cluster_is_as_much_as_is_there() {
+        let node = |is_connected| NodeStatus { is_connected, ..NodeStatus::default() };
+        let gateway = GatewayStatus { is_connected: true, ..GatewayStatus::default() };
+        let mut cluster = ClusterStatus {
+            nodes: vec![node(true), node(true)],
+            gateways: vec![gateway],
+            ..ClusterStatus::default()
+        };
+        assert_eq!(parties(&cluster), "2 nodes, 1 gateway");
+        cluster.nodes[1].is_silent = true;
+        cluster.gateways.push(GatewayStatus::default());
+        assert_eq!(parties(&cluster), "1 of 2 nodes, 1 of 2 gateways");
+    }
+
     #[test]
     fn a_promise_is_missed_only_by_who_waits_for_it() {
         assert_eq!(met(&tenant()), Met::No);
@@ -305,11 +578,14 @@ mod tests {
     #[test]
     fn levels_are_told_in_the_units_of_the_promise() {
         let mut tenant = tenant();
-        assert_eq!(text(&tenant, |levels| levels.reservation, "-"), "100 MiB/s");
-        assert_eq!(text(&tenant, |levels| levels.limit, "-"), "-");
+        let text = |tenant: &TenantStatus, of: fn(Levels) -> Option<u64>| {
+            text(Tenant { status: tenant, nodes: None }, of, "-")
+        };
+        assert_eq!(text(&tenant, |levels| levels.reservation), "100 MiB/s");
+        assert_eq!(text(&tenant, |levels| levels.limit), "-");
         tenant.limit_operations_per_second = Some(30_000);
         tenant.period_operations_per_second = 22_700;
-        assert_eq!(text(&tenant, |levels| Some(levels.measured), "-"), "60 MiB/s, 22.7k iops");
+        assert_eq!(text(&tenant, |levels| Some(levels.measured)), "60 MiB/s, 22.7k iops");
     }
 
     fn stage(seen_mib: u64, syscall_mib: u64, bypasses: &[(&str, u64)]) -> StageStatus {

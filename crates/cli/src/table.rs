@@ -74,12 +74,13 @@ impl Table {
     }
 
     /// Adds a row, which has as many cells as there are columns.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [Cell; N]) {
-        assert_eq!(N, self.columns.len(), "a row fills every column");
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+        let cells = cells.into();
+        assert_eq!(cells.len(), self.columns.len(), "a row fills every column");
         for (column, cell) in self.columns.iter_mut().zip(&cells) {
             column.width = column.width.max(cell.text.width());
         }
-        self.rows.push(cells.into());
+        self.rows.push(cells);
     }
 
     /// The heads as one line.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tidegate_model::Policy;
-use tidegate_proto::cluster::Cluster;
 use tidegate_proto::controller::Controller;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,7 +23,7 @@ use crate::config::Config;
 use crate::http;
 use crate::limits::Limits;
 use crate::link::{Door, attend};
-use crate::machine::{INPUTS_MAX, Machine};
+use crate::machine::{INPUTS_MAX, Machine, Machines};
 use crate::nodes;
 use crate::register::{Current, Register};
 use crate::seats::Seats;
@@ -265,16 +264,13 @@ impl Daemon {
     }
 }
 
-/// What leads stages, and what leads nodes if there are any, with the policy of the last life.
-fn machines(
-    config: &Config,
-    clock: Clock,
-    current: Option<&Current>,
-) -> (Controller, Option<Cluster>) {
+/// What leads stages, nodes and gateways, with the policy of the last life.
+fn machines(config: &Config, clock: Clock, current: Option<&Current>) -> Machines {
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();
     let cluster = file.map(|file| nodes::machine(file, clock, current));
-    (Controller::new(clock.now(), policy), cluster)
+    let meters = nodes::meters(file, current);
+    Machines { controller: Controller::new(clock.now(), policy), cluster, meters }
 }
 
 /// Gives every new connection a task, until it is time to end.

@@ -8,11 +8,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Event, Policy, Time};
-use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
 use tidegate_proto::message::{StageInfo, ToGateway, VERSION};
+use tidegate_proto::meters::{self, Meters};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
@@ -40,7 +41,7 @@ pub(crate) enum Input {
     NodeJoined { link: Arc<Link>, version: u16, info: NodeInfo },
     /// A gateway said hello.
     GatewayJoined { link: Arc<Link>, version: u16, name: String },
-    /// A stage or a node said something.
+    /// A stage, a node or a gateway said something.
     Said { connection: ConnectionId, message: Said },
     /// A connection of one of them ended.
     Closed { connection: ConnectionId, reason: String },
@@ -60,13 +61,23 @@ pub(crate) struct Survey {
     pub(crate) cycles: Vec<Duration>,
 }
 
+/// All that decides.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    pub(crate) controller: Controller,
+    /// The loop over storage nodes, where there is a cluster.
+    pub(crate) cluster: Option<Cluster>,
+    /// What nodes and gateways have done.
+    pub(crate) meters: Meters,
+}
+
 /// The machines with their links.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) clock: Clock,
-    pub(crate) controller: Controller,
-    /// The loop over storage nodes, where there is a cluster.
-    pub(crate) cluster: Option<Cluster>,
+    controller: Controller,
+    cluster: Option<Cluster>,
+    meters: Meters,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
@@ -80,7 +91,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        (controller, cluster): (Controller, Option<Cluster>),
+        Machines { controller, cluster, meters }: Machines,
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -89,6 +100,7 @@ impl Machine {
             clock,
             controller,
             cluster,
+            meters,
             inputs,
             events,
             cycle_seconds,
@@ -125,6 +137,9 @@ impl Machine {
             {
                 cluster.on_deadline(now);
             }
+            if self.meters.next_deadline() <= now {
+                self.meters.on_deadline(now);
+            }
             self.perform();
             if self.controller.cycles() != cycles {
                 self.note_cycle(started);
@@ -135,7 +150,7 @@ impl Machine {
 
     fn next_deadline(&self) -> Time {
         let cluster = self.cluster.as_ref().map_or(Time::MAX, Cluster::next_deadline);
-        self.controller.next_deadline().min(cluster)
+        self.controller.next_deadline().min(cluster).min(self.meters.next_deadline())
     }
 
     fn apply(&mut self, input: Input) {
@@ -151,6 +166,12 @@ impl Machine {
             Input::Said { connection, message: Said::Stage(message) } => {
                 self.controller.on_message(now, connection, message);
             }
+            Input::Said { connection, message: Said::Node(FromNode::Counts(counts)) } => {
+                self.meters.on_node_counts(now, connection, counts);
+            }
+            Input::Said { connection, message: Said::Gateway(message) } => {
+                self.meters.on_gateway_said(now, connection, message);
+            }
             Input::Said { connection, message: Said::Node(message) } => {
                 if let Some(cluster) = &mut self.cluster {
                     cluster.on_message(now, connection, message);
@@ -165,6 +186,7 @@ impl Machine {
                     cluster.set_reach(reach);
                     cluster.apply(now, revision, &policy);
                 }
+                self.meters.apply(revision, &policy);
                 self.tell_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
                 // Whoever waits for it is told when the stages have been.
@@ -184,31 +206,25 @@ impl Machine {
             return link.close();
         };
         self.links.insert(id, link);
-        cluster.on_connected(self.clock.now(), id, version, info);
+        let now = self.clock.now();
+        if version == VERSION {
+            self.meters.on_node(now, id, &info.name, info.revision == 0);
+        }
+        cluster.on_connected(now, id, version, info);
     }
 
     fn join_gateway(&mut self, link: Arc<Link>, version: u16, name: &str) {
         let id = link.id;
         self.links.insert(id, link);
-        if version != VERSION {
-            let reason = format!(
-                "the gateway speaks version {version} of the protocol and this controller version \
-                 {VERSION}; run both from the same release of Tidegate"
-            );
-            self.send(id, &ToGateway::Refused { version: VERSION, reason });
-            return self.end(id);
-        }
-        tracing::info!(name, "gateway joined");
-        if let Some((revision, policy)) = self.controller.policy() {
+        let is_accepted = self.meters.on_gateway(self.clock.now(), id, version, name);
+        if let Some((revision, policy)) = self.controller.policy().filter(|_| is_accepted) {
             let policy = policy.clone();
             self.send(id, &ToGateway::Policy { revision, policy });
         }
     }
 
     fn tell_gateways(&mut self, revision: u64, policy: &Policy) {
-        let gateways = self.links.values().filter(|link| link.party == Party::Gateway);
-        let gateways: Vec<_> = gateways.map(|link| link.id).collect();
-        for id in gateways {
+        for id in self.meters.gateways().collect::<Vec<_>>() {
             self.send(id, &ToGateway::Policy { revision, policy: policy.clone() });
         }
     }
@@ -217,10 +233,11 @@ impl Machine {
     fn close(&mut self, connection: ConnectionId, reason: &str) {
         let Some(link) = self.links.remove(&connection) else { return };
         let now = self.clock.now();
+        self.meters.on_closed(connection, reason);
         match (link.party, &mut self.cluster) {
             (Party::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
-            (Party::Gateway, _) => tracing::info!(reason, "gateway left"),
-            _ => self.controller.on_closed(now, connection, reason),
+            (Party::Stage, _) => self.controller.on_closed(now, connection, reason),
+            _ => {}
         }
     }
 
@@ -239,6 +256,14 @@ impl Machine {
                     cluster::Output::Send { to, message } => self.send(to, &message),
                     cluster::Output::Close { connection } => self.end(connection),
                     cluster::Output::Event(event) => self.publish(event),
+                }
+            }
+            while let Some(output) = self.meters.poll_output() {
+                match output {
+                    meters::Output::ToNode { to, message } => self.send(to, &message),
+                    meters::Output::ToGateway { to, message } => self.send(to, &message),
+                    meters::Output::Close { connection } => self.end(connection),
+                    meters::Output::Event(event) => self.publish(event),
                 }
             }
             if self.touched.is_empty() {
@@ -265,6 +290,7 @@ impl Machine {
     /// Closes a connection once what was sent on it is on its way.
     fn end(&mut self, connection: ConnectionId) {
         if let Some(link) = self.links.remove(&connection) {
+            self.meters.on_closed(connection, "it was closed");
             let _ = link.flush();
             link.close();
         }
@@ -298,6 +324,13 @@ impl Machine {
                 let what = "reservation missed";
                 tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
             }
+            Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
+            Event::GatewayLeft { gateway, reason } => {
+                tracing::warn!(gateway, reason, "gateway left");
+            }
+            Event::GatewayRefused { gateway, reason } => {
+                tracing::warn!(gateway, reason, "gateway refused");
+            }
         }
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
@@ -316,7 +349,11 @@ impl Machine {
 
     fn survey(&self, now: Time) -> Survey {
         let waits = self.controller.waits();
-        let cluster = self.cluster.as_ref().map(|cluster| cluster.status(now));
+        let cluster = self.cluster.as_ref().map(|cluster| {
+            let mut status = cluster.status(now);
+            self.meters.tell(now, &mut status);
+            status
+        });
         Survey {
             status: Status { cluster, ..self.controller.status(now) },
             waits: waits

@@ -1,6 +1,7 @@
 //! Metrics for Prometheus: base units, and the unit in the name.
 
-use std::fmt;
+use std::fmt::{self, Debug};
+use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::collector::Collector;
@@ -14,7 +15,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit as MetricUnit};
 use tidegate_algo::histogram::upper_bound;
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{ClusterStatus, ClusterTenant, NodeStatus};
+use tidegate_proto::cluster::status::{
+    ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus, OfferStatus, TenantAtNode,
+};
 use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
 
@@ -101,10 +104,10 @@ fn register_totals(registry: &mut Registry, status: &Status) {
     registry.register("stages_refusing_rules", help, gauge);
 }
 
-/// A metric of tenants: its name, its help, and its value where there is one.
-type OfTenant = (&'static str, &'static str, fn(&TenantStatus) -> Option<u64>);
+/// A metric of things of one kind: its name, its help, and its value where there is one.
+type Of<T> = (&'static str, &'static str, fn(&T) -> Option<u64>);
 
-const TENANT_GAUGES: [OfTenant; 12] = [
+const TENANT_GAUGES: [Of<TenantStatus>; 12] = [
     ("tenant_rate_bytes_per_second", "What the tenant may use now", |t| {
         t.allocated_bytes_per_second
     }),
@@ -141,26 +144,16 @@ const TENANT_GAUGES: [OfTenant; 12] = [
     ("tenant_stages", "Connected stages that serve the tenant", |t| Some(t.stages)),
 ];
 
+const TENANT_COUNTERS: [Of<TenantStatus>; 2] = [
+    ("tenant_bytes", "Bytes that flowed", |tenant| Some(tenant.bytes)),
+    ("tenant_operations", "Operations that flowed", |tenant| Some(tenant.operations)),
+];
+
 fn register_tenants(registry: &mut Registry, tenants: &[TenantStatus]) {
     let label = |tenant: &TenantStatus| TenantLabel { tenant: tenant.name.clone() };
-    for (name, help, value) in TENANT_GAUGES {
-        let family = Family::<TenantLabel, Value>::default();
-        for tenant in tenants {
-            if let Some(value) = value(tenant) {
-                family.get_or_create(&label(tenant)).set(value as f64);
-            }
-        }
-        registry.register(name, help, family);
-    }
-    let mut counter = |name: &str, help: &str, value: fn(&TenantStatus) -> u64| {
-        let family = Family::<TenantLabel, Counter>::default();
-        for tenant in tenants {
-            family.get_or_create(&label(tenant)).inc_by(value(tenant));
-        }
-        registry.register(name, help, family);
-    };
-    counter("tenant_bytes", "Bytes that flowed", |tenant| tenant.bytes);
-    counter("tenant_operations", "Operations that flowed", |tenant| tenant.operations);
+    let labelled = || tenants.iter().map(|tenant| (label(tenant), tenant));
+    register_gauges(registry, TENANT_GAUGES, labelled);
+    register_counters(registry, TENANT_COUNTERS, labelled);
     let waited = Family::<TenantLabel, Counter<f64, AtomicU64>>::default();
     for tenant in tenants {
         waited.get_or_create(&label(tenant)).inc_by(tenant.waited_ns as f64 / 1e9);
@@ -181,27 +174,126 @@ struct NodeLabel {
     node: String,
 }
 
-/// A metric of nodes, and one of what tenants get at all of them together.
-type OfNode = (&'static str, &'static str, fn(&NodeStatus) -> u64);
-type OfClusterTenant = (&'static str, &'static str, fn(&ClusterTenant) -> Option<u64>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PairLabel {
+    node: String,
+    tenant: String,
+}
 
-const NODE_GAUGES: [OfNode; 3] = [
-    ("node_connected", "Whether the node is connected", |node| node.is_connected.into()),
-    ("node_silent", "Whether the node has stopped answering", |node| node.is_silent.into()),
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GatewayLabel {
+    gateway: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaultLabel {
+    gateway: String,
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfferLabel {
+    gateway: String,
+    kind: String,
+    name: String,
+}
+
+const NODE_GAUGES: [Of<NodeStatus>; 7] = [
+    ("node_connected", "Whether the node is connected", |node| Some(node.is_connected.into())),
+    ("node_silent", "Whether the node has stopped answering", |node| Some(node.is_silent.into())),
     ("node_capacity_operations", "What the node is estimated to do in a period", |node| {
-        node.capacity_operations
+        Some(node.capacity_operations)
+    }),
+    ("node_declared_operations_per_second", "What the node is declared to do", |node| {
+        node.declared_operations_per_second
+    }),
+    ("node_waiting_operations", "What waits at the node now", |node| Some(node.waiting_operations)),
+    ("node_in_flight_requests", "Requests at the node's store now", |node| {
+        Some(node.in_flight_requests.into())
+    }),
+    ("node_depth_requests", "The most requests at the node's store at a time", |node| {
+        Some(node.depth_requests.into())
     }),
 ];
 
-const CLUSTER_TENANT_GAUGES: [OfClusterTenant; 5] = [
+const NODE_COUNTERS: [Of<NodeStatus>; 1] =
+    [("node_served_operations", "What the node's store has finished", |node| {
+        Some(node.total_served_operations)
+    })];
+
+const PAIR_GAUGES: [Of<TenantAtNode>; 4] = [
+    (
+        "node_tenant_reserved_operations",
+        "What is kept for the tenant there in the period",
+        |pair| Some(pair.reserved_operations),
+    ),
+    ("node_tenant_limit_operations", "What it gets there at most in the period", |pair| {
+        pair.limit_operations
+    }),
+    ("node_tenant_demand_operations", "What it is estimated to ask for in its rest", |pair| {
+        Some(pair.demand_operations)
+    }),
+    ("node_tenant_waiting_operations", "How much of that waits already", |pair| {
+        Some(pair.waiting_operations)
+    }),
+];
+
+const PAIR_COUNTERS: [Of<TenantAtNode>; 1] =
+    [("node_tenant_served_operations", "What the tenant was served at the node", |pair| {
+        Some(pair.total_served_operations)
+    })];
+
+const GATEWAY_GAUGES: [Of<GatewayStatus>; 3] = [
+    ("gateway_connected", "Whether the gateway is connected to the controller", |gateway| {
+        Some(gateway.is_connected.into())
+    }),
+    ("gateway_silent", "Whether the gateway has stopped answering", |gateway| {
+        Some(gateway.is_silent.into())
+    }),
+    ("gateway_clients", "Clients of the gateway", |gateway| Some(gateway.clients)),
+];
+
+const GATEWAY_COUNTERS: [Of<GatewayStatus>; 3] = [
+    ("gateway_clients_admitted", "Clients that were let in", |gateway| Some(gateway.admitted)),
+    ("gateway_clients_turned_away", "Clients that were turned away", |gateway| {
+        Some(gateway.turned_away)
+    }),
+    ("gateway_refused_requests", "Requests to volumes that went to no node", |gateway| {
+        Some(gateway.refused_requests)
+    }),
+];
+
+const OFFER_COUNTERS: [Of<OfferStatus>; 3] = [
+    ("gateway_requests", "Requests that nodes answered", |offer| Some(offer.requests)),
+    ("gateway_bytes", "Bytes that those have read or written", |offer| Some(offer.bytes)),
+    ("gateway_errors", "Requests that failed at nodes", |offer| Some(offer.errors)),
+];
+
+const CLUSTER_TENANT_COUNTERS: [Of<ClusterTenant>; 4] = [
+    ("nodes_tenant_served_operations", "What the tenant was served", |tenant| {
+        Some(tenant.total_served_operations)
+    }),
+    ("gateways_tenant_requests", "Requests for the tenant that nodes answered", |tenant| {
+        Some(tenant.gateway_requests)
+    }),
+    ("gateways_tenant_bytes", "Bytes that those have read or written", |tenant| {
+        Some(tenant.gateway_bytes)
+    }),
+    ("gateways_tenant_errors", "Those that failed", |tenant| Some(tenant.gateway_errors)),
+];
+
+const CLUSTER_TENANT_GAUGES: [Of<ClusterTenant>; 6] = [
     ("nodes_tenant_reserved_operations", "What the tenant is promised in a period", |tenant| {
         Some(tenant.reserved_operations)
     }),
     ("nodes_tenant_limit_operations", "What the tenant gets at most in a period", |tenant| {
         tenant.limit_operations
     }),
-    ("nodes_tenant_served_operations", "What the tenant got in the last period", |tenant| {
+    ("nodes_tenant_last_served_operations", "What the tenant got in the last period", |tenant| {
         Some(tenant.last_served_operations)
+    }),
+    ("nodes_tenant_waiting_operations", "What waits at nodes now", |tenant| {
+        Some(tenant.waiting_operations)
     }),
     ("nodes_tenant_demand_operations", "What it may ask for in the rest of the period", |tenant| {
         Some(tenant.demand_operations)
@@ -212,24 +304,23 @@ const CLUSTER_TENANT_GAUGES: [OfClusterTenant; 5] = [
 ];
 
 fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
-    for (name, help, value) in NODE_GAUGES {
-        let family = Family::<NodeLabel, Value>::default();
-        for node in &cluster.nodes {
-            let label = NodeLabel { node: node.name.clone() };
-            family.get_or_create(&label).set(value(node) as f64);
-        }
-        registry.register(name, help, family);
-    }
-    for (name, help, value) in CLUSTER_TENANT_GAUGES {
-        let family = Family::<TenantLabel, Value>::default();
-        for tenant in &cluster.tenants {
-            let label = TenantLabel { tenant: tenant.name.clone() };
-            if let Some(value) = value(tenant) {
-                family.get_or_create(&label).set(value as f64);
-            }
-        }
-        registry.register(name, help, family);
-    }
+    let node = |node: &NodeStatus| NodeLabel { node: node.name.clone() };
+    let nodes = || cluster.nodes.iter().map(|of| (node(of), of));
+    register_gauges(registry, NODE_GAUGES, nodes);
+    register_counters(registry, NODE_COUNTERS, nodes);
+    let tenant = |tenant: &ClusterTenant| TenantLabel { tenant: tenant.name.clone() };
+    let tenants = || cluster.tenants.iter().map(|of| (tenant(of), of));
+    register_gauges(registry, CLUSTER_TENANT_GAUGES, tenants);
+    register_counters(registry, CLUSTER_TENANT_COUNTERS, tenants);
+    let pairs = || {
+        let pairs = cluster.tenants.iter().flat_map(|tenant| {
+            tenant.nodes.iter().map(|pair| (tenant.name.clone(), pair.node.clone(), pair))
+        });
+        pairs.map(|(tenant, node, pair)| (PairLabel { node, tenant }, pair))
+    };
+    register_gauges(registry, PAIR_GAUGES, pairs);
+    register_counters(registry, PAIR_COUNTERS, pairs);
+    register_gateways(registry, &cluster.gateways);
     let mut gauge = |name: &str, help: &str, value: f64| {
         let gauge = Value::default();
         gauge.set(value);
@@ -239,6 +330,64 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     gauge("nodes_round_seconds", "How long the last distribution of tokens took", round);
     let help = "Bytes said and heard between controller and nodes in the last period";
     gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
+}
+
+fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {
+    let label = |gateway: &GatewayStatus| GatewayLabel { gateway: gateway.name.clone() };
+    let all = || gateways.iter().map(|of| (label(of), of));
+    register_gauges(registry, GATEWAY_GAUGES, all);
+    register_counters(registry, GATEWAY_COUNTERS, all);
+    let offers = || {
+        let offers = gateways.iter().flat_map(|of| of.offers.iter().map(move |offer| (of, offer)));
+        offers.map(|(of, offer)| {
+            let OfferStatus { kind, name, .. } = offer.clone();
+            (OfferLabel { gateway: of.name.clone(), kind, name }, offer)
+        })
+    };
+    register_counters(registry, OFFER_COUNTERS, offers);
+    let faults = Family::<FaultLabel, Counter>::default();
+    for gateway in gateways {
+        for fault in &gateway.faults {
+            let label = FaultLabel { gateway: gateway.name.clone(), kind: fault.kind.clone() };
+            faults.get_or_create(&label).inc_by(fault.requests);
+        }
+    }
+    let help = "Requests that failed at nodes, by the kind of fault";
+    registry.register("gateway_faults", help, faults);
+}
+
+fn register_gauges<'a, L, T: 'a, I: Iterator<Item = (L, &'a T)>>(
+    registry: &mut Registry,
+    metrics: impl IntoIterator<Item = Of<T>>,
+    things: impl Fn() -> I,
+) where
+    L: EncodeLabelSet + Clone + Eq + Hash + Debug + Send + Sync + 'static,
+{
+    for (name, help, value) in metrics {
+        let family = Family::<L, Value>::default();
+        for (label, thing) in things() {
+            if let Some(value) = value(thing) {
+                family.get_or_create(&label).set(value as f64);
+            }
+        }
+        registry.register(name, help, family);
+    }
+}
+
+fn register_counters<'a, L, T: 'a, I: Iterator<Item = (L, &'a T)>>(
+    registry: &mut Registry,
+    metrics: impl IntoIterator<Item = Of<T>>,
+    things: impl Fn() -> I,
+) where
+    L: EncodeLabelSet + Clone + Eq + Hash + Debug + Send + Sync + 'static,
+{
+    for (name, help, value) in metrics {
+        let family = Family::<L, Counter>::default();
+        for (label, thing) in things() {
+            family.get_or_create(&label).inc_by(value(thing).unwrap_or(0));
+        }
+        registry.register(name, help, family);
+    }
 }
 
 /// Waiting times at tenants' own buckets.

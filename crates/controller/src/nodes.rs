@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_algo::admission;
 use tidegate_model::{Cluster, NodeId, Policy, Span};
 use tidegate_proto::cluster::{self, NodeSetup, Setup};
+use tidegate_proto::meters::Meters;
 
 use crate::clock::{Clock, now_ms};
 use crate::register::Current;
@@ -27,6 +28,19 @@ pub(crate) fn machine(file: &Cluster, clock: Clock, current: Option<&Current>) -
     };
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     cluster::Cluster::new(now, setup, policy)
+}
+
+/// What reads the meters of the nodes and gateways of `file`; of nobody without a file.
+pub(crate) fn meters(file: Option<&Cluster>, current: Option<&Current>) -> Meters {
+    let nodes = file.map(|file| file.nodes.iter().map(|node| node.name.clone()).collect());
+    let gateways = file.map(|file| file.gateways.iter().map(|it| it.name.clone()).collect());
+    let (nodes, gateways): (Vec<_>, Vec<_>) =
+        (nodes.unwrap_or_default(), gateways.unwrap_or_default());
+    let mut meters = Meters::new(&nodes, &gateways);
+    if let Some(current) = current {
+        meters.apply(current.stored.revision, &current.policy);
+    }
+    meters
 }
 
 /// Which nodes those are, under a policy.

@@ -1,4 +1,4 @@
-//! What stages and nodes say, heard by one task for all of them.
+//! What stages, nodes and gateways say, heard by one task for all of them.
 //!
 //! A thousand stages answer a question within a few milliseconds, one by one. A task that is woken
 //! for each answer costs a wake-up of the thread per answer, which is ten times what the answer
@@ -12,11 +12,10 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
 use tidegate_fabric::crowd::Crowd;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
-use tidegate_proto::message::FromStage;
+use tidegate_proto::message::{FromGateway, FromStage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -54,9 +53,11 @@ pub(crate) enum Said {
     Stage(FromStage),
     /// A storage node did.
     Node(FromNode),
+    /// A gateway did.
+    Gateway(FromGateway),
 }
 
-/// All stages and nodes that are listened to.
+/// All who are listened to.
 #[derive(Debug)]
 pub(crate) struct Switchboard {
     crowd: Crowd,
@@ -75,13 +76,8 @@ struct Line {
 enum Ear {
     Stage(Decoder<FromStage>),
     Node(Decoder<FromNode>),
-    /// A gateway has nothing more to say.
-    Gateway(Decoder<Silence>),
+    Gateway(Decoder<FromGateway>),
 }
-
-/// No message at all.
-#[derive(Debug, Deserialize)]
-enum Silence {}
 
 impl Ear {
     fn new(party: Party) -> Self {
@@ -104,9 +100,7 @@ impl Ear {
         match self {
             Self::Stage(decoder) => decoder.next_message().map(|said| said.map(Said::Stage)),
             Self::Node(decoder) => decoder.next_message().map(|said| said.map(Said::Node)),
-            Self::Gateway(decoder) => {
-                decoder.next_message().map(|said| said.map(|silence| match silence {}))
-            }
+            Self::Gateway(decoder) => decoder.next_message().map(|said| said.map(Said::Gateway)),
         }
     }
 }
@@ -154,7 +148,7 @@ impl Switchboard {
             _ = stop.wait_for(|stop| *stop) => {}
             ended = self.listen() => {
                 if let Err(error) = ended {
-                    tracing::error!("stages and nodes are not heard any more: {error}");
+                    tracing::error!("nobody is heard any more: {error}");
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node.
+//! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node, and
+//! when it began.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_model::{Span, Time};
@@ -9,6 +10,12 @@ use tidegate_model::{Span, Time};
 pub(crate) fn now() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     Time(now.tv_sec as u64 * Span::SECOND.0 + now.tv_nsec as u64)
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The point of time that is so far ahead.

@@ -24,14 +24,14 @@ use crate::nbd::{
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
 use crate::volumes::Volumes;
-use crate::worker;
+use crate::worker::{self, Hall};
 
 /// What the connections of one worker share.
 pub(crate) struct Shop {
     pub(crate) volumes: Volumes,
     pub(crate) nodes: Nodes,
     pub(crate) flights: Flights,
-    pub(crate) limits: Limits,
+    pub(crate) hall: Arc<Hall>,
     /// Whose requests are.
     pub(crate) table: Arc<Table>,
     /// New requests are refused.
@@ -107,7 +107,7 @@ impl Connection {
 
     /// Takes what had to wait, if there is room now. Says whether there was something to take.
     fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
-        if self.held.is_empty() || self.is_full(&shop.limits) {
+        if self.held.is_empty() || self.is_full(&shop.hall.limits) {
             return Ok(false);
         }
         let held = std::mem::take(&mut self.held);
@@ -117,7 +117,7 @@ impl Connection {
 
     fn take(&mut self, mut bytes: &[u8], shop: &mut Shop) -> Result<(), Goodbye> {
         while !self.is_leaving {
-            let is_full = self.is_full(&shop.limits);
+            let is_full = self.is_full(&shop.hall.limits);
             match &mut self.phase {
                 Phase::Shaking(handshake) => {
                     let mut said = Vec::new();
@@ -153,7 +153,10 @@ impl Connection {
         let structured = client.entered.structured;
         let action = match client.entered.admit(&request) {
             Ok(action) => action,
-            Err(refusal) => return reply::fail(&mut self.out, structured, cookie, refusal),
+            Err(refusal) => {
+                shop.hall.counts.refuse();
+                return reply::fail(&mut self.out, structured, cookie, refusal);
+            }
         };
         let command = match action {
             Action::Leave => {
@@ -165,6 +168,7 @@ impl Connection {
             }
             Action::Acknowledge => return reply::done(&mut self.out, cookie),
             Action::Submit(_) if shop.is_ending => {
+                shop.hall.counts.refuse();
                 let refusal = Refusal { errno: Errno::Shutdown, message: "the gateway is ending" };
                 return reply::fail(&mut self.out, structured, cookie, refusal);
             }
@@ -191,6 +195,7 @@ impl Connection {
             nodes.queue(volume, part, job);
         });
         if let Err((flight, fault)) = launched {
+            shop.hall.counts.refuse();
             self.reply(Landed { flight, outcome: Err(fault), extents: Vec::new() });
         }
     }
@@ -275,7 +280,7 @@ impl worker::Client for Connection {
     }
 
     fn wanted(&self, shop: &Shop) -> Interest {
-        let read = !self.is_leaving && self.held.is_empty() && !self.is_full(&shop.limits);
+        let read = !self.is_leaving && self.held.is_empty() && !self.is_full(&shop.hall.limits);
         Interest { read, write: !self.out.is_empty() }
     }
 
@@ -318,9 +323,9 @@ impl worker::Shop for Shop {
         Some((landed.flight.connection, landed))
     }
 
-    fn weigh(landed: &Landed) -> (usize, Option<u64>) {
+    fn weigh(landed: &Landed) -> (usize, Result<u64, Fault>) {
         let Landed { flight, outcome, .. } = landed;
-        (flight.volume, outcome.ok().map(|()| weight(flight) as u64))
+        (flight.volume, outcome.map(|()| weight(flight) as u64))
     }
 
     fn errands(&self, token: u64) -> Vec<u64> {

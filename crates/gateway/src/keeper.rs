@@ -1,4 +1,5 @@
-//! The keeper: one thread that hears from the controller which policy holds.
+//! The keeper: one thread that hears from the controller which policy holds, and tells it what was
+//! counted.
 //!
 //! The gateway never waits for its controller. Until there is one, requests belong to whom the
 //! cluster says; while it is away, the last policy goes on to say whose they are.
@@ -13,10 +14,10 @@ use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
 use tidegate_fabric::retry::Retry;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Span;
-use tidegate_proto::message::{Hello, ToGateway, VERSION};
+use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
 
 use crate::clock;
-use crate::owners::Register;
+use crate::status::Books;
 
 /// The link's token.
 const CONTROLLER: u64 = 0;
@@ -38,16 +39,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps `register` up to date with the controller at `path`, to whom the gateway is `name`.
+    /// Keeps the register up to date with the controller at `path`, to whom the gateway is `name`,
+    /// and tells it what is in the books.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.
-    pub(crate) fn start(path: PathBuf, name: String, register: Arc<Register>) -> io::Result<Self> {
+    pub(crate) fn start(path: PathBuf, name: String, books: Arc<Books>) -> io::Result<Self> {
         let reactor = Reactor::new()?;
         let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
         let hello = Hello::Gateway { version: VERSION, name };
         let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let watch = Watch { path, hello, register, link: None, retry };
+        let watch = Watch { path, hello, books, link: None, retry };
         let ending = is_ending.clone();
         let thread = thread::Builder::new().name("gateway-keeper".into());
         let thread = thread.spawn(move || watch.run(reactor, &ending))?;
@@ -69,7 +71,7 @@ impl Drop for Keeper {
 struct Watch {
     path: PathBuf,
     hello: Hello,
-    register: Arc<Register>,
+    books: Arc<Books>,
     link: Option<Link<ToGateway>>,
     /// When to try to connect again, if there is no link.
     retry: Retry,
@@ -95,6 +97,7 @@ impl Watch {
                 }
             }
         }
+        self.say_goodbye();
     }
 
     fn connect(&mut self, reactor: &Reactor<()>) {
@@ -119,8 +122,12 @@ impl Watch {
                 None => break,
                 Some(ToGateway::Policy { revision, policy }) => {
                     tracing::info!(revision, "policy");
-                    self.register.apply(policy);
+                    self.books.register.apply(policy);
                     self.retry.succeed();
+                }
+                Some(ToGateway::Count) => {
+                    let counts = self.books.counts();
+                    link.send(&FromGateway::Counts(counts))?;
                 }
                 Some(ToGateway::Refused { reason, .. }) => {
                     tracing::warn!("the controller refuses this gateway: {reason}");
@@ -130,6 +137,16 @@ impl Watch {
             }
         }
         Ok(())
+    }
+
+    /// The gateway has ended.
+    fn say_goodbye(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let counts = FromGateway::Counts(self.books.counts());
+        let said = link.send(&counts).and_then(|()| link.send(&FromGateway::Goodbye));
+        if let Err(error) = said {
+            tracing::debug!("the controller does not hear of the end: {error}");
+        }
     }
 
     /// There is no link, and there will be another attempt. A link that is closed leaves the

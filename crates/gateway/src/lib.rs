@@ -25,4 +25,4 @@ mod worker;
 pub use config::{Config, Limits, StartError};
 pub use nodes::{Node, PartError};
 pub use running::{Running, start};
-pub use status::{Status, Traffic};
+pub use tidegate_proto::meters::message::{Flow, GatewayCounts};

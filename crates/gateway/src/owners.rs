@@ -12,7 +12,7 @@
 //! Workers look once per batch whether there is one (an atomic load), tell the nodes the names if
 //! there are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules
 //! about its volume only; for most volumes there are none, and a request's tenant is then one
-//! comparison away.
+//! comparison away. What is counted for a name goes with it from table to table.
 //!
 //! # Bound
 //! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.
@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::owner::{Asked, Owners};
 use tidegate_model::{Policy, TenantId};
+
+use crate::status::Count;
 
 /// Where workers find the present table.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Table {
     turn: u64,
     /// The name of each number, beginning with 1.
     names: Vec<String>,
+    /// What was asked for each number, beginning with 0, which is nobody.
+    counts: Vec<Arc<Count>>,
     policy: Option<Rules>,
 }
 
@@ -61,7 +65,7 @@ impl Register {
         for tenant in tenants.filter(|tenant| !tenant.is_empty()) {
             number(&mut names, tenant);
         }
-        let table = Arc::new(Table { turn: 0, names, policy: None });
+        let table = Arc::new(Table::new(0, names, &[], None));
         Self { turn: AtomicU64::new(0), table: Mutex::new(table) }
     }
 
@@ -81,7 +85,8 @@ impl Register {
         let tenants = policy.tenants.iter();
         let numbers = tenants.map(|tenant| number(&mut names, &tenant.name)).collect();
         let turn = present.turn + 1;
-        *present = Arc::new(Table { turn, names, policy: Some(Rules { policy, numbers }) });
+        let rules = Some(Rules { policy, numbers });
+        *present = Arc::new(Table::new(turn, names, &present.counts, rules));
         self.turn.store(turn, Ordering::Relaxed);
     }
 
@@ -102,6 +107,25 @@ fn number(names: &mut Vec<String>, name: &str) -> TenantId {
 }
 
 impl Table {
+    /// A table that goes on with these counts.
+    fn new(turn: u64, names: Vec<String>, counts: &[Arc<Count>], policy: Option<Rules>) -> Self {
+        let mut counts = counts.to_vec();
+        counts.resize_with(names.len() + 1, Arc::default);
+        Self { turn, names, counts, policy }
+    }
+
+    /// What was asked for the tenant with this number. One that only a later table has is nobody
+    /// here.
+    pub(crate) fn count(&self, tenant: TenantId) -> &Count {
+        self.counts.get(usize::from(tenant.0)).unwrap_or(&self.counts[0])
+    }
+
+    /// What was asked for everybody, by name; nobody's is empty.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, &Count)> {
+        let names = [""].into_iter().chain(self.names.iter().map(String::as_str));
+        names.zip(self.counts.iter().map(|count| &**count))
+    }
+
     /// All names, as nodes want to hear them.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
@@ -164,6 +188,23 @@ mod tests {
         for (number, tenant) in [(1, "b"), (3, "new"), (4, "later"), (0, "unknown"), (0, "")] {
             assert_eq!(third.owner("v", tenant).of(READ), TenantId(number), "{tenant}");
         }
+    }
+
+    #[test]
+    fn counts_go_with_their_names() {
+        let register = Register::new(["b", "a"].into_iter());
+        let first = register.table();
+        register.apply(policy(&["new", "a"], ""));
+        let second = register.table();
+        // A worker that has not seen the new table yet counts in the old one.
+        for (table, number) in [(&first, 2), (&second, 2), (&second, 3), (&second, 0)] {
+            table.count(TenantId(number)).add(Ok(1));
+        }
+        let table = register.table();
+        let flows = table.counts().map(|(name, count)| count.flow(name));
+        let requests: Vec<_> = flows.map(|flow| (flow.name, flow.requests)).collect();
+        let expected = [("", 1), ("b", 0), ("a", 2), ("new", 1)];
+        assert_eq!(requests, expected.map(|(name, count)| (String::from(name), count)));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_model::Span;
+use tidegate_proto::meters::message::GatewayCounts;
 
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
@@ -17,7 +18,7 @@ use crate::keeper::Keeper;
 use crate::memcached;
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
-use crate::status::{Count, Status};
+use crate::status::{Books, Counts};
 use crate::volumes::Volumes;
 use crate::worker::{Hall, Letter, Shop, Worker};
 
@@ -26,7 +27,7 @@ use crate::worker::{Hall, Letter, Shop, Worker};
 pub struct Running {
     volumes: Vec<Address>,
     pools: Vec<Address>,
-    halls: Vec<Arc<Hall>>,
+    books: Arc<Books>,
     limits: Limits,
     workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
     keeper: Option<Keeper>,
@@ -46,18 +47,19 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let register = Arc::new(Register::new(tenants.map(String::as_str)));
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
-    let names = volumes.iter().map(|volume| &volume.name[..]);
+    let offered = volumes.iter().filter(|_| !doors.is_empty());
+    let names = offered.map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
-    let mut ready = Vec::new();
+    let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
-            let (flights, table) = (Flights::default(), register.table());
-            Ok(connection::Shop { volumes, nodes, flights, limits, table, is_ending: false })
+            let (flights, table, hall) =
+                (Flights::default(), register.table(), volumes_hall.clone());
+            Ok(connection::Shop { volumes, nodes, flights, hall, table, is_ending: false })
         })?);
     }
-    let mut halls = vec![volumes_hall];
     for pool in pools {
         if pool.nodes.is_empty() {
             let reason = "a pool needs a node".into();
@@ -75,12 +77,11 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         }
         halls.push(hall);
     }
-    let mut addresses = halls.iter().map(|hall| hall.addresses());
     // From here on dropping it ends those that have been started.
     let mut running = Running {
-        volumes: addresses.next().unwrap_or_default(),
-        pools: addresses.flatten().collect(),
-        halls,
+        volumes: volumes_hall.addresses(),
+        pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
+        books: Arc::new(Books::open(volumes_hall, halls, register)),
         limits,
         workers: Vec::new(),
         keeper: None,
@@ -89,7 +90,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
     }
     if let Some(path) = controller {
-        running.keeper = Some(Keeper::start(path, name, register)?);
+        running.keeper = Some(Keeper::start(path, name, running.books.clone())?);
     }
     Ok(running)
 }
@@ -124,11 +125,11 @@ impl Hall {
     ) -> Result<Self, StartError> {
         let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
         let listeners = listeners.collect::<Result<_, _>>()?;
-        let (clients, counts) = (AtomicUsize::new(0), names.map(Count::new).collect());
+        let (clients, counts) = (AtomicUsize::new(0), Counts::new(names));
         Ok(Self { listeners, limits, clients, counts })
     }
 
-    fn addresses(&self) -> Vec<Address> {
+    pub(crate) fn addresses(&self) -> Vec<Address> {
         self.listeners.iter().map(|listener| listener.address().clone()).collect()
     }
 }
@@ -147,17 +148,12 @@ impl Running {
 
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
-        self.halls.iter().map(|hall| hall.clients.load(Ordering::Relaxed)).sum()
+        self.books.clients()
     }
 
-    /// How it is.
-    pub fn status(&self) -> Status {
-        let mut counts = self.halls.iter().map(|hall| hall.counts.iter().map(Count::traffic));
-        Status {
-            clients: self.clients(),
-            volumes: counts.next().into_iter().flatten().collect(),
-            pools: counts.flatten().collect(),
-        }
+    /// What it has counted since it started.
+    pub fn counts(&self) -> GatewayCounts {
+        self.books.counts()
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as
@@ -174,10 +170,11 @@ impl Running {
     }
 
     fn end(&mut self) -> bool {
-        self.keeper = None;
         let at = clock::after(self.limits.drain);
         self.workers.iter().for_each(|(mailbox, _)| mailbox.push(Letter::End(at)));
         let ended: Vec<_> = self.workers.drain(..).map(|(_, thread)| thread.join()).collect();
+        // Last, so that the controller hears of everything that was done.
+        self.keeper = None;
         ended.iter().all(Result::is_ok)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::service::Job;
+use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Listener, Stream};
 use tidegate_model::{Span, Time};
 
@@ -19,7 +19,7 @@ use crate::clock;
 use crate::config::Limits;
 use crate::nodes::Nodes;
 use crate::owners::{Register, Table};
-use crate::status::Count;
+use crate::status::Counts;
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -54,8 +54,8 @@ pub(crate) struct Hall {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
-    /// What was asked, of each volume or of the pool.
-    pub(crate) counts: Vec<Count>,
+    /// What happened there.
+    pub(crate) counts: Counts,
 }
 
 /// What is offered behind a door, and what the clients of one worker share: block devices, or keys
@@ -81,8 +81,8 @@ pub(crate) trait Shop {
     /// Whom a finished job is for, and the answer, if there is one now.
     fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
 
-    /// Which of the counts an answer adds to, and the bytes that were moved, unless it failed.
-    fn weigh(answer: &Self::Answer) -> (usize, Option<u64>);
+    /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
+    fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
 
     /// The tickets of the jobs that are out for a client.
     fn errands(&self, token: u64) -> Vec<u64>;
@@ -295,6 +295,7 @@ impl<S: Shop> Worker<S> {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    self.hall.counts.turn_away();
                     tracing::warn!("a client is turned away: {error}");
                 }
                 Err(error) => {
@@ -311,10 +312,12 @@ impl<S: Shop> Worker<S> {
         let limits = self.hall.limits;
         if self.hall.clients.fetch_add(1, Ordering::Relaxed) >= limits.connections {
             self.hall.clients.fetch_sub(1, Ordering::Relaxed);
+            self.hall.counts.turn_away();
             let most = limits.connections;
             tracing::warn!("a client is turned away: {most} are connected, which is the limit");
             return;
         }
+        self.hall.counts.admit();
         let index = self.free.pop().unwrap_or_else(|| {
             self.seats.push(Seat { generation: 0, guest: None });
             self.seats.len() as u32 - 1
@@ -352,9 +355,11 @@ impl<S: Shop> Worker<S> {
     fn land(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         for job in done.drain(..) {
+            let tenant = job.tag.tenant;
             let Some((token, answer)) = self.shop.land(job) else { continue };
-            let (place, bytes) = S::weigh(&answer);
-            self.hall.counts[place].add(bytes);
+            let (place, outcome) = S::weigh(&answer);
+            self.hall.counts.add(place, outcome);
+            self.table.count(tenant).add(outcome);
             if let Some(guest) = seated(&mut self.seats, token) {
                 guest.client.answer(answer);
                 self.list(token);
@@ -406,6 +411,7 @@ impl<S: Shop> Worker<S> {
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
             if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
+                self.hall.counts.turn_away();
                 tracing::warn!("a client has not said what it wants in time, and is turned away");
                 self.close(token);
             }

@@ -96,4 +96,23 @@ pub enum Event {
         /// Operations that it was promised.
         reserved_operations: u64,
     },
+    /// A gateway said hello and was accepted.
+    GatewayJoined {
+        /// Its name.
+        gateway: String,
+    },
+    /// A connection to a gateway ended. It serves by the last policy that it heard.
+    GatewayLeft {
+        /// Its name.
+        gateway: String,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// A gateway was turned away.
+    GatewayRefused {
+        /// The name that it gave.
+        gateway: String,
+        /// Why, in words for people.
+        reason: String,
+    },
 }

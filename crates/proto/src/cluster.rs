@@ -76,7 +76,7 @@ use allocate::{Short, Solutions};
 use ledger::{Counts, Entry, Tenant, When};
 use message::{FromNode, NodeInfo, Plan, Share, ToNode};
 use rounds::{Phase, Round};
-use status::{ClusterStatus, ClusterTenant, NodeStatus, ShortTenant, Shortfall, Traffic};
+use status::Traffic;
 
 mod allocate;
 mod ledger;
@@ -312,6 +312,8 @@ impl Cluster {
                 self.bury(node);
                 self.divide_if_heard(now);
             }
+            // [`crate::meters`] asks for them, and takes them in.
+            FromNode::Counts(_) => {}
         }
     }
 
@@ -380,61 +382,6 @@ impl Cluster {
     /// What to do next, if anything.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
-    }
-
-    /// How everything fares.
-    pub fn status(&self, now: Time) -> ClusterStatus {
-        let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
-            name: tenant.name.clone(),
-            reserved_operations: tenant.promise.reserved,
-            limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
-            served_operations: tenant.served(),
-            demand_operations: tenant.expected() - tenant.served(),
-            last_served_operations: tenant.served_before(),
-            is_met: tenant.is_met(),
-        });
-        let nodes = self.nodes.iter().map(|site| NodeStatus {
-            id: site.id.0,
-            name: site.name.clone(),
-            host: site.info.host.clone(),
-            pid: site.info.pid,
-            declared_operations_per_second: site.declared.map(|iops| iops.0),
-            capacity_operations: site.capacity,
-            is_connected: site.connection.is_some(),
-            is_silent: site.is_silent,
-            reported_ns: site.reported.map(|at| now.since(at).0),
-        });
-        ClusterStatus {
-            revision: self.plan.revision,
-            period: self.period,
-            period_ns: self.plan.period.0,
-            into_ns: now.since(self.period_start).0,
-            round_ns: self.round.took.0,
-            tenants: tenants.collect(),
-            nodes: nodes.collect(),
-            traffic: self.traffic_before,
-            shortfall: self.shortfall(),
-        }
-    }
-}
-
-impl Cluster {
-    /// What the last distribution could not meet, in words.
-    fn shortfall(&self) -> Option<Shortfall> {
-        let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
-        let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
-        let short = |&(place, missing_operations): &(usize, u64)| ShortTenant {
-            name: self.tenants[place].name.clone(),
-            missing_operations,
-        };
-        let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();
-        let missing: u64 = tenants.iter().map(|tenant| tenant.missing_operations).sum();
-        let line = alloc::format!(
-            "{} can do {missing} operations less in this period than is promised there to {}",
-            nodes.join(", "),
-            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", "),
-        );
-        (!tenants.is_empty()).then_some(Shortfall { nodes, tenants, line })
     }
 }
 

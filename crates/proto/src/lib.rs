@@ -16,5 +16,6 @@ pub mod data;
 pub mod gateway;
 pub mod memcached;
 pub mod message;
+pub mod meters;
 pub mod node;
 pub mod stage;

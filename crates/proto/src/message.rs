@@ -1,9 +1,10 @@
 //! The messages, all of them.
 //!
 //! A connection opens with a [`Hello`] from whoever connected. A stage then hears [`ToStage`] and
-//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; an
-//! operator says [`Request`] and hears one [`Reply`] to each. Adding a
-//! variant at the end of an enum, or a whole enum, keeps the version; everything else raises it.
+//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; a
+//! gateway hears [`ToGateway`] and says [`FromGateway`]; an operator says [`Request`] and hears one
+//! [`Reply`] to each. Adding a variant at the end of an enum, or a whole enum, keeps the version;
+//! everything else raises it.
 //!
 //! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`,
 //! [`ToStage::Inform`]; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one [`Rule`] of
@@ -18,6 +19,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
+use crate::meters::message::GatewayCounts;
 
 /// The version of these messages. Both sides say theirs first and part if they differ.
 pub const VERSION: u16 = 1;
@@ -44,7 +46,7 @@ pub enum Hello {
         /// Who it is.
         info: NodeInfo,
     },
-    /// A gateway. It hears [`ToGateway`], and says nothing more.
+    /// A gateway.
     Gateway {
         /// The version it speaks.
         version: u16,
@@ -70,6 +72,18 @@ pub enum ToGateway {
         /// Why, in words for people.
         reason: String,
     },
+    /// Asks for [`FromGateway::Counts`].
+    Count,
+}
+
+/// From a gateway to its controller.
+#[allow(clippy::large_enum_variant, reason = "all but the last of them are the large one")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromGateway {
+    /// What it has counted: the answer to [`ToGateway::Count`], and once more before it ends.
+    Counts(GatewayCounts),
+    /// The gateway ends: it serves nobody any more.
+    Goodbye,
 }
 
 /// Who a stage is (PAIO's `stage_info`).

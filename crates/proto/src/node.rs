@@ -115,6 +115,8 @@ pub struct Node<J> {
     scheduler: TokenScheduler<J>,
     ledger: Ledger,
     device: Device,
+    /// Units of cost that the device has finished in all.
+    served: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -138,6 +140,7 @@ impl<J> Node<J> {
             scheduler,
             ledger: Ledger::default(),
             device,
+            served: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -180,6 +183,7 @@ impl<J> Node<J> {
     /// A request that was dispatched has been served, or has failed.
     pub fn on_completion(&mut self, now: Time, _slot: Slot, cost: u32) {
         self.advance(now);
+        self.served += u64::from(cost);
         let device = &mut self.device;
         device.in_flight = device.in_flight.saturating_sub(1);
         device.work.completed += u64::from(cost);
@@ -227,6 +231,10 @@ impl<J> Node<J> {
             ToNode::Grant(grant) => {
                 let granted = self.ledger.on_grant(now, &grant, &mut self.scheduler);
                 self.outputs.push_back(Output::Send(granted));
+            }
+            ToNode::Count => {
+                let counts = FromNode::Counts(self.counts(now));
+                self.outputs.push_back(Output::Send(counts));
             }
         }
         self.device.note(now, self.scheduler.is_backlogged());

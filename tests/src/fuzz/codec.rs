@@ -7,18 +7,20 @@ use serde::de::DeserializeOwned;
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId};
+use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{
-    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping, Reply,
-    Report, Request, Rule, StageInfo, ToStage, VERSION,
+    ChannelReport, Differentiation, Enforcement, FromGateway, FromStage, GateReport, Hello,
+    Housekeeping, Reply, Report, Request, Rule, StageInfo, ToStage, VERSION,
 };
+use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
 
 use super::tape::Tape;
 
 /// The first byte says who listens, the second how large the pieces are; the rest arrives.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let listener = tape.below(5);
+    let listener = tape.below(7);
     let piece = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
     match listener {
@@ -26,7 +28,9 @@ pub fn run(bytes: &[u8]) {
         1 => heard::<ToStage>(stream, piece),
         2 => heard::<FromStage>(stream, piece),
         3 => heard::<Request>(stream, piece),
-        _ => heard::<Reply>(stream, piece),
+        4 => heard::<Reply>(stream, piece),
+        5 => heard::<FromGateway>(stream, piece),
+        _ => heard::<FromNode>(stream, piece),
     }
 }
 
@@ -86,6 +90,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
     add(4, frame(&Reply::Json("{}".into())));
     add(4, frame(&Reply::Error { code: 3, message: "no".into() }));
     add(4, frame(&Reply::Refused { version: 2, reason: "no".into() }));
+    let volumes = vec![Flow { name: "db".into(), requests: 300, bytes: 1 << 20, errors: 1 }];
+    let (nbd, faults) = (vec!["127.0.0.1:10809".into()], vec![("io".into(), 1)]);
+    let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
+    add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Goodbye)].concat());
+    let counts = NodeCounts { served: 300, tenants: vec![(1, 300)], ..NodeCounts::default() };
+    add(6, frame(&FromNode::Counts(counts)));
     seeds
 }
 

@@ -3,24 +3,24 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use tidegate_model::Span;
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::ClusterStatus;
-use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus, Totals};
+use tidegate_proto::cluster::status::{ClusterStatus, GatewayStatus};
+use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
 use super::Common;
 use crate::amounts;
 use crate::failure::Failure;
-use crate::fare::{self, Met, Warning};
+use crate::fare::{self, State, Tenant, Warning, Worlds};
 use crate::operator::{self, Operator};
 use crate::output::{self, Paint, Tone};
-use crate::table::{Cell, Table};
+use crate::table::{Align, Cell, Table};
 
-/// Show how the controller, the tenants and the stages fare
+/// Show how the controller, the tenants, the stages and the cluster fare
 ///
-/// Measured is what flowed in the last period. A promise is met where a tenant gets its reservation
-/// or all that it asks for. With --json, the answer is that of GET /v1/status.
+/// Measured is what flowed in the last period, through stages and at nodes. A promise is met where
+/// a tenant gets its reservation or all that it asks for. With --json, the answer is that of GET
+/// /v1/status.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -57,8 +57,10 @@ impl Screen {
             parts.push(self.stages(&status.stages));
         }
         if let Some(cluster) = &status.cluster {
-            parts.push(self.at_nodes(cluster));
             parts.push(self.nodes(cluster));
+            if !cluster.gateways.is_empty() {
+                parts.push(self.gateways(&cluster.gateways));
+            }
         }
         if !warnings.is_empty() {
             parts.push(warnings.iter().map(|warning| self.warning(warning)).collect());
@@ -72,46 +74,49 @@ impl Screen {
             1 => (Tone::Warn, "1 warning".to_owned()),
             _ => (Tone::Warn, format!("{warnings} warnings")),
         };
-        let Totals { stages, processes, cycle_ns, .. } = status.totals;
-        let policy = match status.revision {
+        let mut facts = vec![match status.revision {
             0 => "no policy".into(),
             revision => format!("policy revision {revision}"),
-        };
+        }];
+        let pause = amounts::span(status.redistribute_ns);
+        let Totals { stages, processes, cycle_ns, .. } = status.totals;
+        if fare::worlds(status).stages {
+            let (stages, processes) =
+                (amounts::plural(stages, "stage"), amounts::plural(processes, "process"));
+            facts.push(format!("{stages}, {processes}"));
+        }
         // Without stages there is nothing to collect, and so no cycle.
-        let cycle = match stages {
-            0 => String::new(),
-            _ => {
-                let (length, pause) = (cycle_ns, status.redistribute_ns);
-                format!("; a cycle of {} every {}", amounts::span(length), amounts::span(pause))
-            }
-        };
+        if stages > 0 {
+            facts.push(format!("a cycle of {} every {pause}", amounts::span(cycle_ns)));
+        }
+        if let Some(cluster) = &status.cluster {
+            let clients = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
+            let clients = amounts::plural(clients, "client");
+            facts.push(format!("{} with {clients}", fare::parties(cluster)));
+            let round = amounts::span(cluster.round_ns);
+            facts.push(format!("a distribution of {round} every {pause}"));
+        }
         format!(
-            "tidegate {} at {socket}, up {}: {}\n{policy}; {}, {}{cycle}\n",
+            "tidegate {} at {socket}, up {}: {}\n{}\n",
             status.release,
             amounts::age(status.uptime_ns),
             self.paint.tone(tone, &health),
-            amounts::plural(stages, "stage"),
-            amounts::plural(processes, "process"),
+            facts.join("; "),
         )
     }
 
     fn tenants(self, status: &Status) -> String {
-        let mut table = Table::new()
-            .left("TENANT")
-            .left("CLASS")
-            .right("WEIGHT")
-            .right("RESERVED")
-            .right("LIMIT")
-            .right("ALLOCATED")
-            .right("MEASURED")
-            .right("WAITING")
-            .right("P99 WAIT")
-            .left("MET");
-        for tenant in &status.tenants {
-            table.row(tenant_row(tenant));
+        let columns = columns(fare::worlds(status));
+        let heads = columns.iter();
+        let mut table =
+            heads.fold(Table::new(), |table, (head, align, _)| table.column(head, *align, 0));
+        for tenant in fare::tenants(status) {
+            table.row(columns.iter().map(|(.., cell)| cell(tenant)).collect::<Vec<_>>());
         }
-        if let Some(row) = budget_row(status) {
-            table.row(row);
+        if let Some(budget) = Budget::of(status) {
+            let cells =
+                columns.iter().map(|(head, ..)| Cell::toned(Tone::Faint, budget.cell(head)));
+            table.row(cells.collect::<Vec<_>>());
         }
         table.render(self.paint, usize::MAX)
     }
@@ -133,57 +138,64 @@ impl Screen {
         table.render(self.paint, self.width)
     }
 
-    /// What tenants get at all nodes together.
-    fn at_nodes(self, cluster: &ClusterStatus) -> String {
-        let mut table = Table::new().left("AT NODES").right("RESERVED").right("LIMIT");
-        table = table.right("MEASURED").left("MET");
-        let per_second = |count| per_second(count, cluster.period_ns);
-        for tenant in &cluster.tenants {
-            let met = match (tenant.reserved_operations, tenant.is_met) {
-                (0, _) => Met::Nothing,
-                (_, true) if tenant.last_served_operations == 0 => Met::Idle,
-                (_, true) => Met::Yes,
-                (_, false) => Met::No,
-            };
-            let reserved = Some(tenant.reserved_operations).filter(|count| *count > 0);
+    fn nodes(self, cluster: &ClusterStatus) -> String {
+        let mut table = Table::new()
+            .left("NODE")
+            .left("STATE")
+            .right("CAPACITY")
+            .right("DECLARED")
+            .right("SERVED")
+            .right("QUEUED")
+            .right("AT STORE")
+            .right("PID")
+            .left("HOST");
+        for node in &cluster.nodes {
+            let state = State::of_node(node);
+            let capacity = node.reported_ns.map_or("-".into(), |_| {
+                amounts::iops(fare::per_second(cluster, node.capacity_operations))
+            });
+            let declared = node.declared_operations_per_second.map_or("-".into(), amounts::iops);
             table.row([
-                tenant.name.as_str().into(),
-                reserved.map_or("-".into(), per_second).into(),
-                tenant.limit_operations.map_or("-".into(), per_second).into(),
-                per_second(tenant.last_served_operations).into(),
-                Cell::toned(met.tone(), met.word()),
+                node.name.as_str().into(),
+                Cell::toned(state.tone(), state.word()),
+                capacity.into(),
+                declared.into(),
+                amounts::iops(node.served_operations_per_second).into(),
+                amounts::count(node.waiting_operations).into(),
+                fare::at_store(node).into(),
+                pid(node.pid).into(),
+                node.host.as_str().into(),
             ]);
         }
         table.render(self.paint, usize::MAX)
     }
 
-    fn nodes(self, cluster: &ClusterStatus) -> String {
-        let mut table = Table::new().left("NODE").left("STATE").right("CAPACITY");
-        table = table.right("DECLARED").right("PID").left("HOST");
-        let per_second = |count| per_second(count, cluster.period_ns);
-        for node in &cluster.nodes {
-            let (tone, state) = match (node.is_connected, node.is_silent) {
-                (true, false) => (Tone::Good, "up"),
-                (true, true) => (Tone::Warn, "silent"),
-                (false, _) => (Tone::Bad, "away"),
-            };
-            let declared = node.declared_operations_per_second;
+    fn gateways(self, gateways: &[GatewayStatus]) -> String {
+        let mut table = Table::new()
+            .left("GATEWAY")
+            .left("STATE")
+            .right("CLIENTS")
+            .right("REQUESTS")
+            .right("THROUGHPUT")
+            .right("FAILED")
+            .right("PID")
+            .left("HOST")
+            .left("ADDRESS");
+        for gateway in gateways {
+            let state = State::of_gateway(gateway);
             table.row([
-                node.name.as_str().into(),
-                Cell::toned(tone, state),
-                node.reported_ns
-                    .map_or("-".into(), |_| per_second(node.capacity_operations))
-                    .into(),
-                declared.map_or("-".into(), amounts::iops).into(),
-                node.pid.to_string().into(),
-                node.host.as_str().into(),
+                gateway.name.as_str().into(),
+                Cell::toned(state.tone(), state.word()),
+                gateway.clients.to_string().into(),
+                format!("{}/s", amounts::count(gateway.requests_per_second)).into(),
+                amounts::bandwidth(gateway.bytes_per_second).into(),
+                amounts::count(gateway.errors).into(),
+                pid(gateway.pid).into(),
+                gateway.host.as_str().into(),
+                fare::addresses(gateway).into(),
             ]);
         }
-        let mut text = table.render(self.paint, usize::MAX);
-        if let Some(shortfall) = &cluster.shortfall {
-            text += &format!("{}\n", self.paint.tone(Tone::Warn, &shortfall.line));
-        }
-        text
+        table.render(self.paint, self.width)
     }
 
     fn warning(self, warning: &Warning) -> String {
@@ -193,59 +205,97 @@ impl Screen {
     }
 }
 
-/// A count of operations in a period.
-fn per_second(count: u64, period_ns: u64) -> String {
-    let count = u128::from(count) * u128::from(Span::SECOND.0) / u128::from(period_ns.max(1));
-    amounts::iops(u64::try_from(count).unwrap_or(u64::MAX))
+/// The process of who was ever here.
+fn pid(pid: u32) -> String {
+    if pid == 0 { "-".into() } else { pid.to_string() }
 }
 
-fn tenant_row(tenant: &TenantStatus) -> [Cell; 10] {
-    let met = fare::met(tenant);
-    [
-        tenant.name.as_str().into(),
-        tenant.class.as_str().into(),
-        tenant.weight.to_string().into(),
-        fare::text(tenant, |levels| levels.reservation, "-").into(),
-        fare::text(tenant, |levels| levels.limit, "-").into(),
-        fare::text(tenant, |levels| levels.allocated, "no bound").into(),
-        fare::text(tenant, |levels| Some(levels.measured), "-").into(),
-        amounts::permille(tenant.waiting_permille).into(),
-        tenant.wait_p99_ns.map_or("-".into(), amounts::span).into(),
-        Cell::toned(met.tone(), met.word()),
-    ]
+/// A column of tenants: its head, its side, and what stands in it.
+type Column = (&'static str, Align, fn(Tenant<'_>) -> Cell);
+
+/// The columns that have something to say there.
+fn columns(worlds: Worlds) -> Vec<Column> {
+    use Align::{Left, Right};
+    let Worlds { stages, nodes } = worlds;
+    let columns: [(bool, Column); 12] = [
+        (true, ("TENANT", Left, |it| it.status.name.as_str().into())),
+        (true, ("CLASS", Left, |it| it.status.class.as_str().into())),
+        (true, ("WEIGHT", Right, |it| it.status.weight.to_string().into())),
+        (true, ("RESERVED", Right, |it| fare::text(it, |levels| levels.reservation, "-").into())),
+        (true, ("LIMIT", Right, |it| fare::text(it, |levels| levels.limit, "-").into())),
+        (
+            stages,
+            ("ALLOCATED", Right, |it| match it.is_only_at_nodes() {
+                true => "-".into(),
+                false => fare::text(it, |levels| levels.allocated, "no bound").into(),
+            }),
+        ),
+        (
+            true,
+            ("MEASURED", Right, |it| fare::text(it, |levels| Some(levels.measured), "-").into()),
+        ),
+        (stages && nodes, ("AT NODES", Right, |it| amounts::iops(it.at_nodes()).into())),
+        (nodes, ("QUEUED", Right, |it| amounts::count(it.queued()).into())),
+        (stages, ("WAITING", Right, |it| amounts::permille(it.status.waiting_permille).into())),
+        (
+            stages,
+            ("P99 WAIT", Right, |it| {
+                it.status.wait_p99_ns.map_or("-".into(), amounts::span).into()
+            }),
+        ),
+        (
+            true,
+            ("MET", Left, |it| {
+                let met = fare::met(it);
+                Cell::toned(met.tone(), met.word())
+            }),
+        ),
+    ];
+    columns.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, column)| column).collect()
 }
 
-/// The sums, beside the budget if there is one.
-fn budget_row(status: &Status) -> Option<[Cell; 10]> {
-    let totals = &status.totals;
-    let join = |pairs: [(Unit, Option<u64>); 2]| {
-        let shown = pairs.iter().filter_map(|(unit, value)| Some(fare::level(*unit, (*value)?)));
-        shown.collect::<Vec<_>>().join(", ")
-    };
-    let (bytes, operations) = (status.budget_bytes_per_second, status.budget_operations_per_second);
-    bytes.or(operations)?;
-    let allocated = [
-        (Unit::Bytes, bytes.and(totals.allocated_bytes_per_second)),
-        (Unit::Operations, operations.and(totals.allocated_operations_per_second)),
-    ];
-    let measured = [
-        (Unit::Bytes, bytes.map(|_| totals.period_bytes_per_second)),
-        (Unit::Operations, operations.map(|_| totals.period_operations_per_second)),
-    ];
-    let budget = join([(Unit::Bytes, bytes), (Unit::Operations, operations)]);
-    let faint = |text: String| Cell::toned(Tone::Faint, text);
-    Some([
-        faint("budget".into()),
-        Cell::default(),
-        Cell::default(),
-        Cell::default(),
-        faint(budget),
-        faint(join(allocated)),
-        faint(join(measured)),
-        Cell::default(),
-        Cell::default(),
-        Cell::default(),
-    ])
+/// What all stages may use together, and do.
+struct Budget {
+    budget: String,
+    allocated: String,
+    measured: String,
+}
+
+impl Budget {
+    /// The budget, if there is one.
+    fn of(status: &Status) -> Option<Self> {
+        let totals = &status.totals;
+        let join = |pairs: [(Unit, Option<u64>); 2]| {
+            let shown =
+                pairs.iter().filter_map(|(unit, level)| Some(fare::level(*unit, (*level)?)));
+            shown.collect::<Vec<_>>().join(", ")
+        };
+        let (bytes, operations) =
+            (status.budget_bytes_per_second, status.budget_operations_per_second);
+        bytes.or(operations)?;
+        Some(Self {
+            budget: join([(Unit::Bytes, bytes), (Unit::Operations, operations)]),
+            allocated: join([
+                (Unit::Bytes, bytes.and(totals.allocated_bytes_per_second)),
+                (Unit::Operations, operations.and(totals.allocated_operations_per_second)),
+            ]),
+            measured: join([
+                (Unit::Bytes, bytes.map(|_| totals.period_bytes_per_second)),
+                (Unit::Operations, operations.map(|_| totals.period_operations_per_second)),
+            ]),
+        })
+    }
+
+    /// What stands in the column with this head.
+    fn cell(&self, head: &str) -> &str {
+        match head {
+            "TENANT" => "budget",
+            "LIMIT" => &self.budget,
+            "ALLOCATED" => &self.allocated,
+            "MEASURED" => &self.measured,
+            _ => "",
+        }
+    }
 }
 
 fn stage_row(stage: &StageStatus) -> [Cell; 9] {

@@ -1,4 +1,4 @@
-//! `tidegate top`: how tenants and stages fare, live.
+//! `tidegate top`: how tenants, stages and the cluster fare, live.
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::top::{self, Form, Options};
 /// Looks that follow closer than this show nothing new: the controller's own cycle is not shorter.
 const INTERVAL_MIN: Span = Span(50 * Span::MILLISECOND.0);
 
-/// Watch tenants and stages live: rate against promise, and who waits
+/// Watch tenants, stages and the cluster live: rate against promise, and who waits
 ///
 /// On a terminal it fills the screen, and the keys are shown at the bottom. Elsewhere, or with
 /// --plain, it prints one line for each tenant and interval; with --json one object for each

@@ -1,12 +1,12 @@
-//! What is remembered: the last minute of every tenant.
+//! What is remembered: the last minute of every tenant, node and gateway.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
-use tidegate_proto::controller::status::{Status, TenantStatus};
+use tidegate_proto::controller::status::Status;
 
-use crate::fare::{self, Levels, Met};
+use crate::fare::{self, Levels, Met, Tenant};
 
 /// How far back a trail goes.
 pub(super) const TRAIL: Span = Span(60 * Span::SECOND.0);
@@ -27,6 +27,10 @@ pub(super) struct Row {
     pub(super) reservation: Option<u64>,
     pub(super) limit: Option<u64>,
     pub(super) allocated: Option<u64>,
+    /// Whether no program acts for it, so that stages allocate it nothing.
+    pub(super) is_only_at_nodes: bool,
+    /// Operations that wait at nodes.
+    pub(super) queued: u64,
     /// The part of the last period in which a request waited, in thousandths.
     pub(super) waiting_permille: u64,
     /// How long a request waited on average since the last look.
@@ -35,7 +39,33 @@ pub(super) struct Row {
     pub(super) wait_p99: Option<Span>,
     pub(super) met: Met,
     /// Rates of the last minute, oldest first.
-    pub(super) trail: Vec<(Time, u64)>,
+    pub(super) trail: Trail,
+}
+
+/// What something was, look by look, oldest first.
+pub(super) type Trail = Vec<(Time, u64)>;
+
+/// The trails of things with names.
+#[derive(Debug, Default)]
+struct Trails(BTreeMap<String, VecDeque<(Time, u64)>>);
+
+impl Trails {
+    /// Remembers what these are now, and forgets all others.
+    fn take<'a>(&mut self, now: Time, values: impl Iterator<Item = (&'a str, u64)>) {
+        let mut earlier = std::mem::take(&mut self.0);
+        for (name, value) in values {
+            let mut trail = earlier.remove(name).unwrap_or_default();
+            trail.push_back((now, value));
+            while trail.front().is_some_and(|(at, _)| now.since(*at) > TRAIL) {
+                trail.pop_front();
+            }
+            self.0.insert(name.to_owned(), trail);
+        }
+    }
+
+    fn of(&self, name: &str) -> Trail {
+        self.0.get(name).into_iter().flatten().copied().collect()
+    }
 }
 
 impl Row {
@@ -49,7 +79,9 @@ impl Row {
 #[derive(Debug, Default)]
 pub(super) struct History {
     status: Status,
-    trails: BTreeMap<String, VecDeque<(Time, u64)>>,
+    tenants: Trails,
+    nodes: Trails,
+    gateways: Trails,
     rows: Vec<Row>,
 }
 
@@ -63,23 +95,38 @@ impl History {
         }
         let before = std::mem::replace(&mut self.status, status);
         let now = Time(self.status.uptime_ns);
-        let rows = self.status.tenants.iter().map(|tenant| {
-            let earlier = before.tenants.iter().find(|earlier| earlier.name == tenant.name);
+        let earlier: BTreeMap<_, _> =
+            fare::tenants(&before).map(|tenant| (tenant.status.name.as_str(), tenant)).collect();
+        let rows = fare::tenants(&self.status).map(|tenant| {
+            let earlier = earlier.get(tenant.status.name.as_str()).copied();
             let apart = now.since(Time(before.uptime_ns));
             let step = earlier.map(|earlier| Step { earlier, tenant, apart });
-            let mut row = row(tenant, step, self.status.period_ns);
-            let trail = self.trails.entry(tenant.name.clone()).or_default();
-            trail.push_back((now, row.rate));
-            while trail.front().is_some_and(|(at, _)| now.since(*at) > TRAIL) {
-                trail.pop_front();
-            }
-            row.trail = trail.iter().copied().collect();
-            row
+            row(tenant, step, self.status.period_ns)
         });
         self.rows = rows.collect();
-        let names = self.status.tenants.iter().map(|tenant| &tenant.name);
-        let names: Vec<_> = names.collect();
-        self.trails.retain(|name, _| names.contains(&name));
+        self.tenants.take(now, self.rows.iter().map(|row| (row.name.as_str(), row.rate)));
+        for row in &mut self.rows {
+            row.trail = self.tenants.of(&row.name);
+        }
+        let Some(cluster) = &self.status.cluster else { return };
+        let nodes = cluster.nodes.iter();
+        self.nodes
+            .take(now, nodes.map(|node| (node.name.as_str(), node.served_operations_per_second)));
+        let gateways = cluster.gateways.iter();
+        self.gateways.take(
+            now,
+            gateways.map(|gateway| (gateway.name.as_str(), gateway.requests_per_second)),
+        );
+    }
+
+    /// Operations per second that a node served.
+    pub(super) fn of_node(&self, name: &str) -> Trail {
+        self.nodes.of(name)
+    }
+
+    /// Requests per second of a gateway.
+    pub(super) fn of_gateway(&self, name: &str) -> Trail {
+        self.gateways.of(name)
     }
 
     pub(super) fn status(&self) -> &Status {
@@ -95,29 +142,30 @@ impl History {
 /// From one look to the next.
 #[derive(Clone, Copy)]
 struct Step<'a> {
-    earlier: &'a TenantStatus,
-    tenant: &'a TenantStatus,
+    earlier: Tenant<'a>,
+    tenant: Tenant<'a>,
     apart: Span,
 }
 
 impl Step<'_> {
     fn per_second(self, unit: Unit) -> u64 {
         let (before, after) = match unit {
-            Unit::Bytes => (self.earlier.bytes, self.tenant.bytes),
-            Unit::Operations => (self.earlier.operations, self.tenant.operations),
+            Unit::Bytes => (self.earlier.status.bytes, self.tenant.status.bytes),
+            Unit::Operations => (self.earlier.operations(), self.tenant.operations()),
         };
         let grown = u128::from(after.saturating_sub(before)) * u128::from(Span::SECOND.0);
         u64::try_from(grown / u128::from(self.apart.0.max(1))).unwrap_or(u64::MAX)
     }
 
     fn wait(self) -> Option<Span> {
-        let operations = self.tenant.operations.saturating_sub(self.earlier.operations);
-        let waited = self.tenant.waited_ns.saturating_sub(self.earlier.waited_ns);
+        let (earlier, tenant) = (self.earlier.status, self.tenant.status);
+        let operations = tenant.operations.saturating_sub(earlier.operations);
+        let waited = tenant.waited_ns.saturating_sub(earlier.waited_ns);
         waited.checked_div(operations).map(Span)
     }
 }
 
-fn row(tenant: &TenantStatus, step: Option<Step<'_>>, period_ns: u64) -> Row {
+fn row(tenant: Tenant<'_>, step: Option<Step<'_>>, period_ns: u64) -> Row {
     let unit = main_unit(tenant);
     let Levels { reservation, limit, allocated, measured, .. } = fare::levels(tenant, unit);
     let far = Span(period_ns.saturating_mul(PERIODS_APART));
@@ -125,34 +173,43 @@ fn row(tenant: &TenantStatus, step: Option<Step<'_>>, period_ns: u64) -> Row {
         Some(step) if step.apart > far => step.per_second(unit),
         _ => measured,
     };
+    let is_only_at_nodes = tenant.is_only_at_nodes();
     Row {
-        name: tenant.name.clone(),
+        name: tenant.status.name.clone(),
         unit,
         rate,
         reservation,
         limit,
-        allocated,
-        waiting_permille: tenant.waiting_permille,
+        allocated: allocated.filter(|_| !is_only_at_nodes),
+        is_only_at_nodes,
+        queued: tenant.queued(),
+        waiting_permille: tenant.status.waiting_permille,
         wait: step.and_then(Step::wait),
-        wait_p99: tenant.wait_p99_ns.map(Span),
+        wait_p99: tenant.status.wait_p99_ns.map(Span),
         met: fare::met(tenant),
         trail: Vec::new(),
     }
 }
 
-/// A row shows one unit: the one that is promised, else the one that is allocated; bytes where both
-/// are.
-fn main_unit(tenant: &TenantStatus) -> Unit {
+/// A row shows one unit: the one that is promised, else the one that is allocated or served by
+/// nodes; bytes where both are, or operations at nodes alone.
+fn main_unit(tenant: Tenant<'_>) -> Unit {
     let promised = |unit: &Unit| {
         let levels = fare::levels(tenant, *unit);
         levels.reservation.or(levels.limit).is_some()
     };
     let units = fare::units(tenant);
+    if tenant.is_only_at_nodes() && units.contains(&Unit::Operations) {
+        return Unit::Operations;
+    }
     units.iter().copied().find(promised).or(units.first().copied()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_proto::cluster::status::{ClusterStatus, ClusterTenant, NodeStatus};
+    use tidegate_proto::controller::status::TenantStatus;
+
     use super::*;
 
     fn status(seconds: u64, mib: u64) -> Status {
@@ -184,6 +241,34 @@ mod tests {
         history.take(status(21, 137));
         assert_eq!(history.rows()[0].rate, 3 << 20);
         assert_eq!(history.rows()[0].promise(), Some(9 << 20));
+    }
+
+    #[test]
+    fn what_nodes_serve_has_a_past_too() {
+        let mut history = History::default();
+        for (second, total) in [(10, 5_000), (11, 6_000), (21, 26_000)] {
+            let name = String::from("kv");
+            let there = ClusterTenant {
+                name: name.clone(),
+                last_served_operations: 900,
+                total_served_operations: total,
+                waiting_operations: 3,
+                ..ClusterTenant::default()
+            };
+            let node = NodeStatus { name: "a".into(), ..NodeStatus::default() };
+            let nodes = vec![NodeStatus { served_operations_per_second: total, ..node }];
+            let (period_ns, tenants) = (Span::SECOND.0, vec![there]);
+            let cluster = ClusterStatus { period_ns, tenants, nodes, ..ClusterStatus::default() };
+            let tenants = vec![TenantStatus { name, ..TenantStatus::default() }];
+            let cluster = Some(cluster);
+            history.take(Status { tenants, cluster, ..status(second, 0) });
+        }
+        let row = &history.rows()[0];
+        assert_eq!((row.unit, row.rate, row.queued), (Unit::Operations, 2_000, 3));
+        let rates: Vec<_> = row.trail.iter().map(|(_, rate)| *rate).collect();
+        assert_eq!(rates, [900, 900, 2_000]);
+        assert_eq!(history.of_node("a").len(), 3);
+        assert_eq!(history.of_node("b"), []);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `tidegate top`: how tenants and stages fare, again and again.
+//! `tidegate top`: how tenants, stages, nodes and gateways fare, again and again.
 //!
 //! A *watch* asks the controller, a *history* turns the answers into rows with a past, and either a
 //! *screen* draws them (`view`) or they are printed line by line (`plain`).
@@ -16,6 +16,7 @@ use crate::operator::{self, Operator};
 use crate::output;
 
 mod history;
+mod lists;
 mod marks;
 mod plain;
 mod screen;

@@ -53,6 +53,8 @@ impl Lines {
         let is_new = self.names.is_none_or(|width| width < longest);
         let width = longest.max(self.names.unwrap_or(0));
         self.names = Some(width);
+        // A controller has a cluster all its life or never, so all lines have the same columns.
+        let has_nodes = status.cluster.is_some();
         let mut table = Table::new()
             .left("TIME (UTC)")
             .column("TENANT", Align::Left, width)
@@ -62,15 +64,18 @@ impl Lines {
             .column("ALLOCATED", Align::Right, LEVEL)
             .column("WAITING", Align::Right, 0)
             .column("MEAN WAIT", Align::Right, 0)
-            .column("P99 WAIT", Align::Right, WAIT)
-            .left("MET");
+            .column("P99 WAIT", Align::Right, WAIT);
+        if has_nodes {
+            table = table.column("QUEUED", Align::Right, 0);
+        }
+        table = table.left("MET");
         let time = time_of_day(unix_ms);
-        rows.iter().for_each(|row| table.row(cells(time.clone(), row)));
+        rows.iter().for_each(|row| table.row(cells(time.clone(), row, has_nodes)));
         if rows.is_empty() {
             let why = if status.revision == 0 { "(no policy)" } else { "(no tenants)" };
-            let no = || Cell::from("-");
-            let (time, why) = (Cell::toned(Tone::Faint, time), why.into());
-            table.row([time, why, no(), no(), no(), no(), no(), no(), no(), no()]);
+            let mut cells = vec![Cell::toned(Tone::Faint, time), why.into()];
+            cells.resize(if has_nodes { 11 } else { 10 }, Cell::from("-"));
+            table.row(cells);
         }
         let paint = Paint::stdout();
         let head = if is_new { table.head(paint) } else { String::new() };
@@ -78,23 +83,28 @@ impl Lines {
     }
 }
 
-fn cells(time: String, row: &Row) -> [Cell; 10] {
+fn cells(time: String, row: &Row, has_nodes: bool) -> Vec<Cell> {
     let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
     let level = |value: Option<u64>, none: &str| {
         Cell::from(value.map_or(none.to_owned(), |value| fare::level(row.unit, value)))
     };
-    [
+    let allocated = if row.is_only_at_nodes { "-" } else { "no bound" };
+    let mut cells = vec![
         Cell::toned(Tone::Faint, time),
         row.name.as_str().into(),
         level(Some(row.rate), ""),
         level(row.reservation, "-"),
         level(row.limit, "-"),
-        level(row.allocated, "no bound"),
+        level(row.allocated, allocated),
         amounts::permille(row.waiting_permille).into(),
         wait(row.wait).into(),
         wait(row.wait_p99).into(),
-        Cell::toned(row.met.tone(), row.met.word()),
-    ]
+    ];
+    if has_nodes {
+        cells.push(amounts::count(row.queued).into());
+    }
+    cells.push(Cell::toned(row.met.tone(), row.met.word()));
+    cells
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tidegate_model::Span;
 
 use super::history::History;
 use super::marks::{Marks, time_of_day};
-use super::view::{Order, View};
+use super::view::{Order, Page, View};
 use super::{Options, Watch};
 use crate::clock::{self, Clock};
 use crate::failure::{Code, Failure};
@@ -128,6 +128,7 @@ pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failu
         order: Order::default(),
         is_reversed: false,
         offset: 0,
+        page: Page::default(),
         is_colored: output::is_colored(&io::stdout()),
         marks: if output::is_unicode() { Marks::UNICODE } else { Marks::ASCII },
     };
@@ -189,7 +190,7 @@ fn handle(event: &Event, view: &mut View) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;
     };
-    let last = view.history.rows().len().saturating_sub(1);
+    let last = view.rows().saturating_sub(1);
     match code {
         KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
         KeyCode::Char('q') | KeyCode::Esc => return true,
@@ -199,6 +200,10 @@ fn handle(event: &Event, view: &mut View) -> bool {
         KeyCode::PageDown => view.offset = (view.offset + PAGE).min(last),
         KeyCode::Home => view.offset = 0,
         KeyCode::End => view.offset = last,
+        KeyCode::Tab => {
+            view.page = view.page.next();
+            view.offset = 0;
+        }
         KeyCode::Char(key) => {
             if let Some(order) = Order::of_key(*key) {
                 // The same key again turns the order round.

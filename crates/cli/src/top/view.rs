@@ -8,28 +8,33 @@ use ratatui::text::{Line, Span as Piece, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
-use tidegate_proto::controller::status::{StageStatus, Status};
+use tidegate_proto::controller::status::Status;
+use unicode_width::UnicodeWidthStr;
 
 use super::history::{History, Row};
+use super::lists::List;
 use super::marks::{Bar, Marks};
 use crate::amounts;
-use crate::fare;
-use crate::output::{Tone, on_one_line};
+use crate::fare::{self, Worlds};
+use crate::output::Tone;
 
 /// As wide as the widest level, `1023.9 MiB/s`.
-const LEVEL: u16 = 12;
+pub(super) const LEVEL: u16 = 12;
 
 /// What stands before the promise of a tenant that has only a limit: `max `.
 const MAX: u16 = 4;
 
 /// The widest name; longer ones are cut.
-const NAME: u16 = 24;
+pub(super) const NAME: u16 = 24;
+
+/// Blanks between two columns.
+pub(super) const GAP: u16 = 2;
 
 /// Below this width there is no room for a sparkline, then none for the mean wait, then none for
-/// what is allocated.
-const SPARKLINE_FROM: u16 = 110;
+/// what is allocated or the limit; with the columns of stages, and of nothing else.
+pub(super) const SPARKLINE_FROM: u16 = 110;
 const MEAN_FROM: u16 = 100;
-const ALLOCATED_FROM: u16 = 86;
+const LEVEL_FROM: u16 = 86;
 
 /// The most warnings on the screen; `tidegate status` has them all.
 const WARNINGS_MAX: usize = 3;
@@ -71,12 +76,34 @@ impl Order {
             Self::Name => sorted.sort_by(|one, other| one.name.cmp(&other.name)),
             Self::Rate => sorted.sort_by_key(down(|row| row.rate)),
             Self::Promise => sorted.sort_by_key(down(|row| row.promise().unwrap_or(0))),
-            Self::Waiting => sorted.sort_by_key(down(|row| row.waiting_permille)),
+            Self::Waiting => {
+                sorted.sort_by_key(|row| std::cmp::Reverse((row.waiting_permille, row.queued)))
+            }
         }
         if is_reversed {
             sorted.reverse();
         }
         sorted
+    }
+}
+
+/// What there is a screen for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Page {
+    /// Tenants, and the beginning of everything else.
+    #[default]
+    Tenants,
+    /// Nodes and gateways.
+    Nodes,
+}
+
+impl Page {
+    /// The one that comes after it.
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Tenants => Self::Nodes,
+            Self::Nodes => Self::Tenants,
+        }
     }
 }
 
@@ -92,8 +119,9 @@ pub(super) struct View {
     pub(super) fault: Option<String>,
     pub(super) order: Order,
     pub(super) is_reversed: bool,
-    /// How many tenants are scrolled away above.
+    /// How many rows are scrolled away above.
     pub(super) offset: usize,
+    pub(super) page: Page,
     pub(super) is_colored: bool,
     pub(super) marks: Marks,
 }
@@ -105,37 +133,50 @@ impl View {
         let area = frame.area();
         let is_low = area.height < LOW;
         let warnings = self.warnings(if is_low { 1 } else { WARNINGS_MAX });
-        let stages = match status.stages.len() {
-            0 => 0,
-            count => (count + 1).min(usize::from(area.height / 3)),
-        };
+        let lists = self.lists();
         let height = |rows: usize| Constraint::Length(u16::try_from(rows).unwrap_or(u16::MAX));
         let blank = usize::from(!is_low);
-        // Tenants get what the rest leaves, but no more than they fill.
-        let fixed = 2 + 2 * blank + stages + warnings.len() + 1;
+        // The lists below have a part of the screen at most; the main table gets what they leave,
+        // but no more than it fills.
+        let part = usize::from(area.height) / if lists.len() > 1 { 5 } else { 3 };
+        let tall = |list: &List| (list.rows(status) + 1).min(part);
+        let below: usize = lists.iter().map(|list| tall(list) + blank).sum();
+        let fixed = 2 + blank + below + warnings.len() + 1;
         let room = usize::from(area.height).saturating_sub(fixed);
-        let tenants = (self.history.rows().len() + 1).min(room);
-        let [head, _, tenants, _, stage_list, _, warning_list, foot] = Layout::vertical([
-            height(2),
-            height(blank),
-            height(tenants),
-            height(blank),
-            height(stages),
-            Constraint::Fill(1),
-            height(warnings.len()),
-            height(1),
-        ])
-        .areas(area);
-        frame.render_widget(self.head(status), head);
-        self.draw_tenants(frame, tenants);
-        if stages > 0 {
-            self.draw_stages(&status.stages, frame, stage_list);
+        let main = (self.rows() + 1).min(room);
+        let mut heights = vec![height(2), height(blank), height(main)];
+        heights.extend(lists.iter().flat_map(|list| [height(blank), height(tall(list))]));
+        heights.extend([Constraint::Fill(1), height(warnings.len()), height(1)]);
+        let areas = Layout::vertical(heights).split(area);
+        frame.render_widget(self.head(status, usize::from(area.width)), areas[0]);
+        match (self.page(), &status.cluster) {
+            (Page::Nodes, Some(cluster)) => self.draw_nodes(cluster, self.offset, frame, areas[2]),
+            _ => self.draw_tenants(frame, areas[2]),
         }
-        frame.render_widget(Text::from(warnings), warning_list);
-        frame.render_widget(self.foot(), foot);
+        for (place, list) in lists.iter().enumerate() {
+            self.draw_list(*list, frame, areas[4 + 2 * place]);
+        }
+        frame.render_widget(Text::from(warnings), areas[areas.len() - 2]);
+        frame.render_widget(self.foot(), areas[areas.len() - 1]);
     }
 
-    fn style(&self, tone: Tone) -> Style {
+    /// The page that is shown: without a cluster there is only one.
+    pub(super) fn page(&self) -> Page {
+        match self.history.status().cluster {
+            Some(_) => self.page,
+            None => Page::Tenants,
+        }
+    }
+
+    /// The rows that can be scrolled.
+    pub(super) fn rows(&self) -> usize {
+        match (self.page(), &self.history.status().cluster) {
+            (Page::Nodes, Some(cluster)) => cluster.nodes.len(),
+            _ => self.history.rows().len(),
+        }
+    }
+
+    pub(super) fn style(&self, tone: Tone) -> Style {
         let color = |color| if self.is_colored { Style::new().fg(color) } else { Style::new() };
         match tone {
             Tone::Plain => Style::new(),
@@ -147,30 +188,38 @@ impl View {
         }
     }
 
-    fn head(&self, status: &Status) -> Paragraph<'static> {
+    fn head(&self, status: &Status, width: usize) -> Paragraph<'static> {
         let totals = &status.totals;
         let policy = match status.revision {
             0 => "no policy".to_owned(),
             revision => format!("policy revision {revision}"),
         };
-        let what = format!(
-            " {}  {policy}, {}, {}, up {}  {} UTC",
-            self.socket,
-            amounts::plural(totals.stages, "stage"),
-            amounts::plural(totals.processes, "process"),
-            amounts::age(status.uptime_ns),
-            self.time,
-        );
+        let mut parties = Vec::new();
+        if fare::worlds(status).stages {
+            parties.push(amounts::plural(totals.stages, "stage"));
+            parties.push(amounts::plural(totals.processes, "process"));
+        }
+        parties.extend(status.cluster.as_ref().map(fare::parties));
+        let (parties, up) = (parties.join(", "), amounts::age(status.uptime_ns));
+        let what = format!("  {policy}, {parties}, up {up}  {} UTC", self.time);
+        let title = "tidegate top";
+        // Where it listens is what a narrow screen can do without.
+        let socket = format!(" {}", self.socket);
+        let has_room = title.len() + socket.width() + what.width() <= width;
+        let what = if has_room { socket + &what } else { what };
+        let gateways = status.cluster.iter().flat_map(|cluster| &cluster.gateways);
+        let at_gateways = gateways.map(|gateway| gateway.bytes_per_second).sum();
+        let at_nodes = fare::tenants(status).map(|tenant| tenant.at_nodes()).sum();
+        let bytes = (totals.period_bytes_per_second, at_gateways);
+        let operations = (totals.period_operations_per_second, at_nodes);
         let sums = [
-            (Unit::Bytes, totals.period_bytes_per_second, status.budget_bytes_per_second),
-            (
-                Unit::Operations,
-                totals.period_operations_per_second,
-                status.budget_operations_per_second,
-            ),
+            (Unit::Bytes, bytes, status.budget_bytes_per_second),
+            (Unit::Operations, operations, status.budget_operations_per_second),
         ];
-        let sum = |(unit, measured, budget): (Unit, u64, Option<u64>)| match budget {
-            None => fare::level(unit, measured),
+        let sum = |(unit, (measured, beside), budget): (Unit, (u64, u64), Option<u64>)| match budget
+        {
+            None => fare::level(unit, measured.saturating_add(beside)),
+            // A budget is what stages share.
             Some(budget) => {
                 let share = u128::from(measured) * 1000 / u128::from(budget.max(1));
                 let share = amounts::permille(u64::try_from(share).unwrap_or(u64::MAX));
@@ -182,7 +231,7 @@ impl View {
             }
         };
         let sums = sums.map(sum).join("   ");
-        let title = Piece::styled("tidegate top", self.style(Tone::Bold));
+        let title = Piece::styled(title, self.style(Tone::Bold));
         Paragraph::new(vec![Line::from(vec![title, what.into()]), Line::from(sums)])
     }
 
@@ -196,7 +245,7 @@ impl View {
             frame.render_widget(text, area);
             return;
         }
-        let columns = Columns::of(area.width, &rows);
+        let columns = Columns::of(area.width, &rows, fare::worlds(self.history.status()));
         let visible = usize::from(area.height.saturating_sub(1));
         // However far somebody scrolls, the last row stays in sight.
         let offset = self.offset.min(rows.len().saturating_sub(visible.max(1)));
@@ -204,14 +253,17 @@ impl View {
         let body: Vec<_> = shown.map(|row| self.tenant(row, &columns)).collect();
         let table = Table::new(body, columns.constraints())
             .header(TableRow::new(columns.heads()).style(self.style(Tone::Faint)))
-            .column_spacing(Columns::GAP);
+            .column_spacing(GAP);
         frame.render_widget(table, area);
     }
 
     fn tenant(&self, row: &Row, columns: &Columns) -> TableRow<'static> {
         let level =
             |value: Option<u64>| value.map_or("-".into(), |value| fare::level(row.unit, value));
-        let allocated = row.allocated.map_or("no bound".into(), |_| level(row.allocated));
+        let allocated = match (row.allocated, row.is_only_at_nodes) {
+            (None, false) => "no bound".into(),
+            (allocated, _) => level(allocated),
+        };
         let promise = match row.reservation {
             Some(_) => level(row.reservation),
             None => row.limit.map_or("-".into(), |_| format!("max {}", level(row.limit))),
@@ -222,15 +274,20 @@ impl View {
             right(promise),
             Cell::from(self.bar(row, columns.bar)),
         ];
-        if columns.has_allocated {
-            cells.push(right(allocated));
+        if columns.has_level {
+            cells.push(right(if columns.worlds.stages { allocated } else { level(row.limit) }));
+        }
+        if columns.worlds.nodes {
+            cells.push(right(amounts::count(row.queued)));
         }
         let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
-        cells.push(right(amounts::permille(row.waiting_permille)));
-        if columns.has_mean {
-            cells.push(right(wait(row.wait)));
+        if columns.worlds.stages {
+            cells.push(right(amounts::permille(row.waiting_permille)));
+            if columns.has_mean {
+                cells.push(right(wait(row.wait)));
+            }
+            cells.push(right(wait(row.wait_p99)));
         }
-        cells.push(right(wait(row.wait_p99)));
         cells.push(Cell::from(row.met.word()).style(self.style(row.met.tone())));
         if columns.sparkline > 0 {
             let peak = row.trail.iter().map(|(_, rate)| *rate).max().unwrap_or(0);
@@ -241,53 +298,22 @@ impl View {
     }
 
     /// The rate against the promise: the whole bar is the most of what flows, what is promised and
-    /// what is allocated.
+    /// what is allocated, or at nodes the limit.
     fn bar(&self, row: &Row, width: usize) -> Line<'static> {
         let promise = row.promise();
-        let scale = row.rate.max(promise.unwrap_or(0)).max(row.allocated.unwrap_or(0));
-        let [before, mark, after] = self.marks.bar(Bar { value: row.rate, promise, scale }, width);
-        let tone = self.style(row.met.tone());
+        let most = if row.is_only_at_nodes { row.limit } else { row.allocated };
+        let scale = row.rate.max(promise.unwrap_or(0)).max(most.unwrap_or(0));
+        self.drawn(Bar { value: row.rate, promise, scale }, row.met.tone(), width)
+    }
+
+    pub(super) fn drawn(&self, bar: Bar, tone: Tone, width: usize) -> Line<'static> {
+        let [before, mark, after] = self.marks.bar(bar, width);
+        let tone = self.style(tone);
         Line::from(vec![
             Piece::styled(before, tone),
             Piece::styled(mark, self.style(Tone::Bold)),
             Piece::styled(after, tone),
         ])
-    }
-
-    fn draw_stages(&self, stages: &[StageStatus], frame: &mut Frame<'_>, area: Rect) {
-        let heads = ["STAGE", "PID", "TENANT", "PROCESSES", "RATE", "COVERED", "COMMAND"];
-        let is_right = |place: usize| !matches!(place, 2 | 6);
-        let heads = heads.iter().enumerate().map(|(place, head)| match is_right(place) {
-            true => right((*head).into()),
-            false => Cell::from(*head),
-        });
-        let visible = usize::from(area.height.saturating_sub(1));
-        let rows = stages.iter().take(visible).map(|stage| {
-            let covered = fare::covered(stage).permille();
-            let tenant = if stage.tenant.is_empty() { "(rules)" } else { &stage.tenant };
-            TableRow::new(vec![
-                right(stage.id.to_string()),
-                right(stage.pid.to_string()),
-                Cell::from(tenant.to_owned()),
-                right(stage.processes.to_string()),
-                right(amounts::bandwidth(stage.interval_bytes_per_second)),
-                right(covered.map_or("-".into(), amounts::permille)),
-                Cell::from(on_one_line(&stage.command)),
-            ])
-        });
-        let widths = [
-            Constraint::Length(5),
-            Constraint::Length(7),
-            Constraint::Length(NAME.min(area.width / 6)),
-            Constraint::Length(9),
-            Constraint::Length(LEVEL),
-            Constraint::Length(7),
-            Constraint::Fill(1),
-        ];
-        let table = Table::new(rows, widths)
-            .header(TableRow::new(heads).style(self.style(Tone::Faint)))
-            .column_spacing(Columns::GAP);
-        frame.render_widget(table, area);
     }
 
     /// What somebody should look at, in at most `room` lines.
@@ -314,16 +340,27 @@ impl View {
 
     fn foot(&self) -> Line<'static> {
         let keys = [
-            ('q', "quit", None),
-            ('o', "policy's order", Some(Order::Policy)),
-            ('n', "name", Some(Order::Name)),
-            ('r', "rate", Some(Order::Rate)),
-            ('p', "promise", Some(Order::Promise)),
-            ('w', "waiting", Some(Order::Waiting)),
+            ('o', "policy's order", Order::Policy),
+            ('n', "name", Order::Name),
+            ('r', "rate", Order::Rate),
+            ('p', "promise", Order::Promise),
+            ('w', "waiting", Order::Waiting),
         ];
         let mut pieces = Vec::new();
+        let other = match self.page().next() {
+            Page::Tenants => "tenants",
+            Page::Nodes => "nodes",
+        };
+        let has_pages = self.history.status().cluster.is_some();
+        for (key, what) in [("q", "quit"), ("tab", other)].iter().take(1 + usize::from(has_pages)) {
+            pieces.push(Piece::styled(*key, self.style(Tone::Bold)));
+            pieces.push(Piece::styled(format!(" {what}   "), self.style(Tone::Faint)));
+        }
+        if self.page() == Page::Nodes {
+            return Line::from(pieces);
+        }
         for (key, what, order) in keys {
-            let is_chosen = order == Some(self.order);
+            let is_chosen = order == self.order;
             let tone = if is_chosen { Tone::Bold } else { Tone::Faint };
             let arrow = match (is_chosen, self.is_reversed) {
                 (true, true) => " reversed",
@@ -339,76 +376,94 @@ impl View {
 /// Which columns there is room for, and how wide the flexible ones are.
 #[derive(Debug)]
 struct Columns {
+    /// What stages have to say, and what nodes.
+    worlds: Worlds,
     name: u16,
     bar: usize,
-    has_allocated: bool,
+    /// What is allocated; without stages the limit.
+    has_level: bool,
     has_mean: bool,
     /// Zero for none.
     sparkline: usize,
 }
 
 impl Columns {
-    const GAP: u16 = 2;
     /// What these say is short; the longest wait that is told apart is `2 min 17 s`.
+    const QUEUED: u16 = 6;
     const WAITING: u16 = 7;
     const MEAN: u16 = 9;
     const P99: u16 = 10;
     const MET: u16 = 4;
 
-    fn of(width: u16, rows: &[&Row]) -> Self {
+    fn of(width: u16, rows: &[&Row], worlds: Worlds) -> Self {
         let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let name = u16::try_from(longest).unwrap_or(NAME).clamp(6, NAME);
-        let has_allocated = width >= ALLOCATED_FROM;
-        let has_mean = width >= MEAN_FROM;
-        let has_sparkline = width >= SPARKLINE_FROM;
-        let levels = if has_allocated { 3 } else { 2 };
-        let mean = if has_mean { Self::MEAN } else { 0 };
-        let short = Self::WAITING + mean + Self::P99 + Self::MET;
-        let fixed = name + levels * LEVEL + MAX + short;
-        let gaps = levels + 5 + u16::from(has_mean) + u16::from(has_sparkline) - 1;
-        let left = width.saturating_sub(fixed + gaps * Self::GAP);
-        let sparkline = if has_sparkline { (left / 2).min(60) } else { 0 };
-        Self {
+        // As if it were only about stages.
+        let room = match (worlds.stages, worlds.nodes) {
+            (true, true) => width.saturating_sub(Self::QUEUED + GAP),
+            (true, false) => width,
+            (false, _) => (width + Self::WAITING + Self::P99 + GAP).saturating_sub(Self::QUEUED),
+        };
+        let has_sparkline = room >= SPARKLINE_FROM;
+        let mut columns = Self {
+            worlds,
             name,
-            bar: usize::from(left - sparkline),
-            has_allocated,
-            has_mean,
-            sparkline: usize::from(sparkline),
-        }
+            bar: 0,
+            has_level: room >= LEVEL_FROM,
+            has_mean: worlds.stages && room >= MEAN_FROM,
+            sparkline: usize::from(has_sparkline),
+        };
+        // What is left when all others have their width.
+        let widths = columns.widths();
+        let gaps = (widths.len() as u16 - 1) * GAP;
+        let fixed: u16 = widths.iter().sum::<u16>() - u16::from(has_sparkline);
+        let left = width.saturating_sub(fixed + gaps);
+        let sparkline = if has_sparkline { (left / 2).min(60) } else { 0 };
+        (columns.bar, columns.sparkline) = ((left - sparkline).into(), sparkline.into());
+        columns
     }
 
     fn constraints(&self) -> Vec<Constraint> {
-        let flexible = |width: usize| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX));
-        let mut widths = vec![
-            Constraint::Length(self.name),
-            Constraint::Length(LEVEL),
-            Constraint::Length(LEVEL + MAX),
-            flexible(self.bar),
+        self.widths().into_iter().map(Constraint::Length).collect()
+    }
+
+    fn widths(&self) -> Vec<u16> {
+        let flexible = |width: usize| u16::try_from(width).unwrap_or(u16::MAX);
+        let Worlds { stages, nodes } = self.worlds;
+        let columns = [
+            (true, self.name),
+            (true, LEVEL),
+            (true, LEVEL + MAX),
+            (true, flexible(self.bar)),
+            (self.has_level, LEVEL),
+            (nodes, Self::QUEUED),
+            (stages, Self::WAITING),
+            (self.has_mean, Self::MEAN),
+            (stages, Self::P99),
+            (true, Self::MET),
+            (self.sparkline > 0, flexible(self.sparkline)),
         ];
-        if self.has_allocated {
-            widths.push(Constraint::Length(LEVEL));
-        }
-        let mean = self.has_mean.then_some(Self::MEAN);
-        let short = [Self::WAITING].into_iter().chain(mean).chain([Self::P99, Self::MET]);
-        widths.extend(short.map(Constraint::Length));
-        if self.sparkline > 0 {
-            widths.push(flexible(self.sparkline));
-        }
-        widths
+        columns.into_iter().filter(|(is_there, _)| *is_there).map(|(_, width)| width).collect()
     }
 
     fn heads(&self) -> Vec<Cell<'static>> {
         let head = |text: &str| Cell::from(text.to_owned());
         let right = |text: &str| right(text.to_owned());
         let mut heads = vec![head("TENANT"), right("RATE"), right("PROMISE"), head("")];
-        if self.has_allocated {
-            heads.push(right("ALLOCATED"));
+        if self.has_level {
+            heads.push(right(if self.worlds.stages { "ALLOCATED" } else { "LIMIT" }));
         }
-        heads.push(right("WAITING"));
-        if self.has_mean {
-            heads.push(right("MEAN WAIT"));
+        if self.worlds.nodes {
+            heads.push(right("QUEUED"));
         }
-        heads.extend([right("P99 WAIT"), head("MET")]);
+        if self.worlds.stages {
+            heads.push(right("WAITING"));
+            if self.has_mean {
+                heads.push(right("MEAN WAIT"));
+            }
+            heads.push(right("P99 WAIT"));
+        }
+        heads.push(head("MET"));
         if self.sparkline > 0 {
             heads.push(head("LAST MINUTE"));
         }
@@ -416,7 +471,7 @@ impl Columns {
     }
 }
 
-fn right(text: String) -> Cell<'static> {
+pub(super) fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).alignment(Alignment::Right))
 }
 
@@ -424,7 +479,10 @@ fn right(text: String) -> Cell<'static> {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use tidegate_proto::controller::status::{CoverageStatus, TenantStatus, Totals};
+    use tidegate_proto::cluster::status::{
+        ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus,
+    };
+    use tidegate_proto::controller::status::{CoverageStatus, StageStatus, TenantStatus, Totals};
 
     use super::*;
 
@@ -489,6 +547,7 @@ mod tests {
             order: Order::Policy,
             is_reversed: false,
             offset: 0,
+            page: Page::Tenants,
             is_colored: false,
             marks: Marks::UNICODE,
         }
@@ -514,12 +573,105 @@ mod tests {
         insta::assert_snapshot!(drawn(&view, 72, 10));
     }
 
+    /// Two tenants on three nodes, one of which is away, behind a gateway.
+    fn cluster(second: u64) -> ClusterStatus {
+        let tenant = |name: &str, reserved, served, is_met| ClusterTenant {
+            name: name.into(),
+            reserved_operations: reserved,
+            last_served_operations: served,
+            waiting_operations: served / 100,
+            is_met,
+            ..ClusterTenant::default()
+        };
+        let node = |name: &str, is_connected, served| NodeStatus {
+            name: name.into(),
+            is_connected,
+            declared_operations_per_second: Some(20_000),
+            capacity_operations: 18_000,
+            reported_ns: is_connected.then_some(7),
+            served_operations_per_second: served,
+            waiting_operations: served / 100,
+            in_flight_requests: 31,
+            depth_requests: if is_connected { 32 } else { 0 },
+            ..NodeStatus::default()
+        };
+        let front = GatewayStatus {
+            name: "front".into(),
+            is_connected: true,
+            nbd: vec!["127.0.0.1:10809".into()],
+            clients: 3,
+            errors: 2,
+            requests_per_second: 14_000 + 1_000 * (second % 7),
+            bytes_per_second: 60 << 20,
+            ..GatewayStatus::default()
+        };
+        ClusterStatus {
+            period_ns: Span::SECOND.0,
+            tenants: vec![tenant("oltp", 30_000, 15_300, false), tenant("backup", 0, 4_000, true)],
+            nodes: vec![
+                node("a", true, 12_000 + 500 * (second % 5)),
+                node("b", true, 7_300),
+                node("c", false, 0),
+            ],
+            gateways: vec![front],
+            ..ClusterStatus::default()
+        }
+    }
+
+    fn cluster_view(has_stages: bool) -> View {
+        let operations = |name: &str, reservation, limit| TenantStatus {
+            name: name.into(),
+            reservation_operations_per_second: reservation,
+            limit_operations_per_second: limit,
+            allocated_operations_per_second: Some(60_000),
+            ..TenantStatus::default()
+        };
+        let oltp = operations("oltp", Some(30_000), Some(60_000));
+        let backup = operations("backup", None, Some(10_000));
+        let mut history = History::default();
+        for second in 0..40 {
+            let tenants = vec![oltp.clone(), backup.clone()];
+            let cluster = Some(cluster(second));
+            let mut status = Status { tenants, cluster, ..status(second) };
+            status.budget_bytes_per_second = None;
+            if has_stages {
+                status.tenants[0].stages = 1;
+                status.tenants[0].period_operations_per_second = 2_000;
+            } else {
+                (status.stages, status.totals) = (Vec::new(), Totals::default());
+            }
+            history.take(status);
+        }
+        View { history, ..view() }
+    }
+
+    #[test]
+    fn a_cluster_fits_a_usual_terminal() {
+        insta::assert_snapshot!(drawn(&cluster_view(false), 80, 24));
+    }
+
+    #[test]
+    fn nodes_have_a_page_of_their_own() {
+        let view = View { page: Page::Nodes, ..cluster_view(false) };
+        insta::assert_snapshot!(drawn(&view, 80, 24));
+    }
+
+    #[test]
+    fn a_wide_screen_shows_stages_and_nodes() {
+        insta::assert_snapshot!(drawn(&cluster_view(true), 140, 30));
+    }
+
     #[test]
     fn a_screen_of_any_size_is_drawn() {
-        let mut view = View { offset: 7, ..view() };
-        for (width, height) in [(1, 1), (5, 3), (30, 4), (79, 5), (300, 100)] {
-            drawn(&view, width, height);
+        for page in [Page::Tenants, Page::Nodes] {
+            for view in [view(), cluster_view(false), cluster_view(true)] {
+                let view = View { offset: 7, page, ..view };
+                for (width, height) in [(1, 1), (5, 3), (30, 4), (79, 5), (300, 100)] {
+                    drawn(&view, width, height);
+                }
+            }
         }
+        let mut view = view();
         view.history = History::default();
         drawn(&view, 80, 24);
     }

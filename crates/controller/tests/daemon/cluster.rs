@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 use tidegate_model::Cluster;
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode};
-use tidegate_proto::message::{Hello, Reply, Request, ToGateway, VERSION};
+use tidegate_proto::message::{FromGateway, Hello, Reply, Request, ToGateway, VERSION};
+use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
 
 use crate::harness::{Client, Running, config};
 
@@ -17,6 +18,12 @@ const CLUSTER: &str = r#"
     size = "1MiB"
     tenant = "oltp"
     nodes = "a"
+    [[gateway]]
+    name = "front"
+    nbd = "127.0.0.1:0"
+    [[gateway]]
+    name = "side"
+    nbd = "127.0.0.1:0"
 "#;
 
 const POLICY: &str = r#"
@@ -52,9 +59,9 @@ fn node(daemon: &Running, name: &str) -> Client<ToNode> {
     node
 }
 
-fn gateway(daemon: &Running, version: u16) -> Client<ToGateway> {
+fn gateway(daemon: &Running, version: u16, name: &str) -> Client<ToGateway> {
     let mut gateway = daemon.connect();
-    gateway.say(&Hello::Gateway { version, name: "front".into() });
+    gateway.say(&Hello::Gateway { version, name: name.into() });
     gateway
 }
 
@@ -129,9 +136,9 @@ fn a_policy_that_the_nodes_cannot_keep_is_refused_with_the_proof() {
 fn gateways_hear_every_policy() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path());
-    let mut early = gateway(&daemon, VERSION);
+    let mut early = gateway(&daemon, VERSION, "front");
     daemon.apply(POLICY);
-    let mut late = gateway(&daemon, VERSION);
+    let mut late = gateway(&daemon, VERSION, "side");
     daemon.wait_for("the policy", |status| status.revision == 1);
     for gateway in [&mut early, &mut late] {
         let names = until(gateway, |message| match message {
@@ -144,9 +151,66 @@ fn gateways_hear_every_policy() {
     until(&mut early, |message| {
         matches!(message, ToGateway::Policy { revision: 2, .. }).then_some(())
     });
-    let reason = until(&mut gateway(&daemon, VERSION + 1), |message| match message {
+    let reason = until(&mut gateway(&daemon, VERSION + 1, "front"), |message| match message {
         ToGateway::Refused { reason, .. } => Some(reason),
-        ToGateway::Policy { .. } => None,
+        _ => None,
     });
     assert!(reason.contains("same release"), "{reason}");
+}
+
+#[test]
+fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    let asked = |client: &mut Client<ToGateway>| {
+        until(client, |message| (message == ToGateway::Count).then_some(()))
+    };
+    let mut node = node(&daemon, "a");
+    until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
+    // It is asked again and again, and has had the plan for a while when it answers.
+    until(&mut node, |message| (message == ToNode::Count).then_some(()));
+    let tenants = vec![(0, 40)];
+    let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
+    node.say(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
+    let flow = |name: &str, requests| Flow { name: name.into(), requests, bytes: 512, errors: 1 };
+    let mut front = gateway(&daemon, VERSION, "front");
+    for (life, requests) in [(1, 30), (2, 11)] {
+        asked(&mut front);
+        front.say(&FromGateway::Counts(GatewayCounts {
+            started_ms: life,
+            nbd: vec!["unix:front.sock".into()],
+            clients: 4,
+            faults: vec![("no_space".into(), 1)],
+            volumes: vec![flow("db", requests)],
+            tenants: vec![flow("oltp", requests)],
+            ..GatewayCounts::default()
+        }));
+        daemon.wait_for("the counts", |status| {
+            let gateway = &status.cluster.as_ref().unwrap().gateways[0];
+            gateway.started_ms == life
+        });
+        front = gateway(&daemon, VERSION, "front");
+    }
+    let status = daemon
+        .wait_for("its end", |status| status.cluster.as_ref().unwrap().gateways[0].is_connected);
+    let cluster = status.cluster.unwrap();
+    let (front, a, oltp) = (&cluster.gateways[0], &cluster.nodes[0], &cluster.tenants[0]);
+    assert_eq!((front.requests, front.errors, front.bytes), (41, 2, 1024));
+    assert_eq!((front.offers[0].name.as_str(), front.faults[0].requests), ("db", 2));
+    assert_eq!((a.total_served_operations, a.waiting_operations, a.depth_requests), (41, 3, 32));
+    assert_eq!((oltp.gateway_requests, oltp.total_served_operations), (41, 40));
+    let (_, _, text) = daemon.http("GET /metrics HTTP/1.1", "");
+    for line in [
+        "tidegate_node_served_operations_total{node=\"a\"} 41",
+        "tidegate_node_capacity_operations{node=\"a\"} 0.0",
+        "tidegate_node_tenant_demand_operations{node=\"a\",tenant=\"oltp\"} 0.0",
+        "tidegate_node_tenant_served_operations_total{node=\"a\",tenant=\"oltp\"} 40",
+        "tidegate_gateway_connected{gateway=\"front\"} 1.0",
+        "tidegate_gateway_requests_total{gateway=\"front\",kind=\"volume\",name=\"db\"} 41",
+        "tidegate_gateway_faults_total{gateway=\"front\",kind=\"no_space\"} 2",
+        "tidegate_gateways_tenant_requests_total{tenant=\"oltp\"} 41",
+    ] {
+        assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+    }
 }

@@ -145,7 +145,7 @@ impl worker::Client for Connection {
     }
 
     fn answer(&mut self, (ticket, reply): Reply) {
-        self.conversation.on_reply(ticket, reply);
+        self.conversation.on_reply(ticket, reply.map_err(complaint));
     }
 
     fn look_after(&mut self, shop: &mut Shop) -> io::Result<bool> {
@@ -174,7 +174,7 @@ impl worker::Client for Connection {
 }
 
 /// What a node says, or why it does not.
-type Reply = (Ticket, Result<Buffer, &'static str>);
+type Reply = (Ticket, Result<Buffer, Fault>);
 
 impl worker::Shop for Shop {
     type Client = Connection;
@@ -198,11 +198,11 @@ impl worker::Shop for Shop {
 
     fn land(&mut self, job: Job) -> Option<(u64, Reply)> {
         let (token, ticket) = self.flights.land(&job)?;
-        Some((token, (ticket, job.outcome.map(|()| job.buffer).map_err(complaint))))
+        Some((token, (ticket, job.outcome.map(|()| job.buffer))))
     }
 
-    fn weigh((_, reply): &Reply) -> (usize, Option<u64>) {
-        (0, reply.as_ref().ok().map(|reply| reply.len() as u64))
+    fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
+        (0, reply.as_ref().map(|reply| reply.len() as u64).map_err(|fault| *fault))
     }
 
     fn errands(&self, token: u64) -> Vec<u64> {
@@ -210,7 +210,7 @@ impl worker::Shop for Shop {
     }
 
     fn abandon(&mut self) -> Vec<(u64, Reply)> {
-        let ended = |(token, ticket)| (token, (ticket, Err(complaint(Fault::Ending))));
+        let ended = |(token, ticket)| (token, (ticket, Err(Fault::Ending)));
         self.flights.abandon().into_iter().map(ended).collect()
     }
 }

@@ -9,10 +9,10 @@ use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway::ketama::Place;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_gateway::nbd::wire::command;
-use tidegate_gateway::{Config, Limits, start};
+use tidegate_gateway::{Config, GatewayCounts, Limits, start};
 use tidegate_model::{NodeId, Policy};
 use tidegate_proto::codec::{self, Decoder};
-use tidegate_proto::message::{Hello, ToGateway, VERSION};
+use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
 
 use crate::client::Client;
 use crate::memory::Memory;
@@ -22,6 +22,7 @@ use crate::{PATIENCE, Stand, config, eventually, here};
 struct Controller {
     listener: UnixListener,
     stream: UnixStream,
+    decoder: Decoder<FromGateway>,
     path: PathBuf,
 }
 
@@ -31,7 +32,7 @@ impl Controller {
         let path = folder.join("controller.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let stream = greeted(&listener);
-        Self { listener, stream, path }
+        Self { listener, stream, decoder: Decoder::new(), path }
     }
 
     fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
@@ -39,6 +40,26 @@ impl Controller {
         let text = format!("{}{rules}", tenants.collect::<String>());
         let policy = Policy::parse(&text).unwrap();
         self.say(&ToGateway::Policy { revision, policy });
+    }
+
+    /// The next thing that the gateway says.
+    fn hear(&mut self) -> FromGateway {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(message) = self.decoder.next_message().unwrap() {
+                return message;
+            }
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "the gateway left");
+            self.decoder.extend(&bytes[..count]);
+        }
+    }
+
+    fn counts(&mut self) -> GatewayCounts {
+        match self.hear() {
+            FromGateway::Counts(counts) => counts,
+            FromGateway::Goodbye => panic!("the gateway says goodbye"),
+        }
     }
 
     fn say(&mut self, message: &ToGateway) {
@@ -111,6 +132,27 @@ fn rules_change_under_clients_that_stay_connected() {
     controller.apply(1, &[], "");
     eventually("another controller", || owners(&stand, &mut client) == ["plain-owner"; 2]);
     assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
+}
+
+#[test]
+fn what_was_counted_is_told_when_asked_and_at_the_end() {
+    let stand = stand(|_, _| {});
+    let mut controller = Controller::start(stand.folder.path());
+    let mut client = Client::enter(&stand, "plain@report", true);
+    controller.say(&ToGateway::Count);
+    let counts = controller.counts();
+    assert_eq!((counts.clients, counts.tenants, counts.volumes[0].requests), (1, vec![], 0));
+    controller.apply(1, &["report"], "");
+    eventually("the policy", || owners(&stand, &mut client) == ["report"; 2]);
+    controller.say(&ToGateway::Count);
+    let first = controller.counts();
+    let asked: u64 = first.tenants.iter().map(|flow| flow.requests).sum();
+    assert!(asked >= 2 && asked == first.volumes[0].requests, "{first:?}");
+    assert_eq!(first.started_ms, counts.started_ms);
+    owners(&stand, &mut client);
+    drop((client, stand.gateway));
+    assert_eq!(controller.counts().volumes[0].requests, asked + 2);
+    assert_eq!(controller.hear(), FromGateway::Goodbye);
 }
 
 #[test]

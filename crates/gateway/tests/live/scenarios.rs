@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::{command, flag};
-use tidegate_gateway::{Limits, StartError, Status, Traffic, start};
+use tidegate_gateway::{Flow, Limits, StartError, start};
 use tidegate_model::Bytes;
 
 use crate::client::{Client, connect, is_closed};
@@ -308,16 +308,16 @@ fn what_was_asked_is_counted_by_volume() {
     assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
     stand.nodes[1].set(Manner::Failing(Fault::Io));
     assert_eq!(client.read(0, 32 << 10), Err(EIO));
-    let status = stand.gateway.status();
-    let traffic = |name: &str, requests, bytes, errors| Traffic {
-        name: name.into(),
-        requests,
-        bytes,
-        errors,
-    };
-    let volumes =
-        [traffic("plain", 0, 0, 0), traffic("striped", 4, 96 << 10, 1), traffic("rom", 0, 0, 0)];
-    assert_eq!(status, Status { clients: 1, volumes: volumes.into(), pools: Vec::new() });
+    assert_eq!(client.read(8 << 20, 512), Err(EINVAL), "there is nothing");
+    let counts = stand.gateway.counts();
+    let flow =
+        |name: &str, requests, bytes, errors| Flow { name: name.into(), requests, bytes, errors };
+    let volumes = [flow("plain", 0, 0, 0), flow("striped", 4, 96 << 10, 1), flow("rom", 0, 0, 0)];
+    assert_eq!((counts.volumes, counts.pools), (volumes.into(), vec![]));
+    assert_eq!(counts.tenants, [flow("striped-owner", 4, 96 << 10, 1)]);
+    assert_eq!((counts.faults, counts.refused), (vec![("io".into(), 1)], 1));
+    assert_eq!((counts.clients, counts.admitted, counts.turned_away), (1, 1, 0));
+    assert_eq!((counts.pid, counts.nbd.len()), (std::process::id(), 2));
 }
 
 #[test]

@@ -254,6 +254,11 @@ impl Tenant {
         self.entries.iter().fold(self.served(), sum)
     }
 
+    /// What waits at all nodes.
+    pub(super) fn waiting(&self) -> u64 {
+        self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.waiting))
+    }
+
     /// Served in the period before.
     pub(super) fn served_before(&self) -> u64 {
         let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.before);

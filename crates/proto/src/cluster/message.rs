@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, NodeId, Span};
 
+use crate::meters::message::NodeCounts;
+
 /// A point in the controller's day: which period, and which distribution within it. Later turns
 /// are greater.
 #[derive(
@@ -81,6 +83,8 @@ pub enum ToNode {
     },
     /// Up to what counts tenants may be served.
     Grant(Grant),
+    /// Asks for [`FromNode::Counts`].
+    Count,
 }
 
 /// Who the tenants are, and how a period is divided.
@@ -163,6 +167,8 @@ pub enum FromNode {
     },
     /// The node ends, and serves nothing any more.
     Goodbye,
+    /// The answer to [`ToNode::Count`]. Nothing is decided by it: it is for those who watch.
+    Counts(NodeCounts),
 }
 
 /// What a node has served and expects to be asked for.

@@ -1,5 +1,9 @@
 //! What a cluster tells about itself: the words of `tidegate status`. Raw numbers; the unit is in
 //! the name, and `operations` are units of cost.
+//!
+//! What is counted `in all` is counted over all lives of a process, from the present one's
+//! beginning when the controller first heard of it. A process that dies takes with it what it had
+//! counted since it was last asked, which is once a second.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,6 +11,10 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
+use tidegate_model::Time;
+
+use super::Cluster;
+use super::ledger::{Counts, Entry, Tenant};
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -33,6 +41,8 @@ pub struct ClusterStatus {
     pub tenants: Vec<ClusterTenant>,
     /// The nodes, in the order of the cluster file.
     pub nodes: Vec<NodeStatus>,
+    /// The gateways, likewise.
+    pub gateways: Vec<GatewayStatus>,
     /// What was said and heard in the last period.
     pub traffic: Traffic,
     /// Why reservations cannot be met, as the last distribution proved; none if they can.
@@ -58,6 +68,44 @@ pub struct ClusterTenant {
     /// Whether it got in the last period what it was promised, or else, within a hundredth of the
     /// promise, what it asked for.
     pub is_met: bool,
+    /// What waits at nodes.
+    pub waiting_operations: u64,
+    /// What it was served in all.
+    pub total_served_operations: u64,
+    /// What gateways were asked for it, and nodes answered, in all.
+    pub gateway_requests: u64,
+    /// Bytes that those requests have read or written, in all.
+    pub gateway_bytes: u64,
+    /// Those that failed, in all.
+    pub gateway_errors: u64,
+    /// Bytes that gateways moved for it, of late.
+    pub gateway_bytes_per_second: u64,
+    /// How it fares at each node where there is something to say, in the order of their numbers.
+    pub nodes: Vec<TenantAtNode>,
+}
+
+/// One tenant at one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TenantAtNode {
+    /// The node's number.
+    pub id: u16,
+    /// The node's name.
+    pub node: String,
+    /// How much of the tenant's reservation is kept here in this period, as last told.
+    pub reserved_operations: u64,
+    /// Up to what count it is served here in this period, as last told; none for no limit.
+    pub limit_operations: Option<u64>,
+    /// What it was served in this period, as far as the node has said.
+    pub served_operations: u64,
+    /// What the node expects it to ask for in the rest of this period.
+    pub demand_operations: u64,
+    /// How much of that waits already.
+    pub waiting_operations: u64,
+    /// What it was served in the last period.
+    pub last_served_operations: u64,
+    /// What it was served in all.
+    pub total_served_operations: u64,
 }
 
 /// One node.
@@ -82,6 +130,96 @@ pub struct NodeStatus {
     pub is_silent: bool,
     /// How long ago it reported; none if it never did.
     pub reported_ns: Option<u64>,
+    /// What its store has finished in all, failed requests included.
+    pub total_served_operations: u64,
+    /// What its store finished of late.
+    pub served_operations_per_second: u64,
+    /// What waits there.
+    pub waiting_operations: u64,
+    /// Requests at its store.
+    pub in_flight_requests: u32,
+    /// The most requests at its store at a time; zero if it never said.
+    pub depth_requests: u32,
+    /// How long ago it told these counts; none if it never did.
+    pub counted_ns: Option<u64>,
+}
+
+/// One gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct GatewayStatus {
+    /// Its name.
+    pub name: String,
+    /// The machine's name; empty if it was never here.
+    pub host: String,
+    /// The process that holds the connection, or the last one that did.
+    pub pid: u32,
+    /// The release of Tidegate that it runs.
+    pub release: String,
+    /// When its process began, in milliseconds since 1970; zero if it was never here.
+    pub started_ms: u64,
+    /// Whether there is a connection.
+    pub is_connected: bool,
+    /// Whether it has stopped answering.
+    pub is_silent: bool,
+    /// How long ago it told what follows; none if it never did.
+    pub counted_ns: Option<u64>,
+    /// Where it offers volumes.
+    pub nbd: Vec<String>,
+    /// Where it offers pools.
+    pub memcached: Vec<String>,
+    /// Clients that are connected to it.
+    pub clients: u64,
+    /// Clients that were let in, in all.
+    pub admitted: u64,
+    /// Clients that were turned away, in all: too many, not allowed, or silent for too long.
+    pub turned_away: u64,
+    /// Requests to volumes that went to no node, in all: they made no sense, or came too late.
+    pub refused_requests: u64,
+    /// Requests that nodes answered, in all.
+    pub requests: u64,
+    /// Bytes that those have read or written, in all.
+    pub bytes: u64,
+    /// Those that failed, in all.
+    pub errors: u64,
+    /// The same by the kind of fault, where that is not zero.
+    pub faults: Vec<FaultStatus>,
+    /// Requests that nodes answered, of late.
+    pub requests_per_second: u64,
+    /// Bytes that were read or written, of late.
+    pub bytes_per_second: u64,
+    /// What each volume and pool was asked.
+    pub offers: Vec<OfferStatus>,
+}
+
+/// Requests that failed for the same kind of reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct FaultStatus {
+    /// The kind: `invalid`, `read_only`, `no_space`, `unsupported`, `io` or `ending`.
+    pub kind: String,
+    /// How many, in all.
+    pub requests: u64,
+}
+
+/// A volume or pool at one gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct OfferStatus {
+    /// Its name.
+    pub name: String,
+    /// What it is: `volume` or `pool`.
+    pub kind: String,
+    /// Requests that nodes answered, in all.
+    pub requests: u64,
+    /// Bytes that those have read or written, in all; of a pool, those of replies.
+    pub bytes: u64,
+    /// Those that failed, in all.
+    pub errors: u64,
+    /// Requests that nodes answered, of late.
+    pub requests_per_second: u64,
+    /// Bytes that were read or written, of late.
+    pub bytes_per_second: u64,
 }
 
 /// Messages, in both directions.
@@ -114,4 +252,81 @@ pub struct ShortTenant {
     pub name: String,
     /// What is missing in this period.
     pub missing_operations: u64,
+}
+
+impl Cluster {
+    /// How everything fares.
+    pub fn status(&self, now: Time) -> ClusterStatus {
+        let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
+            name: tenant.name.clone(),
+            reserved_operations: tenant.promise.reserved,
+            limit_operations: tenant.is_limited.then_some(tenant.promise.allowed),
+            served_operations: tenant.served(),
+            demand_operations: tenant.expected() - tenant.served(),
+            last_served_operations: tenant.served_before(),
+            is_met: tenant.is_met(),
+            waiting_operations: tenant.waiting(),
+            nodes: tenant.entries.iter().filter_map(|entry| self.at_node(tenant, entry)).collect(),
+            ..ClusterTenant::default()
+        });
+        let nodes = self.nodes.iter().map(|site| NodeStatus {
+            id: site.id.0,
+            name: site.name.clone(),
+            host: site.info.host.clone(),
+            pid: site.info.pid,
+            declared_operations_per_second: site.declared.map(|iops| iops.0),
+            capacity_operations: site.capacity,
+            is_connected: site.connection.is_some(),
+            is_silent: site.is_silent,
+            reported_ns: site.reported.map(|at| now.since(at).0),
+            ..NodeStatus::default()
+        });
+        ClusterStatus {
+            revision: self.plan.revision,
+            period: self.period,
+            period_ns: self.plan.period.0,
+            into_ns: now.since(self.period_start).0,
+            round_ns: self.round.took.0,
+            tenants: tenants.collect(),
+            nodes: nodes.collect(),
+            gateways: Vec::new(),
+            traffic: self.traffic_before,
+            shortfall: self.shortfall(),
+        }
+    }
+
+    /// How a tenant fares at one node, if there is something to say.
+    fn at_node(&self, tenant: &Tenant, entry: &Entry) -> Option<TenantAtNode> {
+        let Counts { reserved, allowed } = entry.now.said;
+        let numbers = [reserved, entry.served, entry.demand, entry.before];
+        numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
+            id: entry.node,
+            node: self.nodes[usize::from(entry.node)].name.clone(),
+            reserved_operations: reserved,
+            limit_operations: tenant.is_limited.then_some(allowed),
+            served_operations: entry.served,
+            demand_operations: entry.demand,
+            waiting_operations: entry.waiting,
+            last_served_operations: entry.before,
+            total_served_operations: 0,
+        })
+    }
+
+    /// What the last distribution could not meet, in words.
+    fn shortfall(&self) -> Option<Shortfall> {
+        let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
+        let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
+        let short = |&(place, missing_operations): &(usize, u64)| ShortTenant {
+            name: self.tenants[place].name.clone(),
+            missing_operations,
+        };
+        let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();
+        let missing: u64 = tenants.iter().map(|tenant| tenant.missing_operations).sum();
+        let line = alloc::format!(
+            "{} can do {missing} operations less in this period than is promised there to {}",
+            nodes.join(", "),
+            tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>().join(", "),
+        );
+        (!tenants.is_empty()).then_some(Shortfall { nodes, tenants, line })
+    }
 }

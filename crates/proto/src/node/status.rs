@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::{NodeId, Time};
 
 use super::{Node, Slot};
+use crate::meters::message::NodeCounts;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -98,6 +99,20 @@ impl<J> Node<J> {
             depth: self.device.depth,
             waiting: self.scheduler.waiting(),
             tenants,
+        }
+    }
+
+    /// What the node has done in all, for its controller.
+    pub(super) fn counts(&self, now: Time) -> NodeCounts {
+        let tally = |slot| self.scheduler.tally(now, slot).total;
+        let totals = self.ledger.tenants.iter().map(|tenant| tally(tenant.slot));
+        NodeCounts {
+            revision: self.revision(),
+            served: self.served,
+            waiting: self.scheduler.waiting(),
+            in_flight: self.device.in_flight,
+            depth: self.device.depth,
+            tenants: (0..).zip(totals).filter(|(_, total)| *total > 0).collect(),
         }
     }
 

@@ -1,0 +1,535 @@
+//! What nodes and gateways have done in all, read from them once a second, as a machine without
+//! I/O.
+//!
+//! # Problem
+//! Those who watch a cluster want sums: how much each node served, what each gateway was asked.
+//! Each process counts what it does from zero on, and processes end and begin anew. Sums must not
+//! go back then, and nothing is to be counted twice or lost because an answer was.
+//!
+//! # Mechanism
+//! Like the meters of a house. Whoever reads a meter writes down where it stands, not what was used
+//! since; so a reading that is left out costs nothing. Where a meter was replaced, the last reading
+//! of the old one is added to all of the new one. How a new one is known:
+//!
+//! - A gateway says when its process began, and no other life of it says the same.
+//! - A node that says hello with no plan is another process than one that had told counts of a
+//!   plan.
+//! - Whatever stands lower than before is another meter: a tenant that was taken out of the policy
+//!   and came back, seen by nobody in between.
+//!
+//! Example: a gateway is read at 100 and 250, dies, and its next life is read at 40. In all there
+//! were 290 requests. What the first life did after 250 nobody knows.
+//!
+//! Nothing is decided by these numbers, and nobody waits for them.
+//!
+//! # Bound
+//! One question and answer per party and [`INTERVAL`]. An answer is as long as the tenants that had
+//! requests there; the machine keeps a meter for each tenant of the policy at each node and
+//! gateway, and for each volume and pool of the last answer. A controller that begins anew begins
+//! with what each process has counted so far.
+//!
+//! ```
+//! use tidegate_model::Time;
+//! use tidegate_proto::controller::ConnectionId;
+//! use tidegate_proto::message::{FromGateway, VERSION};
+//! use tidegate_proto::meters::message::{Flow, GatewayCounts};
+//! use tidegate_proto::meters::{Meters, Output};
+//!
+//! let mut meters = Meters::new(&[], &["front".into()]);
+//! assert!(meters.on_gateway(Time(0), ConnectionId(1), VERSION, "front"));
+//! let volumes = vec![Flow { name: "db".into(), requests: 7, ..Flow::default() }];
+//! let counts = GatewayCounts { started_ms: 1, volumes, ..GatewayCounts::default() };
+//! meters.on_gateway_said(Time(9), ConnectionId(1), FromGateway::Counts(counts));
+//! let mut status = Default::default();
+//! meters.tell(Time(10), &mut status);
+//! assert_eq!(status.gateways[0].requests, 7);
+//! ```
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::{Event, Policy, Span, Time};
+
+use crate::cluster::message::ToNode;
+use crate::cluster::status::{
+    ClusterStatus, FaultStatus, GatewayStatus, NodeStatus, OfferStatus, TenantAtNode,
+};
+use crate::controller::ConnectionId;
+use crate::message::{FromGateway, ToGateway, VERSION};
+use message::{Flow, GatewayCounts, NodeCounts};
+use reading::{FlowMeter, Meter};
+
+pub mod message;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+/// The time between two readings: often enough for a screen, and seldom against everything else
+/// that is said.
+pub const INTERVAL: Span = Span::SECOND;
+
+/// Readings that may be missing until nobody is told a rate any more, and the party is silent.
+const STALE: Span = Span(3 * INTERVAL.0);
+
+/// Kinds of faults that are told apart; there are six.
+const KINDS_MAX: usize = 16;
+
+/// What the world is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Say something to a node.
+    ToNode {
+        /// Where.
+        to: ConnectionId,
+        /// What.
+        message: ToNode,
+    },
+    /// Say something to a gateway.
+    ToGateway {
+        /// Where.
+        to: ConnectionId,
+        /// What.
+        message: ToGateway,
+    },
+    /// Close a connection, after what was said on it.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Tell those who watch.
+    Event(Event),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Party {
+    Node(usize),
+    Gateway(usize),
+}
+
+/// A party's connection, and when it was read last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    connection: Option<ConnectionId>,
+    /// When the connection was made.
+    since: Time,
+    read: Option<Time>,
+}
+
+impl Line {
+    /// A reading is taken; how long after the last one that is, if there was one.
+    fn on_read(&mut self, now: Time) -> Option<Span> {
+        self.read.replace(now).map(|before| now.since(before))
+    }
+
+    /// Whether what was read of late is still true.
+    fn is_fresh(&self, now: Time) -> bool {
+        self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
+    }
+
+    /// Whether it does not answer.
+    fn is_silent(&self, now: Time) -> bool {
+        let heard = self.read.map_or(self.since, |at| at.max(self.since));
+        self.connection.is_some() && now.since(heard) > STALE
+    }
+
+    fn age(&self, now: Time) -> Option<u64> {
+        self.read.map(|at| now.since(at).0)
+    }
+}
+
+#[derive(Debug, Default)]
+struct NodeMeters {
+    name: String,
+    line: Line,
+    served: Meter,
+    /// By place in the policy.
+    tenants: Vec<Meter>,
+    last: NodeCounts,
+}
+
+#[derive(Debug, Default)]
+struct GatewayMeters {
+    name: String,
+    line: Line,
+    volumes: Vec<FlowMeter>,
+    pools: Vec<FlowMeter>,
+    /// By place in the policy.
+    tenants: Vec<FlowMeter>,
+    admitted: Meter,
+    turned_away: Meter,
+    refused: Meter,
+    faults: BTreeMap<String, Meter>,
+    /// Without the flows, which are above.
+    last: GatewayCounts,
+}
+
+/// The machine. See the head of this file.
+#[derive(Debug)]
+pub struct Meters {
+    nodes: Vec<NodeMeters>,
+    gateways: Vec<GatewayMeters>,
+    connections: BTreeMap<ConnectionId, Party>,
+    revision: u64,
+    /// Where each tenant stands in the policy.
+    places: BTreeMap<String, usize>,
+    next_at: Time,
+    outputs: VecDeque<Output>,
+}
+
+impl Meters {
+    /// Meters of the nodes and gateways with these names, in their order; all are away.
+    pub fn new(nodes: &[String], gateways: &[String]) -> Self {
+        let node = |name: &String| NodeMeters { name: name.clone(), ..NodeMeters::default() };
+        let gateway =
+            |name: &String| GatewayMeters { name: name.clone(), ..GatewayMeters::default() };
+        Self {
+            nodes: nodes.iter().map(node).collect(),
+            gateways: gateways.iter().map(gateway).collect(),
+            connections: BTreeMap::new(),
+            revision: 0,
+            places: BTreeMap::new(),
+            next_at: Time::MAX,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The tenants are those of this policy from now on. What was counted for those that stay is
+    /// kept.
+    pub fn apply(&mut self, revision: u64, policy: &Policy) {
+        let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
+        let places = names.zip(0..).collect::<BTreeMap<_, _>>();
+        let earlier = core::mem::replace(&mut self.places, places);
+        for node in &mut self.nodes {
+            node.tenants = moved(&earlier, &self.places, &mut node.tenants);
+        }
+        for gateway in &mut self.gateways {
+            gateway.tenants = moved(&earlier, &self.places, &mut gateway.tenants);
+        }
+        self.revision = revision;
+    }
+
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with a
+    /// name that nobody has is not read.
+    pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
+        let Some(place) = self.nodes.iter().position(|node| node.name == name) else { return };
+        let node = &mut self.nodes[place];
+        if is_blank && node.last.revision != 0 {
+            node.replace();
+        }
+        if let Some(earlier) = node.line.connection.replace(connection) {
+            self.connections.remove(&earlier);
+        }
+        self.connections.insert(connection, Party::Node(place));
+        self.ask(connection, Party::Node(place));
+        self.next_at = self.next_at.min(now.after(INTERVAL));
+    }
+
+    /// A gateway has said hello on a new connection. Says whether it is accepted; if not, it is
+    /// told why.
+    pub fn on_gateway(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        version: u16,
+        name: &str,
+    ) -> bool {
+        let found = self.gateways.iter().position(|gateway| gateway.name == name);
+        let place = match found {
+            _ if version != VERSION => {
+                let reason = alloc::format!(
+                    "the gateway speaks version {version} of the protocol and this controller \
+                     version {VERSION}; run both from the same release of Tidegate"
+                );
+                self.refuse(connection, name, reason);
+                return false;
+            }
+            Some(place) => place,
+            None => {
+                let reason = alloc::format!(
+                    "the cluster has no gateway named {name:?}; add it to the cluster file that \
+                     the controller was started with"
+                );
+                self.refuse(connection, name, reason);
+                return false;
+            }
+        };
+        // The process that was here before is gone, or its connection is and nobody has noticed.
+        if let Some(earlier) = self.gateways[place].line.connection {
+            self.outputs.push_back(Output::Close { connection: earlier });
+            self.on_closed(earlier, "it has connected anew");
+        }
+        let line = &mut self.gateways[place].line;
+        (line.connection, line.since) = (Some(connection), now);
+        self.connections.insert(connection, Party::Gateway(place));
+        let event = Event::GatewayJoined { gateway: name.into() };
+        self.outputs.push_back(Output::Event(event));
+        self.ask(connection, Party::Gateway(place));
+        self.next_at = self.next_at.min(now.after(INTERVAL));
+        true
+    }
+
+    /// A node has said what it counted.
+    pub fn on_node_counts(&mut self, now: Time, connection: ConnectionId, counts: NodeCounts) {
+        let Some(Party::Node(place)) = self.connections.get(&connection) else { return };
+        let is_current = counts.revision == self.revision;
+        self.nodes[*place].read(now, counts, is_current);
+    }
+
+    /// A gateway has said something.
+    pub fn on_gateway_said(&mut self, now: Time, connection: ConnectionId, message: FromGateway) {
+        let Some(Party::Gateway(place)) = self.connections.get(&connection) else { return };
+        match message {
+            FromGateway::Counts(counts) => {
+                self.gateways[*place].read(now, counts, &self.places);
+            }
+            FromGateway::Goodbye => {
+                self.outputs.push_back(Output::Close { connection });
+                self.on_closed(connection, "it said goodbye");
+            }
+        }
+    }
+
+    /// A connection is closed. `reason` is for people.
+    pub fn on_closed(&mut self, connection: ConnectionId, reason: &str) {
+        match self.connections.remove(&connection) {
+            None => {}
+            Some(Party::Node(place)) => self.nodes[place].line.connection = None,
+            Some(Party::Gateway(place)) => {
+                let gateway = &mut self.gateways[place];
+                (gateway.line.connection, gateway.last.clients) = (None, 0);
+                let (gateway, reason) = (gateway.name.clone(), reason.into());
+                self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
+            }
+        }
+    }
+
+    /// The gateways that are connected.
+    pub fn gateways(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.gateways.iter().filter_map(|gateway| gateway.line.connection)
+    }
+
+    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while nobody is there.
+    pub const fn next_deadline(&self) -> Time {
+        self.next_at
+    }
+
+    /// The time that [`Self::next_deadline`] named has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        let parties: Vec<_> = self.connections.iter().map(|(to, party)| (*to, *party)).collect();
+        self.next_at = if parties.is_empty() { Time::MAX } else { now.after(INTERVAL) };
+        for (to, party) in parties {
+            self.ask(to, party);
+        }
+    }
+
+    /// What to do next, if anything.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Adds what was read to what the cluster says of itself.
+    pub fn tell(&self, now: Time, status: &mut ClusterStatus) {
+        for (meters, node) in self.nodes.iter().zip(&mut status.nodes) {
+            meters.tell(now, node);
+        }
+        status.gateways = self.gateways.iter().map(|gateway| gateway.status(now)).collect();
+        let names = status.nodes.iter().map(|node| (node.id, node.name.clone()));
+        let names: Vec<(u16, String)> = names.collect();
+        for tenant in &mut status.tenants {
+            let Some(&place) = self.places.get(&tenant.name) else { continue };
+            for (node, (id, name)) in self.nodes.iter().zip(&names) {
+                let total = node.tenants.get(place).map_or(0, Meter::total);
+                if total > 0 {
+                    at(&mut tenant.nodes, *id, name).total_served_operations = total;
+                    let sum = &mut tenant.total_served_operations;
+                    *sum = sum.saturating_add(total);
+                }
+            }
+            for gateway in &self.gateways {
+                let Some(flow) = gateway.tenants.get(place) else { continue };
+                let is_fresh = gateway.line.is_fresh(now);
+                for (sum, part) in [
+                    (&mut tenant.gateway_requests, flow.requests.total()),
+                    (&mut tenant.gateway_bytes, flow.bytes.total()),
+                    (&mut tenant.gateway_errors, flow.errors.total()),
+                    (&mut tenant.gateway_bytes_per_second, flow.bytes.per_second(is_fresh)),
+                ] {
+                    *sum = sum.saturating_add(part);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, to: ConnectionId, party: Party) {
+        self.outputs.push_back(match party {
+            Party::Node(_) => Output::ToNode { to, message: ToNode::Count },
+            Party::Gateway(_) => Output::ToGateway { to, message: ToGateway::Count },
+        });
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, name: &str, reason: String) {
+        // The name comes from elsewhere; it is shortened before it is repeated.
+        let gateway = name.chars().take(64).collect();
+        let event = Event::GatewayRefused { gateway, reason: reason.clone() };
+        let message = ToGateway::Refused { version: VERSION, reason };
+        self.outputs.push_back(Output::ToGateway { to: connection, message });
+        self.outputs.push_back(Output::Close { connection });
+        self.outputs.push_back(Output::Event(event));
+    }
+}
+
+impl NodeMeters {
+    /// The process is another one.
+    fn replace(&mut self) {
+        self.served.replace();
+        self.tenants.iter_mut().for_each(Meter::replace);
+    }
+
+    /// Takes a reading. Places mean something only if the node has the policy in force.
+    fn read(&mut self, now: Time, mut counts: NodeCounts, is_current: bool) {
+        let apart = self.line.on_read(now);
+        if counts.served < self.served.last() {
+            self.replace();
+        }
+        self.served.read(counts.served, apart);
+        for (place, total) in core::mem::take(&mut counts.tenants) {
+            if let Some(meter) = self.tenants.get_mut(usize::from(place)).filter(|_| is_current) {
+                meter.read(total, apart);
+            }
+        }
+        self.last = counts;
+    }
+
+    fn tell(&self, now: Time, node: &mut NodeStatus) {
+        let is_fresh = self.line.is_fresh(now);
+        node.total_served_operations = self.served.total();
+        node.served_operations_per_second = self.served.per_second(is_fresh);
+        node.waiting_operations = if is_fresh { self.last.waiting } else { 0 };
+        node.in_flight_requests = if is_fresh { self.last.in_flight } else { 0 };
+        node.depth_requests = self.last.depth;
+        node.counted_ns = self.line.age(now);
+    }
+}
+
+impl GatewayMeters {
+    /// The process is another one.
+    fn replace(&mut self) {
+        let flows = self.volumes.iter_mut().chain(&mut self.pools).chain(&mut self.tenants);
+        flows.for_each(FlowMeter::replace);
+        let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
+        counts.into_iter().chain(self.faults.values_mut()).for_each(Meter::replace);
+    }
+
+    fn read(&mut self, now: Time, mut counts: GatewayCounts, places: &BTreeMap<String, usize>) {
+        let apart = self.line.on_read(now);
+        if counts.started_ms != self.last.started_ms {
+            self.replace();
+        }
+        read_all(&mut self.volumes, core::mem::take(&mut counts.volumes), apart);
+        read_all(&mut self.pools, core::mem::take(&mut counts.pools), apart);
+        for flow in core::mem::take(&mut counts.tenants) {
+            let place = places.get(&flow.name);
+            if let Some(meter) = place.and_then(|place| self.tenants.get_mut(*place)) {
+                meter.read(&flow, apart);
+            }
+        }
+        self.admitted.read(counts.admitted, apart);
+        self.turned_away.read(counts.turned_away, apart);
+        self.refused.read(counts.refused, apart);
+        for (kind, count) in core::mem::take(&mut counts.faults) {
+            if self.faults.len() < KINDS_MAX || self.faults.contains_key(&kind) {
+                self.faults.entry(kind).or_default().read(count, apart);
+            }
+        }
+        self.last = counts;
+    }
+
+    fn status(&self, now: Time) -> GatewayStatus {
+        let is_fresh = self.line.is_fresh(now);
+        let offer = |kind: &'static str| {
+            move |flow: &FlowMeter| OfferStatus {
+                name: flow.name.clone(),
+                kind: kind.into(),
+                requests: flow.requests.total(),
+                bytes: flow.bytes.total(),
+                errors: flow.errors.total(),
+                requests_per_second: flow.requests.per_second(is_fresh),
+                bytes_per_second: flow.bytes.per_second(is_fresh),
+            }
+        };
+        let (volumes, pools) = (self.volumes.iter(), self.pools.iter());
+        let offers = volumes.map(offer("volume")).chain(pools.map(offer("pool")));
+        let offers: Vec<_> = offers.collect();
+        let sum = |of: fn(&OfferStatus) -> u64| {
+            offers.iter().fold(0, |sum: u64, offer| sum.saturating_add(of(offer)))
+        };
+        let fault = |(kind, count): (&String, &Meter)| FaultStatus {
+            kind: kind.clone(),
+            requests: count.total(),
+        };
+        let faults = self.faults.iter().map(fault).collect();
+        let last = &self.last;
+        GatewayStatus {
+            name: self.name.clone(),
+            host: last.host.clone(),
+            pid: last.pid,
+            release: last.release.clone(),
+            started_ms: last.started_ms,
+            is_connected: self.line.connection.is_some(),
+            is_silent: self.line.is_silent(now),
+            counted_ns: self.line.age(now),
+            nbd: last.nbd.clone(),
+            memcached: last.memcached.clone(),
+            clients: last.clients,
+            admitted: self.admitted.total(),
+            turned_away: self.turned_away.total(),
+            refused_requests: self.refused.total(),
+            requests: sum(|offer| offer.requests),
+            bytes: sum(|offer| offer.bytes),
+            errors: sum(|offer| offer.errors),
+            requests_per_second: sum(|offer| offer.requests_per_second),
+            bytes_per_second: sum(|offer| offer.bytes_per_second),
+            faults,
+            offers,
+        }
+    }
+}
+
+/// The meters of another policy's tenants, with what those have counted that were there before.
+fn moved<M: Default>(
+    earlier: &BTreeMap<String, usize>,
+    places: &BTreeMap<String, usize>,
+    meters: &mut [M],
+) -> Vec<M> {
+    let mut moved: Vec<M> = places.iter().map(|_| M::default()).collect();
+    for (name, place) in places {
+        if let Some(meter) = earlier.get(name).and_then(|earlier| meters.get_mut(*earlier)) {
+            moved[*place] = core::mem::take(meter);
+        }
+    }
+    moved
+}
+
+/// Reads all flows of one kind. Those that are not told any more are forgotten.
+fn read_all(meters: &mut Vec<FlowMeter>, flows: Vec<Flow>, apart: Option<Span>) {
+    let earlier = core::mem::take(meters);
+    let mut earlier: BTreeMap<String, FlowMeter> =
+        earlier.into_iter().map(|meter| (meter.name.clone(), meter)).collect();
+    meters.extend(flows.into_iter().map(|flow| {
+        let mut meter = earlier.remove(&flow.name).unwrap_or_default();
+        meter.read(&flow, apart);
+        meter.name = flow.name;
+        meter
+    }));
+}
+
+/// What is said of a tenant at the node with this number.
+fn at<'a>(nodes: &'a mut Vec<TenantAtNode>, id: u16, name: &str) -> &'a mut TenantAtNode {
+    let place = nodes.binary_search_by_key(&id, |node| node.id).unwrap_or_else(|place| {
+        let new = TenantAtNode { id, node: name.into(), ..TenantAtNode::default() };
+        nodes.insert(place, new);
+        place
+    });
+    &mut nodes[place]
+}

@@ -1,0 +1,73 @@
+//! What nodes and gateways say that they have counted.
+//!
+//! Counts only grow while their process lives, so an answer that is lost loses nothing. They have
+//! the version of [`crate::message::VERSION`]; a change to a field, an order or a type raises it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+/// What a storage node has done since its process began, and what it does now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeCounts {
+    /// The revision of the plan that it has; zero for none.
+    pub revision: u64,
+    /// Units of cost that its store has finished, for everybody, failed ones included.
+    pub served: u64,
+    /// Units of cost that wait, for everybody.
+    pub waiting: u64,
+    /// Requests at its store.
+    pub in_flight: u32,
+    /// The most requests at its store at a time.
+    pub depth: u32,
+    /// Units of cost that went to its store, by the tenant's place in the plan, since the tenant
+    /// has been in it; only where that is not zero.
+    pub tenants: Vec<(u16, u64)>,
+}
+
+/// What a gateway has done since its process began, and who it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayCounts {
+    /// When it began to count, in milliseconds since 1970: another one counts from zero.
+    pub started_ms: u64,
+    /// The process that holds the connection.
+    pub pid: u32,
+    /// The machine's name.
+    pub host: String,
+    /// The release of Tidegate that it runs.
+    pub release: String,
+    /// Where it offers volumes.
+    pub nbd: Vec<String>,
+    /// Where it offers pools.
+    pub memcached: Vec<String>,
+    /// Clients that are connected.
+    pub clients: u64,
+    /// Clients that were let in.
+    pub admitted: u64,
+    /// Clients that were turned away: too many, not allowed, or silent for too long.
+    pub turned_away: u64,
+    /// Requests to volumes that went to no node, because they made no sense or came too late.
+    pub refused: u64,
+    /// Requests that failed at nodes, by the kind of fault; only where that is not zero.
+    pub faults: Vec<(String, u64)>,
+    /// What each volume was asked, in the gateway's order.
+    pub volumes: Vec<Flow>,
+    /// What each pool was asked, likewise.
+    pub pools: Vec<Flow>,
+    /// What was asked for each tenant, those without requests left out.
+    pub tenants: Vec<Flow>,
+}
+
+/// Requests that went to nodes and were answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// The name of the volume, pool or tenant they were for; empty for nobody.
+    pub name: String,
+    /// How many.
+    pub requests: u64,
+    /// Bytes that those of them that succeeded have read or written; of a pool, those of replies.
+    pub bytes: u64,
+    /// How many of them failed.
+    pub errors: u64,
+}

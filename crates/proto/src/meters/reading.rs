@@ -1,0 +1,72 @@
+//! A number that only grows, but for the times that whoever counts it begins anew.
+
+use alloc::string::String;
+
+use tidegate_model::Span;
+
+use super::message::Flow;
+
+/// What one number has come to, over all who have counted it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Meter {
+    /// Counted by those who are gone.
+    before: u64,
+    /// Where the present one stood when it was read last.
+    last: u64,
+    per_second: u64,
+}
+
+impl Meter {
+    /// Takes a reading, so long after the one before.
+    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) {
+        if stands < self.last {
+            self.replace();
+        }
+        let grown = u128::from(stands - self.last) * u128::from(Span::SECOND.0);
+        let per_second = apart.and_then(|apart| grown.checked_div(u128::from(apart.0)));
+        self.per_second = u64::try_from(per_second.unwrap_or(0)).unwrap_or(u64::MAX);
+        self.last = stands;
+    }
+
+    /// Whoever counts is another one from now on.
+    pub(super) fn replace(&mut self) {
+        *self = Self { before: self.total(), ..Self::default() };
+    }
+
+    /// Where the present one stood last.
+    pub(super) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(super) const fn total(&self) -> u64 {
+        self.before.saturating_add(self.last)
+    }
+
+    /// What was added between the last two readings, per second; nothing of readings that are old.
+    pub(super) const fn per_second(&self, is_fresh: bool) -> u64 {
+        if is_fresh { self.per_second } else { 0 }
+    }
+}
+
+/// The meters of a [`Flow`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowMeter {
+    pub(super) name: String,
+    pub(super) requests: Meter,
+    pub(super) bytes: Meter,
+    pub(super) errors: Meter,
+}
+
+impl FlowMeter {
+    pub(super) fn read(&mut self, flow: &Flow, apart: Option<Span>) {
+        self.requests.read(flow.requests, apart);
+        self.bytes.read(flow.bytes, apart);
+        self.errors.read(flow.errors, apart);
+    }
+
+    pub(super) fn replace(&mut self) {
+        for meter in [&mut self.requests, &mut self.bytes, &mut self.errors] {
+            meter.replace();
+        }
+    }
+}

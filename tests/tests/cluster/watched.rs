@@ -1,0 +1,104 @@
+//! What is seen of a cluster: the counts that its parties tell are those of its clients.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
+use tidegate_tests::process;
+use tidegate_tests::{eventually, tools};
+
+use super::OPEN;
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// Requests of one client. They fill the volume four times.
+const REQUESTS: u64 = 4 * (6 << 20) / (4 << 10);
+
+/// Reads and writes of 4 KiB, so many and no more, and says how many it counted of each.
+fn load(cluster: &Cluster) -> [u64; 2] {
+    let mut command = Command::new(tools::need("fio"));
+    command.args(["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=6M"]);
+    command.args(["--loops=4", "--iodepth=16", "--randseed=7", "--output-format=json"]);
+    command.arg(format!("--uri={}", cluster.uri("db"))).stdin(Stdio::null());
+    let outcome = process::run(&mut command).success();
+    // What the engine says comes before.
+    let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
+    let told: Value = serde_json::from_str(json).expect("JSON");
+    ["read", "write"].map(|kind| told["jobs"][0][kind]["total_ios"].as_u64().expect("a count"))
+}
+
+fn gateway(cluster: &mut Cluster) -> Value {
+    cluster.bed().status()["cluster"]["gateways"][0].clone()
+}
+
+/// Waits until the gateway and the nodes have told exactly so many requests of 4 KiB.
+#[track_caller]
+fn expect(cluster: &mut Cluster, requests: u64) {
+    let mut told = Value::Null;
+    let nodes = |told: &Value| -> u64 {
+        let nodes = told["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+        nodes.iter().filter_map(|node| node["total_served_operations"].as_u64()).sum()
+    };
+    eventually("as many as the client counted", || {
+        told = cluster.bed().status()["cluster"].clone();
+        assert!(nodes(&told) <= requests, "{told:#}");
+        nodes(&told) == requests && told["gateways"][0]["requests"] == requests
+    });
+    let (gateway, tenant) = (&told["gateways"][0], &told["tenants"][1]);
+    assert_eq!(gateway["bytes"], requests << 12, "{gateway:#}");
+    assert_eq!((&gateway["errors"], &gateway["faults"][0]), (&0.into(), &Value::Null));
+    assert_eq!((&gateway["offers"][0]["name"], &tenant["name"]), (&"db".into(), &"oltp".into()));
+    assert_eq!(tenant["total_served_operations"], requests, "{tenant:#}");
+    assert_eq!(tenant["gateway_requests"], requests, "{tenant:#}");
+    let there = tenant["nodes"].as_array().expect("where it was served");
+    let there: u64 = there.iter().filter_map(|at| at["total_served_operations"].as_u64()).sum();
+    assert_eq!(there, requests, "{tenant:#}");
+}
+
+#[test]
+fn what_is_told_is_what_clients_counted() {
+    let db = volume("db", "oltp", "6MiB", &NODES);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    NODES.iter().for_each(|name| cluster.start("node", name));
+    cluster.start("gateway", GATEWAY);
+    // From the first request on: what is served before there is a plan is nobody's.
+    eventually("all of them", || {
+        let told = cluster.bed().status()["cluster"].clone();
+        let is_here = |node: &Value| node["reported_ns"].is_u64();
+        gateway(&mut cluster)["is_connected"] == true
+            && told["nodes"].as_array().is_some_and(|nodes| nodes.iter().all(is_here))
+    });
+    let [reads, writes] = load(&cluster);
+    assert_eq!(reads + writes, REQUESTS);
+    expect(&mut cluster, REQUESTS);
+    let first = gateway(&mut cluster);
+
+    cluster.kill(GATEWAY);
+    eventually("its end", || gateway(&mut cluster)["is_connected"] == false);
+    let screen = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+    let away = screen.lines().find(|line| line.starts_with("front "));
+    assert!(away.is_some_and(|line| line.contains(" away ")), "{screen}");
+    assert!(screen.contains("warning: gateway front is away"), "{screen}");
+    expect(&mut cluster, REQUESTS);
+
+    cluster.start("gateway", GATEWAY);
+    load(&cluster);
+    expect(&mut cluster, 2 * REQUESTS);
+    let second = gateway(&mut cluster);
+    assert_ne!(first["started_ms"], second["started_ms"]);
+    // A node too: what was counted by the process before goes on counting.
+    cluster.kill("b");
+    cluster.start("node", "b");
+    load(&cluster);
+    expect(&mut cluster, 3 * REQUESTS);
+    let said = cluster.bed().controller().stderr();
+    for (what, times) in [("gateway joined", 2), ("gateway left", 1), ("node joined", 4)] {
+        assert_eq!(said.lines().filter(|line| line.contains(what)).count(), times, "{said}");
+    }
+    let screen = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+    let heads = ["TENANT", "NODE", "GATEWAY"].map(|head| screen.contains(&format!("\n{head} ")));
+    assert_eq!(heads, [true; 3], "{screen}");
+    assert!(!screen.contains("STAGE") && !screen.contains("ALLOCATED"), "{screen}");
+}
