@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use tidegate_algo::pshift::instance::Family;
 use tidegate_algo::pshift::{Configuration, Solver};
 use tidegate_sim::rng::{Stream, apportion};
