@@ -4,13 +4,13 @@
 //! cluster says; while it is away, the last policy goes on to say whose they are.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
 use tidegate_fabric::retry::Retry;
+use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Span;
 use tidegate_proto::message::{Hello, ToGateway, VERSION};
@@ -38,16 +38,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps `register` up to date with the controller at `path`, to whom the gateway is `name`.
+    /// Keeps `register` up to date with the controller on this way, to whom the gateway is `name`.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.
-    pub(crate) fn start(path: PathBuf, name: String, register: Arc<Register>) -> io::Result<Self> {
+    pub(crate) fn start(way: Way, name: String, register: Arc<Register>) -> io::Result<Self> {
         let reactor = Reactor::new()?;
         let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
         let hello = Hello::Gateway { version: VERSION, name };
         let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let watch = Watch { path, hello, register, link: None, retry };
+        let watch = Watch { way, hello, register, link: None, retry };
         let ending = is_ending.clone();
         let thread = thread::Builder::new().name("gateway-keeper".into());
         let thread = thread.spawn(move || watch.run(reactor, &ending))?;
@@ -67,7 +67,7 @@ impl Drop for Keeper {
 
 /// What the thread has.
 struct Watch {
-    path: PathBuf,
+    way: Way,
     hello: Hello,
     register: Arc<Register>,
     link: Option<Link<ToGateway>>,
@@ -98,7 +98,7 @@ impl Watch {
     }
 
     fn connect(&mut self, reactor: &Reactor<()>) {
-        let connected = Link::connect(&self.path).and_then(|mut link| {
+        let connected = self.way.connect().map(Link::from).and_then(|mut link| {
             link.send(&self.hello)?;
             reactor.add(&link, CONTROLLER, Interest::READ)?;
             Ok(link)
@@ -106,7 +106,7 @@ impl Watch {
         match connected {
             Ok(link) => self.link = Some(link),
             Err(error) => {
-                tracing::debug!("no controller at {}: {error}", self.path.display());
+                tracing::debug!("no controller at {}: {error}", self.way.address);
                 self.leave();
             }
         }

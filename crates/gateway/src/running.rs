@@ -40,7 +40,7 @@ pub struct Running {
 /// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
 /// something. No socket is left then. A node behind a socket may come later.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, doors, volumes, pools, workers, limits } = config;
+    let Config { name, controller, doors, lock, volumes, pools, workers, limits } = config;
     let tenants = volumes.iter().map(|volume| &volume.tenant);
     let tenants = tenants.chain(pools.iter().map(|pool| &pool.tenant));
     let register = Arc::new(Register::new(tenants.map(String::as_str)));
@@ -54,7 +54,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
             let (flights, table) = (Flights::default(), register.table());
-            Ok(connection::Shop { volumes, nodes, flights, limits, table, is_ending: false })
+            let lock = lock.clone();
+            Ok(connection::Shop { volumes, nodes, flights, limits, lock, table, is_ending: false })
         })?);
     }
     let mut halls = vec![volumes_hall];
@@ -88,8 +89,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for Prepared { name, mailbox, run } in ready {
         running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
     }
-    if let Some(path) = controller {
-        running.keeper = Some(Keeper::start(path, name, register)?);
+    if let Some(way) = controller {
+        running.keeper = Some(Keeper::start(way, name, register)?);
     }
     Ok(running)
 }

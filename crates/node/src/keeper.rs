@@ -6,7 +6,6 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rustix::time::{
 };
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::retry::Retry;
+use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::cluster::message::ToNode;
@@ -79,7 +79,7 @@ pub(crate) struct Keeper {
     reactor: Reactor<()>,
     timer: OwnedFd,
     armed: Time,
-    controller: Option<PathBuf>,
+    controller: Option<Way>,
     link: Option<Link<ToNode>>,
     /// When to try to connect again, if there is a controller and no link to it.
     retry: Retry,
@@ -94,7 +94,7 @@ impl Keeper {
         live: Arc<Live>,
         watch: Arc<Watch>,
         reactor: Reactor<()>,
-        controller: Option<PathBuf>,
+        controller: Option<Way>,
     ) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -193,10 +193,10 @@ impl Keeper {
     }
 
     fn connect(&mut self) {
-        let Some(path) = &self.controller else { return };
+        let Some(way) = &self.controller else { return };
         let info = self.live.tell(|machine, _| machine.info());
         let hello = Hello::Node { version: VERSION, info };
-        let connected = Link::connect(path).and_then(|mut link| {
+        let connected = way.connect().map(Link::from).and_then(|mut link| {
             link.send(&hello)?;
             self.reactor.add(&link, CONTROLLER, Interest::READ)?;
             Ok(link)
@@ -208,7 +208,7 @@ impl Keeper {
                 self.stand(Standing::Greeting);
             }
             Err(error) => {
-                tracing::debug!("no controller at {}: {error}", path.display());
+                tracing::debug!("no controller at {}: {error}", way.address);
                 self.stand(Standing::Seeking);
                 self.retry.later(self.live.clock.now());
             }

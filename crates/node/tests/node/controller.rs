@@ -90,7 +90,9 @@ fn led_with(config: impl FnOnce(&Path) -> Config) -> (tempfile::TempDir, UnixLis
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("controller");
     let listener = UnixListener::bind(&path).unwrap();
-    let node = start(Config { controller: Some(path), ..config(folder.path()) }).unwrap();
+    let node =
+        start(Config { controller: Some(Address::Unix(path).into()), ..config(folder.path()) })
+            .unwrap();
     (folder, listener, node)
 }
 
