@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use tidegate_fabric::service::Fault;
+use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, NodeId, Span};
 use tidegate_node::{Config, Running, Standing, Store, start};
