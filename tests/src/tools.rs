@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::built;
 
 /// Programs that `scripts/setup.sh test` installs or every Debian has, with their packages.
-const PACKAGES: [(&str, &str); 21] = [
+const PACKAGES: [(&str, &str); 22] = [
     ("cat", "coreutils"),
     ("cp", "coreutils"),
     ("dd", "coreutils"),
@@ -17,6 +17,7 @@ const PACKAGES: [(&str, &str); 21] = [
     ("fio", "fio"),
     ("gcc", "gcc"),
     ("git", "git"),
+    ("ip", "iproute2"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
     ("python3", "python3"),

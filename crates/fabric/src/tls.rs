@@ -52,7 +52,8 @@ pub use pump::Pump;
 use crate::stream::{Address, Seal, Stream};
 use passage::Passage;
 
-/// With which certificate connections go through a lock, and who is let in.
+/// With which certificate connections go through a lock, and who is let in. It keeps its pump, and
+/// so its connections, alive; who has some keeps a guard.
 #[derive(Clone, Debug)]
 pub struct Guard {
     pump: Pump,

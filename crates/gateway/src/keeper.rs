@@ -90,7 +90,13 @@ impl Watch {
             }
             for _ in ready.drain(..) {
                 if let Err(error) = self.hear() {
-                    tracing::warn!("the link to the controller ended: {error}");
+                    match error.kind() {
+                        // Through a lock that nobody listens is only known now.
+                        io::ErrorKind::ConnectionRefused => {
+                            tracing::debug!("no controller at {}: {error}", self.way.address);
+                        }
+                        _ => tracing::warn!("the link to the controller ended: {error}"),
+                    }
                     self.leave();
                 }
             }

@@ -163,7 +163,7 @@ impl Keeper {
             }
             _ => {
                 if let Err(error) = self.hear() {
-                    self.disconnect(&error.to_string());
+                    self.disconnect(&error);
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Keeper {
                     let Some(link) = &mut self.link else { continue };
                     let sent = link.send(&message);
                     if let Err(error) = sent.and_then(|()| self.watch_link()) {
-                        self.disconnect(&error.to_string());
+                        self.disconnect(&error);
                     }
                 }
             }
@@ -231,7 +231,7 @@ impl Keeper {
                     if !retry {
                         self.retry.hold(REFUSED_WAIT);
                     }
-                    self.disconnect("refused");
+                    self.disconnect(&io::Error::other("refused"));
                     self.stand(Standing::Refused);
                     return Ok(());
                 }
@@ -241,10 +241,14 @@ impl Keeper {
         }
     }
 
-    fn disconnect(&mut self, reason: &str) {
+    fn disconnect(&mut self, reason: &io::Error) {
         if let Some(link) = self.link.take() {
             let _ = self.reactor.remove(&link);
-            tracing::warn!("the link to the controller ended: {reason}");
+            match reason.kind() {
+                // Through a lock that nobody listens is only known now.
+                io::ErrorKind::ConnectionRefused => tracing::debug!("no controller: {reason}"),
+                _ => tracing::warn!("the link to the controller ended: {reason}"),
+            }
             self.live.tell(|machine, now| machine.on_disconnected(now));
             self.stand(Standing::Seeking);
             self.retry.later(self.live.clock.now());

@@ -3,8 +3,8 @@
 
 use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
 use tidegate_gateway::nbd::{
-    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request, RequestError,
-    Step,
+    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request,
+    RequestError, Step,
 };
 
 use super::tape::Tape;
