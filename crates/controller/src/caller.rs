@@ -1,8 +1,8 @@
 //! Who is at the other end of a connection, and what that one may be.
 //!
 //! On the socket the kernel says whose process it is. Over TCP a certificate says which party it
-//! is; what carries its bytes inside is a pair of sockets of our own, whose kernel would say that it
-//! is we.
+//! is; what carries its bytes inside is a pair of sockets of our own, of which the kernel would say
+//! that it is we.
 
 use std::fmt;
 use std::io;

@@ -16,8 +16,8 @@ pub struct Config {
     /// for root, else `tidegate/controller.sock` in `$XDG_RUNTIME_DIR` or, without that, in the
     /// state directory.
     pub socket: PathBuf,
-    /// Where nodes and gateways of other machines come in over TCP, and who lets them in; none where
-    /// all are on this one.
+    /// Where nodes and gateways of other machines come in over TCP, and who lets them in; none
+    /// where all are on this one.
     pub remote: Option<(SocketAddr, Guard)>,
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.

@@ -45,7 +45,7 @@ pub struct Stream(Socket);
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
-    /// The inner side of a lock, see [`crate::tls`].
+    /// The inner side of a lock (`tls`).
     Sealed(UnixStream, Arc<Seal>),
 }
 
@@ -101,9 +101,10 @@ impl Stream {
         Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
     }
 
-    /// The same connection, of which `seal` tells who is at its other end and why it ended.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn sealed(self, seal: Arc<Seal>) -> Self {
+    /// The same connection, of which `seal` tells who is at its other end and why it ended. One over
+    /// TCP is never the inner side of a lock, and stays as it is.
+    #[must_use]
+    pub fn sealed(self, seal: Arc<Seal>) -> Self {
         match self.0 {
             Socket::Unix(stream) => Self(Socket::Sealed(stream, seal)),
             _ => self,

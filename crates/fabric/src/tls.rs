@@ -14,8 +14,8 @@
 //!
 //! # Mechanism
 //! A [`Pump`] is one thread that moves bytes through all locks of a process, with the reactor that
-//! workers use. A [`Guard`] says with which certificate, and who is let in: [`Guard::accept`] takes a
-//! connection that came, [`Guard::connect`] one that was begun, and both give the inner side at
+//! workers use. A [`Guard`] says with which certificate, and who is let in: [`Guard::accept`] takes
+//! a connection that came, [`Guard::connect`] one that was begun, and both give the inner side at
 //! once. It stays silent until the handshake is done, so that whoever waits on it waits for nothing
 //! new; from then on its [`crate::stream::Seal`] has the peer's names.
 //!

@@ -11,8 +11,8 @@
 //! request asks of a node, or why it is refused; [`reply`] appends the answers to what waits to be
 //! written, the data in the buffers that it came in.
 //!
-//! Which parts of the protocol: fixed newstyle with all of its options, encryption among them, which
-//! happens around the handshake and not in it ([`Step::Encrypt`]); structured replies, but no
+//! Which parts of the protocol: fixed newstyle with all of its options, encryption among them,
+//! which happens around the handshake and not in it ([`Step::Encrypt`]); structured replies, but no
 //! extended headers; the metadata context `base:allocation`. A client that breaks the protocol
 //! is told nothing more: the connection ends, and the reason is for whoever runs the gateway. A
 //! request that is merely wrong (outside of the export, a write to a read-only one) gets an error

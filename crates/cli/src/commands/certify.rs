@@ -26,8 +26,8 @@ use crate::output;
 
 /// Make the certificates of a cluster that are missing
 ///
-/// In the folder that the cluster's [tls] names: an authority, and for the controller, each node and
-/// gateway, and clients a certificate and a key. Nothing that is there is changed; to renew a
+/// In the folder that the cluster's [tls] names: an authority, and for the controller, each node,
+/// each gateway and clients a certificate and a key. Nothing that is there is changed; to renew a
 /// certificate, remove its file and run this again. Which files belong on which machine is said.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -44,12 +44,14 @@ pub(crate) struct Args {
     state: Option<PathBuf>,
 
     /// A name or number, besides those of their addresses, by which clients reach the gateways
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_HOST", hide_env_values = true)]
     host: Vec<String>,
 
     /// How long certificates are valid, in days
     #[arg(long, value_name = "DAYS", default_value_t = 825)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(env = "TIDEGATE_DAYS", hide_env_values = true)]
     days: u32,
 }
 
@@ -259,8 +261,8 @@ fn told(line: &Line) -> String {
     let verb = if *made { "made" } else { "kept" };
     match &names[..] {
         [] => format!(
-            "{verb} {certificate}: {holder}, for every machine and for clients\n     {key}: to sign \
-             with; whoever has it can let anybody in, so it stays here\n"
+            "{verb} {certificate}: {holder}, for every machine and for clients\n     {key}: to \
+             sign with; whoever has it can let anybody in, so it stays here\n"
         ),
         [_, hosts @ ..] => {
             let at = match hosts {

@@ -34,8 +34,8 @@ use crate::policy_file::PolicyFile;
 /// force again after a restart. With a cluster file its nodes and gateways run in the same process,
 /// or, with --role, one kind of them in a process of its own, on any machine that has the file and
 /// its certificates. There they find the controller at the TCP address of the file, if it names one
-/// and --socket names no other. SIGTERM and SIGINT end it; programs that run under the controller go
-/// on with their last rates.
+/// and --socket names no other. SIGTERM and SIGINT end it; programs that run under the controller
+/// go on with their last rates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! What becomes known about a connection that came through a lock ([`crate::tls`]).
+//! What becomes known about a connection that came through a lock (`tls`).
 
 use std::io;
 use std::sync::OnceLock;

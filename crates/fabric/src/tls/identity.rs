@@ -1,8 +1,8 @@
 //! Who a party is, and whom it believes: the files, read and checked.
 //!
-//! One folder has the authority's certificate, `ca-cert.pem`, and for each party `NAME-cert.pem` and
-//! `NAME-key.pem`: the names that QEMU and libnbd look for, so that the same folder serves their
-//! clients. What is wrong with the files is found when a party starts, and not when the first peer
+//! One folder has the authority's certificate, `ca-cert.pem`, and for each party `NAME-cert.pem`
+//! and `NAME-key.pem`: the names that QEMU and libnbd look for, so that one folder serves clients
+//! too. What is wrong with the files is found when a party starts, and not when the first peer
 //! turns away.
 
 use std::fmt;
