@@ -101,8 +101,8 @@ impl Stream {
         Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
     }
 
-    /// The same connection, of which `seal` tells who is at its other end and why it ended. One over
-    /// TCP is never the inner side of a lock, and stays as it is.
+    /// The same connection, of which `seal` tells who is at its other end and why it ended. One
+    /// over TCP is never the inner side of a lock, and stays as it is.
     #[must_use]
     pub fn sealed(self, seal: Arc<Seal>) -> Self {
         match self.0 {
