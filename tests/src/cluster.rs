@@ -51,18 +51,24 @@ impl Cluster {
         cluster
     }
 
-    /// Writes another file for it.
+    /// Writes another file for it. One that says by itself where the controller listens names the
+    /// socket as `SOCKET`.
     ///
     /// # Panics
     /// If it cannot be written.
     pub fn write(&self, file: &str) {
         let socket = self.bed.socket();
-        let head = "policy = \"first.toml\"\n[controller]\nlisten = \"unix:";
-        let text = format!("{head}{}\"\n{file}", socket.display());
+        let head = match file.contains("[controller]") {
+            true => "",
+            false => "[controller]\nlisten = \"unix:SOCKET\"\n",
+        };
+        let file = format!("{head}{file}").replace("SOCKET", &socket.display().to_string());
+        let text = format!("policy = \"first.toml\"\n{file}");
         fs::write(self.file(), text).expect("the cluster's file can be written");
     }
 
-    fn file(&self) -> PathBuf {
+    /// Its file.
+    pub fn file(&self) -> PathBuf {
         self.bed.path("cluster.toml")
     }
 

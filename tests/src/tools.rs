@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::built;
 
 /// Programs that `scripts/setup.sh test` installs or every Debian has, with their packages.
-const PACKAGES: [(&str, &str); 24] = [
+const PACKAGES: [(&str, &str); 25] = [
     ("cat", "coreutils"),
     ("cp", "coreutils"),
     ("dd", "coreutils"),
@@ -17,6 +17,7 @@ const PACKAGES: [(&str, &str); 24] = [
     ("fio", "fio"),
     ("gcc", "gcc"),
     ("git", "git"),
+    ("ip", "iproute2"),
     ("memcached", "memcached"),
     ("memcaslap", "libmemcached-tools"),
     ("memccapable", "libmemcached-tools"),

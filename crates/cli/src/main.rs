@@ -9,6 +9,7 @@ mod commands;
 mod experiment;
 mod failure;
 mod fare;
+mod guards;
 mod load;
 mod operator;
 mod output;

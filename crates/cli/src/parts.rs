@@ -4,6 +4,7 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 
 use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Place;
 use tidegate_model::cluster::{self, DeviceModel, Store};
@@ -11,6 +12,7 @@ use tidegate_model::{Bytes, Cluster, NodeId};
 use tidegate_node as node;
 
 use crate::failure::{Code, Failure};
+use crate::guards::{Guards, directory, way};
 
 /// Requests of a worker's gateway are short work; one thread serves some hundred thousand of them
 /// per second, and a second lets a large one not hold up the small.
@@ -38,44 +40,63 @@ pub(crate) struct Parts {
     nodes: Vec<(String, node::Running)>,
 }
 
+/// Where the parts of a cluster that are to start find what.
+pub(crate) struct Site<'a> {
+    pub(crate) cluster: &'a Cluster,
+    /// What relative paths are below.
+    pub(crate) base: &'a Path,
+    /// Where the controller listens.
+    pub(crate) controller: &'a Address,
+    /// Who lets in whoever comes from elsewhere; none where there are no certificates.
+    pub(crate) guards: Option<&'a Guards>,
+}
+
+impl Site<'_> {
+    /// The guard of a party, if there are certificates.
+    fn guard(&self, name: &str) -> Result<Option<Guard>, Failure> {
+        self.guards.map(|guards| guards.of(name)).transpose()
+    }
+
+    /// The way to the controller.
+    fn controller(&self, guard: Option<&Guard>) -> Option<Way> {
+        Some(way(self.controller.clone(), guard, Cluster::CONTROLLER))
+    }
+}
+
 impl Parts {
-    /// Starts what is chosen of `cluster`. Relative paths are below `base`; nodes and gateways look
-    /// for their controller at `controller`.
+    /// Starts what is chosen of a cluster.
     ///
     /// # Errors
     /// If a part cannot start. Those that had started have ended then.
-    pub(crate) fn start(
-        cluster: &Cluster,
-        choice: &Choice,
-        base: &Path,
-        controller: &Path,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(site: &Site<'_>, choice: &Choice) -> Result<Self, Failure> {
+        let cluster = site.cluster;
         known(cluster, choice)?;
         let mut parts = Self { gateways: Vec::new(), nodes: Vec::new() };
         for (id, node) in cluster.nodes.iter().enumerate() {
             if choice.nodes && choice.has(&node.name) {
-                let config = node_config(cluster, id, base, controller)?;
+                let config = node_config(site, id)?;
                 let running = node::start(config).map_err(|error| failed(&node.name, &error))?;
                 parts.nodes.push((node.name.clone(), running));
             }
         }
         let chosen = |gateway: &&cluster::Gateway| choice.gateways && choice.has(&gateway.name);
-        let mut services = None;
         for gateway in cluster.gateways.iter().filter(chosen) {
-            let services = match &services {
-                Some(services) => services,
-                None => services.insert(parts.services(cluster, base)?),
-            };
-            let config = gateway_config(cluster, gateway, base, controller)?;
-            let running = gateway::start(config, services);
+            let guard = site.guard(&gateway.name)?;
+            let services = parts.services(site, guard.as_ref())?;
+            let config = gateway_config(site, gateway, guard)?;
+            let running = gateway::start(config, &services);
             let running = running.map_err(|error| failed(&gateway.name, &error))?;
             parts.gateways.push((gateway.name.clone(), running));
         }
         Ok(parts)
     }
 
-    /// How gateways reach each node, in the order of the cluster.
-    fn services(&self, cluster: &Cluster, base: &Path) -> Result<Vec<gateway::Node>, Failure> {
+    /// How a gateway with this guard reaches each node, in the order of the cluster.
+    fn services(
+        &self,
+        site: &Site<'_>,
+        guard: Option<&Guard>,
+    ) -> Result<Vec<gateway::Node>, Failure> {
         let service = |node: &cluster::Node| {
             if let Some((_, running)) = self.nodes.iter().find(|(name, _)| *name == node.name) {
                 return Ok(gateway::Node::Here(running.service()));
@@ -85,18 +106,29 @@ impl Parts {
                 let help = format!("give it one, like address = \"unix:{}.sock\"", node.name);
                 return Err(Failure::new(Code::Invalid, what).help(help));
             };
-            Ok(gateway::Node::There(resolved(address, base)?))
+            Ok(gateway::Node::There(way(resolved(address, site.base)?, guard, &node.name)))
         };
-        cluster.nodes.iter().map(service).collect()
+        site.cluster.nodes.iter().map(service).collect()
     }
 
     /// Where clients find what, as one would type it: a line for each volume and door, and one for
     /// each door of a pool.
-    pub(crate) fn doors(&self, cluster: &Cluster) -> Vec<String> {
-        let doors = self.gateways.iter().flat_map(|(_, gateway)| gateway.addresses());
-        let volumes = |door| cluster.volumes.iter().map(move |volume| uri(door, &volume.name));
+    pub(crate) fn doors(&self, cluster: &Cluster, base: &Path) -> Vec<String> {
+        let mut doors = Vec::new();
+        for (name, running) in &self.gateways {
+            let is_required = cluster
+                .gateways
+                .iter()
+                .any(|gateway| gateway.name == *name && gateway.is_tls_required);
+            let directory = directory(cluster, base).filter(|_| is_required);
+            for door in running.addresses() {
+                let export =
+                    |volume: &cluster::Volume| uri(door, &volume.name, directory.as_deref());
+                doors.extend(cluster.volumes.iter().map(export));
+            }
+        }
         let pools = self.gateways.iter().flat_map(|(_, gateway)| gateway.pools()).map(server);
-        doors.flat_map(volumes).chain(pools).collect()
+        doors.into_iter().chain(pools).collect()
     }
 
     /// The names of what runs, nodes first.
@@ -125,14 +157,10 @@ fn failed(name: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::quoted(Code::Failure, &format!("{name}: {error}"))
 }
 
-fn node_config(
-    cluster: &Cluster,
-    place: usize,
-    base: &Path,
-    controller: &Path,
-) -> Result<node::Config, Failure> {
-    let node = &cluster.nodes[place];
-    let id = NodeId(u16::try_from(place).unwrap_or(u16::MAX));
+fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> {
+    let Site { cluster, base, .. } = *site;
+    let node = &cluster.nodes[number];
+    let id = NodeId(u16::try_from(number).unwrap_or(u16::MAX));
     let store = match &node.store {
         Store::Directory(path) => node::Store::Directory { path: base.join(path), reserve: false },
         Store::Device { path, .. } => node::Store::Device { path: base.join(path) },
@@ -142,11 +170,16 @@ fn node_config(
     let listen = node.address.as_ref().map(|address| resolved(address, base)).transpose()?;
     let speed = node.model.map(|DeviceModel { rate, variance_permille }| {
         // Nodes differ, and each is the same in every run.
-        node::Speed { rate, variance: variance_permille / 10, seed: place as u64 }
+        node::Speed { rate, variance: variance_permille / 10, seed: number as u64 }
     });
+    // Who talks to nobody over TCP needs no certificate.
+    let is_far = [listen.as_ref(), Some(site.controller)];
+    let is_far = is_far.iter().any(|address| matches!(address, Some(Address::Tcp(_))));
+    let guard = if is_far { site.guard(&node.name)? } else { None };
     Ok(node::Config {
         listen,
-        controller: Some(controller.to_owned()),
+        controller: site.controller(guard.as_ref()),
+        guard: guard.map(|guard| guard.admitting(gateways(cluster))),
         depth: node.depth,
         capacity: node.capacity,
         speed,
@@ -163,17 +196,31 @@ fn room(cluster: &Cluster, id: NodeId) -> Bytes {
     parts.fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
+/// The names of a cluster's gateways, which nodes let in.
+fn gateways(cluster: &Cluster) -> Vec<String> {
+    cluster.gateways.iter().map(|gateway| gateway.name.clone()).collect()
+}
+
+/// The names of all parties that its controller lets in.
+pub(crate) fn parties(cluster: &Cluster) -> Vec<String> {
+    let nodes = cluster.nodes.iter().map(|node| node.name.clone());
+    nodes.chain(gateways(cluster)).collect()
+}
+
 fn gateway_config(
-    cluster: &Cluster,
+    site: &Site<'_>,
     gateway: &cluster::Gateway,
-    base: &Path,
-    controller: &Path,
+    guard: Option<Guard>,
 ) -> Result<gateway::Config, Failure> {
-    let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, Door::PRIVATE)));
+    let Site { cluster, base, .. } = *site;
+    let is_required = gateway.is_tls_required;
+    let door = Door { is_public: is_required && guard.is_some(), ..Door::PRIVATE };
+    let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, door)));
     let pools = gateway.memcached.iter().map(|door| pool(cluster, door, base));
     Ok(gateway::Config {
         name: gateway.name.clone(),
-        controller: Some(controller.to_owned()),
+        controller: site.controller(guard.as_ref()),
+        lock: guard.map(|guard| gateway::Lock { guard, is_required }),
         doors: doors.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),
         pools: pools.collect::<Result<_, Failure>>()?,
@@ -240,10 +287,15 @@ fn server(door: &Address) -> String {
     }
 }
 
-/// An export as clients of NBD write it.
-fn uri(door: &Address, export: &str) -> String {
-    match door {
-        Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
-        Address::Tcp(address) => format!("nbd://{address}/{export}"),
+/// An export as clients of NBD write it, with the folder of certificates if it takes one.
+fn uri(door: &Address, export: &str, directory: Option<&Path>) -> String {
+    let folder = directory.map(|directory| format!("tls-certificates={}", directory.display()));
+    match (door, folder) {
+        (Address::Unix(path), None) => format!("nbd+unix:///{export}?socket={}", path.display()),
+        (Address::Unix(path), Some(folder)) => {
+            format!("nbds+unix:///{export}?socket={}&{folder}", path.display())
+        }
+        (Address::Tcp(address), None) => format!("nbd://{address}/{export}"),
+        (Address::Tcp(address), Some(folder)) => format!("nbds://{address}/{export}?{folder}"),
     }
 }

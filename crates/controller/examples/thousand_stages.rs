@@ -246,6 +246,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         state: state.clone(),
         http: None::<SocketAddr>,
         log: "warn".into(),
+        remote: None,
         hello_max: Duration::from_secs(60),
         cluster: None,
     };

@@ -5,16 +5,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 
 /// How a daemon is set up. Where it is started by root it serves the whole machine; otherwise it
 /// serves its user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The socket for stages and the command line. By default `/run/tidegate/controller.sock`
     /// for root, else `tidegate/controller.sock` in `$XDG_RUNTIME_DIR` or, without that, in the
     /// state directory.
     pub socket: PathBuf,
+    /// Where nodes and gateways of other machines come in over TCP, and who lets them in; none
+    /// where all are on this one.
+    pub remote: Option<(SocketAddr, Guard)>,
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
     pub state: PathBuf,
@@ -34,6 +38,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             socket: default_socket(),
+            remote: None,
             state: default_state(),
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
             log: "info".into(),

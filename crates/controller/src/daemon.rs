@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tidegate_fabric::tls::Guard;
 use tidegate_model::Policy;
 use tidegate_proto::controller::Controller;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
+use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::http;
@@ -57,6 +59,14 @@ pub enum ServeError {
     /// The socket cannot be listened on.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Nodes and gateways of other machines cannot be listened for.
+    #[error("cannot listen on {address}: {error}; choose another address in [controller]")]
+    Remote {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        error: io::Error,
+    },
     /// HTTP is for this machine only.
     #[error(
         "{address} is not a loopback address; HTTP is not encrypted, so put a proxy in front of \
@@ -199,11 +209,7 @@ impl Daemon {
         let token = Token::open(&token_path)
             .map_err(|error| ServeError::Token { path: token_path, error })?;
         let current = load(store.as_ref())?;
-        let http = match config.http {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        let socket = Socket::listen(&config.socket).await?;
+        let Ears { http, remote, socket } = Ears::open(&config).await?;
 
         let clock = Clock::start();
         let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
@@ -213,6 +219,8 @@ impl Daemon {
         let machines = machines(&config, clock, current.as_ref());
         let (told, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, machines, inputs_rx, told, cycles);
+        let gateways = config.cluster.iter().flat_map(|cluster| &cluster.gateways);
+        let gateways = gateways.map(|gateway| gateway.name.clone()).collect();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
@@ -227,8 +235,13 @@ impl Daemon {
             users: Users::new(),
             seats: Seats::new(limits.connections, limits.connections_per_user),
             clock,
+            gateways,
         };
-        tasks.spawn(accept(socket, Arc::new(door), stop_rx.clone()));
+        let door = Arc::new(door);
+        if let Some((listener, guard)) = remote {
+            tasks.spawn(accept_remote(listener, guard, door.clone(), stop_rx.clone()));
+        }
+        tasks.spawn(accept(socket, door, stop_rx.clone()));
         let mut http_address = None;
         if let Some(listener) = http {
             http_address = listener.local_addr().ok();
@@ -264,6 +277,30 @@ impl Daemon {
     }
 }
 
+/// Everything that a daemon listens on.
+struct Ears {
+    http: Option<TcpListener>,
+    remote: Option<(TcpListener, Guard)>,
+    socket: Socket,
+}
+
+impl Ears {
+    async fn open(config: &Config) -> Result<Self, ServeError> {
+        let http = match config.http {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let remote = match config.remote.clone() {
+            Some((address, guard)) => {
+                let bound = TcpListener::bind(address).await;
+                Some((bound.map_err(|error| ServeError::Remote { address, error })?, guard))
+            }
+            None => None,
+        };
+        Ok(Self { http, remote, socket: Socket::listen(&config.socket).await? })
+    }
+}
+
 /// What leads stages, nodes and gateways, with the policy of the last life.
 fn machines(config: &Config, clock: Clock, current: Option<&Current>) -> Machines {
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
@@ -283,7 +320,10 @@ async fn accept(socket: Socket, door: Arc<Door>, mut stop: watch::Receiver<bool>
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, _)) => drop(connections.spawn(attend(stream, door.clone()))),
+            Ok((stream, _)) => match Caller::local(&stream) {
+                Ok(caller) => drop(connections.spawn(attend(stream, caller, door.clone()))),
+                Err(error) => tracing::warn!("a connection without credentials: {error}"),
+            },
             Err(error) => {
                 tracing::error!("cannot accept a connection: {error}");
                 sleep(ACCEPT_PAUSE).await;
@@ -292,6 +332,37 @@ async fn accept(socket: Socket, door: Arc<Door>, mut stop: watch::Receiver<bool>
     }
     // No new connection finds the file from here on; the old ones end with the set.
     drop(socket);
+}
+
+/// The same for those who come over TCP, through a lock.
+async fn accept_remote(
+    listener: TcpListener,
+    guard: Guard,
+    door: Arc<Door>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted.and_then(|(stream, _)| let_in(stream, &guard)) {
+            Ok((stream, caller)) => drop(connections.spawn(attend(stream, caller, door.clone()))),
+            Err(error) => {
+                tracing::error!("cannot accept a connection over TCP: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The inner side of a connection over TCP, and who is behind it, once that is known.
+fn let_in(stream: TcpStream, guard: &Guard) -> io::Result<(UnixStream, Caller)> {
+    let inside = guard.accept(stream.into_std()?.try_into()?)?;
+    let seal = inside.seal().cloned().unwrap_or_default();
+    Ok((UnixStream::from_std(inside.into_unix()?)?, Caller::Remote(seal)))
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {

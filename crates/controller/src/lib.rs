@@ -19,6 +19,7 @@
 //! have a runtime of their own, such as tests.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod clock;
 mod config;
 mod daemon;

@@ -13,19 +13,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_proto::cluster::message::ToNode;
 use tidegate_proto::codec::{Decoder, TooLarge, encode};
 use tidegate_proto::controller::{ConnectionId, Peer};
-use tidegate_proto::message::Hello;
+use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
+use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::machine::Input;
 use crate::operator;
 use crate::register::Register;
-use crate::seats::{Guest, Seats};
+use crate::seats::Seats;
 use crate::switchboard::{ReadError, Switchboard};
 use crate::users::Users;
 
@@ -152,53 +154,66 @@ pub(crate) struct Door {
     pub(crate) users: Users,
     pub(crate) seats: Arc<Seats>,
     pub(crate) clock: Clock,
+    /// The names of the cluster's gateways.
+    pub(crate) gateways: Vec<String>,
 }
 
 /// Everything about one connection, from hello to its end.
-pub(crate) async fn attend(stream: UnixStream, door: Arc<Door>) {
-    let peer = match stream.peer_cred() {
-        Ok(peer) => peer,
-        Err(error) => return tracing::warn!("a connection without credentials: {error}"),
-    };
-    let guest = match operator::may_operate(peer.uid()) {
-        true => Guest::Operator,
-        false => Guest::User(peer.uid()),
-    };
+pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) {
     // Whoever finds none is not told why: only its hello would say in which words.
-    let Some(_seat) = door.seats.take(guest, door.clock.now()) else { return };
-    let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-    let hello = match timeout(door.hello_max, read_hello(&stream)).await {
+    let Some(_seat) = door.seats.take(caller.guest(), door.clock.now()) else { return };
+    let (hello, rest) = match timeout(door.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
-        Ok(Err(error)) => return tracing::warn!(pid, "refused before its hello: {error}"),
+        Ok(Err(error)) => {
+            let reason = caller.end().map_or(error.to_string(), |end| end.to_string());
+            return tracing::warn!("{caller} is refused before its hello: {reason}");
+        }
         Err(_) => {
-            return tracing::warn!(pid, "refused: no hello within {:?}", door.hello_max);
+            return tracing::warn!("{caller} is refused: no hello within {:?}", door.hello_max);
         }
     };
-    match hello {
-        (Hello::Stage { version, info }, rest) => {
-            let peer = Peer { uid: peer.uid(), pid, user: door.users.name(peer.uid()).await };
+    if let Err(reason) = caller.may_be(&hello, &door.gateways) {
+        refuse(&stream, &hello, &reason);
+        return tracing::warn!("{caller} is refused: {reason}");
+    }
+    match (hello, &caller) {
+        (Hello::Stage { version, info }, Caller::Local { uid, pid }) => {
+            let peer = Peer { uid: *uid, pid: *pid, user: door.users.name(*uid).await };
             let joined = |link| Input::Joined { link, peer, version, info };
             serve(stream, &door, Party::Stage, &rest, joined).await;
         }
-        (Hello::Node { .. } | Hello::Gateway { .. }, _) if !operator::may_operate(peer.uid()) => {
-            let who = "only root and our own user run nodes and gateways";
-            tracing::warn!(pid, uid = peer.uid(), "refused: {who}");
-        }
-        (Hello::Gateway { version, name }, rest) => {
+        (Hello::Gateway { version, name }, _) => {
             let joined = |link| Input::GatewayJoined { link, version, name };
             serve(stream, &door, Party::Gateway, &rest, joined).await;
         }
-        (Hello::Node { version, info }, rest) => {
+        (Hello::Node { version, info }, _) => {
             let joined = |link| Input::NodeJoined { link, version, info };
             serve(stream, &door, Party::Node, &rest, joined).await;
         }
-        (Hello::Operator { version }, rest) => {
-            let is_allowed = operator::may_operate(peer.uid());
+        (Hello::Operator { version }, _) => {
+            let is_allowed = caller.may_operate();
             let ended = operator::attend(&stream, version, is_allowed, rest, &door.register).await;
             if let Err(error) = ended {
-                tracing::warn!(pid, "an operator's connection failed: {error}");
+                tracing::warn!("the connection of {caller}, an operator, failed: {error}");
             }
         }
+        (Hello::Stage { .. }, Caller::Remote(_)) => {}
+    }
+}
+
+/// Says why somebody is refused, in the language of whom it says it is. That is a few bytes: who
+/// does not take them at once will not read them either.
+fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
+    let (version, reason, retry) = (VERSION, reason.to_owned(), false);
+    let mut bytes = Vec::new();
+    let encoded = match hello {
+        Hello::Stage { .. } => encode(&ToStage::Refused { version, reason, retry }, &mut bytes),
+        Hello::Node { .. } => encode(&ToNode::Refused { version, reason, retry }, &mut bytes),
+        Hello::Gateway { .. } => encode(&ToGateway::Refused { version, reason }, &mut bytes),
+        Hello::Operator { .. } => encode(&Reply::Refused { version, reason }, &mut bytes),
+    };
+    if encoded.is_ok() {
+        let _ = stream.try_write(&bytes);
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum Guest {
     Operator,
     /// Another user.
     User(u32),
+    /// Somebody from another machine.
+    Remote,
 }
 
 /// A connection's place.
@@ -55,10 +57,10 @@ impl Seats {
         let mut taken = self.taken();
         let reserved = match guest {
             Guest::Operator => 0,
-            Guest::User(_) => RESERVED.min(self.all / 2),
+            Guest::User(_) | Guest::Remote => RESERVED.min(self.all / 2),
         };
         let of_user = match guest {
-            Guest::Operator => 0,
+            Guest::Operator | Guest::Remote => 0,
             Guest::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
         };
         if taken.all + reserved >= self.all || of_user >= self.per_user {

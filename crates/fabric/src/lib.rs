@@ -4,15 +4,24 @@
 //! not bring an async runtime there. Daemons that have one decode the same frames themselves.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "cluster")]
 #[allow(unsafe_code, reason = "pages are seen as bytes")]
 pub mod buffer;
 mod clock;
+#[cfg(feature = "cluster")]
 pub mod crowd;
 pub mod place;
+#[cfg(feature = "cluster")]
 pub mod reactor;
+#[cfg(feature = "cluster")]
 pub mod remote;
+#[cfg(feature = "cluster")]
 pub mod retry;
+#[cfg(feature = "cluster")]
 pub mod service;
 pub mod stream;
+#[cfg(feature = "cluster")]
+pub mod tls;
 pub mod unix;
+#[cfg(feature = "cluster")]
 pub mod wire;

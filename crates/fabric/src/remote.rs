@@ -31,7 +31,7 @@ use tidegate_model::{Span, Time};
 use crate::reactor::{Reactor, Ready};
 use crate::retry::Retry;
 use crate::service::{Fault, Job, Part};
-use crate::stream::Address;
+use crate::tls::Way;
 use link::Link;
 use opened::Opened;
 
@@ -40,10 +40,10 @@ const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
 const RETRY_MAX: Span = Span(Span::SECOND.0);
 
 /// How a link to a node is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the node listens.
-    pub address: Address,
+    /// The way to the node.
+    pub way: Way,
     /// How long a job waits for a node that is away before it fails. By default five seconds: a
     /// restart goes unnoticed, and a client's own time-out of half a minute does not strike.
     pub patience: Span,
@@ -52,10 +52,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A node at this address, and everything else as its field says.
-    pub fn new(address: Address) -> Self {
+    /// A node on this way, and everything else as its field says.
+    pub fn new(way: impl Into<Way>) -> Self {
         let release = env!("CARGO_PKG_VERSION").into();
-        Self { address, patience: Span(5 * Span::SECOND.0), release }
+        Self { way: way.into(), patience: Span(5 * Span::SECOND.0), release }
     }
 }
 

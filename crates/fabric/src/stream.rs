@@ -1,17 +1,21 @@
-//! Connections on the data path: Unix sockets and TCP, one way to listen, connect, read and write.
+//! Connections: Unix sockets and TCP, one way to listen, connect, read and write.
 //!
 //! Nothing here blocks, and nothing here is shared between threads. [`Stream`] is one end of a
 //! connection; [`Outgoing`] is what waits to be written on it, sent with one system call however
 //! many pieces it has.
 
 mod address;
+#[cfg(feature = "cluster")]
 mod listener;
+#[cfg(feature = "cluster")]
 mod outgoing;
+mod seal;
 
-use std::io::{self, IoSlice, Read};
-use std::net::TcpStream;
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{
@@ -20,8 +24,11 @@ use rustix::net::{
 };
 
 pub use address::{Address, AddressError};
+#[cfg(feature = "cluster")]
 pub use listener::{BindError, Door, Listener};
+#[cfg(feature = "cluster")]
 pub use outgoing::Outgoing;
+pub use seal::Seal;
 
 /// How long a TCP peer may be silent before it is asked whether it is there, and between questions.
 const PROBE: Duration = Duration::from_secs(3);
@@ -38,6 +45,8 @@ pub struct Stream(Socket);
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
+    /// The inner side of a lock (`tls`).
+    Sealed(UnixStream, Arc<Seal>),
 }
 
 impl Stream {
@@ -92,13 +101,52 @@ impl Stream {
         Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
     }
 
+    /// The same connection, of which `seal` tells who is at its other end and why it ended. One
+    /// over TCP is never the inner side of a lock, and stays as it is.
+    #[must_use]
+    pub fn sealed(self, seal: Arc<Seal>) -> Self {
+        match self.0 {
+            Socket::Unix(stream) => Self(Socket::Sealed(stream, seal)),
+            _ => self,
+        }
+    }
+
+    /// What is known about the other end, if the connection came through a lock.
+    pub fn seal(&self) -> Option<&Arc<Seal>> {
+        match &self.0 {
+            Socket::Sealed(_, seal) => Some(seal),
+            Socket::Unix(_) | Socket::Tcp(_) => None,
+        }
+    }
+
+    /// The Unix socket that it is, for whoever has other means to read it.
+    ///
+    /// # Errors
+    /// Kind `Unsupported` if it is a TCP connection, which is closed.
+    pub fn into_unix(self) -> io::Result<UnixStream> {
+        match self.0 {
+            Socket::Unix(stream) | Socket::Sealed(stream, _) => Ok(stream),
+            Socket::Tcp(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// What went wrong with the connection since this was last asked.
     ///
     /// # Errors
     /// That.
     pub fn error(&self) -> io::Result<()> {
-        sockopt::socket_error(self)??;
-        Ok(())
+        sockopt::socket_error(self)?.map_err(|error| self.told(error.into()))
+    }
+
+    /// Says that nothing more will be sent. What arrives can still be read.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn finish(&self) -> io::Result<()> {
+        match &self.0 {
+            Socket::Unix(stream) | Socket::Sealed(stream, _) => stream.shutdown(Shutdown::Write),
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+        }
     }
 
     /// Writes the pieces, one behind the other, as far as the kernel takes them now. A peer that
@@ -108,7 +156,31 @@ impl Stream {
     /// `WouldBlock` if the kernel takes nothing now; else the connection is gone.
     pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
-        Ok(rustix::io::retry_on_intr(|| sendmsg(self, pieces, &mut nothing, SendFlags::NOSIGNAL))?)
+        let send = || sendmsg(self, pieces, &mut nothing, SendFlags::NOSIGNAL);
+        rustix::io::retry_on_intr(send).map_err(|error| self.told(error.into()))
+    }
+
+    /// Reads into the pieces, one behind the other, what is there. Zero means that the peer has
+    /// said that nothing more will come.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing is there now; else the connection is gone.
+    pub fn receive(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match rustix::io::retry_on_intr(|| rustix::io::readv(self, pieces)) {
+            Ok(0) => self.seal().and_then(|seal| seal.end()).map_or(Ok(0), Err),
+            Ok(count) => Ok(count),
+            Err(error) => Err(self.told(error.into())),
+        }
+    }
+
+    /// The error, or the reason for it that is known of a connection through a lock.
+    fn told(&self, error: io::Error) -> io::Error {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                self.seal().and_then(|seal| seal.end()).unwrap_or(error)
+            }
+            _ => error,
+        }
     }
 }
 
@@ -117,6 +189,7 @@ impl Read for Stream {
         match &mut self.0 {
             Socket::Unix(stream) => stream.read(bytes),
             Socket::Tcp(stream) => stream.read(bytes),
+            Socket::Sealed(..) => self.receive(&mut [IoSliceMut::new(bytes)]),
         }
     }
 }
@@ -124,7 +197,7 @@ impl Read for Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Socket::Unix(stream) => stream.as_fd(),
+            Socket::Unix(stream) | Socket::Sealed(stream, _) => stream.as_fd(),
             Socket::Tcp(stream) => stream.as_fd(),
         }
     }
@@ -134,5 +207,14 @@ impl From<UnixStream> for Stream {
     /// The stream should not block; one that does makes its worker wait.
     fn from(stream: UnixStream) -> Self {
         Self(Socket::Unix(stream))
+    }
+}
+
+impl TryFrom<TcpStream> for Stream {
+    type Error = io::Error;
+
+    /// Likewise.
+    fn try_from(stream: TcpStream) -> io::Result<Self> {
+        Self::from_tcp(stream)
     }
 }

@@ -1,7 +1,6 @@
 //! A link over a Unix socket: messages out without blocking, messages in as they arrive.
 
-use std::io;
-use std::io::{Read, Write};
+use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,6 +12,7 @@ use serde::de::DeserializeOwned;
 use tidegate_proto::codec::{self, Decoder};
 
 use crate::clock;
+use crate::stream::Stream;
 
 /// Bytes that may wait for a peer that does not read. A stage's report is a few kilobytes, so a
 /// peer this far behind has been silent for minutes.
@@ -21,7 +21,7 @@ const BACKLOG_MAX: usize = 8 << 20;
 /// One end of a connection on which messages of type `In` arrive.
 #[derive(Debug)]
 pub struct Link<In> {
-    stream: UnixStream,
+    stream: Stream,
     decoder: Decoder<In>,
     /// Encoded and not yet taken by the kernel.
     backlog: Vec<u8>,
@@ -35,7 +35,7 @@ impl<In: DeserializeOwned> Link<In> {
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, decoder: Decoder::new(), backlog: Vec::new() })
+        Ok(Stream::from(stream).into())
     }
 
     /// Queues `message` and hands over as much as the kernel takes without blocking.
@@ -58,13 +58,10 @@ impl<In: DeserializeOwned> Link<In> {
     /// If the connection is gone.
     pub fn flush(&mut self) -> io::Result<()> {
         while !self.backlog.is_empty() {
-            // The standard library sends with MSG_NOSIGNAL, so a peer that left is an error and not
-            // a SIGPIPE for the host.
-            match self.stream.write(&self.backlog) {
+            match self.stream.send(&[IoSlice::new(&self.backlog)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => drop(self.backlog.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -85,7 +82,6 @@ impl<In: DeserializeOwned> Link<In> {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => self.decoder.extend(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
@@ -121,6 +117,12 @@ impl<In: DeserializeOwned> Link<In> {
             true => PollFlags::IN,
             false => PollFlags::IN | PollFlags::OUT,
         }
+    }
+}
+
+impl<In: DeserializeOwned> From<Stream> for Link<In> {
+    fn from(stream: Stream) -> Self {
+        Self { stream, decoder: Decoder::new(), backlog: Vec::new() }
     }
 }
 

@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         controller: None,
         pools: Vec::new(),
         doors: vec![(Address::Unix(path.into()), Door::PRIVATE)],
+        lock: None,
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],
         workers: 1,
         limits: Limits::default(),

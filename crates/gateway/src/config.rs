@@ -1,10 +1,10 @@
 //! What a gateway is told, and why it may not start.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, BindError, Door};
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::cluster::Volume;
 
 use crate::memcached::Pool;
@@ -15,11 +15,14 @@ use crate::nodes::PartError;
 pub struct Config {
     /// Its name, for the controller.
     pub name: String,
-    /// The socket of the controller, which says what policy holds; none for a gateway whose
-    /// requests belong to whom volumes and pools say.
-    pub controller: Option<PathBuf>,
+    /// The way to the controller, which says what policy holds; none for a gateway whose requests
+    /// belong to whom volumes and pools say.
+    pub controller: Option<Way>,
     /// Where clients of network block devices come in, and who may.
     pub doors: Vec<(Address, Door)>,
+    /// Through which these may go on encrypted, once they have shown a certificate; none where that
+    /// is not offered.
+    pub lock: Option<Lock>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
     pub volumes: Vec<Volume>,
     /// Pools, and where clients of memcached find each.
@@ -30,6 +33,15 @@ pub struct Config {
     pub workers: usize,
     /// What clients may take up.
     pub limits: Limits,
+}
+
+/// How clients of network block devices go on encrypted.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    /// Who lets them in.
+    pub guard: Guard,
+    /// Whether whoever does not go on so is served nothing.
+    pub is_required: bool,
 }
 
 /// What clients may take up.

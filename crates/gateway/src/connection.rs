@@ -14,12 +14,12 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
 
-use crate::config::Limits;
+use crate::config::{Limits, Lock};
 use crate::flights::{Flight, Flights, Landed, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
 use crate::nbd::{
-    Action, Entered, Handshake, HandshakeError, Receiver, Refusal, Request, RequestError, Step,
-    reply,
+    Action, Encryption, Entered, Handshake, HandshakeError, Receiver, Refusal, Request,
+    RequestError, Step, reply,
 };
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
@@ -32,6 +32,7 @@ pub(crate) struct Shop {
     pub(crate) nodes: Nodes,
     pub(crate) flights: Flights,
     pub(crate) hall: Arc<Hall>,
+    pub(crate) lock: Option<Lock>,
     /// Whose requests are.
     pub(crate) table: Arc<Table>,
     /// New requests are refused.
@@ -64,6 +65,8 @@ pub(crate) struct Connection {
     bytes: usize,
     /// The client has said that it leaves: it is answered, and then that is all.
     is_leaving: bool,
+    /// Once it is answered, it goes on encrypted.
+    is_encrypting: bool,
 }
 
 #[derive(Debug)]
@@ -81,9 +84,14 @@ struct Client {
 
 impl Connection {
     /// A client that has just come, and is greeted.
-    fn new(token: u64, stream: Stream) -> Self {
+    fn new(token: u64, stream: Stream, lock: Option<&Lock>) -> Self {
+        let encryption = match lock {
+            None => Encryption::Absent,
+            Some(Lock { is_required: false, .. }) => Encryption::Offered,
+            Some(Lock { is_required: true, .. }) => Encryption::Required,
+        };
         let mut said = Vec::new();
-        let phase = Phase::Shaking(Handshake::begin(&mut said));
+        let phase = Phase::Shaking(Handshake::begin(encryption, &mut said));
         let mut out = Outgoing::new();
         out.push(&said);
         Self {
@@ -95,6 +103,7 @@ impl Connection {
             requests: 0,
             bytes: 0,
             is_leaving: false,
+            is_encrypting: false,
         }
     }
 
@@ -126,6 +135,8 @@ impl Connection {
                     match step? {
                         Step::More => return Ok(()),
                         Step::Left => self.is_leaving = true,
+                        // The answer is sent before anything else is.
+                        Step::Encrypt => self.is_encrypting = true,
                         Step::Entered(entered) => {
                             let owner = shop.owner(&entered);
                             let receiver = Receiver::default();
@@ -256,11 +267,11 @@ impl worker::Client for Connection {
             // The rest of a large write goes to its place, and whatever is behind it to scratch.
             let mut slices = [IoSliceMut::new(vacancy), IoSliceMut::new(scratch)];
             let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
-            match rustix::io::retry_on_intr(|| rustix::io::readv(&self.stream, slices)) {
+            match self.stream.receive(slices) {
                 Ok(0) => return Ok(false),
                 Ok(count) => count,
-                Err(rustix::io::Errno::AGAIN) => return Ok(true),
-                Err(error) => return Err(Goodbye::Io(error.into())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(Goodbye::Io(error)),
             }
         };
         if let Phase::Serving(client) = &mut self.phase {
@@ -268,6 +279,16 @@ impl worker::Client for Connection {
         }
         self.take(&scratch[..count.saturating_sub(direct)], shop)?;
         Ok(true)
+    }
+
+    fn is_encrypting(&self) -> bool {
+        self.is_encrypting && self.out.is_empty()
+    }
+
+    fn encrypt(&mut self, shop: &Shop) -> Result<(), Goodbye> {
+        self.is_encrypting = false;
+        let lock = shop.lock.as_ref();
+        Ok(lock.map_or(Ok(()), |lock| lock.guard.encrypt(&mut self.stream))?)
     }
 
     fn answer(&mut self, landed: Landed) {
@@ -280,7 +301,8 @@ impl worker::Client for Connection {
     }
 
     fn wanted(&self, shop: &Shop) -> Interest {
-        let read = !self.is_leaving && self.held.is_empty() && !self.is_full(&shop.hall.limits);
+        let is_able = !self.is_leaving && !self.is_encrypting;
+        let read = is_able && self.held.is_empty() && !self.is_full(&shop.hall.limits);
         Interest { read, write: !self.out.is_empty() }
     }
 
@@ -303,7 +325,7 @@ impl worker::Shop for Shop {
     type Answer = Landed;
 
     fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream)
+        Connection::new(token, stream, self.lock.as_ref())
     }
 
     fn nodes(&mut self) -> &mut Nodes {

@@ -5,13 +5,13 @@
 //! cluster says; while it is away, the last policy goes on to say whose they are.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
 use tidegate_fabric::retry::Retry;
+use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Span;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
@@ -39,17 +39,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps the register up to date with the controller at `path`, to whom the gateway is `name`,
+    /// Keeps the register up to date with the controller on this way, to whom the gateway is `name`,
     /// and tells it what is in the books.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.
-    pub(crate) fn start(path: PathBuf, name: String, books: Arc<Books>) -> io::Result<Self> {
+    pub(crate) fn start(way: Way, name: String, books: Arc<Books>) -> io::Result<Self> {
         let reactor = Reactor::new()?;
         let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
         let hello = Hello::Gateway { version: VERSION, name };
         let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let watch = Watch { path, hello, books, link: None, retry };
+        let watch = Watch { way, hello, books, link: None, retry };
         let ending = is_ending.clone();
         let thread = thread::Builder::new().name("gateway-keeper".into());
         let thread = thread.spawn(move || watch.run(reactor, &ending))?;
@@ -69,7 +69,7 @@ impl Drop for Keeper {
 
 /// What the thread has.
 struct Watch {
-    path: PathBuf,
+    way: Way,
     hello: Hello,
     books: Arc<Books>,
     link: Option<Link<ToGateway>>,
@@ -92,7 +92,13 @@ impl Watch {
             }
             for _ in ready.drain(..) {
                 if let Err(error) = self.hear() {
-                    tracing::warn!("the link to the controller ended: {error}");
+                    match error.kind() {
+                        // Through a lock that nobody listens is only known now.
+                        io::ErrorKind::ConnectionRefused => {
+                            tracing::debug!("no controller at {}: {error}", self.way.address);
+                        }
+                        _ => tracing::warn!("the link to the controller ended: {error}"),
+                    }
                     self.leave();
                 }
             }
@@ -101,7 +107,7 @@ impl Watch {
     }
 
     fn connect(&mut self, reactor: &Reactor<()>) {
-        let connected = Link::connect(&self.path).and_then(|mut link| {
+        let connected = self.way.connect().map(Link::from).and_then(|mut link| {
             link.send(&self.hello)?;
             reactor.add(&link, CONTROLLER, Interest::READ)?;
             Ok(link)
@@ -109,7 +115,7 @@ impl Watch {
         match connected {
             Ok(link) => self.link = Some(link),
             Err(error) => {
-                tracing::debug!("no controller at {}: {error}", self.path.display());
+                tracing::debug!("no controller at {}: {error}", self.way.address);
                 self.leave();
             }
         }

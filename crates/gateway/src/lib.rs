@@ -22,7 +22,7 @@ mod status;
 mod volumes;
 mod worker;
 
-pub use config::{Config, Limits, StartError};
+pub use config::{Config, Limits, Lock, StartError};
 pub use nodes::{Node, PartError};
 pub use running::{Running, start};
 pub use tidegate_proto::meters::message::{Flow, GatewayCounts};

@@ -11,8 +11,9 @@
 //! request asks of a node, or why it is refused; [`reply`] appends the answers to what waits to be
 //! written, the data in the buffers that it came in.
 //!
-//! Which parts of the protocol: fixed newstyle, all of its options but TLS; structured replies, but
-//! no extended headers; the metadata context `base:allocation`. A client that breaks the protocol
+//! Which parts of the protocol: fixed newstyle with all of its options, encryption among them,
+//! which happens around the handshake and not in it ([`Step::Encrypt`]); structured replies, but no
+//! extended headers; the metadata context `base:allocation`. A client that breaks the protocol
 //! is told nothing more: the connection ends, and the reason is for whoever runs the gateway. A
 //! request that is merely wrong (outside of the export, a write to a read-only one) gets an error
 //! and costs nothing else.
@@ -29,7 +30,7 @@ pub mod request;
 pub mod wire;
 
 pub use admit::{Action, Refusal};
-pub use handshake::{Entered, Export, Exports, Handshake, HandshakeError, Step};
+pub use handshake::{Encryption, Entered, Export, Exports, Handshake, HandshakeError, Step};
 pub use request::{Receiver, Request, RequestError};
 pub use wire::Errno;
 

@@ -7,6 +7,7 @@ use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Job, Outlet, Part, Service, Session};
 use tidegate_fabric::stream::Address;
+use tidegate_fabric::tls::Way;
 use tidegate_model::{NodeId, Span, Time};
 
 use crate::clock;
@@ -18,14 +19,14 @@ pub enum Node {
     /// In this process.
     Here(Arc<dyn Service>),
     /// Behind a socket.
-    There(Address),
+    There(Way),
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here(_) => f.write_str("Here"),
-            Self::There(address) => write!(f, "There({address})"),
+            Self::There(way) => write!(f, "There({})", way.address),
         }
     }
 }
@@ -92,9 +93,9 @@ impl Nodes {
         let outlet: Arc<dyn Outlet> = Arc::new(Desk(reactor.mailbox()));
         let line = |(token, node): (u64, &Node)| match node {
             Node::Here(service) => Line::Here(service.session(outlet.clone())),
-            Node::There(address) => {
-                let settings = Settings { patience, ..Settings::new(address.clone()) };
-                let (remote, address) = (Remote::new(settings, token), address.clone());
+            Node::There(way) => {
+                let settings = Settings { patience, ..Settings::new(way.clone()) };
+                let (remote, address) = (Remote::new(settings, token), way.address.clone());
                 Line::There(Box::new(There { remote, address, parts: Vec::new(), is_away: false }))
             }
         };

@@ -41,7 +41,7 @@ pub struct Running {
 /// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
 /// something. No socket is left then. A node behind a socket may come later.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, doors, volumes, pools, workers, limits } = config;
+    let Config { name, controller, doors, lock, volumes, pools, workers, limits } = config;
     let tenants = volumes.iter().map(|volume| &volume.tenant);
     let tenants = tenants.chain(pools.iter().map(|pool| &pool.tenant));
     let register = Arc::new(Register::new(tenants.map(String::as_str)));
@@ -57,7 +57,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
             let (flights, table, hall) =
                 (Flights::default(), register.table(), volumes_hall.clone());
-            Ok(connection::Shop { volumes, nodes, flights, hall, table, is_ending: false })
+            let lock = lock.clone();
+            Ok(connection::Shop { volumes, nodes, flights, hall, lock, table, is_ending: false })
         })?);
     }
     for pool in pools {
@@ -89,8 +90,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for Prepared { name, mailbox, run } in ready {
         running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
     }
-    if let Some(path) = controller {
-        running.keeper = Some(Keeper::start(path, name, running.books.clone())?);
+    if let Some(way) = controller {
+        running.keeper = Some(Keeper::start(way, name, running.books.clone())?);
     }
     Ok(running)
 }

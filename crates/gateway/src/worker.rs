@@ -117,6 +117,16 @@ pub(crate) trait Client {
     fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
     -> Result<bool, Self::Goodbye>;
 
+    /// Whether it is to go on encrypted now.
+    fn is_encrypting(&self) -> bool {
+        false
+    }
+
+    /// Has it go on encrypted, with another stream.
+    fn encrypt(&mut self, _shop: &Self::Shop) -> Result<(), Self::Goodbye> {
+        Ok(())
+    }
+
     /// Queues an answer.
     fn answer(&mut self, answer: <Self::Shop as Shop>::Answer);
 
@@ -378,6 +388,7 @@ impl<S: Shop> Worker<S> {
             Err(goodbye) => return self.close_because(token, &goodbye),
             Ok(true) => return self.list(token),
             Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
+            Ok(false) if guest.client.is_encrypting() => return self.encrypt(token),
             Ok(false) => {}
         }
         let wanted = guest.client.wanted(&self.shop);
@@ -386,6 +397,20 @@ impl<S: Shop> Worker<S> {
             if let Err(error) = self.reactor.change(guest.client.stream(), token, wanted) {
                 self.close_because(token, &error);
             }
+        }
+    }
+
+    /// Has a client go on with another stream, and waits for that instead of the old one.
+    fn encrypt(&mut self, token: u64) {
+        let Some(guest) = seated(&mut self.seats, token) else { return };
+        let _ = self.reactor.remove(guest.client.stream());
+        guest.interest = Interest::READ;
+        let encrypted = guest
+            .client
+            .encrypt(&self.shop)
+            .and_then(|()| Ok(self.reactor.add(guest.client.stream(), token, Interest::READ)?));
+        if let Err(goodbye) = encrypted {
+            self.close_because(token, &goodbye);
         }
     }
 

@@ -258,6 +258,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         name: "front".into(),
         controller: None,
         doors: Vec::new(),
+        lock: None,
         volumes: Vec::new(),
         pools: vec![pool],
         workers: 1,
@@ -266,7 +267,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
     // One in this process, and all others behind sockets.
     let node = |(number, node): (usize, &tidegate_node::Running)| match number {
         0 => Node::Here(node.service()),
-        _ => Node::There(node.address().unwrap().clone()),
+        _ => Node::There(node.address().unwrap().clone().into()),
     };
     let nodes: Vec<_> = nodes.iter().enumerate().map(node).collect();
     tidegate_gateway::start(config, &nodes).unwrap()

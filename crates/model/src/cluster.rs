@@ -54,9 +54,12 @@ pub use layout::{Layout, Piece, Pieces, Spans};
 pub struct Cluster {
     /// The file of the policy that holds until another is applied.
     pub policy: Option<String>,
-    /// Where the controller listens: at most one Unix socket and one TCP address of the machine
-    /// itself. Empty for the usual socket.
+    /// Where the controller listens: at most one Unix socket, and one TCP address, which needs
+    /// certificates. Empty for the usual socket.
     pub controller: Vec<Address>,
+    /// The folder of certificates and keys, which what leaves the machine is encrypted with; none
+    /// where nothing does.
+    pub tls: Option<String>,
     /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
     pub nodes: Vec<Node>,
     /// The gateways.
@@ -126,6 +129,9 @@ pub struct Gateway {
     pub name: String,
     /// Where it offers all volumes over NBD.
     pub nbd: Option<Address>,
+    /// Whether who does not go on encrypted there is served nothing. Where there are certificates,
+    /// whoever wants to may.
+    pub is_tls_required: bool,
     /// Where it offers one pool in the way of memcached.
     pub memcached: Option<KeyValueDoor>,
 }
@@ -187,6 +193,15 @@ impl Node {
 }
 
 impl Cluster {
+    /// The name of the controller in certificates. No other party has it.
+    pub const CONTROLLER: &str = "controller";
+
+    /// The names that those certificates bear that are not a party's: of clients, and of whoever
+    /// signs. No party has one of them.
+    pub const CLIENT: &str = "client";
+    /// See [`Self::CLIENT`].
+    pub const AUTHORITY: &str = "ca";
+
     /// Reads a cluster from TOML.
     ///
     /// # Errors

@@ -3,23 +3,24 @@
 use std::path::PathBuf;
 
 use tidegate_fabric::stream::Address;
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::{Bytes, Iops};
 use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
 
 /// How a node is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Its name in the cluster file.
     pub name: String,
     /// Where gateways of other processes connect; none if there are none.
     pub listen: Option<Address>,
-    /// Whether to listen on an address that other machines reach. By default not: there is no
-    /// authentication on TCP, so whoever reaches the address may read and write everything.
-    pub is_public: bool,
-    /// The controller's socket; none for a node that serves without promises.
-    pub controller: Option<PathBuf>,
+    /// Who lets in whoever comes over TCP. Without, the node listens on no address that other
+    /// machines reach: whoever does may read and write everything.
+    pub guard: Option<Guard>,
+    /// The way to the controller; none for a node that serves without promises.
+    pub controller: Option<Way>,
     /// Where the parts are.
     pub store: Store,
     /// The most requests at the device at a time, 1 to 4096. By default 32. More let a device do
@@ -70,7 +71,7 @@ impl Config {
         Self {
             name: name.into(),
             listen: None,
-            is_public: false,
+            guard: None,
             controller: None,
             store,
             depth: 32,

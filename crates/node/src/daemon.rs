@@ -112,8 +112,10 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         return Err(StartError::Depth(config.depth));
     }
     // Whoever holds the address is alive, so it comes before the store is touched.
-    let door = Door { is_public: config.is_public, ..Door::PRIVATE };
-    let listen = |address: &Address| Listener::bind(address, door);
+    let door = Door { is_public: config.guard.is_some(), ..Door::PRIVATE };
+    let listen = |address: &Address| {
+        Listener::bind(address, door).map(|listener| listener.behind(config.guard.clone()))
+    };
     let listener = config.listen.as_ref().map(listen).transpose().map_err(StartError::Bind)?;
     let medium = medium(&config.store)?;
     let clock = Clock::start();

@@ -6,7 +6,6 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use rustix::time::{
 };
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::retry::Retry;
+use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::cluster::message::ToNode;
@@ -79,7 +79,7 @@ pub(crate) struct Keeper {
     reactor: Reactor<()>,
     timer: OwnedFd,
     armed: Time,
-    controller: Option<PathBuf>,
+    controller: Option<Way>,
     link: Option<Link<ToNode>>,
     /// When to try to connect again, if there is a controller and no link to it.
     retry: Retry,
@@ -94,7 +94,7 @@ impl Keeper {
         live: Arc<Live>,
         watch: Arc<Watch>,
         reactor: Reactor<()>,
-        controller: Option<PathBuf>,
+        controller: Option<Way>,
     ) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -163,7 +163,7 @@ impl Keeper {
             }
             _ => {
                 if let Err(error) = self.hear() {
-                    self.disconnect(&error.to_string());
+                    self.disconnect(&error);
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Keeper {
                     let Some(link) = &mut self.link else { continue };
                     let sent = link.send(&message);
                     if let Err(error) = sent.and_then(|()| self.watch_link()) {
-                        self.disconnect(&error.to_string());
+                        self.disconnect(&error);
                     }
                 }
             }
@@ -193,10 +193,10 @@ impl Keeper {
     }
 
     fn connect(&mut self) {
-        let Some(path) = &self.controller else { return };
+        let Some(way) = &self.controller else { return };
         let info = self.live.tell(|machine, _| machine.info());
         let hello = Hello::Node { version: VERSION, info };
-        let connected = Link::connect(path).and_then(|mut link| {
+        let connected = way.connect().map(Link::from).and_then(|mut link| {
             link.send(&hello)?;
             self.reactor.add(&link, CONTROLLER, Interest::READ)?;
             Ok(link)
@@ -208,7 +208,7 @@ impl Keeper {
                 self.stand(Standing::Greeting);
             }
             Err(error) => {
-                tracing::debug!("no controller at {}: {error}", path.display());
+                tracing::debug!("no controller at {}: {error}", way.address);
                 self.stand(Standing::Seeking);
                 self.retry.later(self.live.clock.now());
             }
@@ -231,7 +231,7 @@ impl Keeper {
                     if !retry {
                         self.retry.hold(REFUSED_WAIT);
                     }
-                    self.disconnect("refused");
+                    self.disconnect(&io::Error::other("refused"));
                     self.stand(Standing::Refused);
                     return Ok(());
                 }
@@ -241,10 +241,14 @@ impl Keeper {
         }
     }
 
-    fn disconnect(&mut self, reason: &str) {
+    fn disconnect(&mut self, reason: &io::Error) {
         if let Some(link) = self.link.take() {
             let _ = self.reactor.remove(&link);
-            tracing::warn!("the link to the controller ended: {reason}");
+            match reason.kind() {
+                // Through a lock that nobody listens is only known now.
+                io::ErrorKind::ConnectionRefused => tracing::debug!("no controller: {reason}"),
+                _ => tracing::warn!("the link to the controller ended: {reason}"),
+            }
             self.live.tell(|machine, now| machine.on_disconnected(now));
             self.stand(Standing::Seeking);
             self.retry.later(self.live.clock.now());

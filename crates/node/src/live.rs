@@ -346,7 +346,16 @@ mod tests {
                 delay: 0,
             };
             let (buffer, outcome) = (Buffer::empty(), Ok(()));
-            super::cost(&Job { ticket: 0, tag, command, part: 0, offset: 0, length, buffer, outcome })
+            super::cost(&Job {
+                ticket: 0,
+                tag,
+                command,
+                part: 0,
+                offset: 0,
+                length,
+                buffer,
+                outcome,
+            })
         };
         assert_eq!(cost(Command::Read, 4 << 10, 4 << 10), 1);
         assert_eq!(cost(Command::Read, (128 << 10) + 1, 0), 2);

@@ -3,8 +3,8 @@
 
 use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
 use tidegate_gateway::nbd::{
-    Action, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request, RequestError,
-    Step,
+    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request,
+    RequestError, Step,
 };
 
 use super::tape::Tape;
@@ -54,13 +54,17 @@ pub fn run(bytes: &[u8]) {
 
 fn hear(stream: &[u8], piece: usize) -> Heard {
     let mut said = Vec::new();
-    let mut handshake = Handshake::begin(&mut said);
+    let mut handshake = Handshake::begin(Encryption::Offered, &mut said);
     let mut heard =
         Heard { said: Vec::new(), end: Ok(Step::More), asked: Vec::new(), broken: None };
     let mut receiver = Receiver::default();
     for mut bytes in stream.chunks(piece) {
         if heard.end == Ok(Step::More) {
             heard.end = handshake.on_bytes(&mut bytes, &Disks, &mut said);
+        }
+        // Whether something came behind it at once is the one thing that a cut may change.
+        if let Err(HandshakeError::Clear(_)) = heard.end {
+            heard.end = Ok(Step::Encrypt);
         }
         let Ok(Step::Entered(entered)) = &heard.end else { continue };
         while heard.broken.is_none() {

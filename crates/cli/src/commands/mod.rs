@@ -13,6 +13,7 @@ use crate::failure::{Code, Failure};
 
 mod apply;
 mod bench;
+mod certify;
 mod check;
 mod completions;
 mod demo;
@@ -89,6 +90,7 @@ enum Command {
     Up(up::Args),
     Apply(apply::Args),
     Check(check::Args),
+    Certify(certify::Args),
     Run(run::Args),
     Status(status::Args),
     Top(top::Args),
@@ -106,6 +108,7 @@ impl Command {
             Self::Up(args) => up::run(args, common),
             Self::Apply(args) => apply::run(args, common),
             Self::Check(args) => check::run(args, common),
+            Self::Certify(args) => certify::run(args, common),
             Self::Run(args) => run::run(args, common),
             Self::Status(args) => status::run(args, common),
             Self::Top(args) => top::run(args, common),

@@ -11,6 +11,8 @@ use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
 use tidegate_controller::{Config, ServeError, log_to_stderr, serve_with};
 use tidegate_fabric::place::{default_socket, default_state};
+use tidegate_fabric::stream;
+use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
 use tidegate_proto::controller::status::Status;
@@ -20,17 +22,20 @@ use super::Common;
 use crate::amounts;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
+use crate::guards::Guards;
 use crate::operator::Operator;
 use crate::output;
-use crate::parts::{Choice, Parts};
+use crate::parts::{Choice, Parts, Site, parties, resolved};
 use crate::policy_file::PolicyFile;
 
 /// Run the daemons in the foreground until they are told to end
 ///
 /// Without a cluster that is the controller: policies are kept in the state directory and are in
 /// force again after a restart. With a cluster file its nodes and gateways run in the same process,
-/// or, with --role, one kind of them in a process of its own. SIGTERM and SIGINT end it; programs
-/// that run under the controller go on with their last rates.
+/// or, with --role, one kind of them in a process of its own, on any machine that has the file and
+/// its certificates. There they find the controller at the TCP address of the file, if it names one
+/// and --socket names no other. SIGTERM and SIGINT end it; programs that run under the controller
+/// go on with their last rates.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -98,41 +103,52 @@ struct Plan {
     choice: Choice,
     base: PathBuf,
     socket: PathBuf,
+    /// Where the parts that run here find the controller.
+    controller: stream::Address,
+    guards: Option<Guards>,
     json: bool,
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    log_to_stderr(&args.log)?;
     let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
     let base = args.state.clone().unwrap_or_else(default_state);
-    let socket = socket(common, cluster.as_ref().map(|file| &file.cluster), &base)?;
+    let file = cluster.as_ref().map(|file| &file.cluster);
+    let socket = socket(common, file, &base);
+    let controller = match (args.role, file.and_then(|file| remote(file))) {
+        (Some(Role::Node | Role::Gateway), Some(address)) if common.chosen_socket().is_none() => {
+            resolved(address, &base)?
+        }
+        _ => stream::Address::Unix(socket.clone()),
+    };
+    let guards = file.map(|file| Guards::open(file, &base)).transpose()?.flatten();
     let choice = Choice {
         nodes: matches!(args.role, None | Some(Role::Node)),
         gateways: matches!(args.role, None | Some(Role::Gateway)),
         names: args.name.clone(),
     };
-    let plan = Plan { cluster, choice, base, socket, json: common.json };
+    let plan = Plan { cluster, choice, base, socket, controller, guards, json: common.json };
     match args.role {
         None | Some(Role::Controller) => lead(args, plan),
-        Some(_) => serve(&args.log, &plan),
+        Some(_) => serve(&plan),
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the controller listens: what the user says, or the cluster, or the usual place.
-fn socket(common: &Common, cluster: Option<&Cluster>, base: &Path) -> Result<PathBuf, Failure> {
+/// Where the controller listens on this machine: what the user says, or the cluster, or the usual
+/// place.
+fn socket(common: &Common, cluster: Option<&Cluster>, base: &Path) -> PathBuf {
     let addresses = cluster.map(|cluster| cluster.controller.as_slice()).unwrap_or_default();
-    for address in addresses {
-        match (address, common.chosen_socket()) {
-            (Address::Unix(path), None) => return Ok(base.join(path)),
-            (Address::Unix(_), Some(_)) => {}
-            (Address::Tcp { .. }, _) => {
-                let what = format!("the controller cannot listen on {address}");
-                let failure = Failure::new(Code::Invalid, what);
-                return Err(failure.help("nodes and commands reach it by a Unix socket only"));
-            }
-        }
-    }
-    Ok(common.socket())
+    let named = addresses.iter().find_map(|address| match address {
+        Address::Unix(path) => Some(base.join(path)),
+        Address::Tcp { .. } => None,
+    });
+    named.filter(|_| common.chosen_socket().is_none()).unwrap_or_else(|| common.socket())
+}
+
+/// Where it listens for other machines, if it does.
+fn remote(cluster: &Cluster) -> Option<&Address> {
+    cluster.controller.iter().find(|address| matches!(address, Address::Tcp { .. }))
 }
 
 /// Runs the controller, and the parts of its cluster that are to run beside it.
@@ -149,6 +165,7 @@ fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
         }
     }
     let config = Config {
+        remote: plan.remote()?,
         socket: plan.socket.clone(),
         state: plan.base.clone(),
         http: (!args.no_http).then_some(args.http),
@@ -166,12 +183,11 @@ fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
-fn serve(log: &str, plan: &Plan) -> Result<(), Failure> {
+fn serve(plan: &Plan) -> Result<(), Failure> {
     if plan.cluster.is_none() {
         let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
     }
-    log_to_stderr(log)?;
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
@@ -191,13 +207,34 @@ impl Plan {
                 .cause(error)
                 .help("choose another directory with --state")
         })?;
-        Parts::start(&file.cluster, &self.choice, &self.base, &self.socket).map(Some)
+        let site = Site {
+            cluster: &file.cluster,
+            base: &self.base,
+            controller: &self.controller,
+            guards: self.guards.as_ref(),
+        };
+        Parts::start(&site, &self.choice).map(Some)
+    }
+
+    /// Where the controller listens for other machines, and who lets in nodes and gateways there.
+    fn remote(&self) -> Result<Option<(SocketAddr, Guard)>, Failure> {
+        let cluster = self.cluster.as_ref().map(|file| &file.cluster);
+        let Some(cluster) = cluster else { return Ok(None) };
+        let (Some(address), Some(guards)) = (remote(cluster), &self.guards) else {
+            return Ok(None);
+        };
+        let guard = guards.of(Cluster::CONTROLLER)?.admitting(parties(cluster));
+        match resolved(address, &self.base)? {
+            stream::Address::Tcp(address) => Ok(Some((address, guard))),
+            stream::Address::Unix(_) => Ok(None),
+        }
     }
 
     /// Where clients find volumes, a line each.
     fn doors(&self, parts: Option<&Parts>) -> Vec<String> {
         let file = self.cluster.as_ref();
-        parts.zip(file).map(|(parts, file)| parts.doors(&file.cluster)).unwrap_or_default()
+        let doors = |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base);
+        parts.zip(file).map(doors).unwrap_or_default()
     }
 }
 
@@ -271,19 +308,25 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
     let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
     let doors = plan.doors(parts);
     if plan.json {
-        let told = json!({
+        let mut told = json!({
             "ready": true,
             "release": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
-            "socket": plan.socket,
             "parts": names,
             "volumes": doors,
         });
+        match &plan.controller {
+            stream::Address::Unix(path) => told["socket"] = json!(path),
+            stream::Address::Tcp(address) => told["controller"] = json!(address.to_string()),
+        }
         return format!("{told}\n");
     }
-    let (release, socket) = (env!("CARGO_PKG_VERSION"), plan.socket.display());
-    let parts = names.join(", ");
-    format!("tidegate {release}: {parts} of the cluster at {socket}\n{}", listed(&doors))
+    let controller = match &plan.controller {
+        stream::Address::Unix(path) => path.display().to_string(),
+        stream::Address::Tcp(address) => address.to_string(),
+    };
+    let (release, parts) = (env!("CARGO_PKG_VERSION"), names.join(", "));
+    format!("tidegate {release}: {parts} of the cluster at {controller}\n{}", listed(&doors))
 }
 
 fn listed(doors: &[String]) -> String {

@@ -2,6 +2,9 @@
 
 use crate::tidegate;
 
+const COMMANDS: [&str; 9] =
+    ["up", "apply", "check", "certify", "run", "status", "top", "completions", "man"];
+
 fn said(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = tidegate(directory.path()).args(arguments).output().unwrap();
@@ -17,7 +20,7 @@ fn help(command: &str) -> String {
 
 #[test]
 fn help_is_what_it_was() {
-    for command in ["up", "apply", "check", "run", "status", "top", "completions", "man"] {
+    for command in COMMANDS {
         insta::assert_snapshot!(format!("help-{command}"), help(command));
     }
 }
@@ -25,7 +28,7 @@ fn help_is_what_it_was() {
 #[test]
 fn the_first_help_lists_every_command_and_every_exit_code() {
     let text = said(&["--help"]);
-    for command in ["up", "apply", "check", "run", "status", "top", "completions", "man"] {
+    for command in COMMANDS {
         assert!(text.contains(&format!("\n  {command} ")), "{command}\n{text}");
     }
     for code in ["0  ok", "3  an invalid", "4  an infeasible", "5  no controller", "99  a prom"] {

@@ -186,6 +186,7 @@ impl Drop for Running {
 pub(crate) fn config(directory: &Path) -> Config {
     Config {
         socket: directory.join("controller.sock"),
+        remote: None,
         state: directory.into(),
         http: Some("127.0.0.1:0".parse().unwrap()),
         log: "off".into(),

@@ -48,7 +48,7 @@ impl Link {
         token: u64,
         now: Time,
     ) -> io::Result<Self> {
-        let stream = Stream::connect(&settings.address)?;
+        let stream = settings.way.connect()?;
         // Writable means connected; the hello is sent then.
         let interest = Interest { read: true, write: true };
         reactor.add(&stream, token, interest)?;

@@ -13,6 +13,7 @@ use tidegate_proto::data::{
 use super::*;
 use crate::buffer::Buffer;
 use crate::service::Command;
+use crate::stream::Address;
 
 const TOKEN: u64 = 9;
 const NOW: Time = Time(1_000_000_000);

@@ -13,6 +13,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::{Address, Socket, Stream};
+use crate::tls::Guard;
 
 /// Who may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Door {
     pub mode: u32,
     /// On a Unix socket, only processes of root and of our own user.
     pub own_user_only: bool,
-    /// Listen on addresses that other machines reach.
+    /// Listen on addresses that other machines reach, because who comes has to show a certificate.
     pub is_public: bool,
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for BindError {
             Self::Public(address) => write!(
                 f,
                 "{address} can be reached from other machines, and whoever reaches it may do \
-                 anything; listen on 127.0.0.1 or a Unix socket, or allow it explicitly"
+                 anything; add [tls] to the cluster's file, or listen on 127.0.0.1"
             ),
             Self::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
         }
@@ -82,6 +83,7 @@ pub struct Listener {
     kind: Kind,
     door: Door,
     address: Address,
+    guard: Option<Guard>,
 }
 
 #[derive(Debug)]
@@ -106,8 +108,8 @@ impl Listener {
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 let made = identity(path).map_err(failed)?;
-                let listener =
-                    Self { kind: Kind::Unix(listener, made), door, address: address.clone() };
+                let (kind, address) = (Kind::Unix(listener, made), address.clone());
+                let listener = Self { kind, door, address, guard: None };
                 fs::set_permissions(path, Permissions::from_mode(door.mode)).map_err(failed)?;
                 listener.set_nonblocking().map_err(failed)?;
                 Ok(listener)
@@ -118,11 +120,18 @@ impl Listener {
             Address::Tcp(at) => {
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let address = Address::Tcp(listener.local_addr().map_err(failed)?);
-                let listener = Self { kind: Kind::Tcp(listener), door, address };
+                let listener = Self { kind: Kind::Tcp(listener), door, address, guard: None };
                 listener.set_nonblocking().map_err(failed)?;
                 Ok(listener)
             }
         }
+    }
+
+    /// From now on, whoever comes over TCP is let in by `guard`.
+    #[must_use]
+    pub fn behind(mut self, guard: Option<Guard>) -> Self {
+        self.guard = guard;
+        self
     }
 
     fn set_nonblocking(&self) -> io::Result<()> {
@@ -171,7 +180,10 @@ impl Listener {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
             }
         }
-        Ok(stream)
+        match (&stream.0, &self.guard) {
+            (Socket::Tcp(_), Some(guard)) => guard.accept(stream),
+            _ => Ok(stream),
+        }
     }
 }
 

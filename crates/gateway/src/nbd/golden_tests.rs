@@ -76,8 +76,12 @@ pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
 
 /// What is said after the greeting, and what becomes of the connection.
 fn shake(bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
+    shake_with(Encryption::Absent, bytes)
+}
+
+fn shake_with(encryption: Encryption, bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
     let mut said = Vec::new();
-    let mut handshake = Handshake::begin(&mut said);
+    let mut handshake = Handshake::begin(encryption, &mut said);
     assert_eq!(hex(&said), "4e42444d4147494349484156454f50540003");
     said.clear();
     let step = handshake.on_bytes(&mut &bytes[..], &Two, &mut said);
@@ -132,6 +136,63 @@ fn the_new_way_in_with_everything() {
     ];
     assert_eq!(said, golden.concat());
     assert_eq!(step, Ok(entered("disk", true, true)));
+}
+
+#[test]
+fn encryption_begins_the_haggling_anew() {
+    let mut said = Vec::new();
+    let mut handshake = Handshake::begin(Encryption::Offered, &mut said);
+    said.clear();
+    let clear = options(
+        3,
+        &[
+            (option::STARTTLS, b"x"),
+            (option::STRUCTURED_REPLY, b""),
+            (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+            (option::STARTTLS, b""),
+        ],
+    );
+    let step = handshake.on_bytes(&mut &clear[..], &Two, &mut said);
+    let golden = [
+        text(3, 5, "this option has no data"),
+        answer(8, 1, ""),
+        answer(10, 4, &format!("00000001{}", hex(b"base:allocation"))),
+        answer(10, 1, ""),
+        answer(5, 1, ""),
+    ];
+    assert_eq!((hex(&said), step), (golden.concat(), Ok(Step::Encrypt)));
+    // Inside, neither flags nor greeting come again, and nothing holds that was agreed outside.
+    said.clear();
+    let inside = &options(0, &[(option::STARTTLS, b""), (option::GO, &go("disk", &[]))])[4..];
+    let step = handshake.on_bytes(&mut &inside[..], &Two, &mut said);
+    let golden = [
+        text(3, 5, "the connection is encrypted"),
+        answer(7, 3, "00000000000000100000056d"),
+        answer(7, 1, ""),
+    ];
+    assert_eq!((hex(&said), step), (golden.concat(), Ok(entered("disk", false, false))));
+}
+
+#[test]
+fn where_encryption_is_required_nothing_else_is_told() {
+    let required = |asked: &[(u32, &[u8])]| shake_with(Encryption::Required, &options(3, asked));
+    let refused = |option| text(5, option, "ask for encryption first");
+    let (said, step) = required(&[
+        (option::LIST, b""),
+        (option::STRUCTURED_REPLY, b""),
+        (option::GO, &go("disk", &[])),
+        (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+        (99, b"what"),
+        (option::STARTTLS, b""),
+    ]);
+    let golden = [3, 8, 7, 10, 99].map(refused).concat() + &answer(5, 1, "");
+    assert_eq!((said, step), (golden, Ok(Step::Encrypt)));
+    assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(Step::Left)));
+    let (said, step) = required(&[(option::EXPORT_NAME, b"disk")]);
+    assert_eq!((said.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
+    // What somebody has put behind the request, in the clear, is not taken for what comes inside.
+    let (_, step) = required(&[(option::STARTTLS, b""), (option::STRUCTURED_REPLY, b"")]);
+    assert_eq!(step, Err(HandshakeError::Clear(16)));
 }
 
 #[test]

@@ -56,6 +56,19 @@ impl Export {
     }
 }
 
+/// How a connection stands with encryption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// It is not to be had here.
+    Absent,
+    /// Whoever asks for it goes on so.
+    Offered,
+    /// Whoever does not ask for it is told nothing else.
+    Required,
+    /// It has begun.
+    Begun,
+}
+
 /// What a client has chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entered {
@@ -74,6 +87,9 @@ pub enum Step {
     More,
     /// The handshake is over and requests follow.
     Entered(Box<Entered>),
+    /// Once everything that was said is sent, the connection goes on encrypted, and the handshake
+    /// inside.
+    Encrypt,
     /// The client has left in good order; what is still to be said to it may be said.
     Left,
 }
@@ -101,6 +117,12 @@ pub enum HandshakeError {
     /// It does not speak the fixed newstyle, in which options are answered.
     #[error("it sends option {0} without speaking the fixed newstyle")]
     NotFixed(u32),
+    /// It goes on in the clear after it has asked for encryption: somebody may have put that there.
+    #[error("it sends {0} bytes in the clear behind its request for encryption")]
+    Clear(usize),
+    /// It wants, in the old way that has no answer, to be served in the clear.
+    #[error("it wants an export in the clear, and has to ask for encryption first")]
+    NotEncrypted,
     /// It wants, in the old way that has no answer, what there is not.
     #[error("it wants the export {0:?}, which there is not")]
     NoSuchExport(String),
@@ -109,14 +131,14 @@ pub enum HandshakeError {
 /// One client's handshake.
 ///
 /// ```
-/// use tidegate_gateway::nbd::{Export, Exports, Handshake, Step};
+/// use tidegate_gateway::nbd::{Encryption, Export, Exports, Handshake, Step};
 /// struct Nothing;
 /// impl Exports for Nothing {
 ///     fn find(&self, _: &str) -> Option<Export> { None }
 ///     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
 /// }
 /// let mut said = Vec::new();
-/// let mut handshake = Handshake::begin(&mut said);
+/// let mut handshake = Handshake::begin(Encryption::Absent, &mut said);
 /// assert_eq!(said, *b"NBDMAGICIHAVEOPT\0\x03");
 /// let mut heard = &b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0"[..];
 /// assert_eq!(handshake.on_bytes(&mut heard, &Nothing, &mut said), Ok(Step::Left));
@@ -124,6 +146,7 @@ pub enum HandshakeError {
 #[derive(Debug)]
 pub struct Handshake {
     awaited: Awaited,
+    encryption: Encryption,
     /// What has arrived of what is awaited.
     held: Vec<u8>,
     fixed: bool,
@@ -143,12 +166,13 @@ enum Awaited {
 
 impl Handshake {
     /// A handshake that begins with the server's greeting, which is appended to `said`.
-    pub fn begin(said: &mut Vec<u8>) -> Self {
+    pub fn begin(encryption: Encryption, said: &mut Vec<u8>) -> Self {
         said.extend(wire::MAGIC.to_be_bytes());
         said.extend(OPTION_MAGIC.to_be_bytes());
         said.extend((hello::FIXED_NEWSTYLE | hello::NO_ZEROES).to_be_bytes());
         Self {
             awaited: Awaited::Flags,
+            encryption,
             held: Vec::new(),
             fixed: false,
             zeroes: true,
@@ -159,7 +183,8 @@ impl Handshake {
     }
 
     /// Takes from `bytes` what belongs to the handshake, and appends the answers to `said`. What
-    /// is left of `bytes` after [`Step::Entered`] belongs to requests.
+    /// is left of `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`]
+    /// nothing is.
     ///
     /// # Errors
     /// If the client breaks the protocol; the connection is to be closed.
@@ -193,8 +218,12 @@ impl Handshake {
                 Awaited::Data { option, .. } => {
                     self.awaited = Awaited::Head;
                     let step = self.on_option(option, &held, exports, said)?;
-                    if step != Step::More {
-                        return Ok(step);
+                    match step {
+                        Step::More => {}
+                        Step::Encrypt if !bytes.is_empty() => {
+                            return Err(HandshakeError::Clear(bytes.len()));
+                        }
+                        step => return Ok(step),
                     }
                 }
             }
@@ -237,11 +266,18 @@ impl Handshake {
         said: &mut Vec<u8>,
     ) -> Result<Step, HandshakeError> {
         match option {
-            option::EXPORT_NAME => return self.enter_old(data, exports, said),
             option::ABORT => {
                 reply(said, option, answer::ACK, &[]);
                 return Ok(Step::Left);
             }
+            option::STARTTLS => return Ok(self.on_encrypt(data, said)),
+            option::EXPORT_NAME if self.encryption == Encryption::Required => {
+                return Err(HandshakeError::NotEncrypted);
+            }
+            _ if self.encryption == Encryption::Required => {
+                reply(said, option, answer::TLS_REQUIRED, &[b"ask for encryption first"]);
+            }
+            option::EXPORT_NAME => return self.enter_old(data, exports, said),
             option::INFO | option::GO => return Ok(self.on_go(option, data, exports, said)),
             option::LIST if data.is_empty() => {
                 exports.list(&mut |name, description| {
@@ -261,13 +297,26 @@ impl Handshake {
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
                 self.on_context(option, data, exports, said);
             }
-            // Where encryption would begin: acknowledge, and have the connection go on under it.
-            option::STARTTLS => {
-                reply(said, option, answer::UNSUPPORTED, &[b"this port is not encrypted"]);
-            }
             _ => reply(said, option, answer::UNSUPPORTED, &[b"this option is not known"]),
         }
         Ok(Step::More)
+    }
+
+    /// `STARTTLS`. What was agreed in the clear is forgotten: somebody else may have agreed to it.
+    fn on_encrypt(&mut self, data: &[u8], said: &mut Vec<u8>) -> Step {
+        let (kind, message) = match self.encryption {
+            Encryption::Absent => (answer::UNSUPPORTED, "this port is not encrypted"),
+            Encryption::Begun => (answer::INVALID, "the connection is encrypted"),
+            _ if !data.is_empty() => (answer::INVALID, "this option has no data"),
+            Encryption::Offered | Encryption::Required => {
+                self.encryption = Encryption::Begun;
+                (self.structured, self.context) = (false, None);
+                reply(said, option::STARTTLS, answer::ACK, &[]);
+                return Step::Encrypt;
+            }
+        };
+        reply(said, option::STARTTLS, kind, &[message.as_bytes()]);
+        Step::More
     }
 
     /// `EXPORT_NAME`: the answer has no place for an error.

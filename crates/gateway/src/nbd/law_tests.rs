@@ -39,7 +39,7 @@ type Shaken = (Vec<u8>, Result<Step, HandshakeError>, usize);
 /// What a handshake says to these pieces, how it ends, and how many bytes it leaves.
 fn shake(pieces: &[&[u8]]) -> Shaken {
     let mut said = Vec::new();
-    let mut handshake = Handshake::begin(&mut said);
+    let mut handshake = Handshake::begin(Encryption::Absent, &mut said);
     for (place, piece) in pieces.iter().enumerate() {
         let mut bytes = *piece;
         let step = handshake.on_bytes(&mut bytes, &Two, &mut said);

@@ -75,6 +75,8 @@ pub mod answer {
     pub const UNSUPPORTED: u32 = 1 << 31 | 1;
     /// Not well formed.
     pub const INVALID: u32 = 1 << 31 | 3;
+    /// Not before the connection is encrypted.
+    pub const TLS_REQUIRED: u32 = 1 << 31 | 5;
     /// No such export.
     pub const UNKNOWN: u32 = 1 << 31 | 6;
     /// A name is too long.

@@ -27,7 +27,7 @@ fn stand_with(patience: Duration) -> (Stand, std::path::PathBuf) {
     let nodes = [Memory::default(), Memory::default()];
     let path = folder.path().join("node.sock");
     let limits = Limits { patience, ..Limits::default() };
-    let there = Node::There(Address::Unix(path.clone()));
+    let there = Node::There(Address::Unix(path.clone()).into());
     let here = Node::Here(Arc::new(nodes[0].clone()));
     let gateway = start(config(&folder, limits, 1), &[here, there]).unwrap();
     (Stand { folder, nodes, gateway }, path)

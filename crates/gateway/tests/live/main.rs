@@ -84,6 +84,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         name: "front".into(),
         controller: None,
         doors: doors.into(),
+        lock: None,
         volumes,
         pools: Vec::new(),
         workers,

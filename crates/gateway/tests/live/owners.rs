@@ -95,7 +95,7 @@ fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
     let folder = tempfile::tempdir().unwrap();
     let nodes = [Memory::default(), Memory::default()];
     let mut config = config(&folder, Limits::default(), 1);
-    config.controller = Some(folder.path().join("controller.sock"));
+    config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
     adapt(&folder, &mut config);
     let gateway = start(config, &here(&nodes)).unwrap();
     Stand { folder, nodes, gateway }

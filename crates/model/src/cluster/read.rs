@@ -13,6 +13,9 @@ use super::{Address, Cluster, DeviceModel, Gateway, KeyValueDoor, Node, Pool, St
 use crate::id::NodeId;
 use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops};
+use guarded::{borne, guarded, is_tls_required};
+
+mod guarded;
 
 /// More nodes than the papers' largest cluster has by a factor of four.
 const NODES_MAX: usize = 1024;
@@ -31,6 +34,7 @@ const STRIPE_MAX: Bytes = Bytes(1 << 30);
 struct RawCluster {
     policy: Option<String>,
     controller: Option<RawController>,
+    tls: Option<RawTls>,
     #[serde(default)]
     node: Vec<Spanned<RawNode>>,
     #[serde(default)]
@@ -45,6 +49,12 @@ struct RawCluster {
 #[serde(deny_unknown_fields)]
 struct RawController {
     listen: Spanned<Strings>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTls {
+    directory: Text,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +84,7 @@ struct RawModel {
 struct RawGateway {
     name: Text,
     nbd: Option<Text>,
+    tls: Option<Text>,
     memcached: Option<Text>,
     pool: Option<Text>,
 }
@@ -108,8 +119,9 @@ pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
 fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     let mut taken = Taken(Vec::new());
     let mut cluster = Cluster { policy: raw.policy, ..Cluster::default() };
+    cluster.tls = raw.tls.as_ref().map(|raw| named("directory", &raw.directory)).transpose()?;
     if let Some(raw) = &raw.controller {
-        cluster.controller = controller(&raw.listen, &mut taken)?;
+        cluster.controller = controller(&raw.listen, cluster.tls.is_some(), &mut taken)?;
     }
     if raw.node.is_empty() {
         return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
@@ -118,7 +130,7 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
         if cluster.nodes.len() == NODES_MAX {
             return wrong(raw.span(), format!("node: more than {NODES_MAX}"), "remove some");
         }
-        let node = node(raw.get_ref(), &cluster.nodes, &mut taken)?;
+        let node = node(raw.get_ref(), &cluster, &mut taken)?;
         cluster.nodes.push(node);
     }
     for raw in &raw.volume {
@@ -166,15 +178,22 @@ impl Taken {
     }
 }
 
-fn controller(listen: &Spanned<Strings>, taken: &mut Taken) -> Outcome<Vec<Address>> {
+fn controller(
+    listen: &Spanned<Strings>,
+    has_certificates: bool,
+    taken: &mut Taken,
+) -> Outcome<Vec<Address>> {
     let span = listen.span();
     let mut addresses = Vec::new();
     for text in &listen.get_ref().0 {
         addresses.push(taken.take("listen", text, &span, "the controller")?);
     }
-    if let Some(far) = addresses.iter().find(|address| !address.is_local()) {
-        let message = format!("listen: {far} can be reached from other machines");
-        return wrong(span, message, "whoever can reach it may instruct it; use 127.0.0.1");
+    let is_tcp = |address: &&Address| matches!(address, Address::Tcp { .. });
+    if let Some(tcp) = addresses.iter().find(is_tcp)
+        && !has_certificates
+    {
+        let message = format!("listen: {tcp} does not say who comes, as a socket does");
+        return wrong(span, message, "add [tls], or listen on a Unix socket only");
     }
     let sockets = addresses.iter().filter(|address| matches!(address, Address::Unix(_))).count();
     if sockets > 1 || addresses.len() - sockets > 1 {
@@ -183,11 +202,14 @@ fn controller(listen: &Spanned<Strings>, taken: &mut Taken) -> Outcome<Vec<Addre
     Ok(addresses)
 }
 
-fn node(raw: &RawNode, before: &[Node], taken: &mut Taken) -> Outcome<Node> {
+fn node(raw: &RawNode, cluster: &Cluster, taken: &mut Taken) -> Outcome<Node> {
+    let before = &cluster.nodes;
     let is_taken = before.iter().any(|node| node.name == *raw.name.get_ref());
     let name = name("node", &raw.name, is_taken)?;
+    borne(cluster, &raw.name)?;
     let who = format!("node {name}");
     let address = taken.take_if("address", raw.address.as_ref(), &who)?;
+    guarded("address", address.as_ref(), raw.address.as_ref(), cluster.tls.is_some())?;
     let store = store(raw, taken, &who)?;
     let same = |other: &&Node| path(&store).is_some() && path(&other.store) == path(&store);
     if let Some(other) = before.iter().find(same) {
@@ -212,11 +234,15 @@ fn path(store: &Store) -> Option<&str> {
     }
 }
 
-fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> Outcome<Store> {
-    let named = |field: &str, text: &Text| match text.get_ref().as_str() {
+/// A path.
+fn named(field: &str, text: &Text) -> Outcome<String> {
+    match text.get_ref().as_str() {
         "" => wrong(text.span(), format!("{field}: no path is empty"), "name one"),
-        path => Ok(String::from(path)),
-    };
+        path => Ok(path.into()),
+    }
+}
+
+fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> Outcome<Store> {
     if let Some(size) = &raw.size
         && raw.device.is_none()
     {
@@ -457,8 +483,11 @@ fn pool(raw: &RawPool, cluster: &Cluster) -> Outcome<Pool> {
 fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Gateway> {
     let is_taken = cluster.gateways.iter().any(|gateway| gateway.name == *raw.name.get_ref());
     let name = name("gateway", &raw.name, is_taken)?;
+    borne(cluster, &raw.name)?;
     let who = format!("gateway {name}");
     let nbd = taken.take_if("nbd", raw.nbd.as_ref(), &who)?;
+    guarded("nbd", nbd.as_ref(), raw.nbd.as_ref(), cluster.tls.is_some())?;
+    let is_tls_required = is_tls_required(raw, nbd.as_ref(), cluster.tls.is_some())?;
     let memcached = match &raw.memcached {
         Some(text) => Some(KeyValueDoor {
             address: taken.take("memcached", text.get_ref(), &text.span(), &who)?,
@@ -466,6 +495,9 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Ga
         }),
         None => None,
     };
+    // There is no TLS for it.
+    let door = memcached.as_ref().map(|door| &door.address);
+    guarded("memcached", door, raw.memcached.as_ref(), false)?;
     if let (Some(pool), None) = (&raw.pool, &memcached) {
         let fix = "add memcached = \"HOST:PORT\", or remove it";
         return wrong(pool.span(), "pool: nothing is open to it", fix);
@@ -474,7 +506,7 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Ga
         let fix = "write nbd = \"HOST:PORT\", memcached = \"HOST:PORT\", or both";
         return wrong(raw.name.span(), format!("gateway: {name} is open to nobody"), fix);
     }
-    Ok(Gateway { name, nbd, memcached })
+    Ok(Gateway { name, nbd, is_tls_required, memcached })
 }
 
 /// The pool behind a door: the one that is named, or the only one.
@@ -509,6 +541,8 @@ mod tests {
         policy = "policy.toml"
         [controller]
         listen = ["unix:controller.sock", "127.0.0.1:7270"]
+        [tls]
+        directory = "tls"
         [[node]]
         name = "a"
         address = "unix:a.sock"
@@ -591,7 +625,7 @@ mod tests {
     fn parties_are_checked() {
         refuses(&[
             ("policy =", "polcy =", "line 2, column 9: unknown field `polcy`, expected one of"),
-            ("depth = 8", "depth = 0", "line 9, column 17: depth: 0 is out of range; use 1 to 10"),
+            ("depth = 8", "depth = 0", "line 11, column 17: depth: 0 is out of range; use 1 to 10"),
             ("\"20k iops\"", "\"0 iops\"", "capacity: \"0 iops\" does nothing; write how"),
             ("\"20k iops\"", "\"20k\"", "capacity: \"20k\" has a unit that is not known"),
             ("2.5%", "2.55%", "variance: \"2.55%\" is no part of a whole; write it like \"10%\""),
@@ -601,7 +635,6 @@ mod tests {
             ("unix:a.sock", "unix:controller.sock", "address of the controller already; choose"),
             ("10.0.0.2:7271", "localhost:7270", "address: localhost:7270 is the address of the c"),
             ("127.0.0.1:11212", "127.0.0.1:11211", "the address of the server behind node kv"),
-            ("127.0.0.1:7270", "10.0.0.1:7270", "listen: 10.0.0.1:7270 can be reached from other"),
             ("127.0.0.1:7270", "unix:b", "listen: too many; name at most one socket and one"),
             ("directory = \"a\"", "", "node: a has no store; write one of directory ="),
             ("memory = true", "memory = true\nmemcached = \"a:1\"", "c has more than one store"),
@@ -621,6 +654,52 @@ mod tests {
             error,
             "line 1, column 1: node: there is none; add [[node]] with a name and a store"
         );
+    }
+
+    #[test]
+    fn what_leaves_the_machine_is_guarded() {
+        let cluster = Cluster::parse(FULL).unwrap();
+        assert_eq!(cluster.tls.as_deref(), Some("tls"));
+        assert!(!cluster.gateways[0].is_tls_required, "nobody else reaches it");
+        let required = |to: &str| {
+            let text = FULL.replacen("nbd = \"127.0.0.1:10809\"", to, 1);
+            Cluster::parse(&text).unwrap().gateways[0].is_tls_required
+        };
+        assert!(required("nbd = \"10.0.0.1:10809\""));
+        assert!(required("nbd = \"unix:g.sock\"\ntls = \"required\""));
+        assert!(!required("nbd = \"unix:g.sock\"\ntls = \"offered\""));
+        let guard = "[tls]\n        directory = \"tls\"";
+        let nbd = "nbd = \"127.0.0.1:10809\"";
+        refuses(&[
+            ("directory = \"tls\"", "directory = \"\"", "directory: no path is empty; name one"),
+            (guard, "", "listen: 127.0.0.1:7270 does not say who comes, as a socket does; add [tl"),
+            ("name = \"a\"", "name = \"Controller\"", "\"Controller\" is the name of another cert"),
+            ("name = \"a\"", "name = \"client\"", "\"client\" is the name of another certificate"),
+            ("name = \"g\"", "name = \"B\"", "\"B\" is the name of another certificate; choose a"),
+            ("name = \"a\"", "name = \"a_1\"", "\"a_1\" cannot be a certificate's; use letters"),
+            ("name = \"a\"", "name = \"a.1\"", "\"a.1\" cannot be a certificate's"),
+            ("name = \"a\"", "name = \"-a\"", "\"-a\" cannot be a certificate's"),
+            (nbd, "tls = \"required\"", "tls: there is no nbd; add it, or remove this"),
+            (nbd, "nbd = \"a:1\"\ntls = \"offered\"", "other machines reach this gateway, so it"),
+            (
+                nbd,
+                "nbd = \"unix:g\"\ntls = \"always\"",
+                "tls: \"always\" is not a choice; known are",
+            ),
+            ("127.0.0.1:11212", "10.0.0.1:11212", "memcached: 10.0.0.1:11212 can be reached from"),
+        ]);
+        let open = FULL.replacen(guard, "", 1).replacen(", \"127.0.0.1:7270\"", "", 1);
+        let told = |text: &str| Cluster::parse(text).unwrap_err().to_string();
+        let error = told(&open);
+        let wanted = "address: 10.0.0.2:7271 can be reached from other machines; whoever can reach \
+                      it may do anything; add [tls], or use 127.0.0.1";
+        assert!(error.contains(wanted), "{error}");
+        let open = open.replacen("10.0.0.2:7271", "unix:b.sock", 1);
+        let error = told(&open.replacen("127.0.0.1:10809", "0.0.0.0:10809", 1));
+        assert!(error.contains("nbd: 0.0.0.0:10809 can be reached"), "{error}");
+        let error = told(&open.replacen(nbd, &format!("{nbd}\ntls = \"offered\""), 1));
+        assert!(error.contains("tls: there is no [tls]; add it, or remove this"), "{error}");
+        assert!(Cluster::parse(&open).is_ok());
     }
 
     #[test]
@@ -647,7 +726,7 @@ mod tests {
             (
                 "offsets = \"0B\"",
                 "offsets = \"4KiB\"",
-                "line 36, column 19: offsets: one has 4KiB to 8KiB of node b, and wide has 4KiB to \
+                "line 38, column 19: offsets: one has 4KiB to 8KiB of node b, and wide has 4KiB to \
                  8KiB; begin at 8KiB or later",
             ),
             (

@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use tidegate_fabric::service::Fault;
+use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, NodeId, Span};
 use tidegate_node::{Config, Running, Standing, Store, start};
@@ -90,7 +91,9 @@ fn led_with(config: impl FnOnce(&Path) -> Config) -> (tempfile::TempDir, UnixLis
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("controller");
     let listener = UnixListener::bind(&path).unwrap();
-    let node = start(Config { controller: Some(path), ..config(folder.path()) }).unwrap();
+    let node =
+        start(Config { controller: Some(Address::Unix(path).into()), ..config(folder.path()) })
+            .unwrap();
     (folder, listener, node)
 }
 

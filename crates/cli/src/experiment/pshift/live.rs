@@ -193,7 +193,7 @@ fn room(scenario: &Scenario) -> Bytes {
 fn config(scenario: &Scenario, number: u16, store: Store, controller: &Path) -> Config {
     let scenario::Nodes { rate, spread_percent, depth, pacing, .. } = scenario.nodes;
     Config {
-        controller: Some(controller.into()),
+        controller: Some(Address::Unix(controller.into()).into()),
         depth,
         capacity: Some(rate),
         pacing: match pacing {

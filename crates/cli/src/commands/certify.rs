@@ -1,0 +1,275 @@
+//! `tidegate certify`: the certificates of a cluster, made where there are none.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+use serde::Serialize;
+use tidegate_fabric::place::default_state;
+use tidegate_fabric::tls::{AUTHORITY, Identity, certificate_file, key_file};
+use tidegate_model::Cluster;
+use tidegate_model::cluster::{Address, Gateway};
+
+use super::Common;
+use crate::clock;
+use crate::cluster_file::ClusterFile;
+use crate::failure::{Code, Failure};
+use crate::guards;
+use crate::output;
+
+/// Make the certificates of a cluster that are missing
+///
+/// In the folder that the cluster's [tls] names: an authority, and for the controller, each node,
+/// each gateway and clients a certificate and a key. Nothing that is there is changed; to renew a
+/// certificate, remove its file and run this again. Which files belong on which machine is said.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate certify cluster.toml --state /srv/tidegate
+  tidegate certify cluster.toml --host storage.example.com --host 192.0.2.7")]
+pub(crate) struct Args {
+    /// The cluster: its nodes, volumes and gateways
+    #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    cluster: PathBuf,
+
+    /// The directory that relative paths of the cluster are below; by default as for `up`
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
+    state: Option<PathBuf>,
+
+    /// A name or number, besides those of their addresses, by which clients reach the gateways
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_HOST", hide_env_values = true)]
+    host: Vec<String>,
+
+    /// How long certificates are valid, in days
+    #[arg(long, value_name = "DAYS", default_value_t = 825)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(env = "TIDEGATE_DAYS", hide_env_values = true)]
+    days: u32,
+}
+
+/// How long an authority is valid at least, in days: ten years, because a new one means new
+/// certificates everywhere at once.
+const AUTHORITY_DAYS: u32 = 3_650;
+
+/// Seconds by which clocks of the machines may differ before a new certificate is refused.
+const SKEW: u64 = 24 * 60 * 60;
+
+/// The name of every authority that is made here. What tells them apart is the key.
+const COMMON_NAME: &str = "Tidegate cluster authority";
+
+/// A certificate, and what became of it.
+#[derive(Debug, Serialize)]
+struct Line {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Whom it is for.
+    holder: String,
+    /// The names that it is to bear.
+    names: Vec<String>,
+    /// Whether it was made now, and not there before.
+    made: bool,
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let file = ClusterFile::read(&args.cluster)?;
+    let base = args.state.clone().unwrap_or_else(default_state);
+    let Some(directory) = guards::directory(&file.cluster, &base) else {
+        let failure = Failure::new(Code::Invalid, format!("{} has no [tls]", file.name));
+        return Err(failure.help("add it, with directory = \"tls\" for example"));
+    };
+    let holders = holders(&file.cluster, &args.host)?;
+    fs::create_dir_all(&directory).map_err(|error| unwritten(&directory, error))?;
+    let desk = Desk { directory, days: args.days };
+    let mut lines = vec![desk.authority()?];
+    for (name, holder, names) in holders {
+        lines.push(desk.certify(&name, holder, names)?);
+    }
+    match common.json {
+        true => output::print_json(&lines)?,
+        false => output::print(&lines.iter().map(told).collect::<String>())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everybody who gets a certificate: the name of its files, who that is, and the names that it
+/// bears.
+type Holder = (String, String, Vec<String>);
+
+fn holders(cluster: &Cluster, more: &[String]) -> Result<Vec<Holder>, Failure> {
+    let of = |name: &str, holder: String| (name.to_owned(), holder, vec![name.to_owned()]);
+    let mut holders = vec![of(Cluster::CONTROLLER, "the controller".into())];
+    holders.extend(cluster.nodes.iter().map(|node| of(&node.name, format!("node {}", node.name))));
+    for gateway in &cluster.gateways {
+        let mut holder = of(&gateway.name, format!("gateway {}", gateway.name));
+        holder.2.extend(hosts(gateway, more));
+        holders.push(holder);
+    }
+    holders.push(of(Cluster::CLIENT, "clients".into()));
+    // A host that is called like another party would be that party to everybody.
+    for (name, holder, names) in &holders {
+        let clash = |host: &&String| {
+            let is_own = host.eq_ignore_ascii_case(name);
+            !is_own && holders.iter().any(|(other, ..)| other.eq_ignore_ascii_case(host))
+        };
+        if let Some(host) = names.iter().find(clash) {
+            let what = format!("{holder} is at host {host}, and {host} is a party of the cluster");
+            let failure = Failure::new(Code::Invalid, what);
+            return Err(failure.help("give the party another name: certificates say who is who"));
+        }
+    }
+    Ok(holders)
+}
+
+/// The names by which clients reach a gateway.
+fn hosts(gateway: &Gateway, more: &[String]) -> Vec<String> {
+    let mut hosts = more.to_vec();
+    match &gateway.nbd {
+        Some(address) if address.is_local() => {
+            hosts.extend(["localhost", "127.0.0.1", "::1"].map(String::from));
+        }
+        Some(Address::Tcp { host, .. }) => hosts.push(host.clone()),
+        _ => {}
+    }
+    // Everywhere is nowhere that one could go to.
+    hosts.retain(|host| !["0.0.0.0", "::"].contains(&host.as_str()));
+    hosts.sort();
+    hosts.dedup();
+    hosts
+}
+
+/// Where certificates are made.
+struct Desk {
+    directory: PathBuf,
+    days: u32,
+}
+
+impl Desk {
+    /// The authority; made if neither its certificate nor its key is there.
+    fn authority(&self) -> Result<Line, Failure> {
+        let certificate = self.directory.join(AUTHORITY);
+        let key = self.directory.join(key_file(Cluster::AUTHORITY));
+        let made = !certificate.exists();
+        if made {
+            let signer = key_pair(&key)?;
+            let params = authority_params(self.days);
+            let signed = params.self_signed(&signer).map_err(unsigned)?;
+            write(&certificate, 0o644, &signed.pem())?;
+        }
+        let (holder, names) = ("the authority".into(), Vec::new());
+        Ok(Line { certificate, key, holder, names, made })
+    }
+
+    /// The certificate of somebody; made if it is not there, with its key if that is not there
+    /// either.
+    fn certify(&self, name: &str, holder: String, names: Vec<String>) -> Result<Line, Failure> {
+        let certificate = self.directory.join(certificate_file(name));
+        let key = self.directory.join(key_file(name));
+        let made = !certificate.exists();
+        if made {
+            let signer = self.directory.join(key_file(Cluster::AUTHORITY));
+            let signer = read_key(&signer).map_err(|error| {
+                let what = format!("cannot sign without {}", signer.display());
+                let failure = Failure::new(Code::Failure, what).cause(error);
+                failure.help("run this where the authority was made, and copy what it makes")
+            })?;
+            let mut params = CertificateParams::new(names.clone()).map_err(unsigned)?;
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.use_authority_key_identifier_extension = true;
+            // QEMU wants the second of clients too.
+            params.key_usages =
+                vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+            // Parties call and are called.
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            valid(&mut params, self.days);
+            let issuer = Issuer::new(authority_params(self.days), signer);
+            let signed = params.signed_by(&key_pair(&key)?, &issuer).map_err(unsigned)?;
+            write(&certificate, 0o644, &signed.pem())?;
+        }
+        Identity::read(&self.directory, name)
+            .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))?;
+        Ok(Line { certificate, key, holder, names, made })
+    }
+}
+
+fn authority_params(days: u32) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, COMMON_NAME);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    valid(&mut params, days.max(AUTHORITY_DAYS));
+    params
+}
+
+/// From a day ago for so many days.
+fn valid(params: &mut CertificateParams, days: u32) {
+    let now = clock::unix_ms() / 1000;
+    let at = |seconds: u64| date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    params.not_before = at(now.saturating_sub(SKEW));
+    params.not_after = at(now + u64::from(days) * 24 * 60 * 60);
+}
+
+/// The key in a file, or a new one that is in it from now on.
+fn key_pair(path: &Path) -> Result<KeyPair, Failure> {
+    if path.exists() {
+        return read_key(path).map_err(|error| {
+            let what = format!("cannot use {}", path.display());
+            Failure::new(Code::Failure, what).cause(error).help("remove it, and run this again")
+        });
+    }
+    let key = KeyPair::generate().map_err(unsigned)?;
+    write(path, 0o600, &key.serialize_pem())?;
+    Ok(key)
+}
+
+fn read_key(path: &Path) -> io::Result<KeyPair> {
+    KeyPair::from_pem(&fs::read_to_string(path)?).map_err(io::Error::other)
+}
+
+/// Writes a file that is not there yet.
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let written = opened.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| unwritten(path, error))
+}
+
+fn unwritten(path: &Path, error: io::Error) -> Failure {
+    let failure = Failure::new(Code::Failure, format!("cannot make {}", path.display()));
+    failure.cause(error).help("choose another directory with --state, or in the cluster's [tls]")
+}
+
+fn unsigned(error: rcgen::Error) -> Failure {
+    let failure = Failure::new(Code::Failure, "cannot make a certificate").cause(error);
+    failure.help("see whether what --host says is the name or number of a host")
+}
+
+/// What became of a certificate, and where it belongs.
+fn told(line: &Line) -> String {
+    let Line { certificate, key, holder, names, made } = line;
+    let (certificate, key) = (certificate.display(), key.display());
+    let verb = if *made { "made" } else { "kept" };
+    match &names[..] {
+        [] => format!(
+            "{verb} {certificate}: {holder}, for every machine and for clients\n     {key}: to \
+             sign with; whoever has it can let anybody in, so it stays here\n"
+        ),
+        [_, hosts @ ..] => {
+            let at = match hosts {
+                [] => String::new(),
+                hosts => format!(", at {}", hosts.join(", ")),
+            };
+            format!("{verb} {certificate}\n     {key}: for {holder}{at}\n")
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The guards of those parties of a cluster that run in this process, and the ways that lead
+//! through them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate_fabric::stream::Address;
+use tidegate_fabric::tls::{Guard, Identity, Pump, Way};
+use tidegate_model::Cluster;
+
+use crate::failure::{Code, Failure};
+
+/// How long before the end of a certificate that is said.
+const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The folder of a cluster's certificates, and the thread that all connections through them share.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    directory: PathBuf,
+    pump: Pump,
+}
+
+impl Guards {
+    /// Those of a cluster whose relative paths are below `base`; none if it has no certificates.
+    ///
+    /// # Errors
+    /// If there is no thread left.
+    pub(crate) fn open(cluster: &Cluster, base: &Path) -> Result<Option<Self>, Failure> {
+        let Some(directory) = directory(cluster, base) else { return Ok(None) };
+        let pump = Pump::start().map_err(|error| {
+            Failure::new(Code::Failure, "cannot start a thread for TLS").cause(error)
+        })?;
+        Ok(Some(Self { directory, pump }))
+    }
+
+    /// The guard of a party.
+    ///
+    /// # Errors
+    /// If its certificate or its key is not there, or not what peers would believe.
+    pub(crate) fn of(&self, name: &str) -> Result<Guard, Failure> {
+        let identity = Identity::read(&self.directory, name)
+            .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))?;
+        if !identity.lasts(NOTICE) {
+            let path = identity.path().display();
+            tracing::warn!("{path} expires within 30 days; remove it and run `tidegate certify`");
+        }
+        Ok(Guard::new(&self.pump, &identity))
+    }
+}
+
+/// The folder of a cluster's certificates.
+pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
+    cluster.tls.as_ref().map(|directory| base.join(directory))
+}
+
+/// The way to a party of this name: through the guard of whoever goes it, where it leads over TCP.
+pub(crate) fn way(address: Address, guard: Option<&Guard>, name: &str) -> Way {
+    let lock = match address {
+        Address::Tcp(_) => guard.map(|guard| (guard.clone(), name.to_owned())),
+        Address::Unix(_) => None,
+    };
+    Way { address, lock }
+}

@@ -1,0 +1,101 @@
+//! Who is at the other end of a connection, and what that one may be.
+//!
+//! On the socket the kernel says whose process it is. Over TCP a certificate says which party it
+//! is; what carries its bytes inside is a pair of sockets of our own, of which the kernel would say
+//! that it is we.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_fabric::stream::Seal;
+use tidegate_proto::message::Hello;
+use tokio::net::UnixStream;
+
+use crate::operator::may_operate;
+use crate::seats::Guest;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// A process of this machine.
+    Local {
+        /// Its user.
+        uid: u32,
+        /// Its number, or zero if the kernel does not say.
+        pid: u32,
+    },
+    /// A party of another machine, known once it has shown its certificate.
+    Remote(Arc<Seal>),
+}
+
+impl Caller {
+    /// Who is at the other end of the controller's socket.
+    pub(crate) fn local(stream: &UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        Ok(Self::Local { uid: peer.uid(), pid })
+    }
+
+    /// As whom it takes a seat.
+    pub(crate) fn guest(&self) -> Guest {
+        match self {
+            Self::Local { uid, .. } if may_operate(*uid) => Guest::Operator,
+            Self::Local { uid, .. } => Guest::User(*uid),
+            Self::Remote(_) => Guest::Remote,
+        }
+    }
+
+    /// Whether it may ask and instruct.
+    pub(crate) fn may_operate(&self) -> bool {
+        self.guest() == Guest::Operator
+    }
+
+    /// Why its connection ended before it had said hello, if that is known.
+    pub(crate) fn end(&self) -> Option<io::Error> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Remote(seal) => seal.end(),
+        }
+    }
+
+    /// Whether it may be whom it says it is, in a cluster with these gateways. Whether there is
+    /// such a node is for others to say.
+    ///
+    /// # Errors
+    /// Why not, in words for both sides.
+    pub(crate) fn may_be(&self, hello: &Hello, gateways: &[String]) -> Result<(), String> {
+        let name = match (self, hello) {
+            (Self::Local { .. }, Hello::Stage { .. } | Hello::Operator { .. }) => return Ok(()),
+            (Self::Local { .. }, _) if self.may_operate() => return Ok(()),
+            (Self::Local { .. }, _) => {
+                return Err("only root and our own user run nodes and gateways".into());
+            }
+            (Self::Remote(_), Hello::Node { info, .. }) => &info.name,
+            (Self::Remote(_), Hello::Gateway { name, .. }) if gateways.contains(name) => name,
+            (Self::Remote(_), Hello::Gateway { name, .. }) => {
+                return Err(format!("the cluster has no gateway {name:?}"));
+            }
+            (Self::Remote(_), Hello::Stage { .. } | Hello::Operator { .. }) => {
+                return Err("programs and operators use the controller's Unix socket".into());
+            }
+        };
+        match self {
+            Self::Remote(seal) if !seal.bears(name) => {
+                let borne = seal.names().join(", ");
+                Err(format!("your certificate is for {borne} and not for {name:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local { uid, pid } => write!(f, "process {pid} of user {uid}"),
+            Self::Remote(seal) if seal.names().is_empty() => f.write_str("somebody far"),
+            Self::Remote(seal) => f.write_str(&seal.names().join(", ")),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What becomes known about a connection that came through a lock (`tls`).
+
+use std::io;
+use std::sync::OnceLock;
+
+/// Who is at the other end of a connection, and why it ended. Both are written once, by the lock:
+/// the names before the first byte can be read, the end before the last one has been.
+#[derive(Debug, Default)]
+pub struct Seal {
+    names: OnceLock<Vec<String>>,
+    end: OnceLock<(io::ErrorKind, String)>,
+}
+
+impl Seal {
+    /// The names that the peer's certificate bears; none before it was verified.
+    pub fn names(&self) -> &[String] {
+        self.names.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the peer's certificate bears this name. Upper and lower case are the same, as in
+    /// names of hosts.
+    pub fn bears(&self, name: &str) -> bool {
+        self.names().iter().any(|borne| borne.eq_ignore_ascii_case(name))
+    }
+
+    /// Why the connection ended, if it did and not in good order.
+    pub fn end(&self) -> Option<io::Error> {
+        self.end.get().map(|(kind, reason)| io::Error::new(*kind, reason.clone()))
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn set_names(&self, names: Vec<String>) {
+        let _ = self.names.set(names);
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn set_end(&self, kind: io::ErrorKind, reason: String) {
+        let _ = self.end.set((kind, reason));
+    }
+}

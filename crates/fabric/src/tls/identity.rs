@@ -1,0 +1,309 @@
+//! Who a party is, and whom it believes: the files, read and checked.
+//!
+//! One folder has the authority's certificate, `ca-cert.pem`, and for each party `NAME-cert.pem`
+//! and `NAME-key.pem`: the names that QEMU and libnbd look for, so that one folder serves clients
+//! too. What is wrong with the files is found when a party starts, and not when the first peer
+//! turns away.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+use webpki::EndEntityCert;
+
+use super::words;
+use crate::clock;
+
+/// The file of the authority's certificate.
+pub const AUTHORITY: &str = "ca-cert.pem";
+
+/// The file of a party's certificate.
+pub fn certificate_file(name: &str) -> String {
+    format!("{name}-cert.pem")
+}
+
+/// The file of a party's key.
+pub fn key_file(name: &str) -> String {
+    format!("{name}-key.pem")
+}
+
+/// Why a party has no identity. Each says what is wrong, where, and how to mend it.
+#[derive(Debug)]
+pub enum IdentityError {
+    /// A file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file is not what its name says.
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// A certificate and a key that do not belong together.
+    Mismatch {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+    },
+    /// A certificate that no peer would believe.
+    Flaw {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it, as a sentence goes on behind "the certificate".
+        flaw: String,
+    },
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => write!(
+                f,
+                "cannot read {}: {error}; make it with `tidegate certify`, or copy it from where \
+                 it was made",
+                path.display()
+            ),
+            Self::Empty { path, what } => write!(
+                f,
+                "{} holds no {what}; put one there in PEM, or remove it and run `tidegate certify`",
+                path.display()
+            ),
+            Self::Mismatch { certificate, key } => write!(
+                f,
+                "{} is not the key of {}; copy both from where they were made",
+                key.display(),
+                certificate.display()
+            ),
+            Self::Flaw { path, flaw } => write!(
+                f,
+                "the certificate {} {flaw}; remove it with its key and run `tidegate certify`, or \
+                 put another one there",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+/// A party's certificate with its key, and the authority whose certificates it believes.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    name: String,
+    key: Arc<CertifiedKey>,
+    authority: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+    /// Where the certificate is.
+    path: PathBuf,
+}
+
+impl Identity {
+    /// Reads the files of `name`, and checks that its peers will believe them.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn read(directory: &Path, name: &str) -> Result<Self, IdentityError> {
+        let identity = Self::load(directory, name)?;
+        let checked = identity.check(clock::date());
+        checked.map_err(|error| flawed(&identity.path, &error))?;
+        Ok(identity)
+    }
+
+    /// Reads the files of `name`.
+    pub(super) fn load(directory: &Path, name: &str) -> Result<Self, IdentityError> {
+        let (path, key_path) =
+            (directory.join(certificate_file(name)), directory.join(key_file(name)));
+        let provider = Arc::new(ring::default_provider());
+        let authority = authority(&directory.join(AUTHORITY))?;
+        let chain = certificates(&path)?;
+        let key = PrivateKeyDer::from_pem_file(&key_path)
+            .map_err(|error| unread(&key_path, error, "private key"))?;
+        let key = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+            Error::InconsistentKeys(_) => {
+                IdentityError::Mismatch { certificate: path.clone(), key: key_path.clone() }
+            }
+            Error::InvalidCertificate(error) => flawed(&path, &Error::InvalidCertificate(error)),
+            _ => {
+                IdentityError::Empty { path: key_path.clone(), what: "key of a kind that is known" }
+            }
+        })?;
+        Ok(Self { name: name.to_owned(), key: Arc::new(key), authority, provider, path })
+    }
+
+    /// Whether its peers will still believe it after so long.
+    pub fn lasts(&self, span: Duration) -> bool {
+        let then = clock::date().as_secs().saturating_add(span.as_secs());
+        self.check(UnixTime::since_unix_epoch(Duration::from_secs(then))).is_ok()
+    }
+
+    /// Where the certificate is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether peers believe it. Parties call and are called, so it has to be good for both.
+    fn check(&self, now: UnixTime) -> Result<(), Error> {
+        let (end, chain) = self.key.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
+        self.guests().verify_client_cert(end, chain, now)?;
+        let name = ServerName::try_from(self.name.clone())
+            .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
+        self.hosts().verify_server_cert(end, chain, &name, &[], now)?;
+        Ok(())
+    }
+
+    /// Who judges those who are called.
+    fn hosts(&self) -> Arc<WebPkiServerVerifier> {
+        let (authority, provider) = (self.authority.clone(), self.provider.clone());
+        WebPkiServerVerifier::builder_with_provider(authority, provider)
+            .build()
+            .expect("the authority was read: it has a certificate")
+    }
+
+    /// Who judges those who come.
+    fn guests(&self) -> Arc<dyn ClientCertVerifier> {
+        let (authority, provider) = (self.authority.clone(), self.provider.clone());
+        WebPkiClientVerifier::builder_with_provider(authority, provider)
+            .build()
+            .expect("the authority was read: it has a certificate")
+    }
+
+    /// How those who come are met; only those with one of these names are let in, if there are any.
+    pub(super) fn server(&self, admitted: Option<Vec<String>>) -> Arc<ServerConfig> {
+        let verifier: Arc<dyn ClientCertVerifier> = match admitted {
+            None => self.guests(),
+            Some(names) => Arc::new(Named { inner: self.guests(), names }),
+        };
+        let builder = ServerConfig::builder_with_provider(self.provider.clone());
+        let mut config = builder
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider speaks TLS 1.3")
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Arc::new(config)
+    }
+
+    /// How others are called.
+    pub(super) fn client(&self) -> Arc<ClientConfig> {
+        let mut config = ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider speaks TLS 1.3")
+            .with_webpki_verifier(self.hosts())
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    }
+}
+
+fn authority(path: &Path) -> Result<Arc<RootCertStore>, IdentityError> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        store.add(certificate).map_err(|error| flawed(path, &error))?;
+    }
+    Ok(Arc::new(store))
+}
+
+/// The certificates in a file, one at least.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let what = "certificate";
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|error| unread(path, error, what))?;
+    match found.is_empty() {
+        true => Err(IdentityError::Empty { path: path.into(), what }),
+        false => Ok(found),
+    }
+}
+
+fn unread(path: &Path, error: pem::Error, what: &'static str) -> IdentityError {
+    match error {
+        pem::Error::Io(error) => IdentityError::Unreadable { path: path.into(), error },
+        _ => IdentityError::Empty { path: path.into(), what },
+    }
+}
+
+fn flawed(path: &Path, error: &Error) -> IdentityError {
+    let flaw = match error {
+        Error::InvalidCertificate(error) => words::flaw(error),
+        error => format!("cannot be used: {error}"),
+    };
+    IdentityError::Flaw { path: path.into(), flaw }
+}
+
+/// The names of hosts in a certificate, which are those of parties.
+pub(super) fn names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
+    let first = chain.and_then(<[_]>::first);
+    let parsed = first.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+    parsed.iter().flat_map(|parsed| parsed.valid_dns_names().map(str::to_owned)).collect()
+}
+
+/// Lets in those whom `inner` believes, and who bear one of the names.
+#[derive(Debug)]
+struct Named {
+    inner: Arc<dyn ClientCertVerifier>,
+    names: Vec<String>,
+}
+
+impl ClientCertVerifier for Named {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.inner.verify_client_cert(end, chain, now)?;
+        let borne = names(Some(std::slice::from_ref(end)));
+        let is_named = |name: &String| self.names.iter().any(|n| n.eq_ignore_ascii_case(name));
+        match borne.iter().any(is_named) {
+            true => Ok(verified),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}

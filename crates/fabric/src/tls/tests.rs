@@ -1,0 +1,428 @@
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer};
+use rcgen::{KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+use super::pump::{Bounds, Engine};
+use super::*;
+use crate::reactor::{Interest, Reactor};
+
+/// An authority, and what it signs.
+struct Authority {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "a test's authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(folder.path().join(AUTHORITY), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder, issuer: Issuer::new(params, key) }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes the files of `name`, with a certificate that bears `names` and ends in that year.
+    fn issue(&self, name: &str, names: &[&str], year: i32) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        fs::write(self.path().join(certificate_file(name)), certificate.pem()).unwrap();
+        fs::write(self.path().join(key_file(name)), key.serialize_pem()).unwrap();
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        self.issue(name, &[name], 4000);
+        Identity::read(self.path(), name).unwrap()
+    }
+}
+
+/// Two sockets over TCP; the second is the one that came.
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
+}
+
+fn nonblocking(stream: TcpStream) -> Stream {
+    stream.set_nonblocking(true).unwrap();
+    Stream::try_from(stream).unwrap()
+}
+
+/// Waits until the stream can be read from.
+fn wait(stream: &Stream) {
+    let mut reactor = Reactor::<()>::new().unwrap();
+    reactor.add(stream, 0, Interest::READ).unwrap();
+    let (mut ready, mut mail) = (Vec::new(), Vec::new());
+    reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut mail).unwrap();
+    assert!(!ready.is_empty(), "nothing came within twenty seconds");
+}
+
+/// The next bytes; none at the end.
+fn hear(stream: &mut Stream) -> io::Result<Vec<u8>> {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait(stream),
+            read => return read.map(|count| bytes[..count].to_vec()),
+        }
+    }
+}
+
+fn say(stream: &Stream, bytes: &[u8]) {
+    assert_eq!(stream.send(&[IoSlice::new(bytes)]).unwrap(), bytes.len());
+}
+
+/// Both inner sides of a connection of `caller` to `host` by the name of `name`.
+fn joined(caller: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
+    let (ours, theirs) = tcp();
+    let theirs = host.accept(nonblocking(theirs)).unwrap();
+    (caller.connect(nonblocking(ours), name).unwrap(), theirs)
+}
+
+/// What both sides are told, of a connection that does not come about.
+fn refused(caller: &Guard, host: &Guard, name: &str) -> [String; 2] {
+    let (mut ours, mut theirs) = joined(caller, host, name);
+    say(&ours, b"hello");
+    let told = |stream: &mut Stream| match hear(stream) {
+        Err(error) => error.to_string(),
+        Ok(bytes) => panic!("it is let in, and says {bytes:?}"),
+    };
+    [told(&mut theirs), told(&mut ours)]
+}
+
+#[test]
+fn plain_bytes_inside_and_names_before_the_first() {
+    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
+    let node = Guard::new(&pump, &authority.identity("a")).admitting(vec!["Front".into()]);
+    let gateway = Guard::new(&pump, &authority.identity("front"));
+    let (mut ours, mut theirs) = joined(&gateway, &node, "a");
+    assert_eq!(theirs.seal().unwrap().names(), [""; 0], "nobody is known before the handshake");
+    // What is said before is kept until then.
+    say(&ours, b"hello");
+    assert_eq!(hear(&mut theirs).unwrap(), b"hello");
+    let seal = theirs.seal().unwrap();
+    assert!(seal.bears("front") && seal.bears("FRONT") && !seal.bears("a"));
+    say(&theirs, b"welcome");
+    assert_eq!(hear(&mut ours).unwrap(), b"welcome");
+    // An end is one of its direction only.
+    ours.finish().unwrap();
+    assert_eq!(hear(&mut theirs).unwrap(), b"");
+    say(&theirs, b"bye");
+    assert_eq!(hear(&mut ours).unwrap(), b"bye");
+    drop(theirs);
+    assert_eq!(hear(&mut ours).unwrap(), b"");
+    assert!(ours.seal().unwrap().end().is_none(), "all is in good order");
+}
+
+#[test]
+fn what_was_said_last_arrives_though_the_pump_ends() {
+    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
+    let a = Guard::new(&pump, &authority.identity("a"));
+    let elsewhere = Pump::start().unwrap();
+    let b = Guard::new(&elsewhere, &authority.identity("b"));
+    let (mut ours, theirs) = joined(&a, &b, "b");
+    say(&theirs, b"x");
+    assert_eq!(hear(&mut ours).unwrap(), b"x");
+    say(&theirs, &[7; 50_000]);
+    drop((theirs, b, elsewhere));
+    let mut heard = 0;
+    while let Ok(bytes) = hear(&mut ours)
+        && !bytes.is_empty()
+    {
+        heard += bytes.len();
+    }
+    assert_eq!(heard, 50_000);
+}
+
+#[test]
+fn who_does_not_belong_is_told_so_on_both_sides() {
+    let (authority, other, pump) = (Authority::new(), Authority::new(), Pump::start().unwrap());
+    let guard = |authority: &Authority, name| Guard::new(&pump, &authority.identity(name));
+    let (a, front) = (guard(&authority, "a"), guard(&authority, "front"));
+    let closed = a.admitting(vec!["back".into()]);
+    assert_eq!(
+        refused(&front, &closed, "a"),
+        [
+            "the peer's certificate bears no name that is let in here",
+            "the peer refuses our certificate: it bears no name that is let in there",
+        ]
+    );
+    assert_eq!(
+        refused(&front, &a, "b"),
+        [
+            "the peer refuses our certificate: it says no more",
+            "the peer's certificate is for a and not for b",
+        ]
+    );
+    assert_eq!(
+        refused(&front, &guard(&other, "a"), "a")[1],
+        "the peer's certificate is not of our authority"
+    );
+    // One who believes us, and whom we do not.
+    fs::copy(authority.path().join(AUTHORITY), other.path().join("both.pem")).unwrap();
+    other.issue("mole", &["mole"], 4000);
+    let [certificate, key] = [certificate_file("mole"), key_file("mole")];
+    for file in [&certificate, &key] {
+        fs::copy(other.path().join(file), authority.path().join(file)).unwrap();
+    }
+    let error = Identity::read(authority.path(), "mole").unwrap_err().to_string();
+    assert!(error.contains("mole-cert.pem is not of our authority; remove it"), "{error}");
+    let own = fs::read_to_string(other.path().join(AUTHORITY)).unwrap();
+    let both = own + &fs::read_to_string(authority.path().join(AUTHORITY)).unwrap();
+    fs::write(other.path().join(AUTHORITY), both).unwrap();
+    let mole = Guard::new(&pump, &Identity::read(other.path(), "mole").unwrap());
+    assert_eq!(
+        refused(&mole, &a, "a"),
+        [
+            "the peer's certificate is not of our authority",
+            "the peer refuses our certificate: it is not of its authority",
+        ]
+    );
+}
+
+#[test]
+fn a_certificate_that_expires_while_its_party_runs() {
+    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
+    let a = Guard::new(&pump, &authority.identity("a"));
+    authority.issue("old", &["old"], 2001);
+    let error = Identity::read(authority.path(), "old").unwrap_err().to_string();
+    assert!(error.contains("old-cert.pem has expired; remove it with its key"), "{error}");
+    let old = Guard::new(&pump, &Identity::load(authority.path(), "old").unwrap());
+    let told = refused(&old, &a, "a");
+    assert_eq!(told[0], "the peer's certificate has expired");
+    assert_eq!(refused(&a, &old, "old")[1], "the peer's certificate has expired");
+    assert!(authority.identity("b").lasts(Duration::from_secs(86_400)));
+    authority.issue("b", &["b"], 2100);
+    let b = Identity::read(authority.path(), "b").unwrap();
+    assert!(!b.lasts(Duration::from_secs(200 * 366 * 86_400)));
+}
+
+#[test]
+fn files_that_do_not_fit_are_named_with_the_remedy() {
+    let authority = Authority::new();
+    let at = |name: &str| authority.path().join(name);
+    let read = |name: &str| Identity::read(authority.path(), name).unwrap_err().to_string();
+    assert!(read("a").contains("a-cert.pem: No such file or directory (os error 2); make it with"));
+    authority.issue("a", &["b"], 4000);
+    assert!(read("a").contains("a-cert.pem is for b and not for a; remove it"), "{}", read("a"));
+    authority.issue("a", &["a"], 4000);
+    authority.issue("b", &["b"], 4000);
+    fs::copy(at("b-key.pem"), at("a-key.pem")).unwrap();
+    assert!(read("a").contains("a-key.pem is not the key of /"), "{}", read("a"));
+    fs::write(at("a-key.pem"), "nothing").unwrap();
+    assert!(read("a").contains("a-key.pem holds no private key; put one there"), "{}", read("a"));
+    fs::write(at("a-cert.pem"), "").unwrap();
+    assert!(read("a").contains("a-cert.pem holds no certificate; put"), "{}", read("a"));
+    fs::remove_file(at(AUTHORITY)).unwrap();
+    assert!(read("b").contains("ca-cert.pem: No such file"), "{}", read("b"));
+}
+
+#[test]
+fn what_is_no_tls_and_what_does_not_go_on() {
+    let authority = Authority::new();
+    let bounds = Bounds { patience: Duration::from_millis(20), guests: 2 };
+    let pump = Pump::within(bounds).unwrap();
+    let guard = Guard::new(&pump, &authority.identity("a"));
+    let come = || {
+        let (ours, theirs) = tcp();
+        (ours, guard.accept(nonblocking(theirs)))
+    };
+    let (mut ours, theirs) = come();
+    ours.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "what the peer sends is no TLS");
+    let (ours, theirs) = come();
+    drop(ours);
+    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "the peer left before the end of its TLS handshake");
+    let (mut ours, theirs) = come();
+    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
+    assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
+    // Nobody of those is counted any more, and strangers have two places.
+    let patient = Pump::within(Bounds { patience: Duration::from_secs(60), ..bounds }).unwrap();
+    let guard = Guard::new(&patient, &authority.identity("a"));
+    let guests: Vec<_> = (0..2).map(|_| tcp()).collect();
+    let (outside, inside): (Vec<_>, Vec<_>) =
+        guests.into_iter().map(|(ours, theirs)| (ours, guard.accept(nonblocking(theirs)))).unzip();
+    assert!(inside.iter().all(Result::is_ok));
+    let error = guard.accept(nonblocking(tcp().1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    drop(outside);
+    for stream in inside {
+        hear(&mut stream.unwrap()).unwrap_err();
+    }
+    let free = || guard.accept(nonblocking(tcp().1)).is_ok();
+    while !free() {
+        std::thread::yield_now();
+    }
+}
+
+/// An engine without its thread, and two passages in it with one another as their outsides.
+struct World {
+    engine: Engine,
+    /// The sides within.
+    ends: Vec<Stream>,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl World {
+    fn new() -> Self {
+        let authority = Authority::new();
+        let [a, b] = ["a", "b"].map(|name| authority.identity(name));
+        let engine = Engine::new(Bounds::default()).unwrap();
+        let (client, server) = (a.client(), b.server(None));
+        let mut world = Self { engine, ends: Vec::new(), client, server };
+        let name = ServerName::try_from("b").unwrap();
+        let (one, other) = Stream::pair().unwrap();
+        let client = ClientConnection::new(world.client.clone(), name).unwrap();
+        let server = ServerConnection::new(world.server.clone()).unwrap();
+        world.ends = vec![world.pass(client.into(), one), world.pass(server.into(), other)];
+        world
+    }
+
+    /// A passage for this outside; gives the side within.
+    fn pass(&mut self, conn: Connection, outer: Stream) -> Stream {
+        let (inside, inner) = Stream::pair().unwrap();
+        let seal = Arc::new(Seal::default());
+        self.engine.enter(Box::new(Passage::new(conn, outer, inner, seal.clone())));
+        inside.sealed(seal)
+    }
+
+    /// Lets the engine do what there is to do now. Says whether there was anything.
+    fn round(&mut self) -> bool {
+        let patience = Some(Duration::ZERO);
+        self.engine.round(patience, &mut Vec::new(), &mut Vec::new()).unwrap() > 0
+    }
+
+    /// Lets it go on until it says that there is nothing to do.
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if !self.round() {
+                return;
+            }
+        }
+        panic!("it is busy with nothing");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Say(usize, usize),
+    Hear(usize, usize),
+    Round,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let length = || prop_oneof![1usize..40, 10_000usize..20_000, 100_000usize..400_000];
+    prop_oneof![
+        (0usize..2, length()).prop_map(|(side, length)| Act::Say(side, length)),
+        (0usize..2, length()).prop_map(|(side, length)| Act::Hear(side, length)),
+        Just(Act::Round),
+    ]
+}
+
+/// Bytes that differ from their neighbours, by how many were said before.
+fn bytes(from: u64, length: usize) -> VecDeque<u8> {
+    (from..from + length as u64).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn whatever_is_said_arrives_once_in_order_and_nothing_spins(
+        acts in prop::collection::vec(act(), 1..60),
+        ends_first in 0usize..2,
+    ) {
+        let mut world = World::new();
+        // By speaker: how much was said, and what was not heard yet.
+        let mut said = [0, 0];
+        let mut due = [VecDeque::new(), VecDeque::new()];
+        let mut piece = vec![0; 400_000];
+        let mut hear = |world: &mut World, due: &mut [VecDeque<u8>; 2], side: usize, most: usize| {
+            let read = world.ends[side].read(&mut piece[..most]);
+            let count = match read {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                read => read.unwrap(),
+            };
+            let wanted: Vec<u8> = due[1 - side].drain(..count).collect();
+            assert!(piece[..count] == wanted, "other bytes than were said");
+            Some(count)
+        };
+        for act in acts {
+            match act {
+                Act::Say(side, length) => {
+                    let bytes: Vec<u8> = bytes(said[side], length).into();
+                    let taken = world.ends[side].send(&[IoSlice::new(&bytes)]).unwrap_or(0);
+                    said[side] += taken as u64;
+                    due[side].extend(&bytes[..taken]);
+                }
+                Act::Hear(side, most) => drop(hear(&mut world, &mut due, side, most)),
+                Act::Round => drop(world.round()),
+            }
+        }
+        // One side ends, and then the other, each when all has been said.
+        for side in [ends_first, 1 - ends_first] {
+            world.ends[side].finish().unwrap();
+            loop {
+                world.settle();
+                match hear(&mut world, &mut due, 1 - side, 400_000) {
+                    Some(0) => break,
+                    Some(_) => {}
+                    None => panic!("{} bytes do not arrive, and nobody says so", due[side].len()),
+                }
+            }
+            prop_assert!(due[side].is_empty());
+        }
+        prop_assert!(world.ends.iter().all(|end| end.seal().unwrap().end().is_none()));
+        prop_assert!(world.engine.is_empty(), "what is over is gone");
+    }
+
+    #[test]
+    fn whatever_comes_from_outside_is_an_error_inside_and_no_more(
+        garbage in prop::collection::vec(any::<u8>(), 0..300),
+        keep in 0usize..2_000,
+        is_flipped: bool,
+    ) {
+        // A true beginning, of which one byte may be another, and then anything.
+        let mut world = World::new();
+        let name = ServerName::try_from("b").unwrap();
+        let mut client = ClientConnection::new(world.client.clone(), name).unwrap();
+        let mut said = Vec::new();
+        client.write_tls(&mut said).unwrap();
+        said.truncate(keep);
+        if let (true, Some(byte)) = (is_flipped, said.last_mut()) {
+            *byte ^= 1;
+        }
+        said.extend(garbage);
+        let (outside, outer) = Stream::pair().unwrap();
+        let server = ServerConnection::new(world.server.clone()).unwrap();
+        let mut inside = world.pass(server.into(), outer);
+        outside.send(&[IoSlice::new(&said)]).unwrap();
+        drop(outside);
+        world.settle();
+        prop_assert!(inside.read(&mut [0; 8]).is_err(), "it is let in");
+    }
+}

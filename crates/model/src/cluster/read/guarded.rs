@@ -1,0 +1,74 @@
+//! What certificates ask of a cluster: names that they can bear, and doors that are not open to
+//! whoever finds them.
+
+use alloc::format;
+
+use super::{Address, Cluster, RawGateway};
+use crate::text::{Outcome, Text, nearest, wrong};
+
+/// A name that is one of a certificate's too, and so nobody else's: where there are certificates,
+/// who somebody is is said by one, whatever the role.
+pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
+    if cluster.tls.is_none() {
+        return Ok(());
+    }
+    let name = text.get_ref();
+    let labels = || name.split('.');
+    let is_label =
+        |label: &str| !label.is_empty() && !label.contains('_') && label.trim_matches('-') == label;
+    let is_number = labels().next_back().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
+    if !labels().all(is_label) || is_number {
+        let message = format!("name: {name:?} cannot be a certificate's");
+        let fix = "use letters, digits, and '-' or '.' in between, and no number at the end";
+        return wrong(text.span(), message, fix);
+    }
+    let parties = cluster.nodes.iter().map(|node| node.name.as_str());
+    let parties = parties.chain(cluster.gateways.iter().map(|gateway| gateway.name.as_str()));
+    let others = [Cluster::CONTROLLER, Cluster::CLIENT, Cluster::AUTHORITY];
+    match parties.chain(others).any(|other| other.eq_ignore_ascii_case(name)) {
+        false => Ok(()),
+        true => {
+            let message = format!("name: {name:?} is the name of another certificate");
+            wrong(text.span(), message, "choose another name")
+        }
+    }
+}
+
+/// Refuses an address that other machines reach where nobody has to show a certificate.
+pub(super) fn guarded(
+    field: &str,
+    address: Option<&Address>,
+    text: Option<&Text>,
+    tls: bool,
+) -> Outcome<()> {
+    let far = address.filter(|address| !address.is_local() && !tls);
+    let Some((far, text)) = far.zip(text) else { return Ok(()) };
+    let message = format!("{field}: {far} can be reached from other machines");
+    let fix = match field {
+        "memcached" => "whoever can reach it may do anything; use 127.0.0.1",
+        _ => "whoever can reach it may do anything; add [tls], or use 127.0.0.1",
+    };
+    wrong(text.span(), message, fix)
+}
+
+/// Whether clients have to go on encrypted: where others can listen in, and where it is written.
+pub(super) fn is_tls_required(raw: &RawGateway, nbd: Option<&Address>, tls: bool) -> Outcome<bool> {
+    let is_far = nbd.is_some_and(|address| !address.is_local());
+    let Some(text) = &raw.tls else { return Ok(is_far) };
+    if !tls || nbd.is_none() {
+        let without = if tls { "nbd" } else { "[tls]" };
+        return wrong(text.span(), format!("tls: there is no {without}"), "add it, or remove this");
+    }
+    match text.get_ref().as_str() {
+        "required" => Ok(true),
+        "offered" if is_far => {
+            let message = "tls: other machines reach this gateway, so it is required";
+            wrong(text.span(), message, "remove this, or listen on 127.0.0.1")
+        }
+        "offered" => Ok(false),
+        other => {
+            let fix = nearest(other, ["offered", "required"].into_iter());
+            wrong(text.span(), format!("tls: {other:?} is not a choice"), fix)
+        }
+    }
+}

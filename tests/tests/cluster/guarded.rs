@@ -1,0 +1,399 @@
+//! Certificates: stock clients and parts of several machines go through the lock, and nobody else
+//! does. Whoever is turned away is told why, or the log is.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::de::DeserializeOwned;
+use tidegate_fabric::stream::Address;
+use tidegate_fabric::tls::{Guard, Identity, Pump, Way};
+use tidegate_fabric::unix::Link;
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};
+use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
+use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::{PATIENCE, eventually, tools};
+
+use super::{OPEN, noise};
+
+const SIZE: usize = 6 << 20;
+
+/// A cluster of which everything listens on TCP, and its addresses.
+struct Guarded {
+    cluster: Cluster,
+    controller: String,
+    node: String,
+    gateway: String,
+}
+
+fn free() -> String {
+    format!("127.0.0.1:{}", tools::free_port())
+}
+
+impl Guarded {
+    /// With its certificates, and nothing that runs.
+    fn new() -> Self {
+        let [controller, node, gateway] = [free(), free(), free()];
+        let file = format!(
+            "[tls]\ndirectory = \"tls\"\n[controller]\nlisten = [\"unix:SOCKET\", {controller:?}]\n\
+             [[node]]\nname = \"a\"\naddress = {node:?}\ndirectory = \"a\"\n\
+             [[node]]\nname = \"b\"\naddress = \"unix:b.sock\"\ndirectory = \"b\"\n\
+             [[gateway]]\nname = \"front\"\nnbd = {gateway:?}\ntls = \"required\"\n{}",
+            volume("db", "oltp", "6MiB", &["a", "b"])
+        );
+        let cluster = Cluster::new(&file, OPEN);
+        let made = Self { cluster, controller, node, gateway };
+        made.certify(&[]).success();
+        made
+    }
+
+    fn up(mut self) -> Self {
+        let mut command = self.cluster.command(&["--role", "controller"]);
+        self.cluster.bed().up_with(&mut command);
+        ["a", "b"].iter().for_each(|name| self.cluster.start("node", name));
+        self.cluster.start("gateway", GATEWAY);
+        eventually("all nodes", || self.reads());
+        self
+    }
+
+    /// Whether a client reads all of the volume.
+    fn reads(&self) -> bool {
+        self.nbdinfo(&self.uri()).code == Some(0)
+            && self.nbdcopy(&[&self.uri(), "null:"]).code == Some(0)
+    }
+
+    fn certify(&self, arguments: &[&str]) -> Outcome {
+        let mut command = Command::new(tidegate_tests::built::tidegate());
+        command.arg("certify").arg(self.cluster.file()).arg("--state").arg(self.cluster.state());
+        process::run(command.args(arguments))
+    }
+
+    fn tls(&self) -> PathBuf {
+        self.cluster.path("tls")
+    }
+
+    fn uri(&self) -> String {
+        self.uri_with(&self.tls())
+    }
+
+    fn uri_with(&self, certificates: &Path) -> String {
+        format!("nbds://{}/db?tls-certificates={}", self.gateway, certificates.display())
+    }
+
+    fn nbdinfo(&self, uri: &str) -> Outcome {
+        self.cluster.client("nbdinfo", &["--size", uri])
+    }
+
+    fn nbdcopy(&self, arguments: &[&str]) -> Outcome {
+        self.cluster.client("nbdcopy", arguments)
+    }
+
+    /// Somebody with the certificate of `name`.
+    fn guard(&self, name: &str) -> Guard {
+        let identity = Identity::read(&self.tls(), name).unwrap();
+        Guard::new(&Pump::start().unwrap(), &identity)
+    }
+
+    /// What a party of this kind hears from the controller to `hello`, with this certificate.
+    fn hears<In: DeserializeOwned>(&self, certificate: &str, hello: &Hello) -> In {
+        self.says(&self.controller, certificate, "controller", hello).unwrap()
+    }
+
+    /// The answer of whoever listens there by that name.
+    fn says<In: DeserializeOwned>(
+        &self,
+        address: &str,
+        certificate: &str,
+        name: &str,
+        hello: &Hello,
+    ) -> io::Result<In> {
+        let address: Address = address.parse().unwrap();
+        let way = Way { address, lock: Some((self.guard(certificate), name.to_owned())) };
+        let mut link = Link::from(way.connect()?);
+        link.send(hello)?;
+        link.wait(PATIENCE)
+    }
+}
+
+#[test]
+fn certificates_are_made_once() {
+    let guarded = Guarded::new();
+    let tls = guarded.tls();
+    let files = ["ca", "controller", "a", "b", "front", "client"];
+    let read = || files.map(|name| fs::read(tls.join(format!("{name}-cert.pem"))).unwrap());
+    for name in files {
+        let mode = |kind: &str| fs::metadata(tls.join(format!("{name}-{kind}.pem"))).unwrap();
+        assert_eq!(mode("key").permissions().mode() & 0o777, 0o600, "{name}");
+        assert_eq!(mode("cert").permissions().mode() & 0o777, 0o644, "{name}");
+    }
+    let before = read();
+    let again = guarded.certify(&["--host", "storage.example.com"]).success();
+    assert!(!again.stdout.contains("made ") && read() == before, "{again:?}");
+    // What was removed is made anew, for the same key; and clients go by another name as well.
+    fs::remove_file(tls.join("front-cert.pem")).unwrap();
+    let said = guarded.certify(&["--host", "storage.example.com"]).success().stdout;
+    let line = "key.pem: for gateway front, at 127.0.0.1, ::1, localhost, storage.example.com";
+    assert!(said.contains(line) && said.matches("made ").count() == 1, "{said}");
+    // Nobody is signed without the authority's key, and none is made in its place.
+    fs::remove_file(tls.join("b-cert.pem")).unwrap();
+    fs::rename(tls.join("ca-key.pem"), tls.join("elsewhere")).unwrap();
+    let refused = guarded.certify(&[]).failure(1).complaint();
+    assert!(refused.contains("cannot sign without") && refused.contains("ca-key.pem"), "{refused}");
+    assert!(!tls.join("ca-key.pem").exists() && !tls.join("b-cert.pem").exists());
+    // A host that is called like a party would be taken for it.
+    let refused = guarded.certify(&["--host", "B"]).failure(3).complaint();
+    assert!(refused.contains("gateway front is at host B, and B is a party"), "{refused}");
+    guarded.cluster.write("[[node]]\nname = \"a\"\nmemory = true\n");
+    let refused = guarded.certify(&[]).failure(3).complaint();
+    assert!(refused.contains("has no [tls]") && refused.contains("add it"), "{refused}");
+}
+
+#[test]
+fn a_part_does_not_start_without_what_peers_believe() {
+    let guarded = Guarded::new();
+    let file = |name: &str| guarded.tls().join(name);
+    let up = |arguments: &[&str]| process::run(&mut guarded.cluster.command(arguments)).failure(1);
+    let node = ["--role", "node", "--name", "a"];
+    fs::rename(file("a-cert.pem"), file("kept")).unwrap();
+    let refused = up(&node).complaint();
+    assert!(refused.contains("a-cert.pem: No such file"), "{refused}");
+    assert!(refused.contains("make it with `tidegate certify`"), "{refused}");
+    fs::copy(file("b-cert.pem"), file("a-cert.pem")).unwrap();
+    assert!(up(&node).complaint().contains("a-key.pem is not the key of"));
+    fs::copy(file("b-key.pem"), file("a-key.pem")).unwrap();
+    assert!(up(&node).complaint().contains("a-cert.pem is for b and not for a"));
+    fs::write(file("controller-key.pem"), "").unwrap();
+    for arguments in [&["--role", "controller"][..], &[]] {
+        let refused = up(arguments).complaint();
+        assert!(refused.contains("controller-key.pem holds no private key"), "{refused}");
+    }
+    guarded.cluster.expect_nothing_left();
+}
+
+#[test]
+fn stock_clients_go_through() {
+    let mut guarded = Guarded::new().up();
+    let bytes = noise(&guarded.cluster.bed().path("original"), SIZE);
+    let info = guarded.cluster.client("nbdinfo", &[&guarded.uri()]).success();
+    assert!(info.stdout.contains("newstyle-fixed with TLS, using structured packets"), "{info:?}");
+    let uri = guarded.uri();
+    guarded.nbdcopy(&["--flush", "original", &uri]).success();
+    guarded.nbdcopy(&[&uri, "copy"]).success();
+    let copy = |guarded: &mut Guarded| fs::read(guarded.cluster.bed().path("copy")).unwrap();
+    assert!(copy(&mut guarded) == bytes, "nbdcopy reads what it did not write");
+    // QEMU has its own way to say where certificates are.
+    let (host, port) = guarded.gateway.split_once(':').unwrap();
+    let dir = guarded.tls();
+    let object = format!("tls-creds-x509,id=tls,dir={},endpoint=client", dir.display());
+    let image = format!("driver=nbd,host={host},port={port},export=db,tls-creds=tls");
+    let convert = ["convert", "--object", &object, "--image-opts", &image, "-O", "raw", "copy"];
+    guarded.cluster.client("qemu-img", &convert).success();
+    assert!(copy(&mut guarded) == bytes, "qemu-img reads what nbdcopy did not write");
+    // What clients are told to type is what works.
+    let said = guarded.cluster.part(GATEWAY).stdout();
+    let told = said.split_whitespace().find(|word| word.starts_with("nbds://")).unwrap();
+    guarded.nbdinfo(told).success();
+}
+
+#[test]
+fn clients_that_do_not_belong() {
+    let guarded = Guarded::new().up();
+    let log = || guarded.cluster.part(GATEWAY).stderr();
+    let logged = |what: &str| eventually(what, || log().contains(what));
+    // In the clear nothing is said, not even what there is.
+    let plain = format!("nbd://{}/db", guarded.gateway);
+    guarded.nbdinfo(&plain).failure(1);
+    guarded.cluster.client("nbdinfo", &["--list", &plain]).failure(1);
+    // One that trusts us, and has no certificate.
+    let folder = guarded.cluster.path("stranger");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(guarded.tls().join("ca-cert.pem"), folder.join("ca-cert.pem")).unwrap();
+    guarded.nbdinfo(&guarded.uri_with(&folder)).failure(1);
+    logged("the peer shows no certificate");
+    // One of another cluster, who trusts us.
+    let other = Guarded::new();
+    for file in ["client-cert.pem", "client-key.pem"] {
+        fs::copy(other.tls().join(file), folder.join(file)).unwrap();
+    }
+    guarded.nbdinfo(&guarded.uri_with(&folder)).failure(1);
+    logged("the peer's certificate is not of our authority");
+    // One who does not trust us.
+    guarded.nbdinfo(&guarded.uri_with(&other.tls())).failure(1);
+    logged("the peer");
+    assert!(guarded.reads(), "whoever belongs is served");
+}
+
+/// Says what is no TLS, and hears the end of it.
+fn rude(address: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}"),
+    }
+}
+
+#[test]
+fn parties_are_whom_their_certificates_name() {
+    let mut guarded = Guarded::new().up();
+    let node = |name: &str| {
+        let info = NodeInfo { name: name.into(), ..NodeInfo::default() };
+        Hello::Node { version: VERSION, info }
+    };
+    let ToNode::Refused { reason, retry, .. } = guarded.hears("a", &node("b")) else { panic!() };
+    assert_eq!((reason.as_str(), retry), ("your certificate is for a and not for \"b\"", false));
+    let ToNode::Refused { reason, .. } = guarded.hears("front", &node("front")) else { panic!() };
+    assert!(reason.contains("\"front\""), "a gateway is no node: {reason}");
+    let gateway = Hello::Gateway { version: VERSION, name: "a".into() };
+    let ToGateway::Refused { reason, .. } = guarded.hears("a", &gateway) else { panic!() };
+    assert_eq!(reason, "the cluster has no gateway \"a\"");
+    let socket = "programs and operators use the controller's Unix socket";
+    let operator = Hello::Operator { version: VERSION };
+    let Reply::Refused { reason, .. } = guarded.hears("front", &operator) else { panic!() };
+    assert_eq!(reason, socket);
+    let stage = Hello::Stage { version: VERSION, info: StageInfo::default() };
+    let ToStage::Refused { reason, .. } = guarded.hears("front", &stage) else { panic!() };
+    assert_eq!(reason, socket);
+    // A client's certificate opens neither the controller nor a node, and a node's no node.
+    let told = |address: &str, certificate: &str, name: &str| {
+        let answer = guarded.says::<ToNode>(address, certificate, name, &operator);
+        answer.unwrap_err().to_string()
+    };
+    let unknown = "the peer refuses our certificate: it bears no name that is let in there";
+    assert_eq!(told(&guarded.controller, "client", "controller"), unknown);
+    assert_eq!(told(&guarded.node, "client", "a"), unknown);
+    assert_eq!(told(&guarded.node, "b", "a"), unknown);
+    // And nobody believes a host to be another than it is.
+    assert_eq!(told(&guarded.node, "front", "b"), "the peer's certificate is for a and not for b");
+    [&guarded.controller, &guarded.node].into_iter().for_each(|address| rude(address));
+    let log = guarded.cluster.part("a").stderr();
+    assert!(log.contains("what the peer sends is no TLS"), "{log}");
+    guarded.cluster.bed().apply(OPEN).success();
+    assert!(guarded.reads(), "all others are served");
+}
+
+#[test]
+fn parts_come_back_through_the_lock() {
+    let mut guarded = Guarded::new().up();
+    let joined = |cluster: &mut Cluster| {
+        eventually("all nodes with the controller", || {
+            let status = cluster.bed().status();
+            let nodes = status["cluster"]["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+            nodes.len() == 2 && nodes.iter().all(|node| node["is_connected"] == true)
+        });
+    };
+    joined(&mut guarded.cluster);
+    for (role, name) in [("node", "a"), ("gateway", GATEWAY), ("node", "a")] {
+        guarded.cluster.kill(name);
+        guarded.cluster.start(role, name);
+        eventually("all of the volume", || guarded.reads());
+    }
+    guarded.cluster.bed().kill_controller();
+    assert!(guarded.reads(), "nobody waits for a controller");
+    let mut command = guarded.cluster.command(&["--role", "controller"]);
+    guarded.cluster.bed().up_with(&mut command);
+    joined(&mut guarded.cluster);
+}
+
+/// A machine: a name space of the network, gone with its processes.
+struct Machine(String);
+
+impl Machine {
+    fn ip(arguments: &str) {
+        let mut command = Command::new(tools::need("ip"));
+        process::run(command.args(arguments.split(' '))).success();
+    }
+
+    /// Two machines and a cable between them.
+    fn pair(addresses: [&str; 2]) -> [Self; 2] {
+        let names = ["a", "b"].map(|side| format!("tg{}{side}", std::process::id()));
+        let machines = names.clone().map(|name| {
+            Self::ip(&format!("netns add {name}"));
+            Self(name)
+        });
+        let [a, b] = &names;
+        Self::ip(&format!("link add {a} netns {a} type veth peer name {b} netns {b}"));
+        for (name, address) in names.iter().zip(addresses) {
+            Self::ip(&format!("-n {name} address add {address}/24 dev {name}"));
+            Self::ip(&format!("-n {name} link set {name} up"));
+            Self::ip(&format!("-n {name} link set lo up"));
+        }
+        machines
+    }
+
+    /// The command, on this machine.
+    fn command(&self, inner: &Command) -> Command {
+        let mut command = Command::new(tools::need("ip"));
+        command.args(["netns", "exec", &self.0]).arg(inner.get_program()).args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+#[test]
+fn two_machines() {
+    if !tools::is_root() {
+        return tools::skipped("only root can make name spaces of the network");
+    }
+    let [one, two] = Machine::pair(["192.0.2.1", "192.0.2.2"]);
+    let file = format!(
+        "[tls]\ndirectory = \"tls\"\n[controller]\nlisten = [\"unix:SOCKET\", \"192.0.2.1:7300\"]\n\
+         [[node]]\nname = \"a\"\naddress = \"192.0.2.1:7301\"\ndirectory = \"a\"\n\
+         [[gateway]]\nname = \"front\"\nnbd = \"192.0.2.2:10809\"\n{}",
+        volume("db", "oltp", "6MiB", &["a"])
+    );
+    let mut cluster = Cluster::new(&file, OPEN);
+    let mut certify = Command::new(tidegate_tests::built::tidegate());
+    certify.arg("certify").arg(cluster.file()).arg("--state").arg(cluster.state());
+    process::run(&mut certify).success();
+    // Each machine, and the client's, gets what is said to belong there.
+    let folders = ["two", "client"].map(|name| cluster.path(name).join("tls"));
+    for (folder, name) in folders.iter().zip([GATEWAY, "client"]) {
+        fs::create_dir_all(folder).unwrap();
+        for file in ["ca-cert.pem", &format!("{name}-cert.pem"), &format!("{name}-key.pem")] {
+            fs::copy(cluster.path("tls").join(file), folder.join(file)).unwrap();
+        }
+    }
+    let up = |cluster: &Cluster, machine: &Machine, role: &str, state: PathBuf| {
+        let mut inner = Command::new(tidegate_tests::built::tidegate());
+        inner.args(["up", "--no-http", "--log", "info", "--role", role]);
+        inner.arg(cluster.file()).arg("--state").arg(state).env_remove("TIDEGATE_SOCKET");
+        machine.command(&inner)
+    };
+    let mut command = up(&cluster, &one, "controller", cluster.state());
+    cluster.bed().up_with(&mut command);
+    let start = |machine: &Machine, role: &str, name: &str, state: PathBuf| -> Running {
+        let part = process::spawn(&mut up(&cluster, machine, role, state));
+        part.hear(&format!(": {name} of the cluster at 192.0.2.1:7300"));
+        part
+    };
+    let _node = start(&one, "node", "a", cluster.state());
+    let _gateway = start(&two, "gateway", GATEWAY, cluster.path("two"));
+    let uri = format!("nbds://192.0.2.2/db?tls-certificates={}", folders[1].display());
+    let bytes = noise(&cluster.path("original"), SIZE);
+    let copy = |source: &str, target: &str| {
+        let mut nbdcopy = Command::new(tools::need("nbdcopy"));
+        nbdcopy.args([source, target]).current_dir(cluster.state());
+        process::run(one.command(&nbdcopy).current_dir(cluster.state()))
+    };
+    eventually("the node", || copy("original", &uri).code == Some(0));
+    copy(&uri, "copy").success();
+    assert!(fs::read(cluster.path("copy")).unwrap() == bytes);
+    assert_ne!(copy("original", "nbd://192.0.2.2/db").code, Some(0), "in the clear");
+}
