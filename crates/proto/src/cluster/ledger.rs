@@ -284,7 +284,8 @@ impl Tenant {
     pub(super) fn bury(&mut self, node: u16) {
         let Some(entry) = self.entry_mut(node) else { return };
         let gone = Counts { reserved: entry.served, allowed: entry.now.bound.allowed };
-        *entry = Entry { node, before: entry.before, ..Entry::default() };
+        let Entry { is_home, before, .. } = *entry;
+        *entry = Entry { node, is_home, before, ..Entry::default() };
         self.gone = self.gone.plus(gone);
     }
 }
