@@ -95,6 +95,11 @@ pub const MISSED_MAX: u32 = 2;
 /// The part of a round after which it goes on without those who have not answered.
 const WAIT_PART: u64 = 4;
 
+/// The part of a round before the end of the period at which tokens are distributed once more. What
+/// is left by then is lost if it does not lie where requests wait. The smaller the part, the less
+/// that is; it is to be long against the time that two messages take there and back.
+pub const LAST_PART: u64 = 8;
+
 /// Nodes that say hello within this time are told their counts together: a cluster that starts
 /// causes one distribution. Short against the shortest round that people ask for.
 const SETTLE: Span = Span(5 * Span::MILLISECOND.0);

@@ -178,8 +178,9 @@ impl<J> Node<J> {
     }
 
     /// A request that was dispatched has been served, or has failed.
-    pub fn on_completion(&mut self, now: Time, _slot: Slot, cost: u32) {
+    pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
         self.advance(now);
+        self.scheduler.complete(now, slot, cost);
         let device = &mut self.device;
         device.in_flight = device.in_flight.saturating_sub(1);
         device.work.completed += u64::from(cost);

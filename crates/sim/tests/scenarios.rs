@@ -73,6 +73,15 @@ fn four_tenants_with_reservations_and_limits() {
 }
 
 #[test]
+fn limits_of_striped_volumes_at_low_depth() {
+    for (name, limit) in [("striped-500", 500), ("striped-2000", 2_000)] {
+        let outcome = golden(name, "200ms");
+        let served = (0..outcome.periods()).map(|period| outcome.served(period)[0]);
+        assert!(served.clone().all(|served| served <= limit && served >= limit * 99 / 100));
+    }
+}
+
+#[test]
 fn two_hundred_tenants_on_slow_nodes() {
     let outcome = cluster::run(&read("experiment-5")).unwrap();
     for period in 0..2 {

@@ -160,8 +160,10 @@ pub(super) struct Entry {
     pub(super) next: Account,
     /// Served in this period, as far as the node has said.
     pub(super) served: u64,
-    /// Expected to be asked for until the end of the period.
+    /// What could be served until the end of the period.
     pub(super) demand: u64,
+    /// How much of that is expected to be asked for, whatever is served.
+    pub(super) expected: u64,
     /// How much of that waits already.
     pub(super) waiting: u64,
     /// Served in the period before.

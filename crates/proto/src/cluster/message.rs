@@ -193,9 +193,11 @@ pub struct TenantReport {
     pub served: u64,
     /// Units of cost that it is expected to ask for from now to the end of the period, the
     /// waiting ones included.
-    pub demand: u64,
-    /// Units of cost that wait. They are certain; the rest of the demand may go elsewhere.
+    pub expected: u64,
+    /// Units of cost that wait. They are certain; the rest may go elsewhere.
     pub waiting: u64,
+    /// Whether it asks for more when it is served more: it could use all that the node can do.
+    pub is_elastic: bool,
 }
 
 #[cfg(test)]

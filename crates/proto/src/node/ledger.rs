@@ -390,8 +390,8 @@ impl Ledger {
                 backlogged: tally.backlogged.saturating_sub(seen.backlogged),
                 arrived,
                 came: (tally.came - seen.came).saturating_sub(before),
-                waiting: tally.waiting,
-                waited: tally.waited(now).saturating_sub(seen.waited(since)),
+                present: tally.present(),
+                stayed: tally.stayed(now).saturating_sub(seen.stayed(since)),
             });
         }
     }
@@ -418,11 +418,12 @@ impl Ledger {
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
         for (place, tenant) in (0..).zip(&mut self.tenants) {
             let tally = scheduler.tally(now, tenant.slot);
-            let demand = tenant.demand.within(left, tally.waiting, capacity_left);
-            let (served, waiting) = (tally.served, tally.waiting);
-            let numbers = TenantReport { tenant: place, served, demand, waiting };
+            let Tally { served, waiting, .. } = tally;
+            let expected = tenant.demand.expected(left, waiting);
+            let is_elastic = waiting > 0 && tenant.demand.is_elastic();
+            let numbers = TenantReport { tenant: place, served, expected, waiting, is_elastic };
             let told = tenant.told.replace(numbers);
-            if if is_complete { numbers.served > 0 || demand > 0 } else { told != Some(numbers) } {
+            if if is_complete { served > 0 || expected > 0 } else { told != Some(numbers) } {
                 tenants.push(numbers);
             }
             if is_complete && tally.served_before > 0 {

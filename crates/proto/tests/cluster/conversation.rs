@@ -163,7 +163,7 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
     let traffic = world.status().traffic;
     // Of the 125 MB that a link of one gigabit per second carries in the period.
     assert!((1..1_250_000).contains(&traffic.bytes), "{traffic:?}");
-    assert!(traffic.messages <= 8 * (5 * 6 + 4), "{traffic:?}");
+    assert!(traffic.messages <= 8 * (6 * 6 + 4), "{traffic:?}");
 }
 
 #[test]
