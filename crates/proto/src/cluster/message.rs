@@ -66,8 +66,9 @@ pub enum ToNode {
         /// Whether asking again later can help.
         retry: bool,
     },
-    /// Who the tenants are. Grants of other revisions say nothing from here on, and those that were
-    /// taken are void: nothing is reserved, and what is limited waits for the next grant.
+    /// Who the tenants are. If anything in it is new to the node, grants of other revisions say
+    /// nothing from here on, and those that were taken are void: nothing is reserved, and what is
+    /// limited waits for the next grant.
     Plan(Plan),
     /// Asks for a [`Report`].
     Collect {

@@ -75,6 +75,8 @@ impl Tenant {
 #[derive(Debug)]
 pub(super) struct Ledger {
     revision: u64,
+    /// Plans that were taken.
+    pub(super) plans: u64,
     period: Span,
     rounds: u32,
     fallback: Fallback,
@@ -103,6 +105,7 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             revision: 0,
+            plans: 0,
             period: Span::MAX,
             rounds: 1,
             fallback: Fallback::default(),
@@ -159,10 +162,11 @@ impl Ledger {
         plan: Plan,
         scheduler: &mut TokenScheduler<J>,
     ) -> bool {
-        if plan.revision == self.revision || plan.revision == 0 {
+        let period = plan.period.max(super::INTERVAL_MIN);
+        if plan.revision == 0 || self.is_in_force(&plan, period) {
             return false;
         }
-        let period = plan.period.max(super::INTERVAL_MIN);
+        self.plans += 1;
         if period != self.period {
             // A period that has not begun, or that is too long by now, begins here.
             let begun = match self.revision {
@@ -183,6 +187,14 @@ impl Ledger {
         (self.coming, self.is_abandoned) = (None, false);
         self.take_tenants(now, plan.tenants, scheduler);
         true
+    }
+
+    /// Whether it is this plan that is in force. A controller that lost its state begins again to
+    /// count revisions, so the same number may be that of another plan.
+    fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
+        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
+        shape == (self.revision, self.period, self.rounds, self.fallback)
+            && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
     fn take_tenants<J>(
