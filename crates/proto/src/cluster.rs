@@ -21,6 +21,8 @@
 //!   of the same turn.
 //! - **Period by period.** The last round of a period also says what the next one begins with.
 //!   That holds anew for [`LEASE`] further periods, at the node and in the ledger.
+//! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
+//!   distribution shortly before ([`LAST_PART`]), of what is left by then.
 //! - **Who is silent.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
 //!   what it has until its lease is over; then its part goes to the others. When it returns it is
 //!   told everything. One that returns as a new process holds nothing, and what the old one may

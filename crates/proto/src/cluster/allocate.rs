@@ -295,3 +295,40 @@ fn solve(
     let short = Short { nodes, tenants: tenants.collect() };
     (shares.granted.iter().map(|granted| u64::from(*granted)).collect(), short)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(asked: &[[u64; 3]]) -> Vec<Cell> {
+        let cell = |&[waiting, expected, demand]: &[u64; 3]| Cell {
+            waiting,
+            expected,
+            demand,
+            ..Cell::default()
+        };
+        asked.iter().map(cell).collect()
+    }
+
+    /// Eight requests of a striped client wait at one node of three, from each of which a hundred
+    /// are expected.
+    #[test]
+    fn where_all_waits_is_not_given_all() {
+        let row = row(&[[8, 108, 5_000], [0, 100, 100], [0, 100, 100]]);
+        assert_eq!(divide(5, &row, ALLOWED), [5, 0, 0]);
+        assert_eq!(divide(158, &row, ALLOWED), [58, 50, 50]);
+        assert_eq!(divide(308, &row, ALLOWED), [108, 100, 100]);
+        assert_eq!(divide(462, &row, ALLOWED), [162, 150, 150]);
+        assert_eq!(divide(1_000, &row, ALLOWED), [600, 200, 200]);
+        assert_eq!(divide(1_000, &row, RESERVED), [800, 100, 100]);
+        assert_eq!(divide(9_999, &row, RESERVED), [5_000, 100, 100]);
+    }
+
+    #[test]
+    fn what_has_tokens_is_not_given_more() {
+        let mut row = row(&[[8, 108, 108], [0, 100, 100]]);
+        row[0].given = 100;
+        assert_eq!(divide(54, &row, RESERVED), [4, 50]);
+        assert_eq!(divide(0, &row, RESERVED), [0, 0]);
+    }
+}
