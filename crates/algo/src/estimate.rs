@@ -17,8 +17,8 @@
 //!
 //! # Demand
 //! A tenant's demand is what waits and, for the rest of the period, what comes at its rate
-//! ([`Demand`]). While as much comes as was expected, but for chance, half of the rate is the
-//! newest interval. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
+//! ([`Demand`]). While as much comes as was expected, but for chance, the rate is the mean of the
+//! last intervals. Otherwise the tenant has moved: the rate was *a* until some moment and is *b*
 //! from then on. How many units came in the interval and when they came on average are two
 //! equations for the two unknowns, the moment and *b*. So a stream that ended expects nothing at
 //! once, and one that began in the middle of an interval all of its rate.
@@ -27,14 +27,15 @@
 //! a fixed number of requests outstanding and sends the next when one is answered: it asks for what
 //! it gets. A node that gives it 100 would report a demand of 100, the controller would move its
 //! reservation to where its demand is, and it could never have more here. So a tenant that waited
-//! most of the time while a number of requests came or went, and whose queue neither grew nor
-//! shrank, is *elastic*: what it asks for follows what it is served, and it is reported to want at
-//! least all that the node can do. An open tenant whose requests come faster than they are served
-//! has a queue that grows, and is not mistaken for one; neither is one whose queue stands still
-//! because it has no tokens, nor one that has gone and leaves a queue that shrinks. The queue is to
-//! be at the end as long as it was at the beginning and on average; of one that has just come, only
-//! the average counts. Where it grew or shrank before, it may stand still by chance, and has to do
-//! so twice.
+//! most of the time while a number of requests came or went, and whose number of requests here, in
+//! the queue and at the device, neither grew nor shrank, is *elastic*: what it asks for follows what
+//! it is served, and it is taken to want, if need be, all that the node can do. An open tenant whose
+//! requests come faster than they are served has ever more here, and is not mistaken for one;
+//! neither is one of which none is served because it has no tokens, nor one that has gone and has
+//! ever fewer, nor a client that goes elsewhere with the next request when this one was answered.
+//! The number is to be at the end what it was at the beginning and on average; of one that has just
+//! come, only the average counts. Where it grew or shrank before, it may stand still by chance, and
+//! has to do so twice.
 //!
 //! Example: a period of 1 s, distributions every 200 ms, 10,000 per second. After the first of
 //! them, a closed tenant with 5 requests outstanding was served 100: it demands 8,000, not
@@ -49,19 +50,27 @@ const BUSY_PART: u64 = 8;
 /// with one request outstanding does not wait while it is served and while it prepares the next.
 const WAITING_PART: u64 = 2;
 
-/// A queue that differs in the end from its mean, or from its beginning, by more than one part in
-/// so many of what came or went is one that grows or shrinks.
+/// A number of requests that differs in the end from its mean, or from its beginning, by more than
+/// one part in so many of what came or went is one that grows or shrinks.
 const CHANGE_PART: u64 = 16;
 
 /// The square of the difference, in standard deviations of arrivals without memory, from which a
 /// rate is taken to have changed.
 const CHANCE: i128 = 9;
 
+/// A rate is kept in such parts of a unit per second, so that a mean does not lose what a division
+/// leaves.
+const PARTS: u128 = 1_000;
+
+/// A rate is the mean of so many intervals, unless it has changed since. The more, the less it
+/// follows chance; the fewer, the sooner it follows a change that is too small to be noticed.
+const MEMORY: u64 = 8;
+
 /// A change of rate is believed to have come before the last part in so many of an interval; what
 /// comes in less time says little.
 const CHANGE_LEFT: i128 = 8;
 
-/// Units of cost that came from which it is decided anew whether a tenant is elastic. A queue of
+/// Units of cost that came from which it is decided anew whether a tenant is elastic. A number of
 /// which nothing is served stands still too, and one of a few requests does so by chance.
 const EVIDENCE: u64 = 8;
 
@@ -172,19 +181,20 @@ pub struct Asked {
     pub arrived: u64,
     /// The sum of the times at which they came, in nanoseconds from its beginning.
     pub came: u128,
-    /// Units of cost that wait at its end.
-    pub waiting: u64,
-    /// The time that units have waited in it, in sum, in nanoseconds.
-    pub waited: u128,
+    /// Units of cost that are here at its end: they wait, or are at the device.
+    pub present: u64,
+    /// The time that units have been here in it, in sum, in nanoseconds.
+    pub stayed: u128,
 }
 
 impl Asked {
-    /// An interval in which units came evenly, and as many as at its end waited for `backlogged`.
+    /// An interval in which units came evenly, and as many as at its end were here for
+    /// `backlogged`.
     #[must_use]
-    pub fn evenly(interval: Span, backlogged: Span, arrived: u64, waiting: u64) -> Self {
+    pub fn evenly(interval: Span, backlogged: Span, arrived: u64, present: u64) -> Self {
         let came = u128::from(arrived) * u128::from(interval.0) / 2;
-        let waited = u128::from(waiting) * u128::from(backlogged.0);
-        Self { interval, backlogged, arrived, came, waiting, waited }
+        let stayed = u128::from(present) * u128::from(backlogged.0);
+        Self { interval, backlogged, arrived, came, present, stayed }
     }
 
     /// For how much of the interval units came, if they did so evenly once they began: twice as
@@ -204,8 +214,8 @@ impl Asked {
 /// use tidegate_model::Span;
 /// let (interval, left) = (Span(200 * Span::MILLISECOND.0), Span(800 * Span::MILLISECOND.0));
 /// let mut open = Demand::default();
-/// let waited = 100 * 200_000_000; // the queue grew from nothing
-/// let growing = Asked { waited, ..Asked::evenly(interval, interval, 500, 200) };
+/// let stayed = 100 * 200_000_000; // the queue grew from nothing
+/// let growing = Asked { stayed, ..Asked::evenly(interval, interval, 500, 200) };
 /// open.observe(growing);
 /// assert_eq!(open.within(left, 200, 8_000), 200 + 2_000);
 ///
@@ -215,12 +225,14 @@ impl Asked {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
-    /// Arrivals, in units of cost per second.
+    /// Arrivals, in thousandths of a unit of cost per second.
     rate: u64,
-    /// What happened since it was last decided whether it is elastic, and what waited then.
+    /// Of how much time, at the last, that is the mean.
+    mean_of: Span,
+    /// What happened since it was last decided whether it is elastic, and what was here then.
     evidence: Asked,
     is_elastic: bool,
-    /// Whether its queue grew or shrank when that was decided last.
+    /// Whether its number of requests grew or shrank when that was decided last.
     is_open: bool,
     /// Whether anything came or waited in the last interval.
     is_here: bool,
@@ -229,63 +241,92 @@ pub struct Demand {
 impl Demand {
     /// Takes in one interval.
     pub fn observe(&mut self, asked: Asked) {
-        self.rate = self.rate_after(&asked);
-        let is_new = !core::mem::replace(&mut self.is_here, asked.arrived.max(asked.waiting) > 0);
+        let is_new = !core::mem::replace(&mut self.is_here, asked.arrived.max(asked.present) > 0);
         if is_new {
             // While it was not there it proved nothing.
+            (self.rate, self.mean_of) = (0, Span::ZERO);
             (self.evidence, self.is_open) = (Asked::default(), false);
         }
+        (self.rate, self.mean_of) = self.rate_after(&asked);
         let evidence = &mut self.evidence;
         let here = if is_new { asked.here() } else { asked.interval };
         evidence.interval = evidence.interval.saturating_add(here);
         evidence.backlogged = evidence.backlogged.saturating_add(asked.backlogged);
         evidence.arrived = evidence.arrived.saturating_add(asked.arrived);
-        evidence.waited = evidence.waited.saturating_add(asked.waited);
-        let left = evidence.arrived.saturating_add(evidence.waiting).saturating_sub(asked.waiting);
+        evidence.stayed = evidence.stayed.saturating_add(asked.stayed);
+        let left = evidence.arrived.saturating_add(evidence.present).saturating_sub(asked.present);
         let passed = evidence.arrived.max(left);
         if passed >= EVIDENCE {
             let was_waiting = evidence.backlogged.0 >= evidence.interval.0 / WAITING_PART;
-            let mean = evidence.waited / u128::from(evidence.backlogged.0.max(1));
+            let mean = evidence.stayed / u128::from(evidence.interval.0.max(1));
             let mean = u64::try_from(mean).unwrap_or(u64::MAX);
-            // One request may be at the device or not when it is counted.
-            let is_near = |queue: u64| asked.waiting.abs_diff(queue) <= passed / CHANGE_PART + 1;
-            let is_steady = is_near(mean) && (is_new || is_near(evidence.waiting));
+            // One request may be on its way from a client that was answered.
+            let is_near = |number: u64| asked.present.abs_diff(number) <= passed / CHANGE_PART + 1;
+            let is_steady = is_near(mean) && (is_new || is_near(evidence.present));
             self.is_elastic = was_waiting && is_steady && !self.is_open;
             self.is_open = was_waiting && !is_steady;
-            *evidence = Asked { waiting: asked.waiting, ..Asked::default() };
+            *evidence = Asked { present: asked.present, ..Asked::default() };
         }
     }
 
-    /// The rate at the end of an interval. If what came differs by more than chance from what the
-    /// rate had let expect, the rate is taken to have changed once, at the moment that fits how
-    /// much came and when on average.
-    fn rate_after(&self, asked: &Asked) -> u64 {
+    /// The rate at the end of an interval, and of how much time it is the mean. If what came
+    /// differs by more than chance from what the rate had let expect, the rate is taken to have
+    /// changed once, at the moment that fits how much came and when on average.
+    fn rate_after(&self, asked: &Asked) -> (u64, Span) {
         let signed = |value: u64| i128::from(value);
         let length = signed(asked.interval.0.max(1));
-        let (arrived, expected) =
-            (signed(asked.arrived), signed(within(self.rate, asked.interval)));
-        let more = arrived - expected;
-        if more.saturating_mul(more) <= CHANCE * arrived.max(expected) {
-            let newest = u128::from(per_second(asked.arrived, asked.interval));
-            let rate = newest.midpoint(self.rate.into());
-            return u64::try_from(rate).unwrap_or(u64::MAX);
+        let (arrived, expected) = (signed(asked.arrived), signed(self.come(asked.interval)));
+        if is_chance(arrived, expected) {
+            let before = self.mean_of.0.min(asked.interval.0.saturating_mul(MEMORY - 1));
+            let mean_of = before.saturating_add(asked.interval.0).max(1);
+            let parts = u128::from(self.rate) * u128::from(before)
+                + u128::from(asked.arrived) * PARTS * SECOND;
+            let rate = u64::try_from(parts / u128::from(mean_of)).unwrap_or(u64::MAX);
+            return (rate, Span(mean_of));
         }
+        let more = arrived - expected;
         let came = i128::try_from(asked.came).unwrap_or(i128::MAX);
         // When what is too much, or missing, came on average: in the middle between the change and
         // the end.
         let mean =
             (came.saturating_sub(expected.saturating_mul(length) / 2) / more).clamp(0, length);
         let left = (2 * (length - mean)).clamp(length / CHANGE_LEFT, length).max(1);
-        let rate = signed(self.rate) + more * SECOND as i128 / left;
-        u64::try_from(rate.max(0)).unwrap_or(u64::MAX)
+        let rate = signed(self.rate) + more * (PARTS * SECOND) as i128 / left;
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        (u64::try_from(rate.max(0)).unwrap_or(u64::MAX), Span(left))
+    }
+
+    /// Units of cost that come in `span` at its rate.
+    fn come(&self, span: Span) -> u64 {
+        let come = u128::from(self.rate) * u128::from(span.0) / (PARTS * SECOND);
+        u64::try_from(come).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it takes all that it is given while something waits.
+    pub const fn is_elastic(&self) -> bool {
+        self.is_elastic
+    }
+
+    /// Units of cost that come in `left` at its rate, and `waiting` that are there.
+    pub fn expected(&self, left: Span, waiting: u64) -> u64 {
+        waiting.saturating_add(self.come(left))
     }
 
     /// Units of cost that it will ask for in `left`, `waiting` included, at a node that can do
     /// `capacity` in that time.
     pub fn within(&self, left: Span, waiting: u64, capacity: u64) -> u64 {
-        let demand = waiting.saturating_add(within(self.rate, left));
+        let demand = self.expected(left, waiting);
         if self.is_elastic && waiting > 0 { demand.max(capacity) } else { demand }
     }
+}
+
+/// Whether as many as `arrived` may have come where as many as `expected` come on average. The
+/// square root of such a count and 3/8 has a standard deviation of one half, whatever its mean
+/// (F. Anscombe, 1948), so the difference of two of them says it: here squared and times 8.
+const fn is_chance(arrived: i128, expected: i128) -> bool {
+    let (one, other) = (8 * arrived + 3, 8 * expected + 3);
+    let apart = one + other - 2 * CHANCE;
+    apart <= 0 || apart.saturating_mul(apart) <= one.saturating_mul(other).saturating_mul(4)
 }
 
 /// `count` in `span`, per second.

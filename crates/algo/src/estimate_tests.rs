@@ -105,11 +105,11 @@ fn ramp(capacity: u64, mut tenant: impl FnMut(u64) -> Asked) -> [u64; 5] {
     let mut served = [0; 5];
     for (interval, served) in (1..).zip(&mut served) {
         let asked = tenant(given);
-        *served = given.min(asked.arrived + asked.waiting);
+        *served = given.min(asked.arrived + asked.present);
         demand.observe(asked);
         let left = Span(INTERVAL.0 * (6 - interval));
         let intervals = 6 - interval;
-        let expected = demand.within(left, asked.waiting, capacity * intervals);
+        let expected = demand.within(left, asked.present, capacity * intervals);
         given = (expected / intervals).min(capacity);
     }
     served
@@ -136,8 +136,8 @@ fn an_open_tenant_is_believed() {
     let open = |served: u64| {
         let before = waiting;
         waiting = (waiting + 3_000).saturating_sub(served);
-        let waited = u128::from(before.midpoint(waiting)) * u128::from(INTERVAL.0);
-        Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 3_000, waiting) }
+        let stayed = u128::from(before.midpoint(waiting)) * u128::from(INTERVAL.0);
+        Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 3_000, waiting) }
     };
     assert_eq!(ramp(10_000, open), [500, 3_500, 3_500, 3_500, 3_500]);
 }
@@ -183,14 +183,28 @@ fn a_change_of_rate_is_known_at_once() {
     assert_eq!(table, golden[1..]);
 }
 
-/// What differs by no more than chance is smoothed.
+/// Of what differs by no more than chance the mean is expected.
 #[test]
 fn chance_is_no_change() {
     let mut demand = Demand::default();
     for arrived in [100, 120, 90] {
         demand.observe(Asked::evenly(INTERVAL, Span::ZERO, arrived, 0));
     }
-    assert_eq!(demand.within(INTERVAL, 0, 10_000), 100);
+    assert_eq!(demand.within(INTERVAL, 0, 10_000), 103);
+}
+
+/// What is chance is said by the distribution itself: as many as come in fewer than 3 of 1,000
+/// intervals on either side are no chance.
+#[test]
+fn chance_is_three_standard_deviations() {
+    let bounds = |expected: i128| {
+        let first = (0..).find(|arrived| is_chance(*arrived, expected)).unwrap();
+        let last = (first..).find(|arrived| !is_chance(*arrived, expected)).unwrap() - 1;
+        (first, last)
+    };
+    let found = [0, 1, 3, 10, 100, 10_000].map(bounds);
+    let golden = [(0, 4), (0, 6), (0, 10), (3, 21), (73, 132), (9_703, 10_302)];
+    assert_eq!(found, golden);
 }
 
 /// Who has gone leaves a queue, and asks for no more than that while it shrinks.
@@ -199,8 +213,8 @@ fn a_queue_that_is_left_behind_is_not_elastic() {
     let mut demand = Demand::default();
     demand.observe(Asked::evenly(INTERVAL, INTERVAL, 600, 500));
     assert_eq!(demand.within(INTERVAL, 500, 10_000), 10_000);
-    let waited = 400 * u128::from(INTERVAL.0);
-    demand.observe(Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 0, 300) });
+    let stayed = 400 * u128::from(INTERVAL.0);
+    demand.observe(Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 0, 300) });
     assert_eq!(demand.within(INTERVAL, 300, 10_000), 300);
 }
 
@@ -221,8 +235,8 @@ fn a_closed_tenant_that_comes_is_known() {
 #[test]
 fn one_steady_interval_after_others_proves_little() {
     let mut demand = Demand::default();
-    let waited = 50 * u128::from(INTERVAL.0);
-    demand.observe(Asked { waited, ..Asked::evenly(INTERVAL, INTERVAL, 200, 100) });
+    let stayed = 50 * u128::from(INTERVAL.0);
+    demand.observe(Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 200, 100) });
     let steady = Asked::evenly(INTERVAL, INTERVAL, 200, 100);
     let seen = [0; 2].map(|_| {
         demand.observe(steady);
@@ -258,9 +272,9 @@ proptest! {
         capacity: u64,
     ) {
         let mut demand = Demand::default();
-        for ([interval, backlogged, arrived, waiting], [came, waited]) in asked {
+        for ([interval, backlogged, arrived, present], [came, stayed]) in asked {
             let (interval, backlogged) = (Span(interval), Span(backlogged));
-            demand.observe(Asked { interval, backlogged, arrived, came, waiting, waited });
+            demand.observe(Asked { interval, backlogged, arrived, came, present, stayed });
         }
         prop_assert!(demand.within(Span(left), waiting, capacity) >= waiting);
     }

@@ -115,7 +115,7 @@ impl Counts {
     pub const NOTHING: Self = Self { reserved: 0, allowed: 0 };
 }
 
-/// What has happened at a slot. Only `waiting` and `served` ever fall.
+/// What has happened at a slot. Only `waiting`, `in_flight` and `served` ever fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Units of cost dispatched in this period.
@@ -128,19 +128,26 @@ pub struct Tally {
     pub arrived: u64,
     /// Units of cost that wait.
     pub waiting: u64,
+    /// Units of cost at the device.
+    pub in_flight: u64,
     /// For how long something has been waiting since the slot was made.
     pub backlogged: Span,
     /// The sum of the times at which units came, in nanoseconds. With [`Self::arrived`] at two
     /// moments it tells when in between they came on average.
     pub came: u128,
-    /// The sum of the times at which units were dispatched or cancelled.
+    /// The sum of the times at which units were completed or cancelled.
     pub left: u128,
 }
 
 impl Tally {
-    /// The time that units have waited in sum, those that wait included.
-    pub fn waited(&self, now: Time) -> u128 {
-        (self.left + u128::from(self.waiting) * u128::from(now.0)).saturating_sub(self.came)
+    /// Units of cost that are here, in the queue or at the device.
+    pub const fn present(&self) -> u64 {
+        self.waiting.saturating_add(self.in_flight)
+    }
+
+    /// The time that units have been here in sum, those that still are included.
+    pub fn stayed(&self, now: Time) -> u128 {
+        (self.left + at(now, self.present())).saturating_sub(self.came)
     }
 }
 
@@ -354,8 +361,9 @@ impl<J> TokenScheduler<J> {
             nobody.backlogged_since = now;
         }
         nobody.tally.waiting += old.tally.waiting;
-        nobody.tally.arrived += old.tally.waiting;
-        nobody.tally.came += at(now, old.tally.waiting);
+        nobody.tally.in_flight += old.tally.in_flight;
+        nobody.tally.arrived += old.tally.present();
+        nobody.tally.came += at(now, old.tally.present());
         self.requests.append(&mut nobody.queue, old.queue);
         self.settle(now, 0);
     }
@@ -433,7 +441,7 @@ impl<J> TokenScheduler<J> {
         state.tally.waiting -= u64::from(cost);
         state.tally.served = state.tally.served.saturating_add(u64::from(cost));
         state.tally.total += u64::from(cost);
-        state.tally.left += at(now, u64::from(cost));
+        state.tally.in_flight += u64::from(cost);
         if state.queue.is_empty() {
             state.end_backlog(now);
         }
@@ -450,6 +458,15 @@ impl<J> TokenScheduler<J> {
         }
         let slot = Slot { index: index as u32, generation: self.states[index].generation };
         Some(Dispatched { slot, cost, is_reserved: step == Step::Reserved, job })
+    }
+
+    /// A request that was popped has been served, or has failed.
+    pub fn complete(&mut self, now: Time, slot: Slot, cost: u32) {
+        let index = self.index(slot);
+        let tally = &mut self.states[index].tally;
+        let cost = u64::from(cost.max(1)).min(tally.in_flight);
+        tally.in_flight -= cost;
+        tally.left += at(now, cost);
     }
 
     /// Whether a request waits that may be served, without regard to those whose pace has let them

@@ -394,18 +394,23 @@ fn what_happened_is_counted() {
     scheduler.begin(Time(300), Time(400));
     assert_eq!(scheduler.pop(Time(350)).map(|got| got.cost), Some(2));
     assert!(!scheduler.is_backlogged());
+    scheduler.complete(Time(380), slot, 3);
     let expected = Tally {
         served: 2,
         served_before: 3,
         total: 5,
         arrived: 5,
         waiting: 0,
+        in_flight: 2,
         backlogged: Span(250),
         came: 3 * 100 + 2 * 150,
-        left: 3 * 200 + 2 * 350,
+        left: 3 * 380,
     };
     assert_eq!(scheduler.tally(Time(400), slot), expected);
-    assert_eq!(expected.waited(Time(400)), 3 * 100 + 2 * 200);
+    assert_eq!(expected.stayed(Time(400)), 3 * 280 + 2 * 250);
+    // What was never dispatched is not completed.
+    scheduler.complete(Time(390), slot, 3);
+    assert_eq!(scheduler.tally(Time(400), slot).present(), 0);
     assert!(size_of::<State>() + size_of::<(u128, u32)>() + 4 <= BYTES_PER_SLOT);
 }
 

@@ -269,7 +269,7 @@ struct LocalSession {
     live: Arc<Live>,
     owner: Arc<Owner>,
     names: Vec<String>,
-    /// Of the names, as the plan of the revision in `looked_up` has them.
+    /// Of the names, as they are since so many plans as `looked_up` says.
     slots: Vec<Slot>,
     looked_up: Option<u64>,
     batch: Vec<Work>,
@@ -278,11 +278,11 @@ struct LocalSession {
 
 impl LocalSession {
     fn look_up(&mut self, machine: &Node<Work>) {
-        let revision = machine.revision();
-        if self.looked_up != Some(revision) {
+        let plans = machine.plans();
+        if self.looked_up != Some(plans) {
             self.slots.clear();
             self.slots.extend(self.names.iter().map(|name| machine.slot(name)));
-            self.looked_up = Some(revision);
+            self.looked_up = Some(plans);
         }
     }
 

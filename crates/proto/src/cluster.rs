@@ -21,6 +21,8 @@
 //!   of the same turn.
 //! - **Period by period.** The last round of a period also says what the next one begins with.
 //!   That holds anew for [`LEASE`] further periods, at the node and in the ledger.
+//! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
+//!   distribution shortly before ([`LAST_PART`]), of what is left by then.
 //! - **Who is silent.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
 //!   what it has until its lease is over; then its part goes to the others. When it returns it is
 //!   told everything. One that returns as a new process holds nothing, and what the old one may
@@ -94,6 +96,11 @@ pub const MISSED_MAX: u32 = 2;
 
 /// The part of a round after which it goes on without those who have not answered.
 const WAIT_PART: u64 = 4;
+
+/// The part of a round before the end of the period at which tokens are distributed once more. What
+/// is left by then is lost if it does not lie where requests wait. The smaller the part, the less
+/// that is; it is to be long against the time that two messages take there and back.
+pub const LAST_PART: u64 = 8;
 
 /// Nodes that say hello within this time are told their counts together: a cluster that starts
 /// causes one distribution. Short against the shortest round that people ask for.

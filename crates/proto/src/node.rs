@@ -12,8 +12,9 @@
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
 //!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant of which no
 //!   grant ever said what it may is then let through. The first grant ends this.
-//! - **A new plan** keeps the requests, the slots and what was served of tenants that stay; their
-//!   counts are void. What waits for a tenant that leaves is served as nobody's.
+//! - **A new plan** is one of which anything differs, for a controller that lost its state may give
+//!   the same revision to another. It keeps the requests, the slots and what was served of tenants
+//!   that stay; their counts are void. What waits for a tenant that leaves is served as nobody's.
 //!
 //! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
 //! it is empty after each of the other calls, and [`Node::on_deadline`] at
@@ -150,9 +151,14 @@ impl<J> Node<J> {
         NodeInfo { revision: self.revision(), ..self.info.clone() }
     }
 
-    /// The revision of the plan that it has, or zero. When it changes, names may have other slots.
+    /// The revision of the plan that it has, or zero.
     pub fn revision(&self) -> u64 {
         self.ledger.revision()
+    }
+
+    /// How many plans it has taken. When that changes, names may have other slots.
+    pub fn plans(&self) -> u64 {
+        self.ledger.plans
     }
 
     /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
@@ -181,9 +187,10 @@ impl<J> Node<J> {
     }
 
     /// A request that was dispatched has been served, or has failed.
-    pub fn on_completion(&mut self, now: Time, _slot: Slot, cost: u32) {
+    pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
         self.advance(now);
         self.served += u64::from(cost);
+        self.scheduler.complete(now, slot, cost);
         let device = &mut self.device;
         device.in_flight = device.in_flight.saturating_sub(1);
         device.work.completed += u64::from(cost);

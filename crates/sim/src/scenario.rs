@@ -208,6 +208,10 @@ pub enum Arrivals {
 pub struct Closed {
     /// How many requests of a tenant are outstanding at each of its active nodes.
     pub outstanding: u32,
+    /// Whether that is how many are outstanding at all of them together, each at any: a client
+    /// with a volume in stripes, which goes anywhere with the next request.
+    #[serde(default)]
+    pub striped: bool,
 }
 
 /// How messages between controller and nodes travel.

@@ -23,6 +23,7 @@ use core::fmt;
 use std::collections::BTreeSet;
 
 use tidegate_model::{Iops, Span};
+use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::{NodeStatus, TenantStatus};
 
 use crate::cluster::{Fault, Promise, Setup, World, policy};
@@ -38,6 +39,8 @@ const WILD: u64 = 8;
 /// Periods from the last fault until everything must be as if there had been none: the longest
 /// lease, one to find out, one to settle.
 const HEAL: u64 = 5;
+/// A distribution takes less: four messages on the slowest of links.
+const SETTLED: Span = Span(5 * Span::MILLISECOND.0);
 /// Periods in which every promise must be kept.
 const CALM: u64 = 3;
 
@@ -135,7 +138,7 @@ fn load(random: &mut Stream, nodes: u16) -> Load {
     let most = random.within(u64::from(least), u64::from(nodes)) as u16;
     let arrivals = if random.below(2) == 0 { Arrivals::Constant } else { Arrivals::Poisson };
     let open = Open { demand_percent: 0, zipf: Halves(random.below(3) as u32), arrivals };
-    let closed = Closed { outstanding: random.within(4, 12) as u32 };
+    let closed = Closed { outstanding: random.within(4, 12) as u32, striped: false };
     let is_open = random.below(2) == 0;
     Load {
         start: Span::ZERO,
@@ -229,9 +232,8 @@ impl<'a> Watch<'a> {
         self.requests(&nodes)?;
         self.tokens(&nodes)?;
         let (period, within) = ((number - 1) / LOOKS, number % LOOKS);
-        let looks = LOOKS * setup.redistribute.0 / setup.period.0;
         let is_calm = period >= WILD + HEAL;
-        if is_calm && within % looks == looks - 1 {
+        if is_calm && self.is_settled(within) {
             self.whole(&nodes)?;
         }
         if within == 0 {
@@ -247,6 +249,16 @@ impl<'a> Watch<'a> {
             self.is_exempt = nodes.iter().flatten().any(|node| node.lease_periods == 0);
         }
         Ok(())
+    }
+
+    /// Whether no distribution is under way at this look of a calm period. While one is, tokens that
+    /// were taken from one node have not reached the next.
+    fn is_settled(&self, look: u64) -> bool {
+        let Setup { period, redistribute, .. } = &self.fire.setup;
+        let into = period.0 * look / LOOKS;
+        let once_more = period.0 - redistribute.0 / LAST_PART;
+        let begun = if into < once_more { into - into % redistribute.0 } else { once_more };
+        into - begun >= SETTLED.0
     }
 
     /// Every request is settled once, or still there.

@@ -73,10 +73,27 @@ fn four_tenants_with_reservations_and_limits() {
 }
 
 #[test]
+fn limits_of_striped_volumes_at_low_depth() {
+    for (name, limit) in [("striped-500", 500), ("striped-2000", 2_000)] {
+        let outcome = golden(name, "200ms");
+        let served: Vec<u64> =
+            (0..outcome.periods()).map(|period| outcome.served(period)[0]).collect();
+        assert!(served.iter().all(|served| *served <= limit), "{served:?}");
+        let all = limit * outcome.periods() as u64;
+        assert!(served.iter().sum::<u64>() >= all * 99 / 100, "{served:?}");
+    }
+}
+
+#[test]
 fn two_hundred_tenants_on_slow_nodes() {
     let outcome = cluster::run(&read("experiment-5")).unwrap();
     for period in 0..2 {
         assert!(outcome.met(period, 990) >= 199, "{}", outcome.met(period, 990));
-        assert_eq!(outcome.above_limit(period), 0);
+        // A request that a node began in one period may be answered in the next.
+        let pairs = outcome.served(period).into_iter().zip(&outcome.promises);
+        let above = pairs.map(|(served, promise)| {
+            served.saturating_sub(promise.limit.map_or(u64::MAX, |limit| 5 * limit.0))
+        });
+        assert!(above.max() <= Some(1));
     }
 }

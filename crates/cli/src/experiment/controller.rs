@@ -22,7 +22,7 @@ const LOOK: Span = Span(10 * Span::MILLISECOND.0);
 /// A controller with a policy in force. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Controller {
-    _process: Child,
+    process: Child,
     program: PathBuf,
     socket: PathBuf,
 }
@@ -77,7 +77,7 @@ impl Controller {
             }
             interrupt.sleep_until(clock, clock.now().after(LOOK))?;
         }
-        let controller = Self { _process: process, program, socket };
+        let controller = Self { process, program, socket };
         controller.apply(policy, &scratch.join(&format!("{name}.toml")))?;
         Ok(controller)
     }
@@ -96,6 +96,11 @@ impl Controller {
     /// Where it listens.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Processor time that it has used so far, in microseconds; see [`Child::cpu_us`].
+    pub(crate) fn cpu_us(&self) -> f64 {
+        self.process.cpu_us()
     }
 
     /// Puts `policy` in force with `tidegate apply`, by way of `file`.

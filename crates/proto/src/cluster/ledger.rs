@@ -160,8 +160,10 @@ pub(super) struct Entry {
     pub(super) next: Account,
     /// Served in this period, as far as the node has said.
     pub(super) served: u64,
-    /// Expected to be asked for until the end of the period.
+    /// What could be served until the end of the period.
     pub(super) demand: u64,
+    /// How much of that is expected to be asked for, whatever is served.
+    pub(super) expected: u64,
     /// How much of that waits already.
     pub(super) waiting: u64,
     /// Served in the period before.
@@ -289,7 +291,8 @@ impl Tenant {
     pub(super) fn bury(&mut self, node: u16) {
         let Some(entry) = self.entry_mut(node) else { return };
         let gone = Counts { reserved: entry.served, allowed: entry.now.bound.allowed };
-        *entry = Entry { node, before: entry.before, ..Entry::default() };
+        let Entry { is_home, before, .. } = *entry;
+        *entry = Entry { node, is_home, before, ..Entry::default() };
         self.gone = self.gone.plus(gone);
     }
 }

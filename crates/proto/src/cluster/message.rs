@@ -68,8 +68,9 @@ pub enum ToNode {
         /// Whether asking again later can help.
         retry: bool,
     },
-    /// Who the tenants are. Grants of other revisions say nothing from here on, and those that were
-    /// taken are void: nothing is reserved, and what is limited waits for the next grant.
+    /// Who the tenants are. If anything in it is new to the node, grants of other revisions say
+    /// nothing from here on, and those that were taken are void: nothing is reserved, and what is
+    /// limited waits for the next grant.
     Plan(Plan),
     /// Asks for a [`Report`].
     Collect {
@@ -199,9 +200,11 @@ pub struct TenantReport {
     pub served: u64,
     /// Units of cost that it is expected to ask for from now to the end of the period, the
     /// waiting ones included.
-    pub demand: u64,
-    /// Units of cost that wait. They are certain; the rest of the demand may go elsewhere.
+    pub expected: u64,
+    /// Units of cost that wait. They are certain; the rest may go elsewhere.
     pub waiting: u64,
+    /// Whether it asks for more when it is served more: it could use all that the node can do.
+    pub is_elastic: bool,
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use tidegate_model::{Event, Span, Time};
 
 use super::allocate::Place;
-use super::ledger::{Account, When, promise};
+use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{Cluster, EARLIER, LEASE, MISSED_MAX, Output, WAIT_PART};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, WAIT_PART};
 
 /// Where a distribution stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +83,15 @@ impl Cluster {
         let interval = self.interval();
         let into = now.since(self.period_start);
         let ordinal = into.0 / interval.0;
-        let next = self.period_start.after(Span((ordinal + 1) * interval.0));
-        self.next_round_at = next.min(self.period_end());
+        let is_last = ordinal + 1 >= u64::from(self.plan.rounds);
+        let end = self.period_end();
+        let once_more = Time(end.0.saturating_sub(interval.0 / LAST_PART));
+        let is_once_more = is_last && once_more <= now;
+        self.next_round_at = match (is_last, is_once_more) {
+            (false, _) => self.period_start.after(Span((ordinal + 1) * interval.0)).min(end),
+            (true, false) => once_more,
+            (true, true) => end,
+        };
         let turn = Turn { period: self.period, round: self.rounds };
         self.rounds += 1;
         self.round = Round {
@@ -92,7 +99,8 @@ impl Cluster {
             phase: Phase::Asking,
             started: now,
             until: now.after(Span(interval.0 / WAIT_PART)).min(self.next_round_at),
-            is_last: ordinal + 1 >= u64::from(self.plan.rounds),
+            // What the next period begins with is said once, but to those who have come since.
+            is_last: is_last && (!is_once_more || self.nodes.iter().any(|node| node.is_stale)),
             ..self.round
         };
         for node in 0..self.nodes.len() {
@@ -137,15 +145,19 @@ impl Cluster {
         site.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
         site.capacity = super::scaled(site.capacity_left, self.plan.period, left);
         if site.is_complete {
-            self.each_entry(node, |entry| (entry.demand, entry.waiting) = (0, 0));
+            let nothing = |entry: &mut Entry| {
+                (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
+            };
+            self.each_entry(node, nothing);
         }
-        let id = self.nodes[node].id.0;
+        let (id, capacity_left) = (self.nodes[node].id.0, self.nodes[node].capacity_left);
         for told in &report.tenants {
             let Some(tenant) = self.tenants.get_mut(usize::from(told.tenant)) else { continue };
             let Some(entry) = tenant.entry_mut(id) else { continue };
             entry.served = entry.served.max(told.served);
-            entry.demand = told.demand;
-            entry.waiting = told.waiting;
+            let elastic = if told.is_elastic { capacity_left } else { 0 };
+            entry.demand = told.expected.max(elastic);
+            (entry.expected, entry.waiting) = (told.expected, told.waiting);
         }
         for &(tenant, served) in &report.before {
             let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };
@@ -170,8 +182,9 @@ impl Cluster {
     }
 
     fn count_silent(&mut self, now: Time) {
-        // A round that a new one cut short proves nothing: there was no time to answer.
-        if now < self.round.until {
+        // A round that a new one or the period's end cut short proves nothing: there was no time to
+        // answer.
+        if now < self.round.started.after(Span(self.interval().0 / WAIT_PART)) {
             return;
         }
         for site in &mut self.nodes {

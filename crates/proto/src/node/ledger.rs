@@ -75,6 +75,8 @@ impl Tenant {
 #[derive(Debug)]
 pub(super) struct Ledger {
     revision: u64,
+    /// Plans that were taken.
+    pub(super) plans: u64,
     period: Span,
     rounds: u32,
     fallback: Fallback,
@@ -103,6 +105,7 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             revision: 0,
+            plans: 0,
             period: Span::MAX,
             rounds: 1,
             fallback: Fallback::default(),
@@ -159,10 +162,11 @@ impl Ledger {
         plan: Plan,
         scheduler: &mut TokenScheduler<J>,
     ) -> bool {
-        if plan.revision == self.revision || plan.revision == 0 {
+        let period = plan.period.max(super::INTERVAL_MIN);
+        if plan.revision == 0 || self.is_in_force(&plan, period) {
             return false;
         }
-        let period = plan.period.max(super::INTERVAL_MIN);
+        self.plans += 1;
         if period != self.period {
             // A period that has not begun, or that is too long by now, begins here.
             let begun = match self.revision {
@@ -183,6 +187,14 @@ impl Ledger {
         (self.coming, self.is_abandoned) = (None, false);
         self.take_tenants(now, plan.tenants, scheduler);
         true
+    }
+
+    /// Whether it is this plan that is in force. A controller that lost its state begins again to
+    /// count revisions, so the same number may be that of another plan.
+    fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
+        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
+        shape == (self.revision, self.period, self.rounds, self.fallback)
+            && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
     fn take_tenants<J>(
@@ -390,8 +402,8 @@ impl Ledger {
                 backlogged: tally.backlogged.saturating_sub(seen.backlogged),
                 arrived,
                 came: (tally.came - seen.came).saturating_sub(before),
-                waiting: tally.waiting,
-                waited: tally.waited(now).saturating_sub(seen.waited(since)),
+                present: tally.present(),
+                stayed: tally.stayed(now).saturating_sub(seen.stayed(since)),
             });
         }
     }
@@ -418,11 +430,12 @@ impl Ledger {
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
         for (place, tenant) in (0..).zip(&mut self.tenants) {
             let tally = scheduler.tally(now, tenant.slot);
-            let demand = tenant.demand.within(left, tally.waiting, capacity_left);
-            let (served, waiting) = (tally.served, tally.waiting);
-            let numbers = TenantReport { tenant: place, served, demand, waiting };
+            let Tally { served, waiting, .. } = tally;
+            let expected = tenant.demand.expected(left, waiting);
+            let is_elastic = waiting > 0 && tenant.demand.is_elastic();
+            let numbers = TenantReport { tenant: place, served, expected, waiting, is_elastic };
             let told = tenant.told.replace(numbers);
-            if if is_complete { numbers.served > 0 || demand > 0 } else { told != Some(numbers) } {
+            if if is_complete { served > 0 || expected > 0 } else { told != Some(numbers) } {
                 tenants.push(numbers);
             }
             if is_complete && tally.served_before > 0 {

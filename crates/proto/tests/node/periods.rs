@@ -129,16 +129,22 @@ fn reports_tell_what_differs_or_everything() {
             other => panic!("{other:?}"),
         }
     };
-    let row = |tenant, served, demand| TenantReport { tenant, served, demand, waiting: 0 };
-    // 3 and 5 in 200 ms, which may be chance: half of that, extrapolated to 800 ms more.
+    let row = |tenant, served, expected| TenantReport {
+        tenant,
+        served,
+        expected,
+        waiting: 0,
+        is_elastic: false,
+    };
+    // 3 and 5 in 200 ms, extrapolated to 800 ms more.
     world.push(100, "a", 0..3);
     world.push(100, "b", 0..5);
     world.serve(100);
-    let tenants = [row(0, 3, 5), row(1, 5, 9)];
+    let tenants = [row(0, 3, 12), row(1, 5, 20)];
     assert_eq!(report(&mut world, 200, true).tenants, tenants);
-    // Nothing came, which may be chance too, so half of that is expected, for 600 ms; asked again,
-    // nothing has changed.
-    let tenants = [row(0, 3, 1), row(1, 5, 3)];
+    // Nothing came. Instead of 3 that may be chance, and half of that is expected for 600 ms;
+    // instead of 5 it is none. Asked again, nothing has changed.
+    let tenants = [row(0, 3, 4), row(1, 5, 0)];
     assert_eq!(report(&mut world, 400, false).tenants, tenants);
     assert_eq!(report(&mut world, 400, false).tenants, []);
     assert_eq!(report(&mut world, 400, true).tenants, tenants);

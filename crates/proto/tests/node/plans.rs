@@ -57,6 +57,24 @@ fn a_plan_keeps_what_stays() {
     assert_eq!(world.node.poll_output(), None);
 }
 
+/// A controller that lost its state counts revisions from the beginning: the number is the same, and
+/// the tenants are others.
+#[test]
+fn another_plan_of_the_same_revision_is_taken() {
+    let mut world = World::with_plan(plan(1, &["a", "b"], Fallback::Keep));
+    world.grant(0, now_grant(1, 10, 0, &[(0, 7, 0), (1, 5, 0)]));
+    world.node.on_message(at(500), ToNode::Plan(plan(1, &["b", "c"], Fallback::Keep)));
+    assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 1 })));
+    assert_eq!(world.node.plans(), 2);
+    assert_eq!((world.node.slot("a"), world.tenant(500, "b").reserved), (NOBODY, 0));
+    // What is granted by place is for those who are there now.
+    world.grant(500, now_grant(2, 10, 500, &[(0, 4, 0), (1, 3, 0)]));
+    assert_eq!(world.tenant(500, "b").reserved, 4);
+    assert_eq!(world.tenant(500, "c").reserved, 3);
+    world.node.on_message(at(501), ToNode::Plan(plan(1, &["b", "c"], Fallback::Keep)));
+    assert_eq!((world.node.poll_output(), world.node.plans()), (None, 2));
+}
+
 #[test]
 fn another_period_begins_where_the_last_one_did() {
     let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));

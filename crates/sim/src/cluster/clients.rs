@@ -7,7 +7,7 @@
 use tidegate_model::{Iops, Span};
 
 use crate::rng::{Stream, Zipf, apportion};
-use crate::scenario::{Arrivals, Load};
+use crate::scenario::{Arrivals, Closed, Load};
 use crate::time::Picoseconds;
 
 /// What a tenant is promised, and what it asks for.
@@ -51,6 +51,8 @@ pub(super) struct Clients {
     demands: Vec<u64>,
     /// What each tenant draws its nodes with.
     moves: Vec<Stream>,
+    /// On how many nodes each tenant is active.
+    active: Vec<usize>,
 }
 
 /// What a flow does when it begins.
@@ -89,6 +91,7 @@ impl Clients {
             flows: (0..tenants * width).map(flow).collect(),
             demands: promises.iter().map(|promise| promise.demand).collect(),
             moves: moves.collect(),
+            active: vec![0; tenants],
         }
     }
 
@@ -111,6 +114,7 @@ impl Clients {
     /// A tenant begins, or moves to other nodes. Its flows, and what each does first.
     pub(super) fn relocate(&mut self, tenant: usize, now: Picoseconds) -> Vec<(FlowId, Begin)> {
         let nodes = self.choose(tenant);
+        self.active[tenant] = nodes.len();
         let first = tenant * self.width;
         let parts = self.parts(tenant, nodes.len());
         let version = self.flows[first..first + self.width].iter().map(|flow| flow.version).max();
@@ -123,7 +127,7 @@ impl Clients {
             let Some(node) = nodes.get(place) else { continue };
             flow.node = *node;
             let begin = match (&self.load.closed, parts[place]) {
-                (Some(closed), _) => Begin::Outstanding(closed.outstanding),
+                (Some(closed), _) => Begin::Outstanding(part_of(closed, place, nodes.len())),
                 (None, 0) => continue,
                 (None, part) => {
                     let gap = Picoseconds(Picoseconds::from(self.period).0 / part);
@@ -153,9 +157,19 @@ impl Clients {
         }))
     }
 
-    /// Whether an answer to a flow of this version makes it ask again.
-    pub(super) fn asks_again(&self, id: FlowId, version: u32) -> bool {
-        self.load.closed.is_some() && self.flows[id as usize].version == version
+    /// The flow that asks when one of this version is answered, if one does.
+    pub(super) fn asks_next(&mut self, id: FlowId, version: u32) -> Option<FlowId> {
+        let closed = self.load.closed.as_ref()?;
+        let flow = &mut self.flows[id as usize];
+        if flow.version != version {
+            return None;
+        }
+        if !closed.striped {
+            return Some(id);
+        }
+        let first = id - id % self.width as FlowId;
+        let drawn = flow.random.below(self.active[first as usize / self.width] as u64);
+        Some(first + drawn as FlowId)
     }
 
     fn choose(&mut self, tenant: usize) -> Vec<u16> {
@@ -178,5 +192,16 @@ impl Clients {
         let zipf = Zipf::new(count, open.zipf.0);
         let weights: Vec<u64> = (0..count).map(|rank| zipf.weight(rank)).collect();
         apportion(self.demands[tenant], &weights)
+    }
+}
+
+/// How many requests a flow of a closed loop has outstanding at first, which has this place of
+/// `count`.
+fn part_of(closed: &Closed, place: usize, count: usize) -> u32 {
+    if closed.striped {
+        let (place, count) = (place as u32, count as u32);
+        closed.outstanding / count + u32::from(place < closed.outstanding % count)
+    } else {
+        closed.outstanding
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let shown = world::run_all(desk, vec![scenario.clone(), start])?;
     let lived = live::run(desk, &scenario, shown[0].outcome.clone(), Back::File)?;
     let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
-    let mut claims = claims(&shown[0], SIMULATED, (0, Span::ZERO));
+    let mut claims = claims(&shown[0], SIMULATED, (slack, Span::ZERO));
     claims.push(transient(&shown[1]));
     claims.extend(self::claims(&lived.shown, LIVE, (slack, lived.stall)));
     let mut table = Table::new()

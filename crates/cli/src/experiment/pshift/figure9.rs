@@ -61,7 +61,7 @@ fn row(
     lived: Option<&Lived>,
 ) {
     let said = lived.map_or("-".into(), |lived| format!("{:.0}", lived.bytes));
-    let took = lived.map_or("-".into(), |lived| format!("{:.2} %", lived.communication_percent()));
+    let took = lived.map_or("-".into(), |lived| format!("{:.1} ms", lived.communication_ms()));
     table.row([
         title.into(),
         world.into(),
@@ -138,27 +138,30 @@ fn communication(lived: &Lived) -> Claim {
         "tenants": outcome.promises.len(),
         "messages_per_period": tenths(lived.messages),
         "bytes_per_period": lived.bytes.round(),
-        "distribution_ms": thousandths(lived.distribution_ms),
-        "distributions_per_period": lived.distributions,
+        "processor_ms_per_period": thousandths(lived.processor_ms),
+        "communication_ms_per_period": thousandths(lived.communication_ms()),
         "communication_percent": thousandths(percent),
+        "distribution_ms": thousandths(lived.distribution_ms),
         "met_percent": thousandths(tally.percent(tally.met)),
         "stall_ms": tenths(lived.stall.as_seconds() * 1_000.0),
     });
     source.claim(
         "what is said between the controller and eight nodes about 200 tenants takes under 1 % \
-         of a period of one second",
+         of a period of one second (the paper's: 9 ms)",
         measured,
         brief(lived),
     )
 }
 
+/// The paper gave the controller and every server a machine of its own. Here they and those who ask
+/// share two processors, so by the clock a distribution is mostly the wait for one of them; what is
+/// judged is what the controller does, and what a link would carry.
 fn brief(lived: &Lived) -> Judged {
     let percent = lived.communication_percent();
     let judged = judge::holds_if(percent < COMMUNICATION_PERCENT, || {
         format!(
-            "{} distributions of {:.1} ms, with solving and waiting for a processor, are \
-             {percent:.1} % of a period; nodes serve meanwhile",
-            lived.distributions, lived.distribution_ms
+            "{:.1} ms of a processor and {:.0} bytes are {percent:.1} % of a period",
+            lived.processor_ms, lived.bytes
         )
     });
     judge::on_a_machine_that_stood_still(judged, lived.stall)

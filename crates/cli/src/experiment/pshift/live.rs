@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -76,16 +76,26 @@ pub(super) struct Lived {
     pub(super) messages: f64,
     pub(super) bytes: f64,
     /// How long a distribution took, from its first question to its last confirmation: the median.
+    /// Who has to wait for a processor, waits in it.
     pub(super) distribution_ms: f64,
-    /// How many there are in a period.
-    pub(super) distributions: u64,
+    /// Processor time of the controller in a period, on average: to ask, to read what nodes answer,
+    /// to solve and to tell, and to be asked how it fares.
+    pub(super) processor_ms: f64,
 }
 
+/// Bytes that a link of one gigabit per second carries in a millisecond.
+const GIGABIT: f64 = 125_000.0;
+
 impl Lived {
-    /// What distributions take, in percent of the period.
+    /// For how long the controller works on what it says and hears in a period, and a link of one
+    /// gigabit per second carries it.
+    pub(super) fn communication_ms(&self) -> f64 {
+        self.processor_ms + self.bytes / GIGABIT
+    }
+
+    /// The same in percent of the period.
     pub(super) fn communication_percent(&self) -> f64 {
-        let period_ms = seconds(self.shown.outcome.period) * 1_000.0;
-        self.distribution_ms * self.distributions as f64 * 100.0 / period_ms
+        self.communication_ms() * 100.0 / (seconds(self.shown.outcome.period) * 1_000.0)
     }
 }
 
@@ -122,7 +132,7 @@ pub(super) fn run(
     let begin = first_period(scenario, controller.socket(), clock, &desk.interrupt)?;
     let from = begin.after(Span(scenario.period.0 * u64::from(scenario.skip)));
     let to = from.after(Span(scenario.period.0 * u64::from(scenario.periods)));
-    let watching = Watching { socket: controller.socket().into(), clock, from, to };
+    let watching = Watching { controller: &controller, clock, from, to };
     let interrupt = desk.interrupt.clone();
     let (result, watched) = thread::scope(|scope| {
         let watcher = scope.spawn(move || watching.run(&interrupt, scenario.redistribute));
@@ -312,8 +322,8 @@ fn first_period(
 }
 
 /// Asks the controller now and then, as `tidegate top` does.
-struct Watching {
-    socket: PathBuf,
+struct Watching<'a> {
+    controller: &'a Controller,
     clock: Clock,
     from: Time,
     to: Time,
@@ -326,13 +336,17 @@ struct Watched {
     traffic: Vec<(u64, u64)>,
     /// How long each distribution took, in nanoseconds.
     distributions: Vec<u64>,
+    /// Processor time of the controller.
+    processor_us: f64,
 }
 
-impl Watching {
+impl Watching<'_> {
     fn run(&self, interrupt: &Interrupt, round: Span) -> Result<Watched, Failure> {
-        let mut operator = Operator::connect(&self.socket)?;
+        let mut operator = Operator::connect(self.controller.socket())?;
         let mut watched = Watched::default();
         let (mut period, mut last) = (0, 0);
+        interrupt.sleep_until(self.clock, self.from)?;
+        let before_us = self.controller.cpu_us();
         // Twice in a round, so that none is overlooked.
         let mut next = self.from;
         while next < self.to {
@@ -349,6 +363,7 @@ impl Watching {
                 watched.distributions.push(last);
             }
         }
+        watched.processor_us = self.controller.cpu_us() - before_us;
         Ok(watched)
     }
 }
@@ -365,7 +380,7 @@ impl Watched {
             messages: sum(|traffic| traffic.0) / periods,
             bytes: sum(|traffic| traffic.1) / periods,
             distribution_ms: median.unwrap_or(0) as f64 / 1e6,
-            distributions: scenario.period.0 / scenario.redistribute.0,
+            processor_ms: self.processor_us / 1e3 / f64::from(scenario.periods),
         }
     }
 }
@@ -404,12 +419,15 @@ mod tests {
 
     #[test]
     fn what_the_controller_says_is_averaged() {
-        let watched =
-            Watched { traffic: vec![(10, 100), (20, 300)], distributions: vec![4_000_000] };
+        let traffic = vec![(10, 100_000), (20, 300_000)];
+        let distributions = vec![4_000_000];
+        let watched = Watched { traffic, distributions, processor_us: 20_000.0 };
         let scenario = world::scenario(world::EXPERIMENT_4_200).unwrap();
         let outcome = Outcome { period: Span::SECOND, ..Outcome::default() };
         let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Span::ZERO);
-        assert_eq!((lived.messages, lived.bytes, lived.distributions), (15.0, 200.0, 5));
-        assert_eq!(lived.communication_percent(), 2.0);
+        assert_eq!((lived.messages, lived.bytes), (15.0, 200_000.0));
+        assert_eq!((lived.distribution_ms, lived.processor_ms), (4.0, 5.0));
+        // 5 ms of the controller, and 1.6 ms of the link, of a second.
+        assert!((lived.communication_percent() - 0.66).abs() < 1e-9);
     }
 }

@@ -79,13 +79,19 @@ fn golden_bytes_from_a_node() {
         turn: TURN,
         serial: 9,
         capacity_left: 128,
-        tenants: vec![TenantReport { tenant: 1, served: 2, demand: 129, waiting: 1 }],
+        tenants: vec![TenantReport {
+            tenant: 1,
+            served: 2,
+            expected: 129,
+            waiting: 1,
+            is_elastic: true,
+        }],
         before: vec![(0, 5), (200, 1)],
     };
     #[rustfmt::skip]
     let golden = [
         0, 7, 0xac, 2, 4, 9, 0x80, 1,
-        1, 1, 2, 0x81, 1, 1,
+        1, 1, 2, 0x81, 1, 1, 1,
         2, 0, 5, 0xc8, 1, 1,
     ];
     is(&FromNode::Report(report), &golden);
