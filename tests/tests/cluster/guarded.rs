@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,14 +30,16 @@ struct Guarded {
     gateway: String,
 }
 
-fn free() -> String {
-    format!("127.0.0.1:{}", tools::free_port())
+/// Three addresses of this machine that were free a moment ago.
+fn free() -> [String; 3] {
+    let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    held.map(|listener| listener.local_addr().unwrap().to_string())
 }
 
 impl Guarded {
     /// With its certificates, and nothing that runs.
     fn new() -> Self {
-        let [controller, node, gateway] = [free(), free(), free()];
+        let [controller, node, gateway] = free();
         let file = format!(
             "[tls]\ndirectory = \"tls\"\n[controller]\nlisten = [\"unix:SOCKET\", {controller:?}]\n\
              [[node]]\nname = \"a\"\naddress = {node:?}\ndirectory = \"a\"\n\
