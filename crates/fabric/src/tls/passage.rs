@@ -136,7 +136,8 @@ impl Passage {
         [(!is_mute).then_some(outer), (!self.has_left).then_some(inner)]
     }
 
-    /// Moves what can be moved, after the kernel has said what that is: outside or inside.
+    /// Moves what can be moved, after the kernel has said what that is: outside or inside. A side
+    /// that it says nothing about is not read: it will be named when there is something.
     ///
     /// # Errors
     /// When it is over. The inner side was told the reason then.
@@ -148,7 +149,9 @@ impl Passage {
     ) -> Result<(), Over> {
         self.is_gone |= outside.is_some_and(|ready| ready.gone);
         self.has_left |= inside.is_some_and(|ready| ready.gone);
-        let turned = self.steps(scratch);
+        let is_readable = |side: Option<Ready>| side.is_some_and(|ready| ready.read);
+        let turned =
+            self.steps(scratch, is_readable(outside), is_readable(inside) || self.has_left);
         turned.map_err(|over| self.end(over, scratch))
     }
 
@@ -165,9 +168,15 @@ impl Passage {
         over
     }
 
-    fn steps(&mut self, scratch: &mut Scratch) -> Result<(), Over> {
+    fn steps(
+        &mut self,
+        scratch: &mut Scratch,
+        mut outside: bool,
+        mut inside: bool,
+    ) -> Result<(), Over> {
         for _ in 0..STEPS_MAX {
-            let has_moved = self.step_inward(scratch)? | self.step_outward(scratch)?;
+            let inward = self.step_inward(scratch, &mut outside)?;
+            let has_moved = inward | self.step_outward(scratch, &mut inside)?;
             let is_unheard = self.has_left || self.inward == Flow::Over;
             let is_sent = self.outward == Flow::Over && !self.conn.wants_write();
             let is_vain = self.has_left && (self.is_shaking || self.is_gone);
@@ -181,11 +190,13 @@ impl Passage {
         Ok(())
     }
 
-    /// One step inward. Says whether anything moved.
-    fn step_inward(&mut self, scratch: &mut Scratch) -> Result<bool, Over> {
+    /// One step inward. Says whether anything moved, and in `readable` whether there may be more
+    /// outside.
+    fn step_inward(&mut self, scratch: &mut Scratch, readable: &mut bool) -> Result<bool, Over> {
         if self.has_left {
             return Ok(false);
         }
+        let mut has_moved = false;
         if !self.waiting.is_empty() {
             self.taken += self.give(&self.waiting[self.taken..])?;
             if self.taken < self.waiting.len() {
@@ -193,12 +204,19 @@ impl Passage {
             }
             // Few have to wait, and nobody keeps the memory for it.
             (self.waiting, self.taken) = (Vec::new(), 0);
-        } else if self.inward == Flow::Open {
+            has_moved = true;
+        } else if self.inward == Flow::Open && *readable {
             let count = match self.outer.read(&mut scratch.piece) {
                 Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    *readable = false;
+                    return Ok(false);
+                }
                 Err(error) => return Err(words::gone(&error)),
             };
+            // Most of the time that was all, and asking again would cost as much as this did.
+            *readable = count == PIECE;
+            has_moved = true;
             let has_ended = self.decrypt(&scratch.piece[..count], &mut scratch.plain);
             let given = self.give(&scratch.plain)?;
             self.waiting.extend_from_slice(&scratch.plain[given..]);
@@ -210,9 +228,9 @@ impl Passage {
             self.inward = Flow::Over;
             // Whoever has left need not be told.
             let _ = self.inner.finish();
-            return Ok(true);
+            has_moved = true;
         }
-        Ok(self.inward == Flow::Open)
+        Ok(has_moved)
     }
 
     /// Takes in a piece from outside, of length zero for the end of the connection, and puts what
@@ -254,19 +272,25 @@ impl Passage {
         Ok(given)
     }
 
-    /// One step outward. Says whether anything moved.
-    fn step_outward(&mut self, scratch: &mut Scratch) -> Result<bool, Over> {
+    /// One step outward. Says whether anything moved, and in `readable` whether there may be more
+    /// inside.
+    fn step_outward(&mut self, scratch: &mut Scratch, readable: &mut bool) -> Result<bool, Over> {
+        let is_free = !self.is_shaking && !self.conn.wants_write();
         let mut has_moved = false;
-        if self.outward == Flow::Open && !self.is_shaking && !self.conn.wants_write() {
+        if self.outward == Flow::Open && is_free && *readable {
             has_moved = true;
             match self.inner.read(&mut scratch.piece) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => has_moved = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    (*readable, has_moved) = (false, false);
+                }
                 // One that closed its end before it had read everything is reset.
                 Ok(0) | Err(_) => {
                     self.outward = Flow::Over;
                     self.conn.send_close_notify();
                 }
                 Ok(count) => {
+                    // Where nobody is any more, there is an end to be read in any case.
+                    *readable = count == PIECE || self.has_left;
                     let written = self.conn.writer().write_all(&scratch.piece[..count]);
                     written.map_err(|error| words::broken(&error))?;
                 }

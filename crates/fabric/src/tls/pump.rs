@@ -149,8 +149,9 @@ impl Engine {
             }
         }
         // Whoever was inside has left: what was said last is sent as far as that needs no waiting.
+        let left = Ready { token: 0, read: true, write: true, gone: true };
         for seat in self.passages.values_mut() {
-            let _ = seat.passage.turn(None, None, &mut self.scratch);
+            let _ = seat.passage.turn(None, Some(left), &mut self.scratch);
         }
     }
 
