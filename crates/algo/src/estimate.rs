@@ -28,11 +28,11 @@
 //! it gets. A node that gives it 100 would report a demand of 100, the controller would move its
 //! reservation to where its demand is, and it could never have more here. So a tenant that waited
 //! most of the time while a number of requests came or went, and whose number of requests here, in
-//! the queue and at the device, neither grew nor shrank, is *elastic*: what it asks for follows what
-//! it is served, and it is taken to want, if need be, all that the node can do. An open tenant whose
-//! requests come faster than they are served has ever more here, and is not mistaken for one;
+//! the queue and at the device, neither grew nor shrank, is *elastic*: what it asks for follows
+//! what it is served, and it is taken to want, if need be, all that the node can do. An open tenant
+//! whose requests come faster than they are served has ever more here, and is not mistaken for one;
 //! neither is one of which none is served because it has no tokens, nor one that has gone and has
-//! ever fewer, nor a client that goes elsewhere with the next request when this one was answered.
+//! ever fewer. A client that goes anywhere with its next request has more here and fewer by turns.
 //! The number is to be at the end what it was at the beginning and on average; of one that has just
 //! come, only the average counts. Where it grew or shrank before, it may stand still by chance, and
 //! has to do so twice.

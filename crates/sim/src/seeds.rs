@@ -251,8 +251,8 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Whether no distribution is under way at this look of a calm period. While one is, tokens that
-    /// were taken from one node have not reached the next.
+    /// Whether no distribution is under way at this look of a calm period. While one is, tokens
+    /// that were taken from one node have not reached the next.
     fn is_settled(&self, look: u64) -> bool {
         let Setup { period, redistribute, .. } = &self.fire.setup;
         let into = period.0 * look / LOOKS;

@@ -78,8 +78,8 @@ type Part = fn(&Cell) -> u64;
 /// What reservation tokens are for, the most certain first, and each with those before it.
 const RESERVED: &[Part] = &[|cell| cell.waiting, |cell| cell.expected, |cell| cell.demand];
 
-/// What other tokens are for. Who is limited asks for more wherever it is let, so it has room to grow
-/// everywhere alike before it has all of it at one node.
+/// What other tokens are for. Who is limited asks for more wherever it is let, so it has room to
+/// grow everywhere alike before it has all of it at one node.
 const ALLOWED: &[Part] = &[
     |cell| cell.waiting,
     |cell| cell.expected,
@@ -225,8 +225,8 @@ fn spread(
     }
 }
 
-/// Divides `amount` over a row: to the first of the parts as far as it goes, what is left to the next
-/// one, and in proportion where it does not suffice.
+/// Divides `amount` over a row: to the first of the parts as far as it goes, what is left to the
+/// next one, and in proportion where it does not suffice.
 fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
     let mut tokens = alloc::vec![0; row.len()];
     let mut left = amount;
@@ -265,7 +265,7 @@ fn solve(
     for (server, capacity) in capacities.iter().enumerate() {
         solver.set_capacity(server, *capacity);
     }
-    // What waits, as far as it is wanted; all that is wanted; and whatever else could be had for it.
+    // What waits, as far as it is wanted; all that is wanted; and whatever could be had instead.
     let (certain, all) = (&parts[..1], &parts[parts.len() - 1..]);
     let stages = [(certain, false), (parts, false), (all, true)];
     let wanted: u64 = wants.iter().fold(0, |sum, want| sum.saturating_add(*want));

@@ -57,8 +57,8 @@ fn a_plan_keeps_what_stays() {
     assert_eq!(world.node.poll_output(), None);
 }
 
-/// A controller that lost its state counts revisions from the beginning: the number is the same, and
-/// the tenants are others.
+/// A controller that lost its state counts revisions from the beginning: the number is the same,
+/// and the tenants are others.
 #[test]
 fn another_plan_of_the_same_revision_is_taken() {
     let mut world = World::with_plan(plan(1, &["a", "b"], Fallback::Keep));

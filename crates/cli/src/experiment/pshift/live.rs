@@ -135,7 +135,7 @@ pub(super) fn run(
     let watching = Watching { controller: &controller, clock, from, to };
     let interrupt = desk.interrupt.clone();
     let (result, watched) = thread::scope(|scope| {
-        let watcher = scope.spawn(move || watching.run(&interrupt, scenario.redistribute));
+        let watcher = scope.spawn(move || watching.run(&interrupt, scenario));
         let result = load.run(&desk.interrupt, begin, from, to);
         (result, watcher.join())
     });
@@ -332,37 +332,31 @@ struct Watching<'a> {
 /// What it said.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Messages and bytes of each period.
+    /// Messages and bytes of each period before the one in which it was asked.
     traffic: Vec<(u64, u64)>,
-    /// How long each distribution took, in nanoseconds.
+    /// How long a distribution of each period took, in nanoseconds.
     distributions: Vec<u64>,
     /// Processor time of the controller.
     processor_us: f64,
 }
 
 impl Watching<'_> {
-    fn run(&self, interrupt: &Interrupt, round: Span) -> Result<Watched, Failure> {
+    fn run(&self, interrupt: &Interrupt, scenario: &Scenario) -> Result<Watched, Failure> {
         let mut operator = Operator::connect(self.controller.socket())?;
         let mut watched = Watched::default();
-        let (mut period, mut last) = (0, 0);
         interrupt.sleep_until(self.clock, self.from)?;
         let before_us = self.controller.cpu_us();
-        // Twice in a round, so that none is overlooked.
-        let mut next = self.from;
+        // Once in a period, between two distributions: to be asked costs the controller, too.
+        let mut next = self.from.after(Span(scenario.redistribute.0 / 2));
         while next < self.to {
             interrupt.sleep_until(self.clock, next)?;
-            next = next.after(Span(round.0 / 2));
+            next = next.after(scenario.period);
             let status: Status = operator.ask_for(&Request::Status)?;
             let Some(cluster) = status.cluster else { continue };
-            if cluster.period != period {
-                period = cluster.period;
-                watched.traffic.push((cluster.traffic.messages, cluster.traffic.bytes));
-            }
-            if cluster.round_ns != last && cluster.round_ns > 0 {
-                last = cluster.round_ns;
-                watched.distributions.push(last);
-            }
+            watched.traffic.push((cluster.traffic.messages, cluster.traffic.bytes));
+            watched.distributions.push(cluster.round_ns);
         }
+        interrupt.sleep_until(self.clock, self.to)?;
         watched.processor_us = self.controller.cpu_us() - before_us;
         Ok(watched)
     }
