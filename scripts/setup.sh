@@ -33,6 +33,7 @@ sqlite3              | test            | a real program that tests run under a p
 qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
 libnbd-bin           | test guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
 e2fsprogs            | test            | a file system on a volume
+iproute2             | test            | two machines in one: name spaces of the network
 fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
 default-jre-headless | test            | a real program that tests run under a policy | java
