@@ -444,10 +444,11 @@ fn share(tape: &mut Tape<'_>) -> Share {
 }
 
 fn told(tape: &mut Tape<'_>) -> TenantReport {
-    let tenant = u16::from(tape.byte() % 5);
-    let (served, demand) = (tape.number(), tape.number());
-    // Any number, whatever is demanded.
-    TenantReport { tenant, served, demand, waiting: served }
+    let byte = tape.byte();
+    let (tenant, is_elastic) = (u16::from(byte % 5), byte & 0x80 != 0);
+    let (served, expected) = (tape.number(), tape.number());
+    // Any number waits, whatever is expected.
+    TenantReport { tenant, served, expected, waiting: served, is_elastic }
 }
 
 /// A few periods of a quiet cluster with some load, and one with everything in it.
