@@ -279,7 +279,9 @@ fn solve(
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
         outcome = solver.shift();
-        if outcome.effective_capacity == wanted {
+        // What waits suffices, or every token that can be placed is, and no node has too many.
+        let is_enough = parts.len() > 1 && outcome.weak_excess == 0;
+        if is_enough || outcome.effective_capacity == wanted {
             break;
         }
     }
