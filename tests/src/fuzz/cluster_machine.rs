@@ -445,9 +445,9 @@ fn share(tape: &mut Tape<'_>) -> Share {
 
 fn told(tape: &mut Tape<'_>) -> TenantReport {
     let tenant = u16::from(tape.byte() % 5);
-    let (served, demand) = (tape.number(), tape.number());
-    // Any number, whatever is demanded.
-    TenantReport { tenant, served, demand, waiting: served }
+    let (served, expected) = (tape.number(), tape.number());
+    // Any number, whatever is expected.
+    TenantReport { tenant, served, expected, waiting: served, is_elastic: served % 2 == 1 }
 }
 
 /// A few periods of a quiet cluster with some load, and one with everything in it.
