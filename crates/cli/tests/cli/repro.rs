@@ -23,7 +23,7 @@ fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() 
     let lines = String::from_utf8(output.stdout).unwrap();
     let claims: Vec<Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(claims.len(), 2);
+    assert_eq!(claims.len(), 3);
     for claim in claims {
         let keys: Vec<&String> = claim.as_object().unwrap().keys().collect();
         let mut expected = [

@@ -139,8 +139,8 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
     let cell = |entry: &Entry| {
         let Entry { node, is_home, served, demand, expected, waiting, .. } = *entry;
         let is_open = places[usize::from(node)].is_open;
-        // The solver's measure; a node does not serve more in a period.
-        let most = if is_open { u64::from(u32::MAX) } else { 0 };
+        // Twice that is the solver's measure; a node does not serve more in a period.
+        let most = if is_open { u64::from(u32::MAX / 2) } else { 0 };
         let measured = |amount: u64| amount.min(most);
         let cell = Cell { node, is_open, is_home, ..Cell::default() };
         match when {
