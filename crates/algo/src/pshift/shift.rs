@@ -515,7 +515,13 @@ impl Shifting {
             return;
         }
         self.places.resize(configuration.capacities.len(), Vec::new());
-        self.places.iter_mut().for_each(Vec::clear);
+        // Twice what is there on average, so that lists of much the same length do not all move on
+        // the same day; memory that is not used yet costs nothing.
+        let room = 2 * configuration.shares.len() / configuration.capacities.len().max(1);
+        for places in &mut self.places {
+            places.clear();
+            places.reserve(room);
+        }
         self.demands.clear();
         self.demands.resize(configuration.capacities.len(), 0);
         self.bearable = configuration.shares.len();
