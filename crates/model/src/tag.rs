@@ -106,8 +106,8 @@ pub struct Tag {
     pub class: Class,
     /// What it does.
     pub operation: Operation,
-    /// What it costs, in bytes for data and in operations for the rest. One system call moves less
-    /// than 2 GiB, so 32 bits hold it.
+    /// What it costs, in bytes for data, in keys for keys and values, and in operations for the
+    /// rest. One system call moves less than 2 GiB, so 32 bits hold it.
     pub cost: u32,
     /// Cost that its tenant was served elsewhere since its last request to this node (DSFQ §4);
     /// zero before a gateway has set it.

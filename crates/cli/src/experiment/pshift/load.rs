@@ -272,16 +272,17 @@ impl<'a> Load<'a> {
             Way::KeyValue => (Command::KeyValue, key_value(tenant, number)),
         };
         let blocks = PART.0 / u64::from(BLOCK);
-        let (length, offset) = match self.way {
-            Way::Read => (BLOCK, number % blocks * u64::from(BLOCK)),
-            Way::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0),
+        let (length, offset, cost) = match self.way {
+            Way::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
+            // One key.
+            Way::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
         };
         let tag = Tag {
             tenant: TenantId(tenant as u16 + 1),
             context: ContextId::default(),
             class: Class::default(),
             operation: Operation::Read,
-            cost: length,
+            cost,
             delay: 0,
         };
         let (node, outcome) = (usize::from(flow.node), Ok(()));
