@@ -11,8 +11,8 @@
 //! connects when it is made and again whenever the link breaks, at growing intervals; on every new
 //! link it says hello, names the tenants and opens the parts, all before the first job, so nothing
 //! needs a round trip. Jobs that come while the node is away wait for it, for as long as
-//! [`Settings::patience`] says. A node that owes answers and says nothing for five seconds, not even
-//! that it lives, is as good as away: the link is given up.
+//! [`Settings::patience`] says. A node that owes answers and says nothing for five seconds, not
+//! even that it lives, is as good as away: the link is given up.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
 //! knows whether it may be done twice. And where writes had been answered but not flushed, the next

@@ -39,8 +39,8 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps the register up to date with the controller on this way, to whom the gateway is `name`,
-    /// and tells it what is in the books.
+    /// Keeps the register up to date with the controller on this way, to whom the gateway is
+    /// `name`, and tells it what is in the books.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.

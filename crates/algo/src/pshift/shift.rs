@@ -515,8 +515,7 @@ impl Shifting {
             return;
         }
         self.places.resize(configuration.capacities.len(), Vec::new());
-        // Twice what is there on average, so that lists of much the same length do not all move on
-        // the same day; memory that is not used yet costs nothing.
+        // Twice the mean: lists of one length would all outgrow their memory in the same round.
         let room = 2 * configuration.shares.len() / configuration.capacities.len().max(1);
         for places in &mut self.places {
             places.clear();
