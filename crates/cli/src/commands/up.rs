@@ -258,12 +258,14 @@ fn first_questions(
 fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = status;
     let (socket, doors) = (&plan.socket, plan.doors(parts));
+    let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
         let mut told = json!({
             "ready": true,
             "release": release,
             "pid": std::process::id(),
             "socket": socket,
+            "remote": remote.map(Address::to_string),
             "http": http.map(|address| format!("http://{address}")),
             "revision": revision,
             "tenants": tenants.len(),
@@ -274,6 +276,7 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         }
         return format!("{told}\n");
     }
+    let remote = remote.map(|address| format!(", {address} over TLS")).unwrap_or_default();
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
     let policy = match revision {
         0 => "no policy yet".into(),
@@ -297,7 +300,7 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         false => format!(" (with TIDEGATE_SOCKET={})", socket.display()),
     };
     format!(
-        "tidegate {release} is ready at {}{http}; {policy}\n{}next: {next}{elsewhere}\n",
+        "tidegate {release} is ready at {}{remote}{http}; {policy}\n{}next: {next}{elsewhere}\n",
         socket.display(),
         listed(&doors),
     )
