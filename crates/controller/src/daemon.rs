@@ -238,10 +238,10 @@ impl Daemon {
             gateways,
         };
         let door = Arc::new(door);
-        if let Some((listener, guard)) = remote {
-            tasks.spawn(accept_remote(listener, guard, door.clone(), stop_rx.clone()));
+        let remote = remote.map(|(listener, guard)| Ear::Remote(listener, guard));
+        for ear in [Ear::Socket(socket)].into_iter().chain(remote) {
+            tasks.spawn(accept(ear, door.clone(), stop_rx.clone()));
         }
-        tasks.spawn(accept(socket, door, stop_rx.clone()));
         let mut http_address = None;
         if let Some(listener) = http {
             http_address = listener.local_addr().ok();
@@ -310,52 +310,58 @@ fn machines(config: &Config, clock: Clock, current: Option<&Current>) -> Machine
     Machines { controller: Controller::new(clock.now(), policy), cluster, meters }
 }
 
-/// Gives every new connection a task, until it is time to end.
-async fn accept(socket: Socket, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+/// Where links and operators come in.
+enum Ear {
+    /// On this machine.
+    Socket(Socket),
+    /// Over TCP, through a lock.
+    Remote(TcpListener, Guard),
+}
+
+impl Ear {
+    /// The next connection, and who is behind it.
+    async fn next(&self) -> io::Result<(UnixStream, Caller)> {
+        match self {
+            Self::Socket(socket) => loop {
+                let (stream, _) = socket.listener.accept().await?;
+                match Caller::local(&stream) {
+                    Ok(caller) => return Ok((stream, caller)),
+                    Err(error) => tracing::warn!("a connection without credentials: {error}"),
+                }
+            },
+            Self::Remote(listener, guard) => let_in(listener.accept().await?.0, guard),
+        }
+    }
+
+    /// How they come, for people.
+    const fn how(&self) -> &'static str {
+        match self {
+            Self::Socket(_) => "",
+            Self::Remote(..) => " over TCP",
+        }
+    }
+}
+
+/// Gives every new connection a task, until it is time to end. Nobody finds the socket's file from
+/// then on, and the connections end with their set.
+async fn accept(ear: Ear, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
-            accepted = socket.listener.accept() => accepted,
+            accepted = ear.next() => accepted,
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, _)) => match Caller::local(&stream) {
-                Ok(caller) => drop(connections.spawn(attend(stream, caller, door.clone()))),
-                Err(error) => tracing::warn!("a connection without credentials: {error}"),
-            },
-            Err(error) => {
-                tracing::error!("cannot accept a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    // No new connection finds the file from here on; the old ones end with the set.
-    drop(socket);
-}
-
-/// The same for those who come over TCP, through a lock.
-async fn accept_remote(
-    listener: TcpListener,
-    guard: Guard,
-    door: Arc<Door>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        match accepted.and_then(|(stream, _)| let_in(stream, &guard)) {
             Ok((stream, caller)) => drop(connections.spawn(attend(stream, caller, door.clone()))),
             Err(error) => {
-                tracing::error!("cannot accept a connection over TCP: {error}");
+                tracing::error!("cannot accept a connection{}: {error}", ear.how());
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+    // Before the connections.
+    drop(ear);
 }
 
 /// The inner side of a connection over TCP, and who is behind it, once that is known.
