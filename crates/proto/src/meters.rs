@@ -220,9 +220,7 @@ impl Meters {
         if let Some(earlier) = node.line.connection.replace(connection) {
             self.connections.remove(&earlier);
         }
-        self.connections.insert(connection, Party::Node(place));
-        self.ask(connection, Party::Node(place));
-        self.next_at = self.next_at.min(now.after(INTERVAL));
+        self.begin(now, connection, Party::Node(place));
     }
 
     /// A gateway has said hello on a new connection. Says whether it is accepted; if not, it is
@@ -261,11 +259,9 @@ impl Meters {
         }
         let line = &mut self.gateways[place].line;
         (line.connection, line.since) = (Some(connection), now);
-        self.connections.insert(connection, Party::Gateway(place));
         let event = Event::GatewayJoined { gateway: name.into() };
         self.outputs.push_back(Output::Event(event));
-        self.ask(connection, Party::Gateway(place));
-        self.next_at = self.next_at.min(now.after(INTERVAL));
+        self.begin(now, connection, Party::Gateway(place));
         true
     }
 
@@ -359,6 +355,13 @@ impl Meters {
                 }
             }
         }
+    }
+
+    /// Reads a party on this connection from now on.
+    fn begin(&mut self, now: Time, connection: ConnectionId, party: Party) {
+        self.connections.insert(connection, party);
+        self.ask(connection, party);
+        self.next_at = self.next_at.min(now.after(INTERVAL));
     }
 
     fn ask(&mut self, to: ConnectionId, party: Party) {
