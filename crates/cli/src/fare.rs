@@ -337,31 +337,21 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
 }
 
 fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
-    for node in &cluster.nodes {
-        let name = &node.name;
-        match State::of_node(node) {
+    let nodes = cluster.nodes.iter().map(|node| {
+        let stopped = "it serves as it was told last; see whether its process is stopped";
+        ("node", &node.name, State::of_node(node), stopped)
+    });
+    let gateways = cluster.gateways.iter().map(|gateway| {
+        let stopped = "see whether its process is stopped; its clients wait if it is";
+        ("gateway", &gateway.name, State::of_gateway(gateway), stopped)
+    });
+    for (role, name, state, stopped) in nodes.chain(gateways) {
+        match state {
             State::Up => {}
-            State::Silent => warn(
-                format!("node {name} has stopped answering"),
-                "it serves as it was told last; see whether its process is stopped",
-            ),
+            State::Silent => warn(format!("{role} {name} has stopped answering"), stopped),
             State::Away => warn(
-                format!("node {name} is away"),
-                &format!("start it: `tidegate up CLUSTER --role node --name {name}`"),
-            ),
-        }
-    }
-    for gateway in &cluster.gateways {
-        let name = &gateway.name;
-        match State::of_gateway(gateway) {
-            State::Up => {}
-            State::Silent => warn(
-                format!("gateway {name} has stopped answering"),
-                "see whether its process is stopped; its clients wait if it is",
-            ),
-            State::Away => warn(
-                format!("gateway {name} is away"),
-                &format!("start it: `tidegate up CLUSTER --role gateway --name {name}`"),
+                format!("{role} {name} is away"),
+                &format!("start it: `tidegate up CLUSTER --role {role} --name {name}`"),
             ),
         }
     }

@@ -38,8 +38,7 @@ impl Guards {
     /// # Errors
     /// If its certificate or its key is not there, or not what peers would believe.
     pub(crate) fn of(&self, name: &str) -> Result<Guard, Failure> {
-        let identity = Identity::read(&self.directory, name)
-            .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))?;
+        let identity = identity(&self.directory, name)?;
         if !identity.lasts(NOTICE) {
             let path = identity.path().display();
             tracing::warn!("{path} expires within 30 days; remove it and run `tidegate certify`");
@@ -51,6 +50,15 @@ impl Guards {
 /// The folder of a cluster's certificates.
 pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
     cluster.tls.as_ref().map(|directory| base.join(directory))
+}
+
+/// Who a party is by the files in that folder.
+///
+/// # Errors
+/// If its certificate or its key is not there, or not what peers would believe.
+pub(crate) fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
+    Identity::read(directory, name)
+        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
 }
 
 /// The way to a party of this name: through the guard of whoever goes it, where it leads over TCP.

@@ -25,7 +25,7 @@ use crate::experiment::scratch::Scratch;
 use crate::failure::Failure;
 
 const BENCH: &str = "pshift";
-const PEER: &str = "OR-tools SimpleMaxFlow, solving alone";
+pub(crate) const PEER: &str = "OR-tools SimpleMaxFlow, solving alone";
 const PACKAGES: [&str; 2] = ["ortools==9.15.6755", "numpy"];
 /// Reservations and demands, in tenths.
 const SHAPES: [(u32, u32); 4] = [(10, 11), (10, 15), (9, 11), (9, 15)];

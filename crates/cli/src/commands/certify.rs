@@ -13,7 +13,7 @@ use rcgen::{
 };
 use serde::Serialize;
 use tidegate_fabric::place::default_state;
-use tidegate_fabric::tls::{AUTHORITY, Identity, certificate_file, key_file};
+use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
 use tidegate_model::Cluster;
 use tidegate_model::cluster::{Address, Gateway};
 
@@ -194,8 +194,7 @@ impl Desk {
             let signed = params.signed_by(&key_pair(&key)?, &issuer).map_err(unsigned)?;
             write(&certificate, 0o644, &signed.pem())?;
         }
-        Identity::read(&self.directory, name)
-            .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))?;
+        guards::identity(&self.directory, name)?;
         Ok(Line { certificate, key, holder, names, made })
     }
 }

@@ -8,9 +8,9 @@ use tidegate_algo::pshift::instance::Family;
 
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};
-use super::solver::{ROUNDS, SERVERS, median, source};
+use super::solver::{ROUNDS, SERVERS, median, median_ms, source};
 use super::{Desk, Part, thousandths, timed};
-use crate::bench::pshift::{Peer, changes, follow};
+use crate::bench::pshift::{PEER, Peer, changes, follow};
 use crate::experiment::verdict::{Judged, Verdict};
 use crate::failure::{Code, Failure};
 use crate::table::Table;
@@ -95,11 +95,7 @@ impl Point {
         let family = Family { servers, buckets, reserved_tenths: 10, demand_tenths: 11 };
         let mut solver = Solver::new(family.configuration());
         let worth = solver.solve().effective_capacity;
-        let mut times = Vec::with_capacity(rounds);
-        for _ in 0..rounds {
-            desk.interrupt.check()?;
-            times.push(timed(|| _ = solver.solve()).1 * 1_000.0);
-        }
+        let ms = median_ms(desk, rounds, || _ = solver.solve())?;
         let solved = match peer {
             Ok(peer) => Some(peer.solve(solver.configuration(), rounds)),
             Err(_) => None,
@@ -117,7 +113,7 @@ impl Point {
             }
         };
         let moved_ms = (servers != SERVERS).then(|| moved_ms(&mut solver, family, rounds));
-        Ok(Self { servers, buckets, ms: median(times), moved_ms, peer_ms })
+        Ok(Self { servers, buckets, ms, moved_ms, peer_ms })
     }
 }
 
@@ -152,7 +148,7 @@ fn beside(points: &[Point], why: &Value) -> Value {
         "buckets": last.buckets,
         "ms": thousandths(last.ms),
         "moved_ms": last.moved_ms.map(thousandths),
-        "peer": "OR-tools SimpleMaxFlow, solving alone",
+        "peer": PEER,
         "peer_ms": last.peer_ms.map(thousandths),
         "peer_reason": why,
         "power": thousandths(judge::power(&line(points, |point| Some(point.ms)))),

@@ -53,11 +53,15 @@ fn configuration(
     Ok(configuration)
 }
 
-/// The median of some runs of `work`, in milliseconds.
-fn median_ms(desk: &Desk, mut work: impl FnMut()) -> Result<f64, Failure> {
+/// The median of so many runs of `work`, in milliseconds, after one that is not counted.
+pub(super) fn median_ms(
+    desk: &Desk,
+    rounds: usize,
+    mut work: impl FnMut(),
+) -> Result<f64, Failure> {
     work();
-    let mut times = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
         desk.interrupt.check()?;
         times.push(timed(&mut work).1 * 1_000.0);
     }
@@ -177,17 +181,17 @@ fn thread_counts() -> Vec<usize> {
 #[cfg(feature = "parallel")]
 fn solved_on(desk: &Desk, solver: &mut Solver, threads: usize) -> Result<f64, Failure> {
     if threads == 1 {
-        return median_ms(desk, || _ = solver.solve());
+        return median_ms(desk, ROUNDS, || _ = solver.solve());
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool =
         pool.map_err(|error| Failure::new(Code::Failure, "no threads to be had").cause(error))?;
-    pool.install(|| median_ms(desk, || _ = solver.solve_parallel()))
+    pool.install(|| median_ms(desk, ROUNDS, || _ = solver.solve_parallel()))
 }
 
 #[cfg(not(feature = "parallel"))]
 fn solved_on(desk: &Desk, solver: &mut Solver, _threads: usize) -> Result<f64, Failure> {
-    median_ms(desk, || _ = solver.solve())
+    median_ms(desk, ROUNDS, || _ = solver.solve())
 }
 
 /// All of the capacity reserved takes longer than 0.9 of it, and little demand to spare longer than
@@ -334,9 +338,9 @@ impl Removed {
                 0 => 100.0,
                 all => judge::percent(worth.saturating_sub(before), all),
             };
-            removed.ms[place] = median_ms(desk, || _ = solver.solve_among(most))?;
+            removed.ms[place] = median_ms(desk, ROUNDS, || _ = solver.solve_among(most))?;
         }
-        removed.all_ms = median_ms(desk, || _ = solver.solve())?;
+        removed.all_ms = median_ms(desk, ROUNDS, || _ = solver.solve())?;
         Ok(removed)
     }
 }
