@@ -10,6 +10,8 @@ extern crate alloc;
 
 pub mod cluster;
 pub mod conditions;
+pub mod cost;
+pub mod discipline;
 pub mod event;
 pub mod gate;
 pub mod id;
@@ -21,6 +23,8 @@ pub mod units;
 
 pub use cluster::Cluster;
 pub use conditions::{Conditions, SizeRange, StorageConditions};
+pub use cost::CostModel;
+pub use discipline::Discipline;
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
 pub use id::{ContextId, NodeId, StageId, TenantId};
