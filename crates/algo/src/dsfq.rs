@@ -11,7 +11,7 @@
 //! Whoever sends a tenant's requests, a gateway, tells each node with each request what it has
 //! sent to *other* nodes since its last request to this one: the *delay* of the request (Eq. 7 of
 //! the paper: batchcost - cost). The node moves the request's start tag back by as much
-//! ([`crate::token_scheduler`]), as if the tenant had been served it here. No message is needed for that.
+//! ([`crate::scheduler`]), as if the tenant had been served it here. No message is needed for that.
 //!
 //! A gateway says what has happened and nothing else; what a node makes of it is its own matter
 //! ([`Bound`]). Gateways need to know no weights, and a node may change its discipline while

@@ -21,4 +21,4 @@ pub mod pshift;
 pub mod published;
 pub mod queue;
 pub mod token_bucket;
-pub mod token_scheduler;
+pub mod scheduler;
