@@ -20,6 +20,7 @@ pub mod policy;
 pub mod tag;
 pub mod text;
 pub mod units;
+pub mod waits;
 
 pub use cluster::Cluster;
 pub use conditions::{Conditions, SizeRange, StorageConditions};
@@ -33,3 +34,4 @@ pub use policy::{Policy, PolicyError};
 pub use tag::{Class, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Rate, Span, Time};
+pub use waits::{Rule, Waits};
