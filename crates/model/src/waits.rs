@@ -14,12 +14,21 @@
 //! # Bound
 //! A thousand requests that wait all the time fill 64 bits in seven months. Sums saturate.
 
+#[cfg(feature = "schema")]
+use alloc::{string::String, vec, vec::Vec};
 use core::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+#[cfg(feature = "schema")]
+mod std {
+    pub(super) use alloc::borrow;
+}
+
 /// What holds a request at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Its tenant's own limit.
@@ -49,6 +58,7 @@ impl Rule {
 
 /// How long requests of one tenant waited at one node, since that was first counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Waits {
     /// Requests that went to the device.
     pub requests: u64,

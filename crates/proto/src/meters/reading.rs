@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use tidegate_model::Span;
+use tidegate_model::{Span, Waits};
 
 use super::message::Flow;
 
@@ -17,15 +17,17 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Takes a reading, so long after the one before.
-    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) {
+    /// Takes a reading, so long after the one before, and says what was added in between.
+    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) -> u64 {
         if stands < self.last {
             self.replace();
         }
-        let grown = u128::from(stands - self.last) * u128::from(Span::SECOND.0);
+        let added = stands - self.last;
+        let grown = u128::from(added) * u128::from(Span::SECOND.0);
         let per_second = apart.and_then(|apart| grown.checked_div(u128::from(apart.0)));
         self.per_second = u64::try_from(per_second.unwrap_or(0)).unwrap_or(u64::MAX);
         self.last = stands;
+        added
     }
 
     /// Whoever counts is another one from now on.
@@ -45,6 +47,34 @@ impl Meter {
     /// What was added between the last two readings, per second; nothing of readings that are old.
     pub(super) const fn per_second(&self, is_fresh: bool) -> u64 {
         if is_fresh { self.per_second } else { 0 }
+    }
+}
+
+/// The same for waits, of which one or another may stand lower if another one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WaitMeter {
+    before: Waits,
+    last: Waits,
+}
+
+impl WaitMeter {
+    /// Takes a reading, and says what was added since the one before.
+    pub(super) fn read(&mut self, stand: Waits) -> Waits {
+        if stand.since(&self.last).is_none() {
+            self.replace();
+        }
+        let added = stand.since(&self.last).unwrap_or_default();
+        self.last = stand;
+        added
+    }
+
+    /// Whoever counts is another one from now on.
+    pub(super) fn replace(&mut self) {
+        *self = Self { before: self.total(), last: Waits::ZERO };
+    }
+
+    pub(super) fn total(&self) -> Waits {
+        self.before + self.last
     }
 }
 

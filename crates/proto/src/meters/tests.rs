@@ -6,11 +6,11 @@ use core::fmt::Debug;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_model::Waits;
+use tidegate_model::Discipline;
 
 use super::*;
 use crate::cluster::message::FromNode;
-use crate::cluster::status::ClusterTenant;
+use crate::cluster::status::{ClusterTenant, NodeStatus};
 
 const LINK: ConnectionId = ConnectionId(1);
 
@@ -261,6 +261,7 @@ fn golden_bytes() {
         waiting: 2,
         in_flight: 31,
         depth: 32,
+        discipline: Discipline::Sfq,
         tenants: vec![(0, 299), (200, 1)],
         waits: vec![(
             200,
@@ -268,7 +269,7 @@ fn golden_bytes() {
         )],
     };
     let golden =
-        [3, 7, 0xac, 2, 2, 31, 32, 2, 0, 0xab, 2, 0xc8, 1, 1, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
+        [3, 7, 0xac, 2, 2, 31, 32, 3, 2, 0, 0xab, 2, 0xc8, 1, 1, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
     is(&FromNode::Counts(counts), &golden);
     let counts = GatewayCounts {
         started_ms: 300,

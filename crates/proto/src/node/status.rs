@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{NodeId, Time};
+use tidegate_model::{Discipline, NodeId, Time};
 
 use super::{Node, Slot};
 use crate::meters::message::NodeCounts;
@@ -112,6 +112,7 @@ impl<J> Node<J> {
             waiting: self.scheduler.waiting(),
             in_flight: self.device.in_flight,
             depth: self.device.depth,
+            discipline: Discipline::default(),
             tenants: (0..).zip(totals).filter(|(_, total)| *total > 0).collect(),
             waits: Vec::new(),
         }
