@@ -341,23 +341,18 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
 }
 
-/// Request-seconds: how long requests were at each node, by what held them there.
+/// How long requests were at each node, each as often as it costs, by what held them there.
 fn register_waits(registry: &mut Registry, tenants: &[ClusterTenant]) {
     let seconds = Family::<WaitLabel, Counter<f64, AtomicU64>>::default();
-    let requests = Family::<PairLabel, Counter>::default();
     let pairs = tenants.iter().flat_map(|it| it.nodes.iter().map(move |there| (it, there)));
     for (ClusterTenant { name, .. }, TenantAtNode { node, waits, .. }) in pairs {
         for rule in Rule::ALL {
             let label = WaitLabel { node: node.clone(), tenant: name.clone(), rule: rule.name() };
             seconds.get_or_create(&label).inc_by(waits.of(rule) as f64 / 1e9);
         }
-        let label = PairLabel { node: node.clone(), tenant: name.clone() };
-        requests.get_or_create(&label).inc_by(waits.requests);
     }
     let help = "How long the tenant's requests were at the node, by what held them there";
     registry.register_with_unit("node_tenant_wait", help, MetricUnit::Seconds, seconds);
-    let help = "Requests of the tenant that went to the node's store";
-    registry.register("node_tenant_requests", help, requests);
 }
 
 fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {

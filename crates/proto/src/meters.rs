@@ -351,12 +351,12 @@ impl Meters {
         for tenant in &mut status.tenants {
             let Some(&place) = self.places.get(&tenant.name) else { continue };
             for (node, (id, name)) in self.nodes.iter().zip(&names) {
-                let (total, waits) = node.totals(place);
-                if total > 0 || waits != Waits::ZERO {
+                let waits = node.waits(place);
+                if waits != Waits::ZERO {
                     let there = at(&mut tenant.nodes, *id, name);
-                    (there.total_served_operations, there.waits) = (total, waits);
+                    (there.total_served_operations, there.waits) = (waits.operations, waits);
                     let sum = &mut tenant.total_served_operations;
-                    *sum = sum.saturating_add(total);
+                    *sum = sum.saturating_add(waits.operations);
                 }
             }
             for gateway in &self.gateways {

@@ -80,7 +80,7 @@ fn each_tenant_hears_which_rule_held_it() {
         let told = explained(&mut cluster, "oltp");
         let waits = &told["waits"];
         assert_eq!((&waits["limit_ns"], &waits["reservation_ns"]), (&0.into(), &0.into()));
-        waits["requests"].as_u64() > Some(250) && cause(&told, "reservation").is_none()
+        waits["operations"].as_u64() > Some(250) && cause(&told, "reservation").is_none()
     });
 
     let screen = process::run(&mut cluster.bed().tidegate(&["explain", "batch"])).success().stdout;

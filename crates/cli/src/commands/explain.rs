@@ -56,8 +56,8 @@ fn summary(delays: &Delays) -> String {
             format!("{tenant}: nodes were not read often enough yet; ask again in some seconds\n")
         }
         Some(mean) => format!(
-            "{tenant}: {} requests in the last {span}, {} each at nodes\n",
-            amounts::count(waits.requests),
+            "{tenant}: {} operations in the last {span}, {} each at nodes\n",
+            amounts::count(waits.operations),
             amounts::span(mean),
         ),
         None if waits.total_ns() == 0 => format!("{tenant}: no requests in the last {span}\n"),
@@ -74,7 +74,7 @@ fn nodes(delays: &Delays, paint: Paint) -> String {
     let mut table = Table::new()
         .left("NODE")
         .right("SERVED")
-        .right("REQUESTS")
+        .right("OPERATIONS")
         .right("MEAN")
         .right("LIMIT")
         .right("RESERVATION")
@@ -85,7 +85,7 @@ fn nodes(delays: &Delays, paint: Paint) -> String {
         let mut row: Vec<Cell> = vec![
             there.node.as_str().into(),
             amounts::iops(there.operations_per_second).into(),
-            amounts::count(waits.requests).into(),
+            amounts::count(waits.operations).into(),
             there.mean_ns.map_or("-".into(), amounts::span).into(),
         ];
         row.extend(Rule::ALL.map(|rule| Cell::from(mean(waits, rule))));
@@ -96,7 +96,7 @@ fn nodes(delays: &Delays, paint: Paint) -> String {
 
 /// How long `rule` held a request on average.
 fn mean(waits: &Waits, rule: Rule) -> String {
-    waits.of(rule).checked_div(waits.requests).map_or("-".into(), amounts::span)
+    waits.of(rule).checked_div(waits.operations).map_or("-".into(), amounts::span)
 }
 
 fn cause(cause: &Cause, paint: Paint) -> String {

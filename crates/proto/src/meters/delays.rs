@@ -64,10 +64,10 @@ pub struct Delays {
     pub tenant: String,
     /// How far back was looked: a minute at most, and less while the controller has not run so long.
     pub span_ns: u64,
-    /// How long requests were at nodes, at all of them together.
+    /// What was served, and how long it was at nodes, at all of them together.
     pub waits: Waits,
-    /// How long a request was there on average, the time at the store included; none if none went
-    /// to a store.
+    /// How long it was there on average, the time at the store included; none if nothing went to a
+    /// store.
     pub mean_ns: Option<u64>,
     /// The same at each node where it asked for something, in the order of the cluster file.
     pub nodes: Vec<DelaysAtNode>,
@@ -81,9 +81,9 @@ pub struct Delays {
 pub struct DelaysAtNode {
     /// Its name.
     pub node: String,
-    /// How long requests were there.
+    /// What was served, and how long it was there.
     pub waits: Waits,
-    /// How long a request was there on average; none if none went to the store.
+    /// How long it was there on average; none if nothing went to the store.
     pub mean_ns: Option<u64>,
     /// What it was served there.
     pub operations_per_second: u64,
@@ -184,7 +184,10 @@ impl Case<'_> {
             node: node.name.clone(),
             waits: doing.waits,
             mean_ns: mean(&doing.waits),
-            operations_per_second: per_second(doing.operations, node.minute.work(self.now).span),
+            operations_per_second: per_second(
+                doing.waits.operations,
+                node.minute.work(self.now).span,
+            ),
         });
         told.collect()
     }
@@ -229,7 +232,8 @@ impl Case<'_> {
             return (why, "nothing has to: the policy in force has no limit for it".into());
         };
         let nodes = self.there.iter().enumerate();
-        let got = nodes.map(|(at, doing)| per_second(doing.operations, self.work(at).span)).sum();
+        let got =
+            nodes.map(|(at, doing)| per_second(doing.waits.operations, self.work(at).span)).sum();
         let (held, seconds) = (self.there[at].limited, self.work(at).readings);
         let when = format!("requests waited for it in {held} of {seconds} s");
         let (limit, got_iops) = (Iops(limit), Iops(got));
@@ -250,14 +254,14 @@ impl Case<'_> {
         let mut first: Vec<_> = self
             .others(at)
             .into_iter()
-            .filter(|(_, doing)| doing.operations > 0)
+            .filter(|(_, doing)| doing.waits.operations > 0)
             .filter_map(|(terms, doing)| Some((*reserved.get(terms.name.as_str())?, terms, doing)))
             .collect();
         first.sort_by_key(|(reserved, _, doing)| {
-            core::cmp::Reverse((*reserved).min(per_second(doing.operations, span)))
+            core::cmp::Reverse((*reserved).min(per_second(doing.waits.operations, span)))
         });
         let first = first.into_iter().map(|(reserved, terms, doing)| {
-            let got = Iops(per_second(doing.operations, span));
+            let got = Iops(per_second(doing.waits.operations, span));
             format!("{} ({} reserved, {got} served)", terms.name, Iops(reserved))
         });
         let mut first: Vec<String> = first.collect();
@@ -281,7 +285,7 @@ impl Case<'_> {
     fn turn(&self, at: usize) -> (String, String) {
         let (node, work) = (&self.meters.nodes[at], self.work(at));
         let others = self.others(at);
-        let got = percent(self.there[at].operations, work.operations);
+        let got = percent(self.there[at].waits.operations, work.operations);
         let discipline = node.discipline();
         if !discipline.heeds_weights() {
             let names: Vec<_> = others.iter().map(|(terms, _)| terms.name.clone()).collect();
@@ -306,9 +310,9 @@ impl Case<'_> {
             listed(&names),
             percent(own, sum),
         );
-        let elsewhere = self.all.operations.saturating_sub(self.there[at].operations);
+        let elsewhere = self.all.waits.operations.saturating_sub(self.there[at].waits.operations);
         if discipline.heeds_delays() && elsewhere > 0 {
-            let share = percent(elsewhere, self.all.operations);
+            let share = percent(elsewhere, self.all.waits.operations);
             why += &format!("; {share} of what it got was at other nodes, which counts here");
         }
         let twice = (2 * own).min(u64::from(WEIGHT_MAX));
@@ -330,7 +334,7 @@ impl Case<'_> {
             let why = format!("{name} did not let it wait: this is how long its store takes");
             return (why, "a faster store".into());
         }
-        let own = permille(self.there[at].operations, work.operations);
+        let own = permille(self.there[at].waits.operations, work.operations);
         let did = Iops(per_second(work.operations, work.span));
         let capacity = match self.capacity(at) {
             0 => String::new(),
@@ -339,7 +343,7 @@ impl Case<'_> {
         let why = format!(
             "{name} did {did}{capacity}, {} of it for this tenant; its store was full, with {} \
              requests at a time, in {} of {} s",
-            percent(self.there[at].operations, work.operations),
+            percent(self.there[at].waits.operations, work.operations),
             node.depth(),
             work.full,
             work.readings,
@@ -375,7 +379,7 @@ impl Case<'_> {
 
 /// How long a request took on average.
 fn mean(waits: &Waits) -> Option<u64> {
-    waits.total_ns().checked_div(waits.requests)
+    waits.total_ns().checked_div(waits.operations)
 }
 
 fn per_second(count: u64, span: Span) -> u64 {

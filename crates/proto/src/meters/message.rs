@@ -24,11 +24,9 @@ pub struct NodeCounts {
     pub depth: u32,
     /// In what order it serves.
     pub discipline: Discipline,
-    /// Units of cost that went to its store, by the tenant's place in the plan, since the tenant
-    /// has been in it; only where that is not zero.
-    pub tenants: Vec<(u16, u64)>,
-    /// How long requests waited, in the same way.
-    pub waits: Vec<(u16, Waits)>,
+    /// What was served and how long it was there, by the tenant's place in the plan, since the
+    /// tenant has been in it; only where that is not zero.
+    pub tenants: Vec<(u16, Waits)>,
 }
 
 /// What a gateway has done since its process began, and who it is.

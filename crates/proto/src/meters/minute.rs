@@ -24,8 +24,6 @@ const PART: Span = Span(5 * Span::SECOND.0);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Doing {
     pub(super) waits: Waits,
-    /// Units of cost that went to the store.
-    pub(super) operations: u64,
     /// Readings between which its limit held requests.
     pub(super) limited: u32,
 }
@@ -39,7 +37,6 @@ impl Doing {
 impl AddAssign for Doing {
     fn add_assign(&mut self, other: Self) {
         self.waits += other.waits;
-        self.operations += other.operations;
         self.limited += other.limited;
     }
 }

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Discipline, Span, Time, Waits};
+use tidegate_model::{Discipline, Time, Waits};
 
 use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
@@ -18,25 +18,11 @@ pub(super) struct NodeMeters {
     pub(super) line: Line,
     served: Meter,
     /// By place in the policy.
-    tenants: Vec<TenantMeters>,
+    tenants: Vec<WaitMeter>,
     last: NodeCounts,
     pub(super) minute: Minute,
     /// When it was read last with the policy in force, and what it had served in all by then.
     watched: Option<(Time, u64)>,
-}
-
-/// The meters of one tenant at a node.
-#[derive(Debug, Default)]
-struct TenantMeters {
-    served: Meter,
-    waits: WaitMeter,
-}
-
-impl TenantMeters {
-    fn replace(&mut self) {
-        self.served.replace();
-        self.waits.replace();
-    }
 }
 
 impl NodeMeters {
@@ -60,16 +46,16 @@ impl NodeMeters {
     pub(super) fn begin(&mut self, is_blank: bool) {
         if is_blank && self.last.revision != 0 {
             self.served.replace();
-            self.tenants.iter_mut().for_each(TenantMeters::replace);
+            self.tenants.iter_mut().for_each(WaitMeter::replace);
         }
     }
 
     /// Takes a reading. Places mean something only if the node has the policy in force.
-    pub(super) fn read(&mut self, now: Time, counts: NodeCounts, is_current: bool) {
+    pub(super) fn read(&mut self, now: Time, mut counts: NodeCounts, is_current: bool) {
         let apart = self.line.on_read(now);
         if counts.served < self.served.last() {
             self.served.replace();
-            self.tenants.iter_mut().for_each(TenantMeters::replace);
+            self.tenants.iter_mut().for_each(WaitMeter::replace);
         }
         self.served.read(counts.served, apart);
         if is_current {
@@ -83,27 +69,16 @@ impl NodeMeters {
                 let work = Work { span: now.since(since), readings: 1, full, operations };
                 self.minute.add(since, now, work);
             }
-            self.read_tenants(apart, &counts, watched.is_some());
-        }
-        self.last = NodeCounts { tenants: Vec::new(), waits: Vec::new(), ..counts };
-    }
-
-    fn read_tenants(&mut self, apart: Option<Span>, counts: &NodeCounts, is_watched: bool) {
-        for &(place, total) in &counts.tenants {
-            let Some(meters) = self.tenants.get_mut(usize::from(place)) else { continue };
-            let operations = meters.served.read(total, apart);
-            if is_watched {
-                self.minute.add_tenant(place, Doing { operations, ..Doing::default() });
+            for (place, waits) in core::mem::take(&mut counts.tenants) {
+                let Some(meter) = self.tenants.get_mut(usize::from(place)) else { continue };
+                let waits = meter.read(waits);
+                if watched.is_some() {
+                    let limited = u32::from(waits.limit_ns > 0);
+                    self.minute.add_tenant(place, Doing { waits, limited });
+                }
             }
         }
-        for &(place, waits) in &counts.waits {
-            let Some(meters) = self.tenants.get_mut(usize::from(place)) else { continue };
-            let waits = meters.waits.read(waits);
-            if is_watched {
-                let limited = u32::from(waits.limit_ns > 0);
-                self.minute.add_tenant(place, Doing { waits, limited, operations: 0 });
-            }
-        }
+        self.last = NodeCounts { tenants: Vec::new(), ..counts };
     }
 
     pub(super) fn tell(&self, now: Time, node: &mut NodeStatus) {
@@ -118,9 +93,8 @@ impl NodeMeters {
     }
 
     /// What a tenant was served in all, and how long its requests waited.
-    pub(super) fn totals(&self, place: usize) -> (u64, Waits) {
-        let meters = self.tenants.get(place);
-        meters.map_or((0, Waits::ZERO), |meters| (meters.served.total(), meters.waits.total()))
+    pub(super) fn waits(&self, place: usize) -> Waits {
+        self.tenants.get(place).map_or(Waits::ZERO, WaitMeter::total)
     }
 
     /// In what order it served when it was read last.

@@ -17,17 +17,15 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Takes a reading, so long after the one before, and says what was added in between.
-    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) -> u64 {
+    /// Takes a reading, so long after the one before.
+    pub(super) fn read(&mut self, stands: u64, apart: Option<Span>) {
         if stands < self.last {
             self.replace();
         }
-        let added = stands - self.last;
-        let grown = u128::from(added) * u128::from(Span::SECOND.0);
+        let grown = u128::from(stands - self.last) * u128::from(Span::SECOND.0);
         let per_second = apart.and_then(|apart| grown.checked_div(u128::from(apart.0)));
         self.per_second = u64::try_from(per_second.unwrap_or(0)).unwrap_or(u64::MAX);
         self.last = stands;
-        added
     }
 
     /// Whoever counts is another one from now on.
@@ -50,7 +48,7 @@ impl Meter {
     }
 }
 
-/// The same for waits, of which one or another may stand lower if another one counts.
+/// The same for what a tenant was served at a node, and how long its requests waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WaitMeter {
     before: Waits,
@@ -59,12 +57,12 @@ pub(super) struct WaitMeter {
 
 impl WaitMeter {
     /// Takes a reading, and says what was added since the one before.
-    pub(super) fn read(&mut self, stand: Waits) -> Waits {
-        if stand.since(&self.last).is_none() {
+    pub(super) fn read(&mut self, stands: Waits) -> Waits {
+        if stands.operations < self.last.operations {
             self.replace();
         }
-        let added = stand.since(&self.last).unwrap_or_default();
-        self.last = stand;
+        let added = stands.since(&self.last);
+        self.last = stands;
         added
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Discipline, NodeId, Time};
+use tidegate_model::{NodeId, Time, Waits};
 
 use super::{Node, Slot};
 use crate::meters::message::NodeCounts;
@@ -103,18 +103,22 @@ impl<J> Node<J> {
     }
 
     /// What the node has done in all, for its controller.
-    pub(super) fn counts(&self, now: Time) -> NodeCounts {
-        let tally = |slot| self.scheduler.tally(now, slot).total;
-        let totals = self.ledger.tenants.iter().map(|tenant| tally(tenant.slot));
+    pub(super) fn counts(&mut self, now: Time) -> NodeCounts {
+        let mut tenants = Vec::new();
+        for (place, tenant) in (0..).zip(&self.ledger.tenants) {
+            let waits = self.scheduler.waits(now, tenant.slot);
+            if waits != Waits::ZERO {
+                tenants.push((place, waits));
+            }
+        }
         NodeCounts {
             revision: self.revision(),
             served: self.served,
             waiting: self.scheduler.waiting(),
             in_flight: self.device.in_flight,
             depth: self.device.depth,
-            discipline: Discipline::default(),
-            tenants: (0..).zip(totals).filter(|(_, total)| *total > 0).collect(),
-            waits: Vec::new(),
+            discipline: self.discipline(),
+            tenants,
         }
     }
 

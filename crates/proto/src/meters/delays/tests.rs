@@ -63,7 +63,7 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Meters
     for at in 1..=10 {
         let waits = paces.iter().map(|pace| {
             let waits = Waits {
-                requests: pace.served * at,
+                operations: pace.served * at,
                 limit_ns: pace.limit * second(at).0,
                 reservation_ns: pace.reservation * second(at).0,
                 turn_ns: pace.turn * second(at).0,
@@ -77,8 +77,7 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Meters
             in_flight,
             depth: 32,
             discipline,
-            tenants: paces.iter().map(|pace| (pace.tenant, pace.served * at)).collect(),
-            waits: waits.collect(),
+            tenants: waits.collect(),
             ..NodeCounts::default()
         };
         meters.on_node_counts(second(at), LINK, counts);
@@ -125,7 +124,7 @@ fn a_limit_is_used_up_or_met_by_bursts() {
         (used_up, "raise the limit; it asks for more than that")
     );
     let delays = told(&meters, "backup");
-    assert_eq!((delays.span_ns, delays.waits.requests), (second(10).0, 19_900));
+    assert_eq!((delays.span_ns, delays.waits.operations), (second(10).0, 19_900));
     // 16 requests at a time, 1,990 per second.
     assert_eq!(delays.mean_ns, Some(16 * Span::SECOND.0 / 1_990));
     assert_eq!(delays.causes[0].permille, 937);
@@ -235,12 +234,11 @@ proptest! {
                         added.push((now, more));
                     }
                     now += apart;
-                    let waits = Waits { requests: count, turn_ns: 7 * count, ..Waits::ZERO };
+                    let waits = Waits { operations: count, turn_ns: 7 * count, ..Waits::ZERO };
                     let counts = NodeCounts {
                         revision,
                         served: count,
-                        tenants: vec![(OLTP, count)],
-                        waits: vec![(OLTP, waits)],
+                        tenants: vec![(OLTP, waits)],
                         ..NodeCounts::default()
                     };
                     meters.on_node_counts(second(now), ConnectionId(link), counts);
@@ -263,8 +261,8 @@ proptest! {
                 kept.map(|(_, count)| count).sum()
             };
             prop_assert!(told.span_ns <= second(60).0);
-            prop_assert!((since(55)..=since(60)).contains(&told.waits.requests), "{told:?}");
-            prop_assert_eq!(told.waits.turn_ns, 7 * told.waits.requests);
+            prop_assert!((since(55)..=since(60)).contains(&told.waits.operations), "{told:?}");
+            prop_assert_eq!(told.waits.turn_ns, 7 * told.waits.operations);
         }
     }
 }
