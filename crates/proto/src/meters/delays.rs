@@ -25,12 +25,13 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
+use core::cmp::Reverse;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::admission::listed;
 use tidegate_algo::scheduler::WEIGHT_MAX;
-use tidegate_model::{Discipline, Iops, Rule, Span, Time, Waits};
+use tidegate_model::{Discipline, Iops, Policy, Rule, Span, Time, Waits};
 
 use super::minute::{Doing, Work};
 use super::{Meters, Terms};
@@ -151,7 +152,7 @@ impl Meters {
         let case = Case { meters: self, now, place, there: &there, all, status };
         let mut causes: Vec<_> =
             Rule::ALL.into_iter().filter_map(|rule| case.cause(rule)).collect();
-        causes.sort_by_key(|cause| core::cmp::Reverse(cause.permille));
+        causes.sort_by_key(|cause| Reverse(cause.permille));
         Ok(Delays {
             tenant: tenant.into(),
             span_ns: spans.max().unwrap_or(0),
@@ -196,7 +197,7 @@ impl Case<'_> {
         let permille = permille(self.all.waits.of(rule), self.all.waits.total_ns());
         let most = (0..self.there.len()).max_by_key(|at| {
             // The first of several.
-            (self.there[*at].waits.of(rule), core::cmp::Reverse(*at))
+            (self.there[*at].waits.of(rule), Reverse(*at))
         });
         let at = most.filter(|_| permille >= WORTH_PERMILLE)?;
         let (why, help) = match rule {
@@ -217,13 +218,15 @@ impl Case<'_> {
         self.meters.nodes[at].minute.work(self.now)
     }
 
-    /// What each of the others did at a node, and on what terms.
+    /// What each of the others did at a node, and on what terms; who did most first.
     fn others(&self, at: usize) -> Vec<(&Terms, Doing)> {
         let all = self.meters.nodes[at].minute.all(self.now).into_iter();
         let others = all.filter(|(place, _)| *place != self.place);
+        let terms = |place| self.meters.terms.get(usize::from(place));
+        let mut others: Vec<_> =
+            others.filter_map(|(place, doing)| Some((terms(place)?, doing))).collect();
+        others.sort_by_key(|(_, doing)| Reverse(doing.waits.operations));
         others
-            .filter_map(|(place, it)| Some((self.meters.terms.get(usize::from(place))?, it)))
-            .collect()
     }
 
     fn limit(&self, at: usize) -> (String, String) {
@@ -258,7 +261,7 @@ impl Case<'_> {
             .filter_map(|(terms, doing)| Some((*reserved.get(terms.name.as_str())?, terms, doing)))
             .collect();
         first.sort_by_key(|(reserved, _, doing)| {
-            core::cmp::Reverse((*reserved).min(per_second(doing.waits.operations, span)))
+            Reverse((*reserved).min(per_second(doing.waits.operations, span)))
         });
         let first = first.into_iter().map(|(reserved, terms, doing)| {
             let got = Iops(per_second(doing.waits.operations, span));
@@ -283,47 +286,52 @@ impl Case<'_> {
     }
 
     fn turn(&self, at: usize) -> (String, String) {
-        let (node, work) = (&self.meters.nodes[at], self.work(at));
+        let node = &self.meters.nodes[at];
         let others = self.others(at);
-        let got = percent(self.there[at].waits.operations, work.operations);
-        let discipline = node.discipline();
-        if !discipline.heeds_weights() {
-            let names: Vec<_> = others.iter().map(|(terms, _)| terms.name.clone()).collect();
-            let order = match discipline {
-                Discipline::Fifo => "in the order of arrival",
-                _ => "one request of each tenant in turn",
-            };
-            let (name, names) = (&node.name, listed(&names));
-            let why = format!(
-                "{name} serves {order}, others are {names}; it got {got} of what was served"
-            );
-            return (why, "a scheduler that heeds weights, as `unified` does".into());
+        let others = others.iter().map(|(terms, _)| (terms.name.as_str(), terms.weight));
+        let mut others: Vec<(&str, u32)> = others.collect();
+        if others.is_empty() {
+            others.push(("requests of no tenant", Policy::WEIGHT));
         }
+        let got = percent(self.there[at].waits.operations, self.work(at).operations);
+        let got = format!("it got {got} of what was served");
+        let order = match node.discipline() {
+            Discipline::Fifo => "in the order of arrival",
+            Discipline::RoundRobin => "one request of each in turn",
+            _ => return self.weighed(at, &got, &others),
+        };
+        let names: Vec<String> = others.iter().map(|(name, _)| (*name).into()).collect();
+        let why = format!("{} serves {order}, beside it {}; {got}", node.name, listed(&names));
+        (why, "a scheduler that heeds weights, as `unified` does".into())
+    }
+
+    /// The turns of a scheduler that heeds weights.
+    fn weighed(&self, at: usize, got: &str, others: &[(&str, u32)]) -> (String, String) {
+        let node = &self.meters.nodes[at];
         let own = u64::from(self.terms().weight);
-        let sum: u64 = own + others.iter().map(|(terms, _)| u64::from(terms.weight)).sum::<u64>();
-        let named = others.iter().map(|(terms, _)| format!("{} ({})", terms.name, terms.weight));
-        let names: Vec<_> = named.collect();
+        let sum: u64 = own + others.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>();
+        let names = others.iter().map(|(name, weight)| format!("{name} ({weight})"));
+        let names = listed(&names.collect::<Vec<_>>());
+        let (name, part) = (&node.name, percent(own, sum));
         let mut why = format!(
-            "it takes turns at {} with {}; its weight of {own} is {} of all, and it got {got} of \
-             what was served",
-            node.name,
-            listed(&names),
-            percent(own, sum),
+            "it takes turns at {name} with {names}; its weight of {own} is {part} of all weights, \
+             and {got}"
         );
         let elsewhere = self.all.waits.operations.saturating_sub(self.there[at].waits.operations);
-        if discipline.heeds_delays() && elsewhere > 0 {
-            let share = percent(elsewhere, self.all.waits.operations);
-            why += &format!("; {share} of what it got was at other nodes, which counts here");
+        if node.discipline().heeds_delays() && elsewhere > 0 {
+            let part = percent(elsewhere, self.all.waits.operations);
+            why += &format!("; {part} of what it got was at other nodes, which counts here");
         }
         let twice = (2 * own).min(u64::from(WEIGHT_MAX));
-        let more = match twice > own {
-            true => {
-                format!("a weight of {twice} would be {} of all", percent(twice, sum - own + twice))
-            }
-            false => "its weight is the largest there is; lower those of others".into(),
+        let more = match percent(twice, sum - own + twice) {
+            part if twice > own => format!("a weight of {twice} would be {part} of all weights"),
+            _ => "its weight is the largest there is; lower those of others".into(),
         };
-        let before =
-            if discipline.heeds_promises() { "; a reservation goes before turns" } else { "" };
+        let before = match (node.discipline().heeds_promises(), self.terms().reservation) {
+            (false, _) => "",
+            (true, None) => "; a reservation would go before turns",
+            (true, Some(_)) => "; a larger reservation would go before turns",
+        };
         (why, more + before)
     }
 
@@ -388,14 +396,15 @@ fn per_second(count: u64, span: Span) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
+/// At most all of it: what was counted of the part may be ahead of the whole.
 fn permille(part: u64, whole: u64) -> u64 {
-    let part = (u128::from(part) * 1000).checked_div(u128::from(whole)).unwrap_or(0);
-    u64::try_from(part).unwrap_or(u64::MAX)
+    let part = u128::from(part.min(whole)) * 1000;
+    part.checked_div(u128::from(whole)).unwrap_or(0) as u64
 }
 
 /// `21 %`, to the nearest.
 fn percent(part: u64, whole: u64) -> String {
-    format!("{} %", permille(part, whole).saturating_add(5) / 10)
+    format!("{} %", (permille(part, whole) + 5) / 10)
 }
 
 #[cfg(test)]

@@ -35,9 +35,9 @@ fn second(count: u64) -> Time {
     Time(count * Span::SECOND.0)
 }
 
-/// One node with a policy, read at second 0, before anybody asked for anything.
+/// Two nodes with a policy, of which one was read at second 0, before anybody asked for anything.
 fn meters() -> Meters {
-    let mut meters = Meters::new(&["a".into()], &[]);
+    let mut meters = Meters::new(&["a".into(), "b".into()], &[]);
     meters.apply(1, &Policy::parse(POLICY).unwrap());
     meters.on_node(second(0), LINK, "a", true);
     meters.on_node_counts(second(0), LINK, NodeCounts { revision: 1, ..NodeCounts::default() });
@@ -155,18 +155,42 @@ fn turns_are_weights_where_the_scheduler_heeds_them() {
     let batch = Pace { tenant: BATCH, served: 2_500, turn: 20, device: 1, ..IDLE };
     let (rule, why, help) = cause(&ten_seconds(Discipline::Sfq, 32, &[web, batch]), "batch");
     assert_eq!(rule, Rule::Turn);
-    let turns = "it takes turns at a with web (300); its weight of 100 is 25 % of all, and it got \
+    let turns = "it takes turns at a with web (300); its weight of 100 is 25 % of all weights, and it got \
                  25 % of what was served";
-    assert_eq!((why.as_str(), help.as_str()), (turns, "a weight of 200 would be 40 % of all"));
+    assert_eq!(
+        (why.as_str(), help.as_str()),
+        (turns, "a weight of 200 would be 40 % of all weights")
+    );
     let (_, why, help) = cause(&ten_seconds(Discipline::Unified, 32, &[web, batch]), "batch");
     assert_eq!(why, turns, "it was served nowhere else");
-    assert!(help.ends_with("; a reservation goes before turns"), "{help}");
+    assert!(help.ends_with("; a reservation would go before turns"), "{help}");
     let (_, why, help) = cause(&ten_seconds(Discipline::Fifo, 32, &[web, batch]), "batch");
-    let fifo = "a serves in the order of arrival, others are web; it got 25 % of what was served";
+    let fifo = "a serves in the order of arrival, beside it web; it got 25 % of what was served";
     assert_eq!(
         (why.as_str(), help.as_str()),
         (fifo, "a scheduler that heeds weights, as `unified` does")
     );
+    let (_, why, _) = cause(&ten_seconds(Discipline::RoundRobin, 32, &[batch]), "batch");
+    assert!(why.contains("one request of each in turn, beside it requests of no tenant"), "{why}");
+}
+
+#[test]
+fn what_was_served_elsewhere_counts_where_the_scheduler_heeds_it() {
+    let web = Pace { tenant: WEB, served: 3_000, ..IDLE };
+    let batch = Pace { tenant: BATCH, served: 1_000, turn: 20, ..IDLE };
+    let mut meters = ten_seconds(Discipline::DsfqTotal, 32, &[web, batch]);
+    let there = ConnectionId(u64::MAX);
+    meters.on_node(second(0), there, "b", true);
+    for at in 0..=10 {
+        let batch = Waits { operations: 3_000 * at, ..Waits::ZERO };
+        let tenants = vec![(BATCH, batch)];
+        let counts = NodeCounts { revision: 1, served: 3_000 * at, tenants, ..Default::default() };
+        meters.on_node_counts(second(at), there, counts);
+    }
+    let (_, why, help) = cause(&meters, "batch");
+    assert!(why.ends_with("; 75 % of what it got was at other nodes, which counts here"), "{why}");
+    assert_eq!(help, "a weight of 200 would be 40 % of all weights");
+    assert_eq!(told(&meters, "batch").nodes[1].operations_per_second, 3_000);
 }
 
 #[test]
