@@ -346,7 +346,7 @@ impl Case<'_> {
         let did = Iops(per_second(work.operations, work.span));
         let capacity = match self.capacity(at) {
             0 => String::new(),
-            can => format!(" of the {} that it can", Iops(can)),
+            can => format!(" (it can do about {})", Iops(can)),
         };
         let why = format!(
             "{name} did {did}{capacity}, {} of it for this tenant; its store was full, with {} \
@@ -390,8 +390,9 @@ fn mean(waits: &Waits) -> Option<u64> {
     waits.total_ns().checked_div(waits.operations)
 }
 
+/// What a count in a span is per second, to the nearest.
 fn per_second(count: u64, span: Span) -> u64 {
-    let count = u128::from(count) * u128::from(Span::SECOND.0);
+    let count = u128::from(count) * u128::from(Span::SECOND.0) + u128::from(span.0 / 2);
     let rate = count.checked_div(u128::from(span.0)).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }

@@ -200,7 +200,7 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     let full = ten_seconds(Discipline::Token, 32, &[batch, web]);
     let (rule, why, help) = cause(&full, "batch");
     assert_eq!(rule, Rule::Device);
-    let busy = "a did 20k iops of the 20k iops that it can, 90 % of it for this tenant; its store \
+    let busy = "a did 20k iops (it can do about 20k iops), 90 % of it for this tenant; its store \
                 was full, with 32 requests at a time, in 10 of 10 s";
     assert_eq!(why, busy);
     assert!(help.starts_with("it waits behind its own requests"), "{help}");
