@@ -310,8 +310,12 @@ impl<J> Scheduler<J> {
     }
 
     /// A slot's tenant was served so much work at other nodes, which its next request here is to
-    /// carry: the paper's virtual requests, summed up.
+    /// carry: the paper's virtual requests, summed up. While nobody waits here it says nothing:
+    /// virtual requests would be served at once, and take the race along.
     pub fn delay(&mut self, slot: Slot, work: u64) {
+        if !self.is_backlogged() {
+            return;
+        }
         let index = self.index(slot);
         let state = &mut self.states[index];
         let pending = u64::from(state.pending).saturating_add(work);

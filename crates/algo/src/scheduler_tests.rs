@@ -336,6 +336,27 @@ fn idling_earns_nothing() {
     assert_eq!(order, [1, 0, 1, 0]);
 }
 
+/// A virtual request counts where others wait, and not where nobody had to.
+#[test]
+fn service_elsewhere_counts_where_somebody_waits() {
+    let mut scheduler = Scheduler::new(Discipline::DsfqTotal, Pacing::Paper);
+    let slots = [(); 2].map(|()| scheduler.add(Terms::of_weight(1)));
+    scheduler.delay(slots[0], 1_000);
+    for (job, slot) in slots.into_iter().enumerate() {
+        (0..10).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, job));
+    }
+    let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
+    assert_eq!(order, [0, 1, 0, 1]);
+    scheduler.delay(slots[0], 3);
+    // The next request to come carries it, and waits for its elders.
+    scheduler.push(Time::ZERO, slots[0], Ask::ONE, 0);
+    let mut served = [0i32; 2];
+    for _ in 0..41 {
+        served[serve(&mut scheduler).unwrap()] += 1;
+    }
+    assert_eq!(served[1] - served[0], 3);
+}
+
 /// What a tenant had with reservations it does not pay for when all are equal again.
 #[test]
 fn the_steps_do_not_know_each_other() {
