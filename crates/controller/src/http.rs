@@ -90,7 +90,9 @@ pub fn openapi() -> String {
         description = "What the control plane knows and does. Served on loopback only.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
-    paths(status, delays, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json),
+    paths(
+        status, delays, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json
+    ),
     modifiers(&TokenScheme)
 )]
 struct Api;

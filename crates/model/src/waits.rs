@@ -7,10 +7,10 @@
 //!
 //! # Model
 //! At each moment each request at a node is held by one [`Rule`], or is at the device, which counts
-//! as the last of them. [`Waits`] are the sums of those times, in which a request counts as often as
-//! it costs: ten requests of one unit that wait for a millisecond are 10,000,000 ns. Divided by the
-//! units that were served they are the mean of what a request took, divided by a span of time the
-//! mean number of units that were there.
+//! as the last of them. [`Waits`] are the sums of those times, in which a request counts as often
+//! as it costs: ten requests of one unit that wait for a millisecond are 10,000,000 ns. Divided by
+//! the units that were served they are the mean of what a request took, divided by a span of time
+//! the mean number of units that were there.
 //!
 //! # Bound
 //! A thousand units that wait all the time fill 64 bits in seven months. Sums saturate.

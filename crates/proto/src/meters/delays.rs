@@ -63,7 +63,7 @@ const OWN_PERMILLE: u64 = 500;
 pub struct Delays {
     /// Its name.
     pub tenant: String,
-    /// How far back was looked: a minute at most, and less while the controller has not run so long.
+    /// How far back was looked: a minute at most, less while the controller has not run so long.
     pub span_ns: u64,
     /// What was served, and how long it was at nodes, at all of them together.
     pub waits: Waits,

@@ -155,8 +155,8 @@ fn turns_are_weights_where_the_scheduler_heeds_them() {
     let batch = Pace { tenant: BATCH, served: 2_500, turn: 20, device: 1, ..IDLE };
     let (rule, why, help) = cause(&ten_seconds(Discipline::Sfq, 32, &[web, batch]), "batch");
     assert_eq!(rule, Rule::Turn);
-    let turns = "it takes turns at a with web (300); its weight of 100 is 25 % of all weights, and it got \
-                 25 % of what was served";
+    let turns = "it takes turns at a with web (300); its weight of 100 is 25 % of all weights, and \
+                 it got 25 % of what was served";
     assert_eq!(
         (why.as_str(), help.as_str()),
         (turns, "a weight of 200 would be 40 % of all weights")
@@ -273,7 +273,8 @@ proptest! {
                     meters.on_node(second(now), ConnectionId(link), "a", true);
                 }
                 Step::Applies => {
-                    let other = Policy::parse("[[tenant]]\nname = \"z\"\n[[tenant]]\nname = \"oltp\"");
+                    let other = "tenant = [{ name = \"z\" }, { name = \"oltp\" }]";
+                    let other = Policy::parse(other);
                     meters.apply(revision + 1, &other.unwrap());
                     revision += 2;
                     meters.apply(revision, &Policy::parse(POLICY).unwrap());
