@@ -62,9 +62,8 @@ fn summary(delays: &Delays) -> String {
         ),
         None if waits.total_ns() == 0 => format!("{tenant}: no requests in the last {span}\n"),
         None => format!(
-            "{tenant}: none of its requests went to a store in the last {span}; on average {} \
-             waited\n",
-            amounts::count(waits.total_ns().div_ceil(*span_ns)),
+            "{tenant}: nothing was served in the last {span}; on average {} waited\n",
+            amounts::plural(waits.total_ns().div_ceil(*span_ns), "operation"),
         ),
     }
 }
@@ -103,4 +102,60 @@ fn cause(cause: &Cause, paint: Paint) -> String {
     let Cause { rule, permille, why, help, .. } = cause;
     let head = paint.tone(Tone::Bold, rule.name());
     format!("{head}, {}: {why}\n  help: {help}\n", amounts::permille(*permille))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::Span;
+    use tidegate_proto::meters::delays::DelaysAtNode;
+
+    use super::*;
+
+    /// What is told of a tenant that had these waits at node `a` in ten seconds.
+    fn of(waits: Waits) -> String {
+        let mean_ns = waits.total_ns().checked_div(waits.operations);
+        let (node, operations_per_second) = ("a".into(), waits.operations / 10);
+        let there = DelaysAtNode { node, waits, mean_ns, operations_per_second };
+        let causes = vec![Cause {
+            rule: Rule::Turn,
+            permille: 750,
+            node: "a".into(),
+            why: "it takes turns".into(),
+            help: "a larger weight".into(),
+        }];
+        let (tenant, span_ns, nodes) = ("web".into(), 10 * Span::SECOND.0, vec![there]);
+        told(&Delays { tenant, span_ns, waits, mean_ns, nodes, causes }, Paint::none())
+    }
+
+    #[test]
+    fn a_mean_is_told_where_something_was_served() {
+        let waits = Waits { turn_ns: 3_000_000_000, device_ns: 1_000_000_000, ..Waits::ZERO };
+        insta::assert_snapshot!(of(Waits { operations: 2_000, ..waits }), @r"
+        web: 2k operations in the last 10 s, 2 ms each at nodes
+
+        NODE    SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION    TURN  DEVICE
+        a     200 iops          2k  2 ms      0            0  1.5 ms  500 us
+
+        turn, 75 %: it takes turns
+          help: a larger weight
+        ");
+        insta::assert_snapshot!(of(waits), @r"
+        web: nothing was served in the last 10 s; on average 1 operation waited
+
+        NODE  SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION  TURN  DEVICE
+        a     0 iops           0     -      -            -     -       -
+
+        turn, 75 %: it takes turns
+          help: a larger weight
+        ");
+    }
+
+    #[test]
+    fn nothing_is_told_of_nothing() {
+        let nothing = Delays { tenant: "web".into(), ..Delays::default() };
+        let early = "web: nodes were not read often enough yet; ask again in some seconds\n";
+        assert_eq!(told(&nothing, Paint::none()), early);
+        let idle = Delays { span_ns: 10 * Span::SECOND.0, ..nothing };
+        assert_eq!(told(&idle, Paint::none()), "web: no requests in the last 10 s\n");
+    }
 }
