@@ -25,7 +25,10 @@ const LATENCY: Picoseconds = Picoseconds(100_000_000);
 /// The time between two looks at what no request has told a brick, and at how many threads ask.
 const EPOCH: Picoseconds = Picoseconds(100_000_000_000);
 
-/// What a request costs: the paper's experiments share bytes.
+/// The bytes that one token stands for, as nodes count.
+const TOKEN: u32 = 128 << 10;
+
+/// What a request costs in the fair order: the paper's experiments share bytes.
 const COST: CostModel = CostModel::Bytes;
 
 /// A request at a brick, or its part there.
@@ -250,7 +253,8 @@ impl World {
         *waiting += 1;
         let all = brick.waiting.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
         self.unfairness.waiting_most = self.unfairness.waiting_most.max(all);
-        let ask = Ask { cost: 1, work: work(&COST, false, part.bytes, 1), delay };
+        let cost = part.bytes.div_ceil(TOKEN);
+        let ask = Ask { cost, work: work(&COST, false, part.bytes, 1), delay };
         brick.node.on_request(self.now.time(), brick.slots[usize::from(stream)], ask, part);
         self.pump(number);
     }

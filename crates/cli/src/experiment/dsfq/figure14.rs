@@ -225,3 +225,52 @@ fn picture(shown: &[Shown]) -> String {
     }
     draw("Two streams whose threads follow sines", &panels)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    /// A hundred seconds in which both wait, in each of which g has these parts of A and of the
+    /// threads there, and totals are so far apart.
+    fn all(share: f64, threads: f64, apart: f64) -> Vec<Second> {
+        (0..100).map(|_| Second { both_wait: true, share, threads, apart }).collect()
+    }
+
+    /// Two of the seconds are like this instead.
+    fn but(mut seconds: Vec<Second>, share: f64) -> Vec<Second> {
+        seconds[40..42].iter_mut().for_each(|second| second.share = share);
+        seconds
+    }
+
+    #[test]
+    fn unmanaged_is_as_the_threads_are() {
+        assert_eq!(unmanaged(&all(0.7, 0.68, 0.0)).1.0, Verdict::Holds);
+        assert_eq!(unmanaged(&all(0.5, 0.68, 0.0)).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn shared_is_halved_and_totals_differ() {
+        assert_eq!(shared(&but(all(0.51, 0.7, 30.0), 0.6)).1.0, Verdict::Holds);
+        assert_eq!(shared(&all(0.6, 0.7, 30.0)).1.0, Verdict::Fails);
+        assert_eq!(shared(&all(0.51, 0.7, 3.0)).1.0, Verdict::Fails);
+        assert_eq!(shared(&[]).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn totals_match_but_for_spans_where_one_is_starved() {
+        assert_eq!(total(&but(all(0.3, 0.7, 3.0), 0.01)).1.0, Verdict::Holds);
+        assert_eq!(total(&all(0.3, 0.7, 3.0)).1.0, Verdict::Fails);
+        assert_eq!(total(&but(all(0.3, 0.7, 30.0), 0.99)).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn the_hybrid_starves_nobody() {
+        let runs = |least, apart| {
+            [Vec::new(), Vec::new(), all(0.3, 0.7, 3.0), but(all(0.3, 0.7, apart), least)]
+        };
+        assert_eq!(hybrid(&runs(0.09, 4.0)).1.0, Verdict::Holds);
+        assert_eq!(hybrid(&runs(0.93, 4.0)).1.0, Verdict::Fails);
+        assert_eq!(hybrid(&runs(0.09, 2.0)).1.0, Verdict::Fails);
+    }
+}
