@@ -73,7 +73,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
                 let nodes = Nodes::open(nodes, &[pool.parts()], patience, reactor)?;
-                Ok(memcached::Shop::new(pool, nodes, &register.table()))
+                Ok(memcached::Shop::new(pool, nodes, hall.clone(), &register.table()))
             })?);
         }
         halls.push(hall);

@@ -58,6 +58,13 @@ pub(crate) struct Hall {
     pub(crate) counts: Counts,
 }
 
+impl Hall {
+    /// How many clients there are.
+    pub(crate) fn present(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+}
+
 /// What is offered behind a door, and what the clients of one worker share: block devices, or keys
 /// and values.
 pub(crate) trait Shop {

@@ -124,6 +124,33 @@ fn a_connection_has_no_more_under_way_than_it_may() {
 }
 
 #[test]
+fn many_clients_have_no_more_under_way_than_few_and_nobody_is_kept_out() {
+    let limits = Limits { all_requests: 64, ..Limits::default() };
+    let stand = Stand::with(limits, 2);
+    let node = &stand.nodes[0];
+    node.set(Manner::OnDemand);
+    let mut clients: Vec<_> = (0..16).map(|_| Client::enter(&stand, "plain", true)).collect();
+    for client in &mut clients {
+        (0..100).for_each(|_| drop(client.ask(command::READ, 0, 0, 512)));
+    }
+    eventually("four of each", || node.held() == 64);
+    // One that comes later has its part as well, however long the others wait.
+    let mut other = Client::enter(&stand, "plain", true);
+    other.ask(command::READ, 0, 0, 512);
+    eventually("one of the other", || node.held() == 65);
+    // Once the others are gone, one may have all of it.
+    clients.truncate(1);
+    drop(other);
+    eventually("four of the one that stays", || node.held() == 4);
+    node.release();
+    (0..4).for_each(|_| assert_eq!(clients[0].hear(512).errno, 0));
+    eventually("as many as it may", || node.held() == 64);
+    node.set(Manner::AtOnce);
+    node.release();
+    (4..100).for_each(|_| assert_eq!(clients[0].hear(512).errno, 0));
+}
+
+#[test]
 fn a_client_that_does_not_read_its_answers_is_not_read_from() {
     let limits = Limits { bytes: 256 << 10, ..Limits::default() };
     let stand = Stand::with(limits, 1);
