@@ -10,7 +10,9 @@ extern crate alloc;
 
 pub mod admission;
 pub mod channel;
+pub mod cost;
 pub mod demand;
+pub mod dsfq;
 pub mod estimate;
 pub mod fair_share;
 pub mod histogram;
@@ -19,4 +21,4 @@ pub mod pshift;
 pub mod published;
 pub mod queue;
 pub mod token_bucket;
-pub mod token_scheduler;
+pub mod scheduler;

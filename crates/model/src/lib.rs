@@ -10,6 +10,8 @@ extern crate alloc;
 
 pub mod cluster;
 pub mod conditions;
+pub mod cost;
+pub mod discipline;
 pub mod event;
 pub mod gate;
 pub mod id;
@@ -18,9 +20,12 @@ pub mod policy;
 pub mod tag;
 pub mod text;
 pub mod units;
+pub mod waits;
 
 pub use cluster::Cluster;
 pub use conditions::{Conditions, SizeRange, StorageConditions};
+pub use cost::CostModel;
+pub use discipline::Discipline;
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
 pub use id::{ContextId, NodeId, StageId, TenantId};
@@ -29,3 +34,4 @@ pub use policy::{Policy, PolicyError};
 pub use tag::{Class, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
+pub use waits::{Rule, Waits};

@@ -1,7 +1,7 @@
 //! A storage node's part: who is served next, up to what counts, and what the controller is told.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
-//! time, in the order of Algorithm 1 of pShift ([`tidegate_algo::token_scheduler`]). A controller
+//! time, in the order of Algorithm 1 of pShift ([`tidegate_algo::scheduler`]). A controller
 //! says who the tenants are and up to what counts each is served in a period; the node answers its
 //! questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
 //! the controller does or fails to do keeps the node from serving:
@@ -39,8 +39,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use tidegate_algo::estimate::{Capacity, Work};
-use tidegate_algo::token_scheduler::TokenScheduler;
-pub use tidegate_algo::token_scheduler::{Dispatched, Pacing, Slot};
+use tidegate_algo::scheduler::Scheduler;
+pub use tidegate_algo::scheduler::{Dispatched, Pacing, Slot};
 use tidegate_model::{Event, Iops, NodeId, Policy, Span, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
@@ -113,7 +113,7 @@ pub struct Node<J> {
     info: NodeInfo,
     /// The number that the controller gave, while it is connected.
     number: Option<NodeId>,
-    scheduler: TokenScheduler<J>,
+    scheduler: Scheduler<J>,
     ledger: Ledger,
     device: Device,
     /// Units of cost that the device has finished in all.
@@ -133,7 +133,7 @@ impl<J> Node<J> {
             capacity: Capacity::new(config.capacity),
         };
         // What comes before the plan is to be served after it, too, and not to starve.
-        let mut scheduler = TokenScheduler::new(config.pacing);
+        let mut scheduler = Scheduler::new(config.pacing);
         scheduler.set_weight(Slot::NOBODY, Policy::WEIGHT);
         Self {
             info,

@@ -126,7 +126,7 @@ fn a_connection_has_no_more_under_way_than_it_may() {
 #[test]
 fn many_clients_have_no_more_under_way_than_few_and_nobody_is_kept_out() {
     let limits = Limits { all_requests: 64, ..Limits::default() };
-    let stand = Stand::with(limits, 2);
+    let stand = Stand::with(limits, 1);
     let node = &stand.nodes[0];
     node.set(Manner::OnDemand);
     let mut clients: Vec<_> = (0..16).map(|_| Client::enter(&stand, "plain", true)).collect();

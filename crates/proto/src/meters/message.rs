@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+use tidegate_model::Waits;
 
 /// What a storage node has done since its process began, and what it does now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub struct NodeCounts {
     /// Units of cost that went to its store, by the tenant's place in the plan, since the tenant
     /// has been in it; only where that is not zero.
     pub tenants: Vec<(u16, u64)>,
+    /// How long requests waited, in the same way.
+    pub waits: Vec<(u16, Waits)>,
 }
 
 /// What a gateway has done since its process began, and who it is.

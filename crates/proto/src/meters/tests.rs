@@ -6,6 +6,7 @@ use core::fmt::Debug;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidegate_model::Waits;
 
 use super::*;
 use crate::cluster::message::FromNode;
@@ -261,8 +262,13 @@ fn golden_bytes() {
         in_flight: 31,
         depth: 32,
         tenants: vec![(0, 299), (200, 1)],
+        waits: vec![(
+            200,
+            Waits { requests: 1, limit_ns: 2, reservation_ns: 3, turn_ns: 4, device_ns: 128 },
+        )],
     };
-    let golden = [3, 7, 0xac, 2, 2, 31, 32, 2, 0, 0xab, 2, 0xc8, 1, 1];
+    let golden =
+        [3, 7, 0xac, 2, 2, 31, 32, 2, 0, 0xab, 2, 0xc8, 1, 1, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
     is(&FromNode::Counts(counts), &golden);
     let counts = GatewayCounts {
         started_ms: 300,

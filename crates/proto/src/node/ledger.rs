@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_algo::estimate::{Asked, Demand};
-use tidegate_algo::token_scheduler::{Counts, Slot, Tally, TokenScheduler};
+use tidegate_algo::scheduler::{Counts, Slot, Tally, Scheduler};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
@@ -160,7 +160,7 @@ impl Ledger {
         &mut self,
         now: Time,
         plan: Plan,
-        scheduler: &mut TokenScheduler<J>,
+        scheduler: &mut Scheduler<J>,
     ) -> bool {
         let period = plan.period.max(super::INTERVAL_MIN);
         if plan.revision == 0 || self.is_in_force(&plan, period) {
@@ -201,7 +201,7 @@ impl Ledger {
         &mut self,
         now: Time,
         plans: Vec<TenantPlan>,
-        scheduler: &mut TokenScheduler<J>,
+        scheduler: &mut Scheduler<J>,
     ) {
         let name = |tenant: &Tenant| tenant.plan.name.clone();
         let old = core::mem::take(&mut self.tenants).into_iter();
@@ -233,7 +233,7 @@ impl Ledger {
         now: Time,
         period: u64,
         into: Span,
-        scheduler: &mut TokenScheduler<J>,
+        scheduler: &mut Scheduler<J>,
     ) {
         if self.revision == 0 {
             return;
@@ -260,7 +260,7 @@ impl Ledger {
     }
 
     /// Begins the periods that have begun by `now`, which is not before the end of this one.
-    pub(super) fn advance<J>(&mut self, now: Time, scheduler: &mut TokenScheduler<J>) {
+    pub(super) fn advance<J>(&mut self, now: Time, scheduler: &mut Scheduler<J>) {
         // A machine that slept for a day has missed many.
         let missed = now.since(self.ends).0 / self.period.0;
         self.turn(self.ends, scheduler);
@@ -281,7 +281,7 @@ impl Ledger {
     }
 
     /// Begins the next period, at `begins`.
-    fn turn<J>(&mut self, begins: Time, scheduler: &mut TokenScheduler<J>) {
+    fn turn<J>(&mut self, begins: Time, scheduler: &mut Scheduler<J>) {
         self.number = self.number.saturating_add(1);
         self.ends = begins.after(self.period);
         self.is_aligned = false;
@@ -302,7 +302,7 @@ impl Ledger {
         &mut self,
         now: Time,
         grant: &Grant,
-        scheduler: &mut TokenScheduler<J>,
+        scheduler: &mut Scheduler<J>,
     ) -> FromNode {
         if self.revision == grant.revision && grant.serial > self.serial {
             if grant.lease == 0 {
@@ -330,7 +330,7 @@ impl Ledger {
         grant.revision == self.revision && self.number.checked_add(1) == Some(grant.turn.period)
     }
 
-    fn take_present<J>(&mut self, now: Time, grant: &Grant, scheduler: &mut TokenScheduler<J>) {
+    fn take_present<J>(&mut self, now: Time, grant: &Grant, scheduler: &mut Scheduler<J>) {
         self.serial = grant.serial;
         if core::mem::take(&mut self.is_abandoned) {
             for tenant in &self.tenants {
@@ -374,7 +374,7 @@ impl Ledger {
         &self,
         grant: &Grant,
         share: &Share,
-        scheduler: &TokenScheduler<J>,
+        scheduler: &Scheduler<J>,
     ) -> Option<Share> {
         let tenant = self.tenants.get(usize::from(share.tenant))?;
         let (counts, served) = if self.is_present(grant) {
@@ -390,7 +390,7 @@ impl Ledger {
     }
 
     /// Estimates demands from what happened in the last `interval`.
-    pub(super) fn observe<J>(&mut self, now: Time, interval: Span, scheduler: &TokenScheduler<J>) {
+    pub(super) fn observe<J>(&mut self, now: Time, interval: Span, scheduler: &Scheduler<J>) {
         let since = Time(now.0.saturating_sub(interval.0));
         for tenant in &mut self.tenants {
             let tally = scheduler.tally(now, tenant.slot);
@@ -415,7 +415,7 @@ impl Ledger {
         now: Time,
         (turn, is_complete): (Turn, bool),
         capacity_left: u64,
-        scheduler: &TokenScheduler<J>,
+        scheduler: &Scheduler<J>,
     ) -> Option<Report> {
         let (revision, serial) = (self.revision, self.serial);
         let ahead = self.number.checked_sub(turn.period);

@@ -113,6 +113,7 @@ impl<J> Node<J> {
             in_flight: self.device.in_flight,
             depth: self.device.depth,
             tenants: (0..).zip(totals).filter(|(_, total)| *total > 0).collect(),
+            waits: Vec::new(),
         }
     }
 

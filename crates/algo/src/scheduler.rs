@@ -13,7 +13,7 @@
 //! 1. among tenants with requests waiting and reservation tokens left, the next in turn;
 //! 2. if there is none, among those with requests waiting and any tokens left, the next in turn;
 //! 3. if there is none, nobody. The paper waits a little and looks again;
-//!    [`TokenScheduler::next_eligible`] says when looking again is worth it.
+//!    [`Scheduler::next_eligible`] says when looking again is worth it.
 //!
 //! *In turn* is weighted round robin (§V): each step has a race in which a request of cost *c* and
 //! weight *w* is *c / w* long. A tenant that joins a step starts where the race is, or where its
@@ -282,9 +282,9 @@ struct Race {
 /// Requests of many tenants, in the order in which a node serves them.
 ///
 /// ```
-/// use tidegate_algo::token_scheduler::{Counts, Pacing, TokenScheduler};
+/// use tidegate_algo::scheduler::{Counts, Pacing, Scheduler};
 /// use tidegate_model::Time;
-/// let mut scheduler = TokenScheduler::new(Pacing::Even);
+/// let mut scheduler = Scheduler::new(Pacing::Even);
 /// let now = Time::ZERO;
 /// scheduler.begin(now, Time(1_000));
 /// let [a, b] = [scheduler.add(1), scheduler.add(1)];
@@ -302,7 +302,7 @@ struct Race {
 /// assert_eq!(scheduler.next_eligible(), None); // a3 waits for the next period
 /// ```
 #[derive(Debug)]
-pub struct TokenScheduler<J> {
+pub struct Scheduler<J> {
     states: Vec<State>,
     /// The place of each slot in its heap.
     at: Vec<u32>,
@@ -317,7 +317,7 @@ pub struct TokenScheduler<J> {
     waiting: u64,
 }
 
-impl<J> TokenScheduler<J> {
+impl<J> Scheduler<J> {
     /// A scheduler for nobody's requests only, in a period that never ends.
     pub fn new(pacing: Pacing) -> Self {
         let race = || Race { heap: Heap::new(), start: 0 };
@@ -593,5 +593,5 @@ fn at(now: Time, units: u64) -> u128 {
 }
 
 #[cfg(test)]
-#[path = "token_scheduler_tests.rs"]
+#[path = "scheduler_tests.rs"]
 mod tests;

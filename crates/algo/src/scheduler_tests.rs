@@ -90,7 +90,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Does the same to the scheduler and to the oracle; what they give out must be the same.
 fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
-    let mut scheduler = TokenScheduler::new(Pacing::Paper);
+    let mut scheduler = Scheduler::new(Pacing::Paper);
     let mut slots = vec![Slot::NOBODY];
     slots.extend((1..5).map(|_| scheduler.add(1)));
     let mut oracle = Oracle::new(slots.len());
@@ -166,7 +166,7 @@ proptest! {
         is_eager: bool,
     ) {
         let until = Time(2_000);
-        let mut scheduler = TokenScheduler::new(Pacing::Even);
+        let mut scheduler = Scheduler::new(Pacing::Even);
         scheduler.begin(Time::ZERO, until);
         let slot = scheduler.add(1);
         // More than can ever be allowed: it always asks.
@@ -209,7 +209,7 @@ proptest! {
     fn removed_tenants_are_served_as_nobody(
         pushes in prop::collection::vec(0usize..4, 0..60), removed in 0usize..4
     ) {
-        let mut scheduler = TokenScheduler::new(Pacing::Even);
+        let mut scheduler = Scheduler::new(Pacing::Even);
         let slots = [(); 4].map(|()| scheduler.add(1));
         for (number, index) in pushes.iter().enumerate() {
             scheduler.push(Time::ZERO, slots[*index], 1, (*index, number));
@@ -235,8 +235,8 @@ proptest! {
 }
 
 /// A scheduler with tenants that always have requests waiting, of cost one.
-fn backlogged(weights: &[u32]) -> (TokenScheduler<usize>, Vec<Slot>) {
-    let mut scheduler = TokenScheduler::new(Pacing::Paper);
+fn backlogged(weights: &[u32]) -> (Scheduler<usize>, Vec<Slot>) {
+    let mut scheduler = Scheduler::new(Pacing::Paper);
     let slots: Vec<Slot> = weights.iter().map(|weight| scheduler.add(*weight)).collect();
     for (index, slot) in slots.iter().enumerate() {
         scheduler.push(Time::ZERO, *slot, 1, index);
@@ -245,7 +245,7 @@ fn backlogged(weights: &[u32]) -> (TokenScheduler<usize>, Vec<Slot>) {
     (scheduler, slots)
 }
 
-fn serve(scheduler: &mut TokenScheduler<usize>) -> Option<usize> {
+fn serve(scheduler: &mut Scheduler<usize>) -> Option<usize> {
     let got = scheduler.pop(Time::ZERO)?;
     scheduler.push(Time::ZERO, got.slot, 1, got.job);
     Some(got.job)
@@ -351,7 +351,7 @@ fn the_steps_do_not_know_each_other() {
 /// each waits sixteen steps of half a millisecond.
 #[test]
 fn a_limited_tenant_waits_evenly() {
-    let mut scheduler = TokenScheduler::new(Pacing::Even);
+    let mut scheduler = Scheduler::new(Pacing::Even);
     let slot = scheduler.add(100);
     let mut now = Time::ZERO;
     (0..16).for_each(|_| scheduler.push(now, slot, 1, now));
@@ -385,7 +385,7 @@ fn a_limited_tenant_waits_evenly() {
 
 #[test]
 fn what_happened_is_counted() {
-    let mut scheduler = TokenScheduler::new(Pacing::Even);
+    let mut scheduler = Scheduler::new(Pacing::Even);
     let slot = scheduler.add(1);
     scheduler.push(Time(100), slot, 3, 'a');
     scheduler.push(Time(150), slot, 2, 'b');
@@ -416,7 +416,7 @@ fn what_happened_is_counted() {
 
 #[test]
 fn a_grant_moves_those_that_wait() {
-    let mut scheduler = TokenScheduler::new(Pacing::Even);
+    let mut scheduler = Scheduler::new(Pacing::Even);
     let [a, b] = [scheduler.add(1), scheduler.add(1)];
     scheduler.begin(Time::ZERO, Time(1_000));
     scheduler.grant(Time::ZERO, a, Counts::NOTHING);

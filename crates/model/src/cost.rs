@@ -1,0 +1,50 @@
+//! What a request costs in the fair order of nodes.
+//!
+//! Shares are shares of something: of requests, of bytes, or of a device's time. A cluster has one
+//! such cost for all its nodes, because what a tenant was served at one node counts at others.
+
+use crate::units::Span;
+
+/// What shares are shares of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CostModel {
+    /// Requests: each costs one; of several keys, one for each.
+    #[default]
+    Requests,
+    /// Bytes that are read or written; requests that move none cost one.
+    Bytes,
+    /// Nanoseconds of a device.
+    Device(DeviceCost),
+}
+
+/// What a request takes of a device's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceCost {
+    /// Of a read, or anything else that moves no bytes to the device.
+    pub read: LineCost,
+    /// Of a write.
+    pub write: LineCost,
+    /// How the two parts make one.
+    pub combine: Combine,
+}
+
+/// A time that grows with the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineCost {
+    /// For the request itself.
+    pub base: Span,
+    /// For each MiB that it moves.
+    pub per_mib: Span,
+}
+
+/// How the time for the request and that for its bytes make one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Combine {
+    /// One after the other: a disk that seeks and then reads.
+    #[default]
+    Sum,
+    /// At the same time, so that the longer one decides: a device that is bound by requests if
+    /// they are small and by its bandwidth if they are large. A sum would make it look slower than
+    /// it is at sizes in between.
+    Max,
+}
