@@ -20,5 +20,5 @@ pub mod owner;
 pub mod pshift;
 pub mod published;
 pub mod queue;
-pub mod token_bucket;
 pub mod scheduler;
+pub mod token_bucket;

@@ -131,7 +131,9 @@ fn many_clients_have_no_more_under_way_than_few_and_nobody_is_kept_out() {
     node.set(Manner::OnDemand);
     let mut clients: Vec<_> = (0..16).map(|_| Client::enter(&stand, "plain", true)).collect();
     for client in &mut clients {
-        (0..100).for_each(|_| drop(client.ask(command::READ, 0, 0, 512)));
+        for _ in 0..100 {
+            client.ask(command::READ, 0, 0, 512);
+        }
     }
     eventually("four of each", || node.held() == 64);
     // One that comes later has its part as well, however long the others wait.

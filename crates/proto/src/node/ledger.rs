@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_algo::estimate::{Asked, Demand};
-use tidegate_algo::scheduler::{Counts, Slot, Tally, Scheduler};
+use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
@@ -197,12 +197,7 @@ impl Ledger {
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
-    fn take_tenants<J>(
-        &mut self,
-        now: Time,
-        plans: Vec<TenantPlan>,
-        scheduler: &mut Scheduler<J>,
-    ) {
+    fn take_tenants<J>(&mut self, now: Time, plans: Vec<TenantPlan>, scheduler: &mut Scheduler<J>) {
         let name = |tenant: &Tenant| tenant.plan.name.clone();
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
@@ -370,12 +365,7 @@ impl Ledger {
     }
 
     /// What is in force for a tenant that a grant names, in the grant's period.
-    fn in_force<J>(
-        &self,
-        grant: &Grant,
-        share: &Share,
-        scheduler: &Scheduler<J>,
-    ) -> Option<Share> {
+    fn in_force<J>(&self, grant: &Grant, share: &Share, scheduler: &Scheduler<J>) -> Option<Share> {
         let tenant = self.tenants.get(usize::from(share.tenant))?;
         let (counts, served) = if self.is_present(grant) {
             (scheduler.counts(tenant.slot), scheduler.served(tenant.slot))
