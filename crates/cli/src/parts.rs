@@ -226,6 +226,7 @@ fn gateway_config(
         pools: pools.collect::<Result<_, Failure>>()?,
         workers: WORKERS,
         limits: gateway::Limits::default(),
+        cost: cluster.cost,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, BindError, Door};
 use tidegate_fabric::tls::{Guard, Way};
+use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
 
 use crate::memcached::Pool;
@@ -33,6 +34,8 @@ pub struct Config {
     pub workers: usize,
     /// What clients may take up.
     pub limits: Limits,
+    /// What shares of nodes are shares of.
+    pub cost: CostModel,
 }
 
 /// How clients of network block devices go on encrypted.

@@ -266,7 +266,7 @@ impl<S: Shop> Worker<S> {
 
     /// Whose requests are is said by another table now.
     fn on_table(&mut self) {
-        self.shop.nodes().tenants(self.table.names());
+        self.shop.nodes().tenants(&self.table);
         self.shop.on_table(&self.table);
         for guest in self.seats.iter_mut().filter_map(|seat| seat.guest.as_mut()) {
             guest.client.on_table(&self.shop);

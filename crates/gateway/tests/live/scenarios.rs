@@ -2,16 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::{command, flag};
-use tidegate_gateway::{Flow, Limits, StartError, start};
+use tidegate_gateway::{Flow, Limits, Node, StartError, start};
 use tidegate_model::Bytes;
 
 use crate::client::{Client, connect, is_closed};
 use crate::memory::{Manner, Memory};
+use crate::peer::Peer;
 use crate::{Stand, config, eventually, here, volume};
 
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
@@ -347,6 +349,34 @@ fn what_was_asked_is_counted_by_volume() {
     assert_eq!((counts.faults, counts.refused), (vec![("io".into(), 1)], 1));
     assert_eq!((counts.clients, counts.admitted, counts.turned_away), (1, 1, 0));
     assert_eq!((counts.pid, counts.nbd.len()), (std::process::id(), 2));
+}
+
+#[test]
+fn nodes_are_told_once_what_was_sent_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [Memory::default(), Memory::default()];
+    let path = folder.path().join("node.sock");
+    let peer = Peer::start(path.clone(), nodes[1].clone());
+    let way = Address::Unix(path).into();
+    let services = [Node::Here(Arc::new(nodes[0].clone())), Node::There(way)];
+    let gateway = start(config(&folder, Limits::default(), 2), &services).unwrap();
+    let stand = Stand { folder, nodes, gateway };
+    let mut clients = [0, 1, 2].map(|_| Client::enter(&stand, "striped", true));
+    for round in 0..60 {
+        let at = (round % 7) * (12 << 10);
+        assert!(clients[round % 3].read(at as u64, 20 << 10).is_ok());
+    }
+    // Each with the requests to it; and alone what came after the last of them.
+    let [a, b] = &stand.nodes;
+    let is_all = |node: &Memory, other: &Memory| node.told().iter().sum::<u64>() == other.moved();
+    eventually("all of it", || is_all(a, b) && is_all(b, a));
+    assert!(a.told()[0] > 0 && b.told()[0] > 0);
+    // Also a node to which nothing is sent.
+    let before = b.told();
+    assert!(Client::enter(&stand, "plain@striped-owner", true).read(0, 512).is_ok());
+    eventually("what went to the other", || b.told() == [before[0], before[1] + 512]);
+    // While its socket is there.
+    drop(peer);
 }
 
 #[test]

@@ -261,6 +261,10 @@ impl Connection {
                 self.session.cancel(&tickets);
                 Ok(())
             }
+            ToNode::Elsewhere(costs) => {
+                self.session.elsewhere(&costs);
+                Ok(())
+            }
             ToNode::Open { part, .. } if part as usize != self.parts.len() => {
                 Err(Closed::Refused(format!("part {part} was opened out of order")))
             }
