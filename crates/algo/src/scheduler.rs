@@ -1,33 +1,64 @@
-//! Who is served next at a storage node: pShift's token scheduler (§II, Algorithm 1), on counts.
+//! Who is served next at a storage node: requests of many tenants, under one of seven disciplines
+//! that may change at any time.
 //!
 //! # Problem
 //! Each tenant has a queue at the node. A controller says, per tenant and period, up to what count
-//! requests are *reserved* and up to what count they are *allowed*. Between two words from the
-//! controller the node decides alone, request by request: reserved ones first, nobody beyond what
-//! is allowed, and never idle while somebody waits who may be served.
+//! requests are *reserved* and up to what count they are *allowed* (pShift); a policy says what
+//! *weight* a tenant has; gateways say what it was served at other nodes (DSFQ). Between two words
+//! from the controller the node decides alone, request by request, and is never idle while somebody
+//! waits who may be served.
 //!
-//! # Mechanism
+//! # Steps
 //! The paper's tokens are differences of counts: a tenant has `reserved - served` reservation
 //! tokens left, and `allowed - served` of any kind. For each dispatch:
 //!
-//! 1. among tenants with requests waiting and reservation tokens left, the next in turn;
-//! 2. if there is none, among those with requests waiting and any tokens left, the next in turn;
-//! 3. if there is none, nobody. The paper waits a little and looks again;
+//! 1. under [`Discipline::Unified`], among urgent tenants with requests waiting and reservation
+//!    tokens left, the next in order: strictly first, and bounded by what was admitted for them;
+//! 2. among other tenants with requests waiting and reservation tokens left, the next in order;
+//! 3. if there is none, among those with requests waiting and any tokens left, the next in order;
+//! 4. if there is none, nobody. The paper waits a little and looks again;
 //!    [`Scheduler::next_eligible`] says when looking again is worth it.
 //!
-//! *In turn* is weighted round robin (§V): each step has a race in which a request of cost *c* and
-//! weight *w* is *c / w* long. A tenant that joins a step starts where the race is, or where its
-//! own last request in it ended, if that is farther; the one that is least far is next, the smaller
-//! slot on a tie. So with equal weights and costs everybody has one request a turn, as in the
-//! paper; with others, the costs that are served in a step while two tenants both wait in it
-//! differ, per weight, by at most one request of each. The two races know nothing of each other:
-//! who had much in step 1 by right does not pay for it in step 2.
+//! Disciplines that do not [heed promises](Discipline::heeds_promises) know the third step only,
+//! and everybody takes part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without the
+//! first. A tenant that is blocked by its limit is, like one with no request, not in any race: it
+//! earns no credit, and comes back in O(log n) where the race is by then.
 //!
-//! Example, all costs 1, all always waiting, *a* reserved 2 and weight 1, *b* weight 2, *c* weight
-//! 1 and allowed 1: a a | a b c b a b b a b b …, where the bar parts the steps.
+//! # Order within a step
+//! Start-time fair queueing with a depth, SFQ(D): each step has a race in which a request of work
+//! *c* and weight *w* is *c / w* long. A request starts where its tenant's last one ended, or where
+//! the race is, if that is farther, and the one with the smallest start is next, the smaller slot
+//! on a tie. The race is where the last dispatched request started. The papers give a request its
+//! tags when it comes; here they are those of the first that waits, which gives the same order,
+//! because the race cannot pass a request that waits, and lets a new weight hold at once.
+//!
+//! - [`Discipline::Fifo`]: a start is the number of the request; there are no tenants.
+//! - [`Discipline::RoundRobin`]: every request is as long as any other.
+//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of each
+//!   other: who had much in step 2 by right does not pay for it in step 3.
+//! - [`Discipline::Sfq`]: the work is the request's own.
+//! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
+//!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
+//!   [`Bound`] lets it (Eq. 12). What is cut off is forgotten.
+//! - [`Discipline::Unified`]: what is cut off is a *debt*, which delays the next requests, each by
+//!   no more than its bound. So the minimum share is kept, for which the paper needs nothing but
+//!   that bound, and alternating bursts gain nothing. A debt is forgiven as the race passes what it
+//!   stands for, as any delay is, and when it is older than [`WINDOW`] periods of the race.
+//!   Step 1 and 2 count here too: within a period a tenant gets the greater of its reservation and
+//!   its fair share, and not both. When a period ends, who was ahead by right is level again.
+//!
+//! Example, under `Token`, all costs 1, all always waiting, *a* reserved 2 and weight 1, *b* weight
+//! 2, *c* weight 1 and allowed 1: a a | a b c b a b b a b b …, where the bar parts the steps.
 //!
 //! A request starts if at least one token is left, and counts whole: a tenant is served beyond its
 //! count by less than one request. A cost is at least one.
+//!
+//! # What it promises
+//! While two tenants *f* and *g* wait in the same race, without delays, the work *W* dispatched for
+//! each differs, per weight, by at most one request of each; counted when requests finish, by
+//! *D* + 1 times that (Theorem 1). With delays that whole, the same holds for the work at all nodes
+//! with the bound of Theorem 2 (`dsfq_laws` among the tests). With bounds, each gets its minimum
+//! share of what is left to the race.
 //!
 //! # Pace
 //! Counts alone would let a limited tenant through as fast as it asks until nothing is left, and
@@ -41,235 +72,43 @@
 //! takes over the wait for the next request, if that is shorter than its own steps. Tenants that
 //! are ahead of their lines are kept in order of the moment at which they no longer are.
 //!
-//! # Left out
-//! Classes. Strict priority would let an urgent tenant starve others in step 2, and in step 1, on a
-//! node with more reserved than it can do, take the reservations of others. Who is to wait less has
-//! a larger weight; classes order requests beyond this point, where a device has queues for them.
-//!
 //! # Cost
-//! Each operation is O(log n) in the number of tenants that wait; a new period is O(n). An idle
-//! tenant costs less than [`BYTES_PER_SLOT`].
+//! Each operation is O(log n) in the number of tenants that wait; a new period, or discipline, is
+//! O(n). An idle tenant costs at most [`BYTES_PER_SLOT`].
 
 use alloc::vec::Vec;
-use core::mem::size_of;
 
-use tidegate_model::{Span, Time};
+use tidegate_model::waits::Waits;
+use tidegate_model::{Discipline, Time};
 
 use heap::Heap;
 use requests::{Queue, Request, Requests};
+use state::{Passed, Place, State, Step};
+pub use words::{Ask, Counts, Dispatched, Pacing, Slot, Tally, Terms};
 
 mod heap;
 mod requests;
+mod state;
+mod words;
 
 /// The largest weight. Larger ones count as this, and zero as one.
 pub const WEIGHT_MAX: u32 = 1_000_000;
 
-/// The most that an idle slot occupies.
+/// The most that an idle slot occupies, its place in a heap included.
 pub const BYTES_PER_SLOT: usize = 256;
 
-/// The length in a race of one unit of cost at weight one.
+/// The periods of the race after which a debt is forgiven, at the latest; half of them at the
+/// earliest.
+pub const WINDOW: u32 = 10;
+
+/// The length in a race of one unit of work at weight one.
 ///
 /// It is 720,720, the least number that 1 to 16 divide, times 10^12, so that the weights that
 /// people write divide it and their ties are real ties. For any other weight, at most a million, a
-/// unit is short by less than one in 7.2 * 10^11. A node that serves 10^7 units per second for one
-/// tenant of weight one moves 7.2 * 10^24 per second: 128 bits last for 10^6 years.
+/// unit is short by less than one in 7.2 * 10^11. A node that serves 10^11 bytes per second for one
+/// tenant of weight one moves 7.2 * 10^28 per second: 128 bits last for a hundred years, and where
+/// work is requests, or nanoseconds, for longer.
 const UNIT: u64 = 720_720 * 1_000_000_000_000;
-
-/// A tenant's place in a scheduler. A slot that was removed never means another tenant: from then
-/// on it is [`Self::NOBODY`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot {
-    index: u32,
-    generation: u32,
-}
-
-impl Slot {
-    /// For requests that are nobody's, or whose owner nobody knows: nothing is reserved for them
-    /// and they have no limit.
-    pub const NOBODY: Self = Self { index: 0, generation: 0 };
-}
-
-/// Whether what is allowed is spread over the period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pacing {
-    /// At each moment, at most the part that has passed.
-    #[default]
-    Even,
-    /// At once, if it is asked for: Algorithm 1 as published.
-    Paper,
-}
-
-/// Up to what counts a tenant is served within a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// Up to this count it goes before those without reservation tokens.
-    pub reserved: u64,
-    /// Up to this count it is served at all; [`u64::MAX`] for no limit.
-    pub allowed: u64,
-}
-
-impl Counts {
-    /// Nothing is reserved, and there is no limit.
-    pub const UNLIMITED: Self = Self { reserved: 0, allowed: u64::MAX };
-    /// Nothing is reserved, and nothing is allowed.
-    pub const NOTHING: Self = Self { reserved: 0, allowed: 0 };
-}
-
-/// What has happened at a slot. Only `waiting`, `in_flight` and `served` ever fall.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Units of cost dispatched in this period.
-    pub served: u64,
-    /// Units of cost dispatched in the period before.
-    pub served_before: u64,
-    /// Units of cost dispatched since the slot was made.
-    pub total: u64,
-    /// Units of cost that came since the slot was made, those that were cancelled included.
-    pub arrived: u64,
-    /// Units of cost that wait.
-    pub waiting: u64,
-    /// Units of cost at the device.
-    pub in_flight: u64,
-    /// For how long something has been waiting since the slot was made.
-    pub backlogged: Span,
-    /// The sum of the times at which units came, in nanoseconds. With [`Self::arrived`] at two
-    /// moments it tells when in between they came on average.
-    pub came: u128,
-    /// The sum of the times at which units were completed or cancelled.
-    pub left: u128,
-}
-
-impl Tally {
-    /// Units of cost that are here, in the queue or at the device.
-    pub const fn present(&self) -> u64 {
-        self.waiting.saturating_add(self.in_flight)
-    }
-
-    /// The time that units have been here in sum, those that still are included.
-    pub fn stayed(&self, now: Time) -> u128 {
-        (self.left + at(now, self.present())).saturating_sub(self.came)
-    }
-}
-
-/// A request whose turn it is.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Dispatched<J> {
-    /// Whose it is.
-    pub slot: Slot,
-    /// Units of cost, at least one.
-    pub cost: u32,
-    /// Whether a reservation token was left for it: it went in step 1.
-    pub is_reserved: bool,
-    /// What was pushed.
-    pub job: J,
-}
-
-/// Where a slot is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// In no heap: nothing waits, or no token is left.
-    Out,
-    /// In the race of this step.
-    Racing(Step),
-    /// Ahead of its pace.
-    Paced,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Reserved = 0,
-    Allowed = 1,
-}
-
-/// The line along which what is allowed becomes eligible.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    since: Time,
-    base: u64,
-    length: Span,
-}
-
-#[derive(Debug)]
-struct State {
-    /// Where its next request starts in the race of each step.
-    starts: [u128; 2],
-    /// [`UNIT`] divided by its weight.
-    stride: u64,
-    counts: Counts,
-    tally: Tally,
-    line: Line,
-    /// When its next request is on the line.
-    ready_at: Time,
-    /// Since when something has been waiting, if something is.
-    backlogged_since: Time,
-    queue: Queue,
-    generation: u32,
-    place: Place,
-}
-
-// With an entry in a heap and its place there, which it has while requests wait.
-const _: () = assert!(size_of::<State>() + size_of::<(u128, u32)>() + 4 <= BYTES_PER_SLOT);
-
-impl State {
-    fn new(generation: u32) -> Self {
-        Self {
-            starts: [0; 2],
-            stride: UNIT,
-            counts: Counts::UNLIMITED,
-            tally: Tally::default(),
-            line: Line { since: Time::ZERO, base: 0, length: Span::ZERO },
-            ready_at: Time::ZERO,
-            backlogged_since: Time::ZERO,
-            queue: Queue::EMPTY,
-            generation,
-            place: Place::Out,
-        }
-    }
-
-    /// Where it belongs at `now`.
-    fn belongs(&self, now: Time) -> Place {
-        let served = self.tally.served;
-        if self.queue.is_empty() || served >= self.counts.allowed {
-            Place::Out
-        } else if self.ready_at > now {
-            Place::Paced
-        } else if served < self.counts.reserved {
-            Place::Racing(Step::Reserved)
-        } else {
-            Place::Racing(Step::Allowed)
-        }
-    }
-
-    /// Whether what is allowed is spread.
-    fn is_paced(&self, pacing: Pacing) -> bool {
-        pacing == Pacing::Even && self.counts.allowed != u64::MAX
-    }
-
-    /// The moment at which as many as were served are on the line, so that one more may go.
-    fn on_line(&self) -> Time {
-        let Line { since, base, length } = self.line;
-        let ahead = self.tally.served.saturating_sub(base);
-        let all = self.counts.allowed.saturating_sub(base).max(1);
-        // Less than the line's length as long as anything is allowed, so it fits.
-        let wait = (u128::from(ahead) * u128::from(length.0)).div_ceil(u128::from(all));
-        since.after(Span(u64::try_from(wait).unwrap_or(u64::MAX)))
-    }
-
-    /// Begins a line at `now`, or a step of it later, or in between, when its last line had the
-    /// next request.
-    fn begin_line(&mut self, now: Time, until: Time, pacing: Pacing) {
-        if !self.is_paced(pacing) {
-            self.ready_at = Time::ZERO;
-            return;
-        }
-        let base = self.tally.served;
-        let steps = self.counts.allowed.saturating_sub(base).max(1);
-        let latest = now.after(Span(until.since(now).0 / steps));
-        let since = self.ready_at.clamp(now, latest);
-        self.line = Line { since, base, length: until.since(since) };
-        self.ready_at = since;
-    }
-}
 
 /// One step's race.
 #[derive(Debug)]
@@ -279,70 +118,109 @@ struct Race {
     start: u128,
 }
 
+impl Race {
+    const fn new() -> Self {
+        Self { heap: Heap::new(), start: 0 }
+    }
+}
+
 /// Requests of many tenants, in the order in which a node serves them.
 ///
 /// ```
-/// use tidegate_algo::scheduler::{Counts, Pacing, Scheduler};
-/// use tidegate_model::Time;
-/// let mut scheduler = Scheduler::new(Pacing::Even);
+/// use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Terms};
+/// use tidegate_model::{Discipline, Time};
+/// let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
 /// let now = Time::ZERO;
 /// scheduler.begin(now, Time(1_000));
-/// let [a, b] = [scheduler.add(1), scheduler.add(1)];
+/// let [a, b] = [Terms::of_weight(1); 2].map(|terms| scheduler.add(terms));
 /// scheduler.grant(now, a, Counts { reserved: 0, allowed: 2 });
 /// scheduler.grant(now, b, Counts { reserved: 1, allowed: u64::MAX });
 /// for job in ["a1", "a2", "a3"] {
-///     scheduler.push(now, a, 1, job);
+///     scheduler.push(now, a, Ask::ONE, job);
 /// }
-/// scheduler.push(now, b, 1, "b1");
+/// scheduler.push(now, b, Ask::ONE, "b1");
 /// assert_eq!(scheduler.pop(now).map(|next| next.job), Some("b1")); // reserved
 /// assert_eq!(scheduler.pop(now).map(|next| next.job), Some("a1"));
 /// assert!(scheduler.pop(now).is_none()); // a has had half of what it may in this period
 /// assert_eq!(scheduler.next_eligible(), Some(Time(500)));
 /// assert_eq!(scheduler.pop(Time(500)).map(|next| next.job), Some("a2"));
 /// assert_eq!(scheduler.next_eligible(), None); // a3 waits for the next period
+/// scheduler.set_discipline(Time(500), Discipline::Sfq); // which knows no limits
+/// assert_eq!(scheduler.pop(Time(500)).map(|next| next.job), Some("a3"));
 /// ```
 #[derive(Debug)]
 pub struct Scheduler<J> {
+    discipline: Discipline,
+    pacing: Pacing,
     states: Vec<State>,
     /// The place of each slot in its heap.
     at: Vec<u32>,
     /// Removed slots that can be used again.
     free: Vec<u32>,
     requests: Requests<J>,
-    races: [Race; 2],
+    /// How many requests have come.
+    number: u64,
+    races: [Race; 3],
     paced: Heap<Time>,
-    pacing: Pacing,
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
+    passed: Passed,
+    /// Where the fair race was, at most [`WINDOW`] periods ago and at least half of that.
+    marks: [u128; 2],
+    /// Periods since the later of them.
+    periods: u32,
 }
 
 impl<J> Scheduler<J> {
     /// A scheduler for nobody's requests only, in a period that never ends.
-    pub fn new(pacing: Pacing) -> Self {
-        let race = || Race { heap: Heap::new(), start: 0 };
+    pub fn new(discipline: Discipline, pacing: Pacing) -> Self {
         Self {
+            discipline,
+            pacing,
             states: alloc::vec![State::new(0)],
             at: alloc::vec![0],
             free: Vec::new(),
             requests: Requests::new(),
-            races: [race(), race()],
+            number: 0,
+            races: [const { Race::new() }; 3],
             paced: Heap::new(),
-            pacing,
             until: Time::MAX,
             waiting: 0,
+            passed: Passed::default(),
+            marks: [0; 2],
+            periods: 0,
         }
     }
 
-    /// Makes a slot with this weight, without a limit until it is granted counts.
-    pub fn add(&mut self, weight: u32) -> Slot {
+    /// By which rule it decides.
+    pub const fn discipline(&self) -> Discipline {
+        self.discipline
+    }
+
+    /// Decides by another rule from the next dispatch on. All requests stay, and so do counts; the
+    /// races begin anew, with everybody level.
+    pub fn set_discipline(&mut self, now: Time, discipline: Discipline) {
+        if discipline == self.discipline {
+            return;
+        }
+        self.empty_heaps(now);
+        self.discipline = discipline;
+        self.races.iter_mut().for_each(|race| race.start = 0);
+        self.marks = [0; 2];
+        self.states.iter_mut().for_each(State::restart);
+        (0..self.states.len()).for_each(|index| self.settle(now, index));
+    }
+
+    /// Makes a slot on these terms, without a limit until it is granted counts.
+    pub fn add(&mut self, terms: Terms) -> Slot {
         let index = self.free.pop().unwrap_or(self.states.len() as u32);
         if index as usize == self.states.len() {
             self.states.push(State::new(1));
             self.at.push(0);
         }
         let slot = Slot { index, generation: self.states[index as usize].generation };
-        self.set_weight(slot, weight);
+        self.set_terms(slot, terms);
         slot
     }
 
@@ -352,26 +230,27 @@ impl<J> Scheduler<J> {
         if index == 0 {
             return;
         }
-        self.leave(index);
-        let old = core::mem::replace(&mut self.states[index], State::new(0));
-        self.states[index].generation = old.generation.wrapping_add(1).max(1);
-        self.free.push(index as u32);
-        let nobody = &mut self.states[0];
-        if nobody.queue.is_empty() && !old.queue.is_empty() {
-            nobody.backlogged_since = now;
+        self.leave(now, index);
+        // A slot that has had all its generations is not used again.
+        let next = slot.generation.checked_add(1);
+        let old = core::mem::replace(&mut self.states[index], State::new(next.unwrap_or(0)));
+        if next.is_some() {
+            self.free.push(index as u32);
         }
-        nobody.tally.waiting += old.tally.waiting;
-        nobody.tally.in_flight += old.tally.in_flight;
-        nobody.tally.arrived += old.tally.present();
-        nobody.tally.came += at(now, old.tally.present());
+        let nobody = &mut self.states[0];
+        let was_empty = nobody.queue.is_empty();
+        nobody.come(now, old.waiting);
+        nobody.take_over(now, old.in_flight);
         self.requests.append(&mut nobody.queue, old.queue);
-        self.settle(now, 0);
+        if was_empty {
+            self.settle(now, 0);
+        }
     }
 
-    /// Sets a slot's weight, 1 to [`WEIGHT_MAX`]; it holds from the next dispatch.
-    pub fn set_weight(&mut self, slot: Slot, weight: u32) {
+    /// Sets a slot's terms; they hold from the next dispatch.
+    pub fn set_terms(&mut self, slot: Slot, terms: Terms) {
         let index = self.index(slot);
-        self.states[index].stride = UNIT / u64::from(weight.clamp(1, WEIGHT_MAX));
+        self.states[index].set_terms(terms);
     }
 
     /// Begins a period: nothing has been served, and what [`Self::grant`] said of the last one
@@ -379,15 +258,18 @@ impl<J> Scheduler<J> {
     /// next one begins.
     pub fn begin(&mut self, now: Time, until: Time) {
         self.until = until;
-        self.paced.clear();
-        for race in &mut self.races {
-            race.heap.clear();
+        self.empty_heaps(now);
+        let race = self.races[Step::Fair as usize].start;
+        self.periods += 1;
+        if self.periods >= WINDOW / 2 {
+            self.periods = 0;
+            self.marks = [self.marks[1], race];
         }
         for index in 0..self.states.len() {
             let state = &mut self.states[index];
-            state.place = Place::Out;
-            state.tally.served_before = state.tally.served;
-            state.tally.served = 0;
+            state.served_before = state.served;
+            state.served = 0;
+            state.forgive(race);
             // The last line ended, so it has no next request to wait for.
             state.ready_at = now;
             state.begin_line(now, until, self.pacing);
@@ -410,63 +292,99 @@ impl<J> Scheduler<J> {
         self.settle(now, index);
     }
 
-    /// Takes in a request. A cost of zero counts as one.
-    pub fn push(&mut self, now: Time, slot: Slot, cost: u32, job: J) {
+    /// Takes in a request.
+    pub fn push(&mut self, now: Time, slot: Slot, ask: Ask, job: J) {
         let index = self.index(slot);
-        let cost = cost.max(1);
+        let (cost, work) = (ask.cost.max(1), ask.work.max(1));
         let state = &mut self.states[index];
         let was_empty = state.queue.is_empty();
-        self.requests.push(&mut state.queue, Request { cost, job });
-        state.tally.arrived += u64::from(cost);
-        state.tally.came += at(now, u64::from(cost));
-        state.tally.waiting += u64::from(cost);
+        let delay = ask.delay.saturating_add(core::mem::take(&mut state.pending));
+        let request = Request { number: self.number, cost, work, delay, job };
+        self.number += 1;
+        self.requests.push(&mut state.queue, request);
+        state.come(now, u64::from(cost));
         self.waiting += u64::from(cost);
         if was_empty {
-            state.backlogged_since = now;
             self.settle(now, index);
         }
+    }
+
+    /// A slot's tenant was served so much work at other nodes, which its next request here is to
+    /// carry: the paper's virtual requests, summed up. While nobody waits here it says nothing:
+    /// virtual requests would be served at once, and take the race along.
+    pub fn delay(&mut self, slot: Slot, work: u64) {
+        if !self.is_backlogged() {
+            return;
+        }
+        let index = self.index(slot);
+        let state = &mut self.states[index];
+        let pending = u64::from(state.pending).saturating_add(work);
+        state.pending = u32::try_from(pending).unwrap_or(u32::MAX);
     }
 
     /// The request whose turn it is, which counts as served; nothing if none may be served now.
     pub fn pop(&mut self, now: Time) -> Option<Dispatched<J>> {
         self.promote(now);
         let first = |step: Step| Some((step, self.races[step as usize].heap.first()?));
-        let (step, (start, index)) = first(Step::Reserved).or_else(|| first(Step::Allowed))?;
+        let (step, (start, index)) = Step::ALL.into_iter().find_map(first)?;
         let index = index as usize;
         let state = &mut self.states[index];
-        let Some(Request { cost, job }) = self.requests.pop(&mut state.queue) else {
+        let Some(request) = self.requests.pop(&mut state.queue) else {
             unreachable!("a slot races only while requests wait in it");
         };
-        self.waiting -= u64::from(cost);
-        state.tally.waiting -= u64::from(cost);
-        state.tally.served = state.tally.served.saturating_add(u64::from(cost));
-        state.tally.total += u64::from(cost);
-        state.tally.in_flight += u64::from(cost);
-        if state.queue.is_empty() {
-            state.end_backlog(now);
-        }
+        let units = u64::from(request.cost);
+        state.tell(now, self.passed, request.cost);
+        self.passed.count(step, request.cost);
+        state.seen = self.passed;
+        self.waiting -= units;
+        state.dispatch(now, units);
         if state.is_paced(self.pacing) {
-            state.ready_at = state.on_line();
+            state.ready_at = state.on_line(self.until);
         }
-        state.starts[step as usize] = start + u128::from(cost) * u128::from(state.stride);
+        self.run(step, start, index, &request);
+        self.follow(now, step, index);
+        let slot = Slot { index: index as u32, generation: self.states[index].generation };
+        let Request { cost, job, .. } = request;
+        Some(Dispatched { slot, cost, is_reserved: step.is_reserved(), job })
+    }
+
+    /// Moves a slot in the races to the end of its request that starts at `start` in that of
+    /// `step`, and the race to its start.
+    fn run(&mut self, step: Step, start: u128, index: usize, request: &Request<J>) {
+        let state = &mut self.states[index];
+        let fair = self.races[Step::Fair as usize].start;
+        if self.discipline == Discipline::Unified {
+            let window = fair - self.marks[0];
+            match step {
+                Step::Fair => state.owe(start, window, request),
+                _ => state.charge(fair, window, request),
+            }
+        }
+        state.advance(self.discipline, step, start, request);
+        self.races[step as usize].start = start;
+    }
+
+    /// Moves a slot that was first in the race of `step`, where it may be first again.
+    fn follow(&mut self, now: Time, step: Step, index: usize) {
+        let state = &self.states[index];
         let race = &mut self.races[step as usize];
-        race.start = start;
-        if state.belongs(now) == state.place {
-            race.heap.replace(0, state.starts[step as usize], &mut self.at);
+        if state.belongs(self.discipline, now) == Place::Racing(step)
+            && let Some(first) = self.requests.first(state.queue)
+        {
+            let start = state.start(self.discipline, step, race.start, first);
+            race.heap.replace(0, start, &mut self.at);
         } else {
             self.settle(now, index);
         }
-        let slot = Slot { index: index as u32, generation: self.states[index].generation };
-        Some(Dispatched { slot, cost, is_reserved: step == Step::Reserved, job })
     }
 
     /// A request that was popped has been served, or has failed.
     pub fn complete(&mut self, now: Time, slot: Slot, cost: u32) {
         let index = self.index(slot);
-        let tally = &mut self.states[index].tally;
-        let cost = u64::from(cost.max(1)).min(tally.in_flight);
-        tally.in_flight -= cost;
-        tally.left += at(now, cost);
+        let state = &mut self.states[index];
+        let cost = cost.max(1).min(state.in_flight);
+        state.in_flight -= cost;
+        state.leave(now, u64::from(cost));
     }
 
     /// Whether a request waits that may be served, without regard to those whose pace has let them
@@ -480,17 +398,20 @@ impl<J> Scheduler<J> {
         self.paced.first().map(|(time, _)| time)
     }
 
-    /// Takes out the waiting requests that `which` picks, slot by slot, in their order.
+    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. What they
+    /// tell of other nodes is told by those behind them.
     pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
         let mut cancelled = Vec::new();
         for index in 0..self.states.len() {
             let state = &mut self.states[index];
-            let mut rest = Queue::EMPTY;
-            let had_requests = !state.queue.is_empty();
-            while let Some(request) = self.requests.pop(&mut state.queue) {
+            let (mut rest, mut delay, before) = (Queue::EMPTY, 0u32, cancelled.len());
+            while let Some(mut request) = self.requests.pop(&mut state.queue) {
+                request.delay = request.delay.saturating_add(delay);
+                delay = 0;
                 if which(&request.job) {
-                    state.tally.waiting -= u64::from(request.cost);
-                    state.tally.left += at(now, u64::from(request.cost));
+                    delay = request.delay;
+                    state.go(now, u64::from(request.cost));
+                    state.leave(now, u64::from(request.cost));
                     self.waiting -= u64::from(request.cost);
                     cancelled.push(request.job);
                 } else {
@@ -498,8 +419,10 @@ impl<J> Scheduler<J> {
                 }
             }
             state.queue = rest;
-            if had_requests && rest.is_empty() {
-                state.end_backlog(now);
+            state.pending = state.pending.saturating_add(delay);
+            if cancelled.len() > before {
+                // Another request may be the first.
+                self.leave(now, index);
                 self.settle(now, index);
             }
         }
@@ -508,18 +431,29 @@ impl<J> Scheduler<J> {
 
     /// What has happened at a slot so far.
     pub fn tally(&self, now: Time, slot: Slot) -> Tally {
-        let state = &self.states[self.index(slot)];
-        let mut tally = state.tally;
-        if !state.queue.is_empty() {
-            let waited = now.since(state.backlogged_since);
-            tally.backlogged = tally.backlogged.saturating_add(waited);
+        self.states[self.index(slot)].tally(now)
+    }
+
+    /// How long requests of a slot have waited, and for which rule, each as often as it costs. What
+    /// waits now counts up to now.
+    pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
+        let index = self.index(slot);
+        self.tell(now, index);
+        let state = &self.states[index];
+        let (held, tally) = (state.held(), state.tally(now));
+        let explained = held.limit + held.reservation + held.turn;
+        Waits {
+            requests: tally.total,
+            limit_ns: held.limit,
+            reservation_ns: held.reservation,
+            turn_ns: held.turn,
+            device_ns: tally.stayed(now).saturating_sub(explained),
         }
-        tally
     }
 
     /// Units of cost that were dispatched for a slot in this period.
     pub fn served(&self, slot: Slot) -> u64 {
-        self.states[self.index(slot)].tally.served
+        self.states[self.index(slot)].served
     }
 
     /// Up to what counts a slot is served in this period.
@@ -548,28 +482,31 @@ impl<J> Scheduler<J> {
 
     /// Moves a slot to where it belongs.
     fn settle(&mut self, now: Time, index: usize) {
-        let place = self.states[index].belongs(now);
+        let place = self.states[index].belongs(self.discipline, now);
         // One that stays in a race stays where it is there; one that is paced may have a new time.
         if place == self.states[index].place && place != Place::Paced {
             return;
         }
-        self.leave(index);
+        self.leave(now, index);
         let state = &mut self.states[index];
         state.place = place;
         match place {
             Place::Out => {}
             Place::Paced => self.paced.push(state.ready_at, index as u32, &mut self.at),
             Place::Racing(step) => {
+                let Some(first) = self.requests.first(state.queue) else {
+                    unreachable!("a slot races only while requests wait in it");
+                };
                 let race = &mut self.races[step as usize];
-                let start = &mut state.starts[step as usize];
-                *start = race.start.max(*start);
-                race.heap.push(*start, index as u32, &mut self.at);
+                let start = state.start(self.discipline, step, race.start, first);
+                race.heap.push(start, index as u32, &mut self.at);
             }
         }
     }
 
     /// Takes a slot out of the heap that it is in.
-    fn leave(&mut self, index: usize) {
+    fn leave(&mut self, now: Time, index: usize) {
+        self.tell(now, index);
         let at = self.at[index] as usize;
         match core::mem::replace(&mut self.states[index].place, Place::Out) {
             Place::Out => {}
@@ -577,19 +514,23 @@ impl<J> Scheduler<J> {
             Place::Racing(step) => self.races[step as usize].heap.remove(at, &mut self.at),
         }
     }
-}
 
-impl State {
-    /// Notes that nothing waits any more.
-    fn end_backlog(&mut self, now: Time) {
-        let waited = now.since(self.backlogged_since);
-        self.tally.backlogged = self.tally.backlogged.saturating_add(waited);
+    /// Takes all slots out of their heaps.
+    fn empty_heaps(&mut self, now: Time) {
+        for index in 0..self.states.len() {
+            self.tell(now, index);
+            self.states[index].place = Place::Out;
+        }
+        self.paced.clear();
+        self.races.iter_mut().for_each(|race| race.heap.clear());
     }
-}
 
-/// What so many units at a time add to a sum of times.
-fn at(now: Time, units: u64) -> u128 {
-    u128::from(now.0) * u128::from(units)
+    /// Puts down to something how long the requests of a slot have waited in its place.
+    fn tell(&mut self, now: Time, index: usize) {
+        let state = &mut self.states[index];
+        let own = self.requests.first(state.queue).map_or(0, |first| first.cost);
+        state.tell(now, self.passed, own);
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::*;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use proptest::prelude::*;
+use tidegate_model::Span;
 
 const SECOND: Time = Time(Span::SECOND.0);
 
@@ -90,9 +91,9 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Does the same to the scheduler and to the oracle; what they give out must be the same.
 fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
-    let mut scheduler = Scheduler::new(Pacing::Paper);
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
     let mut slots = vec![Slot::NOBODY];
-    slots.extend((1..5).map(|_| scheduler.add(1)));
+    slots.extend((1..5).map(|_| scheduler.add(Terms::of_weight(1))));
     let mut oracle = Oracle::new(slots.len());
     let mut number = 0;
     let now = Time::ZERO;
@@ -100,7 +101,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
         match *act {
             Act::Push(index, cost) => {
                 number += 1;
-                scheduler.push(now, slots[index], cost, number);
+                scheduler.push(now, slots[index], Ask::of(cost), number);
                 oracle.tenants[index].queue.push_back((cost.max(1), number));
             }
             Act::Pop(count) => {
@@ -122,7 +123,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
                 }
             }
             Act::Weight(index, weight) => {
-                scheduler.set_weight(slots[index], weight);
+                scheduler.set_terms(slots[index], Terms::of_weight(weight));
                 oracle.tenants[index].weight = weight;
             }
             Act::Cancel(part) => {
@@ -166,11 +167,11 @@ proptest! {
         is_eager: bool,
     ) {
         let until = Time(2_000);
-        let mut scheduler = Scheduler::new(Pacing::Even);
+        let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
         scheduler.begin(Time::ZERO, until);
-        let slot = scheduler.add(1);
+        let slot = scheduler.add(Terms::of_weight(1));
         // More than can ever be allowed: it always asks.
-        (0..800).for_each(|job| scheduler.push(Time::ZERO, slot, cost, job));
+        (0..800).for_each(|job| scheduler.push(Time::ZERO, slot, Ask::of(cost), job));
         let (mut now, mut allowed) = (Time::ZERO, 0);
         for (wait, more) in steps {
             let (since, base) = (now, scheduler.served(slot));
@@ -209,16 +210,16 @@ proptest! {
     fn removed_tenants_are_served_as_nobody(
         pushes in prop::collection::vec(0usize..4, 0..60), removed in 0usize..4
     ) {
-        let mut scheduler = Scheduler::new(Pacing::Even);
-        let slots = [(); 4].map(|()| scheduler.add(1));
+        let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
+        let slots = [(); 4].map(|()| scheduler.add(Terms::of_weight(1)));
         for (number, index) in pushes.iter().enumerate() {
-            scheduler.push(Time::ZERO, slots[*index], 1, (*index, number));
+            scheduler.push(Time::ZERO, slots[*index], Ask::of(1), (*index, number));
         }
         scheduler.grant(Time::ZERO, slots[removed], Counts::NOTHING);
         scheduler.remove(Time(1), slots[removed]);
-        let other = scheduler.add(1);
+        let other = scheduler.add(Terms::of_weight(1));
         prop_assert_ne!(other, slots[removed]);
-        scheduler.push(Time(1), slots[removed], 1, (removed, pushes.len()));
+        scheduler.push(Time(1), slots[removed], Ask::of(1), (removed, pushes.len()));
         prop_assert_eq!(scheduler.tally(Time(1), other), Tally::default());
         let mut last = [None; 4];
         for _ in 0..=pushes.len() {
@@ -236,18 +237,19 @@ proptest! {
 
 /// A scheduler with tenants that always have requests waiting, of cost one.
 fn backlogged(weights: &[u32]) -> (Scheduler<usize>, Vec<Slot>) {
-    let mut scheduler = Scheduler::new(Pacing::Paper);
-    let slots: Vec<Slot> = weights.iter().map(|weight| scheduler.add(*weight)).collect();
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
+    let slots: Vec<Slot> =
+        weights.iter().map(|weight| scheduler.add(Terms::of_weight(*weight))).collect();
     for (index, slot) in slots.iter().enumerate() {
-        scheduler.push(Time::ZERO, *slot, 1, index);
-        scheduler.push(Time::ZERO, *slot, 1, index);
+        scheduler.push(Time::ZERO, *slot, Ask::of(1), index);
+        scheduler.push(Time::ZERO, *slot, Ask::of(1), index);
     }
     (scheduler, slots)
 }
 
 fn serve(scheduler: &mut Scheduler<usize>) -> Option<usize> {
     let got = scheduler.pop(Time::ZERO)?;
-    scheduler.push(Time::ZERO, got.slot, 1, got.job);
+    scheduler.push(Time::ZERO, got.slot, Ask::of(1), got.job);
     Some(got.job)
 }
 
@@ -329,9 +331,30 @@ fn idling_earns_nothing() {
     for _ in 0..10_000 {
         assert_eq!(serve(&mut scheduler), Some(0));
     }
-    idle.into_iter().for_each(|job| scheduler.push(Time::ZERO, slots[1], 1, job));
+    idle.into_iter().for_each(|job| scheduler.push(Time::ZERO, slots[1], Ask::of(1), job));
     let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [1, 0, 1, 0]);
+}
+
+/// A virtual request counts where others wait, and not where nobody had to.
+#[test]
+fn service_elsewhere_counts_where_somebody_waits() {
+    let mut scheduler = Scheduler::new(Discipline::DsfqTotal, Pacing::Paper);
+    let slots = [(); 2].map(|()| scheduler.add(Terms::of_weight(1)));
+    scheduler.delay(slots[0], 1_000);
+    for (job, slot) in slots.into_iter().enumerate() {
+        (0..10).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, job));
+    }
+    let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
+    assert_eq!(order, [0, 1, 0, 1]);
+    scheduler.delay(slots[0], 3);
+    // The next request to come carries it, and waits for its elders.
+    scheduler.push(Time::ZERO, slots[0], Ask::ONE, 0);
+    let mut served = [0i32; 2];
+    for _ in 0..41 {
+        served[serve(&mut scheduler).unwrap()] += 1;
+    }
+    assert_eq!(served[1] - served[0], 3);
 }
 
 /// What a tenant had with reservations it does not pay for when all are equal again.
@@ -351,10 +374,10 @@ fn the_steps_do_not_know_each_other() {
 /// each waits sixteen steps of half a millisecond.
 #[test]
 fn a_limited_tenant_waits_evenly() {
-    let mut scheduler = Scheduler::new(Pacing::Even);
-    let slot = scheduler.add(100);
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
+    let slot = scheduler.add(Terms::of_weight(100));
     let mut now = Time::ZERO;
-    (0..16).for_each(|_| scheduler.push(now, slot, 1, now));
+    (0..16).for_each(|_| scheduler.push(now, slot, Ask::of(1), now));
     let mut waits = vec![];
     let mut served = vec![];
     for period in 0..3 {
@@ -370,7 +393,7 @@ fn a_limited_tenant_waits_evenly() {
             while now < end {
                 while let Some(got) = scheduler.pop(now) {
                     waits.push(now.since(got.job).0 / 1_000);
-                    scheduler.push(now, slot, 1, now);
+                    scheduler.push(now, slot, Ask::of(1), now);
                 }
                 now = scheduler.next_eligible().unwrap_or(end).min(end);
             }
@@ -385,10 +408,10 @@ fn a_limited_tenant_waits_evenly() {
 
 #[test]
 fn what_happened_is_counted() {
-    let mut scheduler = Scheduler::new(Pacing::Even);
-    let slot = scheduler.add(1);
-    scheduler.push(Time(100), slot, 3, 'a');
-    scheduler.push(Time(150), slot, 2, 'b');
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
+    let slot = scheduler.add(Terms::of_weight(1));
+    scheduler.push(Time(100), slot, Ask::of(3), 'a');
+    scheduler.push(Time(150), slot, Ask::of(2), 'b');
     assert!(scheduler.is_backlogged());
     assert_eq!(scheduler.pop(Time(200)).map(|got| got.cost), Some(3));
     scheduler.begin(Time(300), Time(400));
@@ -411,18 +434,18 @@ fn what_happened_is_counted() {
     // What was never dispatched is not completed.
     scheduler.complete(Time(390), slot, 3);
     assert_eq!(scheduler.tally(Time(400), slot).present(), 0);
-    assert!(size_of::<State>() + size_of::<(u128, u32)>() + 4 <= BYTES_PER_SLOT);
+    assert_eq!(size_of::<State>(), 224);
 }
 
 #[test]
 fn a_grant_moves_those_that_wait() {
-    let mut scheduler = Scheduler::new(Pacing::Even);
-    let [a, b] = [scheduler.add(1), scheduler.add(1)];
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
+    let [a, b] = [scheduler.add(Terms::of_weight(1)), scheduler.add(Terms::of_weight(1))];
     scheduler.begin(Time::ZERO, Time(1_000));
     scheduler.grant(Time::ZERO, a, Counts::NOTHING);
-    scheduler.push(Time::ZERO, a, 1, 'a');
-    scheduler.push(Time::ZERO, b, 1, 'b');
-    scheduler.push(Time::ZERO, b, 1, 'c');
+    scheduler.push(Time::ZERO, a, Ask::of(1), 'a');
+    scheduler.push(Time::ZERO, b, Ask::of(1), 'b');
+    scheduler.push(Time::ZERO, b, Ask::of(1), 'c');
     assert_eq!(scheduler.pop(Time(1)).map(|got| got.job), Some('b'));
     scheduler.grant(Time(2), a, Counts { reserved: 1, allowed: 1 });
     assert_eq!(scheduler.pop(Time(2)).map(|got| got.job), Some('a'));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::{Guard, Way};
-use tidegate_model::{Bytes, Iops};
+use tidegate_model::{Bytes, Discipline, Iops};
 use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
@@ -30,6 +30,9 @@ pub struct Config {
     pub capacity: Option<Iops>,
     /// Whether what limited tenants are allowed is spread over the period. By default evenly.
     pub pacing: Pacing,
+    /// By which rule the node decides who is next, until a controller names another. By default
+    /// pShift's token scheduler.
+    pub discipline: Discipline,
     /// Threads that serve the connections of gateways. By default one per processor.
     pub workers: usize,
     /// Makes the store as slow as this, for experiments.
@@ -77,6 +80,7 @@ impl Config {
             depth: 32,
             capacity: None,
             pacing: Pacing::Even,
+            discipline: Discipline::default(),
             workers: cores.map_or(1, usize::from),
             speed: None,
         }

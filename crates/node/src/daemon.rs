@@ -160,8 +160,8 @@ fn info(config: &Config) -> NodeInfo {
 }
 
 fn machine_config(config: &Config) -> node::Config {
-    let Config { depth, capacity, pacing, .. } = *config;
-    node::Config { depth, capacity, pacing }
+    let Config { depth, capacity, pacing, discipline, .. } = *config;
+    node::Config { depth, capacity, pacing, discipline }
 }
 
 fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartError> {

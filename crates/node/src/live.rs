@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_fabric::service::{Fault, Job, Outlet, Part, Service, Session};
 use tidegate_model::{TenantId, Time};
-use tidegate_proto::node::{Node, NodeStatus, Output, Slot};
+use tidegate_proto::node::{Ask, Node, NodeStatus, Output, Slot};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Owner, Sink, Work};
@@ -76,8 +76,9 @@ impl Live {
         session.look_up(&core.machine);
         for job in jobs.drain(..) {
             let (slot, cost) = (session.slot(job.tag.tenant), cost(&job));
+            let ask = Ask { cost, work: cost, delay: job.tag.delay };
             let work = Work { job, owner: session.owner.clone(), slot, cost, due: Time::ZERO };
-            core.machine.on_request(now, slot, cost, work);
+            core.machine.on_request(now, slot, ask, work);
         }
         dispatch(&mut core, now, &mut session.batch);
         self.unlock(core);

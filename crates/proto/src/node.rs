@@ -1,9 +1,9 @@
 //! A storage node's part: who is served next, up to what counts, and what the controller is told.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
-//! time, in the order of Algorithm 1 of pShift ([`tidegate_algo::scheduler`]). A controller
-//! says who the tenants are and up to what counts each is served in a period; the node answers its
-//! questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
+//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller says who the
+//! tenants are, up to what counts each is served in a period, and, if it likes, by which discipline;
+//! gateways say what tenants were served at other nodes. The node answers the controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
 //! the controller does or fails to do keeps the node from serving:
 //!
 //! - **Before the first plan** everybody is nobody: served in turn, without limits.
@@ -23,11 +23,11 @@
 //! ```
 //! use tidegate_model::Time;
 //! use tidegate_proto::cluster::message::NodeInfo;
-//! use tidegate_proto::node::{Config, Node, Slot};
+//! use tidegate_proto::node::{Ask, Config, Node, Slot};
 //! let config = Config { depth: 1, ..Config::default() };
 //! let mut node = Node::new(Time::ZERO, NodeInfo::default(), config);
-//! node.on_request(Time(1), Slot::NOBODY, 1, "first");
-//! node.on_request(Time(1), Slot::NOBODY, 1, "second");
+//! node.on_request(Time(1), Slot::NOBODY, Ask::ONE, "first");
+//! node.on_request(Time(1), Slot::NOBODY, Ask::ONE, "second");
 //! let first = node.next_dispatch(Time(1)).unwrap();
 //! assert_eq!(first.job, "first");
 //! assert!(node.next_dispatch(Time(2)).is_none()); // one at the device
@@ -39,9 +39,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use tidegate_algo::estimate::{Capacity, Work};
-use tidegate_algo::scheduler::Scheduler;
-pub use tidegate_algo::scheduler::{Dispatched, Pacing, Slot};
-use tidegate_model::{Event, Iops, NodeId, Policy, Span, Time};
+pub use tidegate_algo::scheduler::{Ask, Dispatched, Pacing, Slot};
+use tidegate_algo::scheduler::{Scheduler, Terms};
+use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
 use ledger::Ledger;
@@ -64,12 +64,14 @@ pub struct Config {
     pub capacity: Option<Iops>,
     /// Whether what limited tenants are allowed is spread over the period.
     pub pacing: Pacing,
+    /// By which rule it decides who is next, until a plan names another.
+    pub discipline: Discipline,
 }
 
 impl Default for Config {
-    /// 32 requests at the device, an unknown capacity, even pacing.
+    /// 32 requests at the device, an unknown capacity, even pacing, pShift's token scheduler.
     fn default() -> Self {
-        Self { depth: 32, capacity: None, pacing: Pacing::Even }
+        Self { depth: 32, capacity: None, pacing: Pacing::Even, discipline: Discipline::default() }
     }
 }
 
@@ -113,6 +115,8 @@ pub struct Node<J> {
     info: NodeInfo,
     /// The number that the controller gave, while it is connected.
     number: Option<NodeId>,
+    /// What decides who is next while the plan does not say.
+    discipline: Discipline,
     scheduler: Scheduler<J>,
     ledger: Ledger,
     device: Device,
@@ -133,11 +137,12 @@ impl<J> Node<J> {
             capacity: Capacity::new(config.capacity),
         };
         // What comes before the plan is to be served after it, too, and not to starve.
-        let mut scheduler = Scheduler::new(config.pacing);
-        scheduler.set_weight(Slot::NOBODY, Policy::WEIGHT);
+        let mut scheduler = Scheduler::new(config.discipline, config.pacing);
+        scheduler.set_terms(Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
         Self {
             info,
             number: None,
+            discipline: config.discipline,
             scheduler,
             ledger: Ledger::default(),
             device,
@@ -167,11 +172,22 @@ impl<J> Node<J> {
         self.ledger.slot(tenant)
     }
 
-    /// A request has come. A cost of zero counts as one.
-    pub fn on_request(&mut self, now: Time, slot: Slot, cost: u32, job: J) {
+    /// By which rule it decides who is next.
+    pub fn discipline(&self) -> Discipline {
+        self.scheduler.discipline()
+    }
+
+    /// A request has come.
+    pub fn on_request(&mut self, now: Time, slot: Slot, ask: Ask, job: J) {
         self.advance(now);
-        self.scheduler.push(now, slot, cost, job);
+        self.scheduler.push(now, slot, ask, job);
         self.device.note(now, self.scheduler.is_backlogged());
+    }
+
+    /// A tenant was served so much work at other nodes, which no request has told of: the next one
+    /// that comes here does ([`tidegate_algo::dsfq`]).
+    pub fn on_elsewhere(&mut self, slot: Slot, work: u64) {
+        self.scheduler.delay(slot, work);
     }
 
     /// The next request for the device, if there is room for it and one may be served.
@@ -224,9 +240,11 @@ impl<J> Node<J> {
             // The connection ends, and the world says when.
             ToNode::Refused { .. } => {}
             ToNode::Plan(plan) => {
-                let revision = plan.revision;
+                let (revision, discipline) = (plan.revision, plan.discipline);
                 if self.ledger.on_plan(now, plan, &mut self.scheduler) {
                     self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
+                    let discipline = discipline.unwrap_or(self.discipline);
+                    self.scheduler.set_discipline(now, discipline);
                 }
             }
             ToNode::Collect { turn, into, complete } => {

@@ -11,7 +11,7 @@ use tidegate_proto::cluster::message::{
 use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Config, Node, Pacing};
+use tidegate_proto::node::{self, Ask, Config, Node, Pacing};
 
 use super::tape::Tape;
 
@@ -167,7 +167,12 @@ impl World {
 
     fn start(&mut self, place: usize) {
         let info = NodeInfo { name: NODES[place].into(), ..NodeInfo::default() };
-        let config = Config { depth: 4, capacity: Some(Iops(1000)), pacing: Pacing::Paper };
+        let config = Config {
+            depth: 4,
+            capacity: Some(Iops(1000)),
+            pacing: Pacing::Paper,
+            ..Config::default()
+        };
         let node = Node::new(self.now, info, config);
         self.lives += 1;
         self.processes[place] =
@@ -223,7 +228,7 @@ impl World {
         let Some(process) = &mut self.processes[place] else { return };
         let slot = process.node.slot(TENANTS[tape.below(TENANTS.len())]);
         for _ in 0..tape.byte() / 2 {
-            process.node.on_request(self.now, slot, 1, ());
+            process.node.on_request(self.now, slot, Ask::ONE, ());
         }
         while let Some(next) = process.node.next_dispatch(self.now) {
             process.node.on_completion(self.now, next.slot, next.cost);

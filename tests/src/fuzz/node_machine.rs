@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Iops, NodeId, Span, Time};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, Plan, Share, TenantPlan, ToNode, Turn,
 };
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{Config, Dispatched, Node, Output, Pacing, Slot, TenantStatus};
+use tidegate_proto::node::{Ask, Config, Dispatched, Node, Output, Pacing, Slot, TenantStatus};
 
 use super::tape::Tape;
 
@@ -24,6 +25,7 @@ pub fn run(bytes: &[u8]) {
         depth: u32::from(tape.byte() % 5),
         capacity: tape.flag().then(|| Iops(tape.number())),
         pacing: if tape.flag() { Pacing::Even } else { Pacing::Paper },
+        ..Config::default()
     };
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
     let mut world = World {
@@ -64,7 +66,8 @@ impl World {
                 let slot = self.node.slot(NAMES.get(tape.below(5)).unwrap_or(&"nobody"));
                 for _ in 0..=tape.below(8) {
                     let cost = if tape.flag() { 1 } else { tape.word() };
-                    self.node.on_request(self.now, slot, cost, self.pushed);
+                    let ask = Ask { cost, work: cost, delay: self.pushed % 5 * 1_000 };
+                    self.node.on_request(self.now, slot, ask, self.pushed);
                     self.pushed += 1;
                 }
             }
@@ -79,7 +82,10 @@ impl World {
                 let cancelled = self.node.cancel(self.now, |job| job % part == rest % part);
                 self.came_out(cancelled);
             }
-            7 if tape.flag() => self.node.on_connected(self.now),
+            7 if tape.flag() => {
+                self.node.on_connected(self.now);
+                self.node.on_elsewhere(self.node.slot(NAMES[0]), self.pushed.into());
+            }
             7 => self.node.on_disconnected(self.now),
             8 => self.wait(tape),
             _ => {
@@ -118,6 +124,9 @@ impl World {
         assert!(self.at_device.len() <= self.depth, "more at the device than it takes");
         let status = self.node.status(self.now);
         assert_eq!(status.in_flight as usize, self.at_device.len());
+        if !self.node.discipline().heeds_promises() {
+            return true;
+        }
         let after = status.tenants.iter().find(|tenant| slot == self.node.slot(&tenant.name));
         let Some(TenantStatus { name, served, allowed: Some(allowed), .. }) = after else {
             return true;
@@ -183,8 +192,9 @@ impl World {
         }
         let status = self.node.status(self.now);
         for tenant in &status.tenants {
-            let may = tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
-            let is_paced = tenant.allowed.is_some() && self.node.next_deadline() > self.now;
+            let is_limited = tenant.allowed.is_some() && self.node.discipline().heeds_promises();
+            let may = !is_limited || tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
+            let is_paced = is_limited && self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
         }
         let left = self.node.cancel(self.now, |_| true);
@@ -231,9 +241,10 @@ impl World {
 fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
     let tenant = |name: &str, weight| TenantPlan {
         name: name.into(),
-        class: Class::Medium,
+        class: if name == "a" { Class::Urgent } else { Class::Medium },
         weight,
         is_limited: name >= "l",
+        minimum_ppm: weight % 1_000_000,
     };
     let names = tape.byte();
     let is_in = |place: &usize| names >> place & 1 == 1;
@@ -244,13 +255,14 @@ fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
         period: Span(if tape.flag() { 100 * MS } else { tape.number() }),
         rounds: if tape.flag() { 5 } else { tape.word() },
         fallback: *tape.pick(&[Fallback::Keep, Fallback::Reservation, Fallback::Unlimited]),
+        discipline: DISCIPLINES.get(usize::from(names >> 4)).map(|(discipline, _)| *discipline),
         tenants,
     }
 }
 
 /// A plan, a question, counts for this period and the next, and requests in between.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let plan = [11, 0, 1, 0, 0, 0, 0, 2, 15, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0];
+    let plan = [11, 0, 1, 0, 0, 0, 0, 2, 0x2f, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0];
     let push = |name: u8| [0, name, 3, 1, 1, 1, 1];
     let grant = |ahead: u8, lease: u8| {
         let share = |tenant: u8| [0, tenant, 0, 2, 0, 4];

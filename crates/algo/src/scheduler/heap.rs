@@ -3,89 +3,101 @@
 //! The standard library's heap gives up only its smallest element. Here a grant may move a slot
 //! from the middle of one heap to another, so every slot knows its place: `at[slot]` is its index
 //! in the heap that holds it. A slot is in one heap at most, so one such table serves all heaps.
+//! Keys and slots lie apart, or the alignment of a key of 128 bits would cost twelve bytes each.
 //! Every operation is O(log n).
 
 use alloc::vec::Vec;
 
 #[derive(Debug)]
 pub(super) struct Heap<K> {
-    entries: Vec<(K, u32)>,
+    keys: Vec<K>,
+    slots: Vec<u32>,
+}
+
+impl<K> Heap<K> {
+    /// What an entry occupies.
+    pub(super) const BYTES: usize = size_of::<K>() + size_of::<u32>();
 }
 
 impl<K: Copy + Ord> Heap<K> {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { keys: Vec::new(), slots: Vec::new() }
     }
 
     pub(super) fn first(&self) -> Option<(K, u32)> {
-        self.entries.first().copied()
+        Some((*self.keys.first()?, *self.slots.first()?))
     }
 
     pub(super) fn clear(&mut self) {
-        self.entries.clear();
+        self.keys.clear();
+        self.slots.clear();
     }
 
     pub(super) fn push(&mut self, key: K, slot: u32, at: &mut [u32]) {
-        self.entries.push((key, slot));
-        self.rise(self.entries.len() - 1, at);
+        self.keys.push(key);
+        self.slots.push(slot);
+        self.rise(self.keys.len() - 1, (key, slot), at);
     }
 
     /// Gives the slot at `index` a new key.
     pub(super) fn replace(&mut self, index: usize, key: K, at: &mut [u32]) {
-        self.entries[index].0 = key;
-        self.restore(index, at);
+        self.restore(index, (key, self.slots[index]), at);
     }
 
     pub(super) fn remove(&mut self, index: usize, at: &mut [u32]) {
-        self.entries.swap_remove(index);
-        if index < self.entries.len() {
-            self.restore(index, at);
+        if let (Some(key), Some(slot)) = (self.keys.pop(), self.slots.pop())
+            && index < self.keys.len()
+        {
+            self.restore(index, (key, slot), at);
         }
     }
 
-    /// Puts the entry at `index`, the only one that may be out of order, where it belongs.
-    fn restore(&mut self, index: usize, at: &mut [u32]) {
-        if index > 0 && self.entries[index] < self.entries[(index - 1) / 2] {
-            self.rise(index, at);
+    /// Puts an entry in the place of that at `index`, or where it belongs instead.
+    fn restore(&mut self, index: usize, entry: (K, u32), at: &mut [u32]) {
+        if index > 0 && entry < self.entry((index - 1) / 2) {
+            self.rise(index, entry, at);
         } else {
-            self.sink(index, at);
+            self.sink(index, entry, at);
         }
     }
 
-    fn rise(&mut self, mut index: usize, at: &mut [u32]) {
-        let entry = self.entries[index];
+    fn rise(&mut self, mut index: usize, entry: (K, u32), at: &mut [u32]) {
         while index > 0 {
             let parent = (index - 1) / 2;
-            if self.entries[parent] <= entry {
+            if self.entry(parent) <= entry {
                 break;
             }
-            self.set(index, self.entries[parent], at);
+            self.set(index, self.entry(parent), at);
             index = parent;
         }
         self.set(index, entry, at);
     }
 
-    fn sink(&mut self, mut index: usize, at: &mut [u32]) {
-        let entry = self.entries[index];
+    fn sink(&mut self, mut index: usize, entry: (K, u32), at: &mut [u32]) {
         loop {
             let mut child = 2 * index + 1;
-            if child >= self.entries.len() {
+            if child >= self.keys.len() {
                 break;
             }
-            if child + 1 < self.entries.len() && self.entries[child + 1] < self.entries[child] {
+            if child + 1 < self.keys.len() && self.entry(child + 1) < self.entry(child) {
                 child += 1;
             }
-            if entry <= self.entries[child] {
+            if entry <= self.entry(child) {
                 break;
             }
-            self.set(index, self.entries[child], at);
+            self.set(index, self.entry(child), at);
             index = child;
         }
         self.set(index, entry, at);
     }
 
-    fn set(&mut self, index: usize, entry: (K, u32), at: &mut [u32]) {
-        self.entries[index] = entry;
-        at[entry.1 as usize] = index as u32;
+    fn entry(&self, index: usize) -> (K, u32) {
+        (self.keys[index], self.slots[index])
+    }
+
+    fn set(&mut self, index: usize, (key, slot): (K, u32), at: &mut [u32]) {
+        self.keys[index] = key;
+        self.slots[index] = slot;
+        at[slot as usize] = index as u32;
     }
 }

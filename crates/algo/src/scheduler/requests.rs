@@ -11,7 +11,11 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct Request<J> {
+    /// In the order of arrival at the node.
+    pub(super) number: u64,
     pub(super) cost: u32,
+    pub(super) work: u32,
+    pub(super) delay: u32,
     pub(super) job: J,
 }
 
@@ -60,6 +64,10 @@ impl<J> Requests<J> {
             index
         };
         self.append(queue, Queue { head: index, tail: index });
+    }
+
+    pub(super) fn first(&self, queue: Queue) -> Option<&Request<J>> {
+        self.places.get(queue.head as usize)?.request.as_ref()
     }
 
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Request<J>> {

@@ -62,13 +62,19 @@ impl Controller {
 
     /// A plan of one limited tenant, and what it may have in each period.
     fn plan(&mut self, allowed: u64) {
-        let tenant =
-            TenantPlan { name: "t".into(), class: Class::Medium, weight: 1, is_limited: true };
+        let tenant = TenantPlan {
+            name: "t".into(),
+            class: Class::Medium,
+            weight: 1,
+            is_limited: true,
+            minimum_ppm: 0,
+        };
         self.say(&ToNode::Plan(Plan {
             revision: 1,
             period: Span(100 * Span::MILLISECOND.0),
             rounds: 1,
             fallback: Fallback::default(),
+            discipline: None,
             tenants: vec![tenant],
         }));
         self.say(&ToNode::Grant(Grant {

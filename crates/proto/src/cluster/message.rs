@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, NodeId, Span};
+use tidegate_model::{Class, Discipline, NodeId, Span};
 
 use crate::meters::message::NodeCounts;
 
@@ -99,6 +99,8 @@ pub struct Plan {
     pub rounds: u32,
     /// What a node serves to once its lease is over.
     pub fallback: Fallback,
+    /// By which rule the node decides who is next; none for the one that it was set up with.
+    pub discipline: Option<Discipline>,
     /// The tenants, in the order of the policy: the first is [`tidegate_model::TenantId`] 1.
     pub tenants: Vec<TenantPlan>,
 }
@@ -114,6 +116,9 @@ pub struct TenantPlan {
     pub weight: u32,
     /// Whether it has a limit. One that has none may always be served.
     pub is_limited: bool,
+    /// The part of the node, in millionths, that it gets when it asks there, whatever it was
+    /// served at other nodes.
+    pub minimum_ppm: u32,
 }
 
 /// Up to what counts tenants may be served in a period at one node.

@@ -19,11 +19,13 @@ impl Cluster {
     }
 
     pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
+        let weights = policy.tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
         let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
             name: tenant.name.clone(),
             class: tenant.class,
             weight: tenant.weight,
             is_limited: tenant.limit.operations.is_some(),
+            minimum_ppm: minimum_ppm(tenant.weight, weights),
         });
         let period = Span(policy.period.0.max(1));
         let rounds = (period.0 / policy.redistribute.0.max(1)).max(1);
@@ -32,6 +34,7 @@ impl Cluster {
             period,
             rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
             fallback: policy.fallback,
+            discipline: None,
             tenants: tenants.collect(),
         };
     }
@@ -89,4 +92,10 @@ impl Cluster {
         }
         tenant.entries.sort_by_key(|entry| entry.node);
     }
+}
+
+/// The least part of a node that a tenant has whatever it has elsewhere, in millionths: a tenth of
+/// its share by weight.
+fn minimum_ppm(weight: u32, weights: u64) -> u32 {
+    (u64::from(weight) * 100_000).checked_div(weights).map_or(0, |part| part as u32)
 }

@@ -4,10 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use tidegate_algo::dsfq::Bound;
 use tidegate_algo::estimate::{Asked, Demand};
-use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally};
+use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally, Terms};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Span, Time};
+use tidegate_model::{Class, Discipline, Span, Time};
 
 use crate::cluster::message::{
     FromNode, Grant, Plan, Report, Share, TenantPlan, TenantReport, Turn,
@@ -80,6 +81,7 @@ pub(super) struct Ledger {
     period: Span,
     rounds: u32,
     fallback: Fallback,
+    discipline: Option<Discipline>,
     pub(super) tenants: Vec<Tenant>,
     places: BTreeMap<String, usize>,
     /// The number of the period that is running.
@@ -109,6 +111,7 @@ impl Default for Ledger {
             period: Span::MAX,
             rounds: 1,
             fallback: Fallback::default(),
+            discipline: None,
             tenants: Vec::new(),
             places: BTreeMap::new(),
             number: 0,
@@ -183,6 +186,7 @@ impl Ledger {
         self.period = period;
         self.rounds = plan.rounds.max(1);
         self.fallback = plan.fallback;
+        self.discipline = plan.discipline;
         self.lease = PLAN_LEASE;
         (self.coming, self.is_abandoned) = (None, false);
         self.take_tenants(now, plan.tenants, scheduler);
@@ -192,8 +196,8 @@ impl Ledger {
     /// Whether it is this plan that is in force. A controller that lost its state begins again to
     /// count revisions, so the same number may be that of another plan.
     fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
-        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
-        shape == (self.revision, self.period, self.rounds, self.fallback)
+        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback, plan.discipline);
+        shape == (self.revision, self.period, self.rounds, self.fallback, self.discipline)
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
@@ -201,15 +205,17 @@ impl Ledger {
         let name = |tenant: &Tenant| tenant.plan.name.clone();
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
+        let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
         for plan in plans {
+            let terms = terms(&plan, weights);
             let tenant = match old.remove(&plan.name) {
                 Some(tenant) => Tenant { plan, first: None, told: None, ..tenant },
                 None => {
-                    let slot = scheduler.add(plan.weight);
+                    let slot = scheduler.add(terms);
                     Tenant::new(plan, slot)
                 }
             };
-            scheduler.set_weight(tenant.slot, tenant.plan.weight);
+            scheduler.set_terms(tenant.slot, terms);
             scheduler.grant(now, tenant.slot, tenant.unnamed());
             self.tenants.push(tenant);
         }
@@ -386,14 +392,13 @@ impl Ledger {
             let tally = scheduler.tally(now, tenant.slot);
             let seen = core::mem::replace(&mut tenant.seen, tally);
             let arrived = tally.arrived - seen.arrived;
-            let before = u128::from(since.0) * u128::from(arrived);
             tenant.demand.observe(Asked {
                 interval,
                 backlogged: tally.backlogged.saturating_sub(seen.backlogged),
                 arrived,
-                came: (tally.came - seen.came).saturating_sub(before),
+                came: difference(tally.came, seen.came.wrapping_add(since.0.wrapping_mul(arrived))),
                 present: tally.present(),
-                stayed: tally.stayed(now).saturating_sub(seen.stayed(since)),
+                stayed: difference(tally.stayed(now), seen.stayed(since)),
             });
         }
     }
@@ -434,4 +439,18 @@ impl Ledger {
         }
         Some(Report { revision, turn, serial, capacity_left, tenants, before })
     }
+}
+
+/// What the scheduler needs to know of a tenant whose plan has so much weight in all.
+fn terms(plan: &TenantPlan, weights: u64) -> Terms {
+    Terms {
+        weight: plan.weight,
+        is_urgent: plan.class == Class::Urgent,
+        bound: Bound::leaving(plan.minimum_ppm, plan.weight, weights),
+    }
+}
+
+/// How much greater a sum of times is than another, both modulo 2^64; zero if it is smaller.
+fn difference(sum: u64, other: u64) -> u128 {
+    i64::try_from(sum.wrapping_sub(other)).map_or(0, |more| more.unsigned_abs().into())
 }

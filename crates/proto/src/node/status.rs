@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{NodeId, Time};
+use tidegate_model::{NodeId, Time, Waits};
 
 use super::{Node, Slot};
 use crate::meters::message::NodeCounts;
@@ -103,17 +103,25 @@ impl<J> Node<J> {
     }
 
     /// What the node has done in all, for its controller.
-    pub(super) fn counts(&self, now: Time) -> NodeCounts {
-        let tally = |slot| self.scheduler.tally(now, slot).total;
-        let totals = self.ledger.tenants.iter().map(|tenant| tally(tenant.slot));
+    pub(super) fn counts(&mut self, now: Time) -> NodeCounts {
+        let (mut tenants, mut waits) = (Vec::new(), Vec::new());
+        for (place, tenant) in (0..).zip(&self.ledger.tenants) {
+            let waited = self.scheduler.waits(now, tenant.slot);
+            if waited.requests > 0 {
+                tenants.push((place, waited.requests));
+            }
+            if waited != Waits::ZERO {
+                waits.push((place, waited));
+            }
+        }
         NodeCounts {
             revision: self.revision(),
             served: self.served,
             waiting: self.scheduler.waiting(),
             in_flight: self.device.in_flight,
             depth: self.device.depth,
-            tenants: (0..).zip(totals).filter(|(_, total)| *total > 0).collect(),
-            waits: Vec::new(),
+            tenants,
+            waits,
         }
     }
 

@@ -9,7 +9,7 @@ use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Config, Node, Pacing, Slot};
+use tidegate_proto::node::{self, Ask, Config, Node, Pacing, Slot};
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -141,7 +141,7 @@ impl World {
         let name = self.setup.nodes[node].name.clone();
         let info = NodeInfo { name, ..NodeInfo::default() };
         let capacity = Some(Iops(self.nodes[node].capacity));
-        let config = Config { depth: 16, capacity, pacing: Pacing::Paper };
+        let config = Config { depth: 16, capacity, pacing: Pacing::Paper, ..Config::default() };
         let machine = &mut self.nodes[node];
         machine.node = Some(Node::new(self.now, info, config));
         machine.life += 1;
@@ -312,7 +312,7 @@ impl World {
             while *due >= Span::SECOND.0 {
                 *due -= Span::SECOND.0;
                 let slot = node.slot(tenant);
-                node.on_request(self.now, slot, 1, ());
+                node.on_request(self.now, slot, Ask::ONE, ());
             }
         }
         if node.next_deadline() <= self.now {

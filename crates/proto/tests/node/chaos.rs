@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Plan, Share, ToNode, Turn};
-use tidegate_proto::node::{Config, Node, Output, Pacing};
+use tidegate_proto::node::{Ask, Config, Node, Output, Pacing};
 
 use crate::world::{MS, at, plan};
 
@@ -84,7 +84,7 @@ impl Chaos {
             }
             Act::Push(tenant, cost) => {
                 let slot = self.node.slot(NAMES[tenant]);
-                self.node.on_request(self.now, slot, cost, self.pushed);
+                self.node.on_request(self.now, slot, Ask::of(cost), self.pushed);
                 self.pushed += 1;
             }
             Act::Decide(ahead, reserved, allowed) => self.decide(ahead, reserved, allowed),
@@ -217,8 +217,8 @@ proptest! {
             now = now.after(Span(wait * MS));
             node.on_deadline(now);
             node.on_message(now, message);
-            node.on_request(now, node.slot("limited"), 1, 0);
-            node.on_request(now, node.slot("a"), 1, 1);
+            node.on_request(now, node.slot("limited"), Ask::ONE, 0);
+            node.on_request(now, node.slot("a"), Ask::ONE, 1);
             let mut is_served = false;
             while let Some(next) = node.next_dispatch(now) {
                 is_served |= next.job == 1;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
-use tidegate_proto::node::{Config, Node, Output, Slot};
+use tidegate_proto::node::{Ask, Config, Node, Output, Slot};
 
 use crate::world::{at, first_grant, plan};
 
@@ -29,7 +29,7 @@ impl Server {
         node.on_message(at(0), ToNode::Grant(first_grant(1, 0, grant)));
         for name in names {
             let slot = node.slot(name);
-            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, 1, ()));
+            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, Ask::ONE, ()));
         }
         Self { node, now: at(0), device: VecDeque::new(), reports: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl Server {
             if self.now == done {
                 let (_, slot) = self.device.pop_front().unwrap();
                 self.node.on_completion(self.now, slot, 1);
-                self.node.on_request(self.now, slot, 1, ());
+                self.node.on_request(self.now, slot, Ask::ONE, ());
             }
             self.node.on_deadline(self.now);
             if self.now == ask_at {
@@ -132,7 +132,7 @@ fn a_wrong_declaration_is_mended() {
     let node = Node::new(at(0), NodeInfo::default(), config);
     assert_eq!(node.status(at(0)).capacity_per_second, 150_000);
     server.node = node;
-    (0..OUTSTANDING).for_each(|_| server.node.on_request(at(0), Slot::NOBODY, 1, ()));
+    (0..OUTSTANDING).for_each(|_| server.node.on_request(at(0), Slot::NOBODY, Ask::ONE, ()));
     server.node.on_message(at(0), ToNode::Plan(plan(1, &[], Fallback::Keep)));
     server.run(at(999));
     let told = server.reports.iter().map(|report| report.capacity_left);

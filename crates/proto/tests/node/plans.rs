@@ -3,7 +3,7 @@
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Event, Iops};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
-use tidegate_proto::node::{Config, Node, Output};
+use tidegate_proto::node::{Ask, Config, Node, Output};
 
 use crate::world::{NOBODY, World, at, now_grant, plan};
 
@@ -13,7 +13,7 @@ fn before_the_first_plan_everybody_is_nobody() {
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
     let mut node = Node::new(at(0), info, config);
     assert_eq!(node.slot("a"), NOBODY);
-    (0..3).for_each(|job| node.on_request(at(0), NOBODY, 0, job));
+    (0..3).for_each(|job| node.on_request(at(0), NOBODY, Ask::of(0), job));
     let first = node.next_dispatch(at(0)).unwrap();
     assert_eq!((first.job, first.cost, first.slot), (0, 1, NOBODY));
     assert_eq!(node.next_dispatch(at(0)).unwrap().job, 1);
@@ -50,7 +50,7 @@ fn a_plan_keeps_what_stays() {
     assert_eq!((nobody.waiting, l2.waiting, l2.allowed), (9, 9, Some(0)));
     assert_eq!(world.serve(500), (11..20).collect::<Vec<_>>());
     // A request for the slot of the one that left.
-    world.node.on_request(at(501), old[1], 1, 99);
+    world.node.on_request(at(501), old[1], Ask::ONE, 99);
     assert_eq!(world.serve(501), [99]);
     // The same plan again is no new one.
     world.node.on_message(at(502), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));

@@ -5,7 +5,7 @@ use tidegate_model::{Class, Span, Time};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, Plan, Report, Share, TenantPlan, ToNode, Turn,
 };
-use tidegate_proto::node::{Config, Node, Output, Slot, TenantStatus};
+use tidegate_proto::node::{Ask, Config, Node, Output, Slot, TenantStatus};
 
 pub(crate) const MS: u64 = Span::MILLISECOND.0;
 
@@ -21,9 +21,10 @@ pub(crate) fn plan(revision: u64, names: &[&str], fallback: Fallback) -> Plan {
         class: Class::Medium,
         weight: 100,
         is_limited: name.starts_with('l'),
+        minimum_ppm: 10_000,
     };
     let tenants = names.iter().map(tenant).collect();
-    Plan { revision, period: Span::SECOND, rounds: 5, fallback, tenants }
+    Plan { revision, period: Span::SECOND, rounds: 5, fallback, discipline: None, tenants }
 }
 
 /// A node as the tests talk to it.
@@ -79,7 +80,7 @@ impl World {
     /// Requests of cost one for the tenant with this name.
     pub(crate) fn push(&mut self, now: u64, name: &str, jobs: std::ops::Range<u32>) {
         let slot = self.node.slot(name);
-        jobs.for_each(|job| self.node.on_request(at(now), slot, 1, job));
+        jobs.for_each(|job| self.node.on_request(at(now), slot, Ask::ONE, job));
     }
 
     /// Serves everything that may be served, at once.

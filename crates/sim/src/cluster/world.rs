@@ -5,7 +5,7 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Config, Slot};
+use tidegate_proto::node::{self, Ask, Config, Slot};
 
 use super::clients::{Begin, Clients, FlowId, Promise};
 use super::host::{Host, Wire};
@@ -233,7 +233,9 @@ impl World {
         self.arrived[tenant * self.hosts.len() + usize::from(node)] += 1;
         let host = &mut self.hosts[usize::from(node)];
         match &mut host.node {
-            Some(machine) => machine.on_request(self.now.time(), host.slots[tenant], 1, ticket),
+            Some(machine) => {
+                machine.on_request(self.now.time(), host.slots[tenant], Ask::ONE, ticket)
+            }
             None => _ = self.tally.fail(ticket),
         }
         node
@@ -538,7 +540,7 @@ fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
     let conduct = &setup.links[usize::from(number)];
     Host {
         name: name(number),
-        config: Config { depth, capacity: Some(rate), pacing },
+        config: Config { depth, capacity: Some(rate), pacing, ..Config::default() },
         node: None,
         life: 0,
         device: Device::new(rate, spread_percent, stream("device")),

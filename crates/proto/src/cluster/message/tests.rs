@@ -5,6 +5,7 @@ use crate::message::{Hello, VERSION};
 use alloc::vec;
 use core::fmt::Debug;
 use serde::de::DeserializeOwned;
+use tidegate_model::Discipline;
 
 /// Says that `message` is these bytes, and these bytes are `message`.
 fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: &[u8]) {
@@ -46,18 +47,21 @@ fn golden_bytes_from_a_controller() {
         class,
         weight,
         is_limited,
+        minimum_ppm: 100,
     };
     let plan = Plan {
         revision: 7,
         period: Span(300),
         rounds: 5,
         fallback: Fallback::Reservation,
+        discipline: Some(Discipline::Unified),
         tenants: vec![
             tenant("kv", Class::High, 100, true),
             tenant("b", Class::Low, 1_000_000, false),
         ],
     };
-    let golden = b"\x02\x07\xac\x02\x05\x01\x02\x02kv\x01\x64\x01\x01b\x03\xc0\x84\x3d\x00";
+    let golden =
+        b"\x02\x07\xac\x02\x05\x01\x01\x06\x02\x02kv\x01\x64\x01\x64\x01b\x03\xc0\x84\x3d\x00\x64";
     is(&ToNode::Plan(plan), golden);
     let collect = ToNode::Collect { turn: TURN, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);

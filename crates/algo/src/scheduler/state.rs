@@ -1,0 +1,394 @@
+//! One slot: where it is in the races, up to what counts it goes, and what has happened there.
+
+use tidegate_model::{Discipline, Span, Time};
+
+use super::heap::Heap;
+use super::requests::{Queue, Request};
+use super::words::{Counts, Pacing, Tally, Terms, at};
+use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};
+use crate::dsfq::Bound;
+
+/// Where a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In no heap: nothing waits, or no token is left.
+    Out,
+    /// In the race of this step.
+    Racing(Step),
+    /// Ahead of its pace.
+    Paced,
+}
+
+/// The steps, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Urgent = 0,
+    Reserved = 1,
+    Fair = 2,
+}
+
+impl Step {
+    pub(super) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
+
+    /// Which of the two ends belongs to it: nobody is in both of the first steps.
+    const fn end(self) -> usize {
+        matches!(self, Self::Fair) as usize
+    }
+
+    /// Whether it is for those with reservation tokens.
+    pub(super) const fn is_reserved(self) -> bool {
+        !matches!(self, Self::Fair)
+    }
+}
+
+/// Units of cost that were dispatched in all, by right and in turn, modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub(super) reserved: u32,
+    pub(super) fair: u32,
+}
+
+impl Passed {
+    /// So many units were dispatched in this step.
+    pub(super) const fn count(&mut self, step: Step, units: u32) {
+        let passed = if step.is_reserved() { &mut self.reserved } else { &mut self.fair };
+        *passed = passed.wrapping_add(units);
+    }
+}
+
+/// Request-nanoseconds that were spent waiting, by what held them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) limit: u64,
+    pub(super) reservation: u64,
+    pub(super) turn: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// Where its last request ended, in the race of reservations and in the fair one.
+    ends: [u128; 2],
+    /// [`UNIT`] divided by its weight.
+    stride: u64,
+    pub(super) counts: Counts,
+    pub(super) served: u64,
+    pub(super) served_before: u64,
+    pub(super) total: u64,
+    pub(super) arrived: u64,
+    pub(super) waiting: u64,
+    /// For how long something has been waiting, minus the moment since when it has been now.
+    backlogged: u64,
+    /// The sums of the times at which units came, were dispatched or cancelled, and were completed
+    /// or cancelled, modulo 2^64.
+    came: u64,
+    went: u64,
+    left: u64,
+    held: Held,
+    /// Of the time that units have been waiting, what was put down to something.
+    told: u64,
+    /// What had passed when it joined its race, or was dispatched last.
+    pub(super) seen: Passed,
+    /// The line along which what is allowed becomes eligible begins here, with so many served. It
+    /// ends with the period.
+    line_since: Time,
+    line_base: u64,
+    /// When its next request is on the line.
+    pub(super) ready_at: Time,
+    /// Work by which later requests are to be delayed.
+    debt: u64,
+    /// Work at other nodes that the next request is to carry.
+    pub(super) pending: u32,
+    bound: Bound,
+    pub(super) in_flight: u32,
+    pub(super) queue: Queue,
+    pub(super) generation: u16,
+    pub(super) place: Place,
+    flags: u8,
+}
+
+/// The tenant's class is urgent.
+const URGENT: u8 = 1;
+/// Requests went by right since the period began, and counted in the fair race.
+const BY_RIGHT: u8 = 2;
+
+// With an entry in a heap and its place there, which it has while requests wait.
+const _: () = assert!(size_of::<State>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
+
+impl State {
+    pub(super) const fn new(generation: u16) -> Self {
+        Self {
+            ends: [0; 2],
+            stride: UNIT,
+            counts: Counts::UNLIMITED,
+            served: 0,
+            served_before: 0,
+            total: 0,
+            arrived: 0,
+            waiting: 0,
+            backlogged: 0,
+            came: 0,
+            went: 0,
+            left: 0,
+            held: Held { limit: 0, reservation: 0, turn: 0 },
+            told: 0,
+            seen: Passed { reserved: 0, fair: 0 },
+            line_since: Time::ZERO,
+            line_base: 0,
+            ready_at: Time::ZERO,
+            debt: 0,
+            pending: 0,
+            bound: Bound::ZERO,
+            in_flight: 0,
+            queue: Queue::EMPTY,
+            generation,
+            place: Place::Out,
+            flags: 0,
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, terms: Terms) {
+        self.stride = UNIT / u64::from(terms.weight.clamp(1, WEIGHT_MAX));
+        self.bound = terms.bound;
+        self.flags = self.flags & !URGENT | if terms.is_urgent { URGENT } else { 0 };
+    }
+
+    /// Where it belongs at `now`.
+    pub(super) fn belongs(&self, discipline: Discipline, now: Time) -> Place {
+        if self.queue.is_empty() {
+            return Place::Out;
+        }
+        if !discipline.heeds_promises() {
+            return Place::Racing(Step::Fair);
+        }
+        if self.served >= self.counts.allowed {
+            Place::Out
+        } else if self.ready_at > now {
+            Place::Paced
+        } else if self.served >= self.counts.reserved {
+            Place::Racing(Step::Fair)
+        } else if discipline == Discipline::Unified && self.flags & URGENT != 0 {
+            Place::Racing(Step::Urgent)
+        } else {
+            Place::Racing(Step::Reserved)
+        }
+    }
+
+    // The race.
+
+    /// Where its first waiting request starts in the race of a step that is at `race`.
+    pub(super) fn start<J>(
+        &self,
+        discipline: Discipline,
+        step: Step,
+        race: u128,
+        first: &Request<J>,
+    ) -> u128 {
+        let delay = match (discipline, step) {
+            (Discipline::Fifo, _) => return u128::from(first.number),
+            (Discipline::DsfqTotal | Discipline::DsfqHybrid | Discipline::Unified, Step::Fair) => {
+                self.length(self.applied(discipline, first))
+            }
+            _ => 0,
+        };
+        race.max(self.ends[step.end()].saturating_add(delay))
+    }
+
+    /// The work by which a request is delayed.
+    fn applied<J>(&self, discipline: Discipline, request: &Request<J>) -> u64 {
+        let delay = u64::from(request.delay);
+        match discipline {
+            Discipline::DsfqTotal => delay,
+            Discipline::DsfqHybrid => delay.min(self.bound.of(request.work)),
+            Discipline::Unified => delay.saturating_add(self.debt).min(self.bound.of(request.work)),
+            _ => 0,
+        }
+    }
+
+    /// Moves it to the end of a request that starts at `start`.
+    pub(super) fn advance<J>(
+        &mut self,
+        discipline: Discipline,
+        step: Step,
+        start: u128,
+        request: &Request<J>,
+    ) {
+        let length = match (discipline, step) {
+            (Discipline::Fifo, _) => return,
+            (Discipline::RoundRobin, _) => u128::from(UNIT),
+            (Discipline::Token, _) | (_, Step::Urgent | Step::Reserved) => {
+                self.length(u64::from(request.cost))
+            }
+            _ => self.length(u64::from(request.work)),
+        };
+        self.ends[step.end()] = start.saturating_add(length);
+    }
+
+    /// Counts a request in the fair race that goes by right while that is at `race`.
+    pub(super) fn charge<J>(&mut self, race: u128, window: u128, request: &Request<J>) {
+        let start = self.start(Discipline::Unified, Step::Fair, race, request);
+        self.owe(start, window, request);
+        self.advance(Discipline::Unified, Step::Fair, start, request);
+        self.flags |= BY_RIGHT;
+    }
+
+    /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
+    /// as much as the race moved in the `window`.
+    pub(super) fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+        let delay = self.debt.saturating_add(u64::from(request.delay));
+        if delay == 0 {
+            return;
+        }
+        // Where it would start without a bound; behind `start` if it was delayed less.
+        let end = self.ends[Step::Fair.end()];
+        let whole = end.saturating_add(self.length(delay));
+        let owed = whole.saturating_sub(start).min(window) / u128::from(self.stride);
+        self.debt = u64::try_from(owed).unwrap_or(u64::MAX);
+    }
+
+    /// Forgives what it is ahead of a race that is at `race` because requests went by right.
+    pub(super) fn forgive(&mut self, race: u128) {
+        if self.flags & BY_RIGHT != 0 {
+            self.flags &= !BY_RIGHT;
+            let end = &mut self.ends[Step::Fair.end()];
+            *end = race.min(*end);
+        }
+    }
+
+    /// Begins anew in new races.
+    pub(super) const fn restart(&mut self) {
+        self.ends = [0; 2];
+        self.debt = 0;
+        self.flags &= !BY_RIGHT;
+    }
+
+    fn length(&self, work: u64) -> u128 {
+        u128::from(work) * u128::from(self.stride)
+    }
+
+    // The line.
+
+    /// Whether what is allowed is spread.
+    pub(super) fn is_paced(&self, pacing: Pacing) -> bool {
+        pacing == Pacing::Even && self.counts.allowed != u64::MAX
+    }
+
+    /// The moment at which as many as were served are on the line, so that one more may go.
+    pub(super) fn on_line(&self, until: Time) -> Time {
+        let (since, base) = (self.line_since, self.line_base);
+        let ahead = self.served.saturating_sub(base);
+        let all = self.counts.allowed.saturating_sub(base).max(1);
+        // Less than the line's length as long as anything is allowed, so it fits.
+        let wait = (u128::from(ahead) * u128::from(until.since(since).0)).div_ceil(u128::from(all));
+        since.after(Span(u64::try_from(wait).unwrap_or(u64::MAX)))
+    }
+
+    /// Begins a line at `now`, or a step of it later, or in between, when its last line had the
+    /// next request.
+    pub(super) fn begin_line(&mut self, now: Time, until: Time, pacing: Pacing) {
+        if !self.is_paced(pacing) {
+            self.ready_at = Time::ZERO;
+            return;
+        }
+        let base = self.served;
+        let steps = self.counts.allowed.saturating_sub(base).max(1);
+        let latest = now.after(Span(until.since(now).0 / steps));
+        let since = self.ready_at.clamp(now, latest);
+        (self.line_since, self.line_base) = (since, base);
+        self.ready_at = since;
+    }
+
+    // What happened.
+
+    /// So many units came, and wait.
+    pub(super) fn come(&mut self, now: Time, units: u64) {
+        if self.waiting == 0 {
+            self.backlogged = self.backlogged.wrapping_sub(now.0);
+        }
+        self.arrived += units;
+        self.came = self.came.wrapping_add(at(now, units));
+        self.waiting += units;
+    }
+
+    /// So many units wait no more.
+    pub(super) fn go(&mut self, now: Time, units: u64) {
+        self.waiting -= units;
+        self.went = self.went.wrapping_add(at(now, units));
+        if self.waiting == 0 {
+            self.backlogged = self.backlogged.wrapping_add(now.0);
+        }
+    }
+
+    /// So many units go to the device.
+    pub(super) fn dispatch(&mut self, now: Time, units: u64) {
+        self.go(now, units);
+        self.served = self.served.saturating_add(units);
+        self.total += units;
+        self.in_flight = self.in_flight.saturating_add(units as u32);
+    }
+
+    /// So many units that another slot sent to the device are this one's from now on.
+    pub(super) fn take_over(&mut self, now: Time, in_flight: u32) {
+        let units = u64::from(in_flight);
+        self.arrived += units;
+        self.came = self.came.wrapping_add(at(now, units));
+        self.went = self.went.wrapping_add(at(now, units));
+        self.in_flight = self.in_flight.saturating_add(in_flight);
+    }
+
+    /// So many units are here no more.
+    pub(super) fn leave(&mut self, now: Time, units: u64) {
+        self.left = self.left.wrapping_add(at(now, units));
+    }
+
+    /// Puts down to something the time that units have waited since that was last done, given what
+    /// has `passed` in all. While it races it is held by those who pass it, each as long as it
+    /// costs, and for the cost of its own next request by nobody else.
+    pub(super) fn tell(&mut self, now: Time, passed: Passed, own: u32) {
+        let seen = core::mem::replace(&mut self.seen, passed);
+        let waited = self.went.wrapping_add(at(now, self.waiting)).wrapping_sub(self.came);
+        let span = forward(waited.wrapping_sub(self.told));
+        if span == 0 {
+            return;
+        }
+        self.told = waited;
+        if let Place::Racing(_) = self.place {
+            let reserved = u64::from(passed.reserved.wrapping_sub(seen.reserved));
+            let fair = u64::from(passed.fair.wrapping_sub(seen.fair));
+            if reserved + fair == 0 {
+                return;
+            }
+            let all = u128::from(reserved + fair + u64::from(own));
+            let part = |units| (u128::from(span) * u128::from(units) / all) as u64;
+            self.held.reservation += part(reserved);
+            self.held.turn += part(fair);
+        } else {
+            self.held.limit += span;
+        }
+    }
+
+    /// What was put down to something so far.
+    pub(super) const fn held(&self) -> Held {
+        self.held
+    }
+
+    pub(super) fn tally(&self, now: Time) -> Tally {
+        let since = if self.waiting > 0 { now.0 } else { 0 };
+        Tally {
+            served: self.served,
+            served_before: self.served_before,
+            total: self.total,
+            arrived: self.arrived,
+            waiting: self.waiting,
+            in_flight: u64::from(self.in_flight),
+            backlogged: Span(forward(self.backlogged.wrapping_add(since))),
+            came: self.came,
+            left: self.left,
+        }
+    }
+}
+
+/// A difference modulo 2^64 that is not negative; zero if it is. A period may be said to have begun
+/// before the last thing that happened in the one before.
+const fn forward(difference: u64) -> u64 {
+    if difference > i64::MAX as u64 { 0 } else { difference }
+}

@@ -1,0 +1,140 @@
+//! What is said to a scheduler, and what it says.
+
+use tidegate_model::{Span, Time};
+
+use crate::dsfq::Bound;
+
+/// A tenant's place in a scheduler. A slot that was removed never means another tenant: from then
+/// on it is [`Self::NOBODY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    pub(super) index: u32,
+    pub(super) generation: u16,
+}
+
+impl Slot {
+    /// For requests that are nobody's, or whose owner nobody knows: nothing is reserved for them
+    /// and they have no limit.
+    pub const NOBODY: Self = Self { index: 0, generation: 0 };
+}
+
+/// What a policy says of a tenant, as far as it matters for the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// 1 to [`super::WEIGHT_MAX`]; larger ones count as this, and zero as one.
+    pub weight: u32,
+    /// Whether its reserved requests go before those of others.
+    pub is_urgent: bool,
+    /// How far it may be delayed for what it was served at other nodes.
+    pub bound: Bound,
+}
+
+impl Terms {
+    /// A tenant of this weight, not urgent, that is never delayed.
+    pub const fn of_weight(weight: u32) -> Self {
+        Self { weight, is_urgent: false, bound: Bound::ZERO }
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Tokens that it takes of what is reserved and allowed; zero counts as one.
+    pub cost: u32,
+    /// What it costs in the fair order, in the unit of [`tidegate_model::CostModel`]; zero counts
+    /// as one.
+    pub work: u32,
+    /// Work that its tenant was served at other nodes and that was not yet told here.
+    pub delay: u32,
+}
+
+impl Ask {
+    /// One token and one unit of work.
+    pub const ONE: Self = Self::of(1);
+
+    /// So many tokens and as much work, without a delay.
+    pub const fn of(cost: u32) -> Self {
+        Self { cost, work: cost, delay: 0 }
+    }
+}
+
+/// Whether what is allowed is spread over the period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pacing {
+    /// At each moment, at most the part that has passed.
+    #[default]
+    Even,
+    /// At once, if it is asked for: Algorithm 1 as published.
+    Paper,
+}
+
+/// Up to what counts a tenant is served within a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Up to this count it goes before those without reservation tokens.
+    pub reserved: u64,
+    /// Up to this count it is served at all; [`u64::MAX`] for no limit.
+    pub allowed: u64,
+}
+
+impl Counts {
+    /// Nothing is reserved, and there is no limit.
+    pub const UNLIMITED: Self = Self { reserved: 0, allowed: u64::MAX };
+    /// Nothing is reserved, and nothing is allowed.
+    pub const NOTHING: Self = Self { reserved: 0, allowed: 0 };
+}
+
+/// What has happened at a slot. Only `waiting`, `in_flight` and `served` ever fall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Units of cost dispatched in this period.
+    pub served: u64,
+    /// Units of cost dispatched in the period before.
+    pub served_before: u64,
+    /// Units of cost dispatched since the slot was made.
+    pub total: u64,
+    /// Units of cost that came since the slot was made, those that were cancelled included.
+    pub arrived: u64,
+    /// Units of cost that wait.
+    pub waiting: u64,
+    /// Units of cost at the device.
+    pub in_flight: u64,
+    /// For how long something has been waiting since the slot was made.
+    pub backlogged: Span,
+    /// The sum of the times at which units came, in nanoseconds, modulo 2^64. With
+    /// [`Self::arrived`] at two moments it tells when in between they came on average.
+    pub came: u64,
+    /// The sum of the times at which units were completed or cancelled, likewise.
+    pub left: u64,
+}
+
+impl Tally {
+    /// Units of cost that are here, in the queue or at the device.
+    pub const fn present(&self) -> u64 {
+        self.waiting.saturating_add(self.in_flight)
+    }
+
+    /// The time that units have been here in sum, those that still are included, modulo 2^64: a
+    /// thousand units that are always here get there in seven months, and differences are right.
+    pub const fn stayed(&self, now: Time) -> u64 {
+        self.left.wrapping_add(at(now, self.present())).wrapping_sub(self.came)
+    }
+}
+
+/// A request whose turn it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dispatched<J> {
+    /// Whose it is.
+    pub slot: Slot,
+    /// Units of cost, at least one.
+    pub cost: u32,
+    /// Whether a reservation token was left for it: it went in one of the first steps.
+    pub is_reserved: bool,
+    /// What was pushed.
+    pub job: J,
+}
+
+/// What so many units at a time add to a sum of times, modulo 2^64.
+pub(super) const fn at(now: Time, units: u64) -> u64 {
+    now.0.wrapping_mul(units)
+}
