@@ -21,6 +21,7 @@ mod load;
 mod man;
 mod repro;
 mod run;
+mod scheduler;
 mod status;
 mod top;
 mod up;
@@ -93,6 +94,7 @@ enum Command {
     Certify(certify::Args),
     Run(run::Args),
     Status(status::Args),
+    Scheduler(scheduler::Args),
     Top(top::Args),
     Demo(demo::Args),
     Repro(repro::Args),
@@ -111,6 +113,7 @@ impl Command {
             Self::Certify(args) => certify::run(args, common),
             Self::Run(args) => run::run(args, common),
             Self::Status(args) => status::run(args, common),
+            Self::Scheduler(args) => scheduler::run(args, common),
             Self::Top(args) => top::run(args, common),
             Self::Demo(args) => demo::run(args, common),
             Self::Repro(args) => repro::run(args, common),

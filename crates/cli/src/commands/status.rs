@@ -142,6 +142,7 @@ impl Screen {
         let mut table = Table::new()
             .left("NODE")
             .left("STATE")
+            .left("SCHEDULER")
             .right("CAPACITY")
             .right("DECLARED")
             .right("SERVED")
@@ -158,6 +159,7 @@ impl Screen {
             table.row([
                 node.name.as_str().into(),
                 Cell::toned(state.tone(), state.word()),
+                node.scheduler.as_str().into(),
                 capacity.into(),
                 declared.into(),
                 amounts::iops(node.served_operations_per_second).into(),

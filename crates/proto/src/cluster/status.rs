@@ -120,6 +120,10 @@ pub struct NodeStatus {
     pub host: String,
     /// The process that holds the connection, or the last one that did.
     pub pid: u32,
+    /// By which rule it decides who is served next; empty if that is its own matter.
+    pub scheduler: String,
+    /// Whether that was chosen while the cluster runs, instead of what its file says.
+    pub is_scheduler_chosen: bool,
     /// What it is declared to do per second.
     pub declared_operations_per_second: Option<u64>,
     /// What it can do in a whole period, as estimated from its last report.
@@ -274,6 +278,8 @@ impl Cluster {
             name: site.name.clone(),
             host: site.info.host.clone(),
             pid: site.info.pid,
+            scheduler: site.discipline().map(|it| it.name().into()).unwrap_or_default(),
+            is_scheduler_chosen: site.chosen.is_some(),
             declared_operations_per_second: site.declared.map(|iops| iops.0),
             capacity_operations: site.capacity,
             is_connected: site.connection.is_some(),
