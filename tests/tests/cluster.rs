@@ -9,6 +9,7 @@ mod levels;
 mod mounted;
 mod refused;
 mod rude;
+mod schedulers;
 mod together;
 mod watched;
 
