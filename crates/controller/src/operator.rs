@@ -82,6 +82,10 @@ async fn answer(request: Request, register: &Register) -> Reply {
             Ok(nodes) => json(&nodes),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
+        Request::Delays { tenant } => match register.delays(tenant).await {
+            Ok(delays) => json(&delays),
+            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+        },
         Request::Policy => match register.policy().await {
             Some(policy) => json(&policy),
             None => {

@@ -7,6 +7,7 @@ use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
+use tidegate_proto::meters::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now_ms;
@@ -72,6 +73,20 @@ pub(crate) enum ChooseError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the controller is stopping")]
 pub(crate) struct Stopping;
+
+/// Why nobody can say why requests were delayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DelaysError {
+    #[error(
+        "this controller has no cluster, and what waits under `tidegate run` is in `tidegate \
+         top`; start it with `tidegate up CLUSTER`"
+    )]
+    NoCluster,
+    #[error(transparent)]
+    Unknown(#[from] UnknownTenant),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+}
 
 /// The policies and the machine, for whoever asks or instructs.
 pub(crate) struct Register {
@@ -196,6 +211,13 @@ impl Register {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
         answer.await.map_err(|_| Stopping)
+    }
+
+    /// Why requests of a tenant were delayed in the last minute.
+    pub(crate) async fn delays(&self, tenant: String) -> Result<Delays, DelaysError> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(Input::Delays { tenant, reply }).await.map_err(|_| Stopping)?;
+        answer.await.map_err(|_| Stopping)?
     }
 }
 

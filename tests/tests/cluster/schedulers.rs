@@ -35,7 +35,9 @@ fn what_is_chosen_is_told_and_kept() {
     cluster.bed().kill_controller();
     cluster.up();
     assert_eq!(scheduler(&mut cluster, &[]), json!([a, b]));
-    assert_eq!(cluster.bed().status()["cluster"]["nodes"][1]["scheduler"], "unified");
+    eventually("the node says so itself", || {
+        cluster.bed().status()["cluster"]["nodes"][1]["scheduler"] == "unified"
+    });
     scheduler(&mut cluster, &["--all", "--default"]);
     assert_eq!(scheduler(&mut cluster, &[]), json!([a, line("b", "sfq", false)]));
     for (wrong, code, why) in [

@@ -100,8 +100,8 @@ fn choice(args: &Args) -> Result<Option<Request>, Failure> {
 }
 
 fn line(node: &NodeStatus) -> Line<'_> {
-    let NodeStatus { name, scheduler, is_scheduler_chosen: is_chosen, .. } = node;
-    Line { node: name, scheduler, is_chosen: *is_chosen }
+    let scheduler = node.assigned_scheduler.as_deref().unwrap_or_default();
+    Line { node: &node.name, scheduler, is_chosen: node.is_scheduler_chosen }
 }
 
 fn told(nodes: &[NodeStatus]) -> String {

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::Time;
+use tidegate_model::{Time, Waits};
 
 use super::Cluster;
 use super::ledger::{Counts, Entry, Tenant};
@@ -106,6 +106,8 @@ pub struct TenantAtNode {
     pub last_served_operations: u64,
     /// What it was served in all.
     pub total_served_operations: u64,
+    /// How long its requests waited there in all, and for which rule.
+    pub waits: Waits,
 }
 
 /// One node.
@@ -120,8 +122,8 @@ pub struct NodeStatus {
     pub host: String,
     /// The process that holds the connection, or the last one that did.
     pub pid: u32,
-    /// By which rule it decides who is served next; empty if that is its own matter.
-    pub scheduler: String,
+    /// In what order it is to serve; none if its controller leaves that to it.
+    pub assigned_scheduler: Option<String>,
     /// Whether that was chosen while the cluster runs, instead of what its file says.
     pub is_scheduler_chosen: bool,
     /// What it is declared to do per second.
@@ -144,6 +146,8 @@ pub struct NodeStatus {
     pub in_flight_requests: u32,
     /// The most requests at its store at a time; zero if it never said.
     pub depth_requests: u32,
+    /// In what order it serves: `token`, `unified`, …; none if it never said.
+    pub scheduler: Option<String>,
     /// How long ago it told these counts; none if it never did.
     pub counted_ns: Option<u64>,
 }
@@ -278,7 +282,7 @@ impl Cluster {
             name: site.name.clone(),
             host: site.info.host.clone(),
             pid: site.info.pid,
-            scheduler: site.discipline().map(|it| it.name().into()).unwrap_or_default(),
+            assigned_scheduler: site.discipline().map(|it| it.name().into()),
             is_scheduler_chosen: site.chosen.is_some(),
             declared_operations_per_second: site.declared.map(|iops| iops.0),
             capacity_operations: site.capacity,
@@ -314,7 +318,7 @@ impl Cluster {
             demand_operations: entry.demand,
             waiting_operations: entry.waiting,
             last_served_operations: entry.before,
-            total_served_operations: 0,
+            ..TenantAtNode::default()
         })
     }
 
