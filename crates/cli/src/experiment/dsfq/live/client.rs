@@ -21,7 +21,7 @@ use crate::failure::Failure;
 pub(super) const BLOCK: u64 = 8 << 10;
 /// Nothing counts for so long, while queues fill and totals become level, and then everything for as
 /// long. fio can leave out a beginning by itself, and then gets the rest wrong where it keeps a pace.
-const HALF: Span = Span(1_500 * Span::MILLISECOND.0);
+const HALF: Span = Span(1_400 * Span::MILLISECOND.0);
 /// It goes on for so long after it has told the end.
 const MORE: Span = Span(100 * Span::MILLISECOND.0);
 /// What somebody who watches for an end waits at a time.
