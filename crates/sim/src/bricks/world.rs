@@ -386,7 +386,7 @@ fn name(brick: u16) -> String {
 }
 
 fn cluster(scenario: &Scenario, policy: Policy) -> Cluster {
-    let node = |number| NodeSetup { name: name(number), capacity: None };
+    let node = |number| NodeSetup { name: name(number), ..NodeSetup::default() };
     let setup = controller::Setup {
         nodes: (0..scenario.bricks.count).map(node).collect(),
         is_first: true,
