@@ -21,6 +21,7 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, tenths, thousandths};
 
+mod burst;
 mod figure10;
 mod figure12;
 mod figure13;
@@ -46,7 +47,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "12" => figure12::repeat(desk),
         "13" => figure13::repeat(desk),
         "14" => figure14::repeat(desk),
-        "burst" => ours::burst(desk),
+        "burst" => burst::repeat(desk),
         "partition" => ours::partition(desk),
         _ => ours::unified(desk),
     }
@@ -85,6 +86,12 @@ const B: Option<usize> = Some(1);
 
 /// Totals this far apart are as good as equal, in percent; the paper says "roughly".
 const EQUAL: f64 = 5.0;
+
+/// Totals this far apart are not.
+const UNEQUAL: f64 = 20.0;
+
+/// The part of each brick that the scenarios keep for whoever has a minimum share.
+const MINIMUM: f64 = 1.0 / 12.0;
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

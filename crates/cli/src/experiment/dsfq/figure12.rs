@@ -7,15 +7,14 @@ use tidegate_sim::bricks::Scenario;
 
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
-use super::{B, Desk, EQUAL, FIGURE_12, G, Part, all, holds_if, mean, range, scenario, share};
+use super::{
+    B, Desk, EQUAL, FIGURE_12, G, MINIMUM, Part, all, holds_if, mean, range, scenario, share,
+};
 use super::{live, tenths, thousandths};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 
 const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
-
-/// g's part of A.
-pub(super) const MINIMUM: f64 = 1.0 / 12.0;
 
 /// Up to what g is served on B, in MB/s, totals can be balanced: the paper's 4, and 5 if nothing
 /// that is cut from one request's delay is lost, which is κ = 10 times the twelfth of 6 MB/s.

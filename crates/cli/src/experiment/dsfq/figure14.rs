@@ -6,10 +6,8 @@ use tidegate_model::Discipline;
 use tidegate_sim::bricks::{Outcome, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{
-    A, Desk, EQUAL, F, FIGURE_14, G, Part, Shown, all, apart, fairness, holds_if, mega, run,
-};
-use super::{scenario, source, tenths, with};
+use super::{A, Desk, EQUAL, F, FIGURE_14, G, MINIMUM, Part, Shown, all, apart, fairness};
+use super::{holds_if, mega, run, scenario, source, tenths, with};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -21,8 +19,6 @@ const RUNS: [(&str, &str, Discipline); 4] = [
     ("14e", "(e) HYBRID-DSFQ", Discipline::DsfqHybrid),
 ];
 
-/// The part of A that the hybrid keeps for each.
-const MINIMUM: f64 = 1.0 / 12.0;
 /// A second holds some fifty requests of such a share, in whole ones.
 const KEPT: f64 = 0.9;
 /// Less than this part of A in a second is next to nothing.

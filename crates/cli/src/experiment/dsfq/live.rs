@@ -20,7 +20,7 @@ use tidegate_model::{Discipline, Iops, Span};
 use tidegate_sim::bricks::{Cell, Outcome, Scenario, Unfairness};
 
 use super::figure8::{KNEE, SAME, SHARE, knee, latency};
-use super::figure12::{BALANCED, BALANCED_OWED, KEPT, MINIMUM, NEARLY};
+use super::figure12::{BALANCED, BALANCED_OWED, KEPT, NEARLY};
 use super::sweep::Sweep;
 use super::{
     A, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, Source, all, apart, equal,

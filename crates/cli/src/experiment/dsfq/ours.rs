@@ -1,82 +1,21 @@
-//! What the paper leaves open, and what is done about it here: bursts against the hybrid (§3.4),
-//! streams that reach disjoint bricks through different coordinators (§3.3.2), and absolute goals
-//! beside proportional ones (§5).
+//! What the paper leaves open, and what is done about it here: streams that reach disjoint bricks
+//! through different coordinators (§3.3.2), and absolute goals beside proportional ones (§5).
 
 use serde_json::json;
 use tidegate_model::Discipline;
 use tidegate_sim::bricks::{Outcome, Scenario};
 
-use super::plot::{Panel, Series, draw};
+use super::plot::{Panel, draw};
 use super::sweep::{self, LINES, Sweep, sweep};
-use super::{A, B, BURST, Desk, EQUAL, F, G, PARTITION, Part, Shown, UNIFIED, all, apart, equal};
-use super::{holds_if, mean, mega, range, run, scenario, source, tenths, thousandths};
+use super::{
+    B, Desk, EQUAL, F, G, PARTITION, Part, UNEQUAL, UNIFIED, all, equal, holds_if, mean, range,
+};
+use super::{scenario, tenths, thousandths};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// Totals this far apart are not equal, in percent.
-const UNEQUAL: f64 = 20.0;
-
 const X: &str = "threads of g on B";
-
-/// Bursts.
-pub(super) fn burst(desk: &Desk) -> Result<Part, Failure> {
-    const RUNS: [(&str, Discipline); 3] = [
-        ("TOTAL-DSFQ", Discipline::DsfqTotal),
-        ("HYBRID-DSFQ", Discipline::DsfqHybrid),
-        ("what is cut is owed", Discipline::Unified),
-    ];
-    let base = scenario(BURST)?;
-    let under = |(_, discipline)| Scenario { discipline, ..base.clone() };
-    let shown = run(desk, RUNS.map(under).to_vec())?;
-    let mut table = Table::new().left("RUN").right("f").right("g").right("g ON A");
-    table = table.right("g ON B, MB/s");
-    for (shown, (name, _)) in shown.iter().zip(RUNS) {
-        let told = |stream, brick| format!("{:.2}", mean(&shown.outcome, stream, brick)).into();
-        table.row([name.into(), told(F, None), told(G, None), told(G, A), told(G, B)]);
-    }
-    let far = |outcome: &Outcome| apart(mean(outcome, F, None), mean(outcome, G, None));
-    let claim = |place: usize, text: &str, holds: &dyn Fn(f64) -> bool| {
-        let outcome = &shown[place].outcome;
-        let percent = far(outcome);
-        let [f, g] = [F, G].map(|stream| thousandths(mean(outcome, stream, None)));
-        let measured = json!({
-            "totals_apart_percent": tenths(percent),
-            "f_megabytes_per_second": f,
-            "g_megabytes_per_second": g,
-        });
-        source("burst", base.seed, shown[place].seconds).claim(
-            text,
-            measured,
-            holds_if(holds(percent), || format!("totals are {percent:.1} % apart")),
-        )
-    };
-    let claims = vec![
-        claim(0, "TOTAL-DSFQ heeds bursts: totals are equal", &|far| far <= EQUAL),
-        claim(
-            1,
-            "on HYBRID-DSFQ who turns from brick to brick in bursts gets more than its share, as \
-             the paper says",
-            &|far| far >= UNEQUAL,
-        ),
-        claim(2, "if what is cut from a delay is owed, it does not (ours)", &|far| far <= EQUAL),
-    ];
-    let panel = |(shown, (name, _)): (&Shown, (&str, Discipline))| {
-        let line = |(name, stream): (&str, usize)| {
-            let rates = shown.outcome.rates(stream, None).into_iter().enumerate();
-            Series::line(name, rates.map(|(at, rate)| ((at + 1) as f64, mega(rate))).collect())
-        };
-        Panel {
-            title: name.into(),
-            x: "seconds",
-            y: "MB/s in all",
-            series: [("f, all on A", F), ("g, in bursts to A and B", G)].map(line).to_vec(),
-            levels: Vec::new(),
-        }
-    };
-    let panels: Vec<Panel> = shown.iter().zip(RUNS).map(panel).collect();
-    Ok(Part { claims, table, picture: draw("Bursts to one brick and then to the other", &panels) })
-}
 
 /// The exception of theorem 4.
 pub(super) fn partition(desk: &Desk) -> Result<Part, Failure> {
