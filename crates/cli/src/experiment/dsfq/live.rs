@@ -22,10 +22,8 @@ use tidegate_sim::bricks::{Cell, Outcome, Scenario, Unfairness};
 use super::figure8::{KNEE, SAME, SHARE, knee, latency};
 use super::figure12::{BALANCED, BALANCED_OWED, KEPT, NEARLY};
 use super::sweep::Sweep;
-use super::{
-    A, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, Source, all, apart, equal,
-};
-use super::{holds_if, mean, range, scenario, share, tenths, thousandths, with};
+use super::{A, B, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, MINIMUM, Source, all};
+use super::{apart, equal, holds_if, mean, range, scenario, share, tenths, thousandths, with};
 use crate::experiment::paper::{on_a_machine_that_stood_still, timed};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
@@ -158,9 +156,9 @@ pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Cla
         _ => ("12a", &[0, 6, 12, 18, 24, 32][..], BALANCED, NEARLY),
     };
     let live = Live::run(desk, &scenario, counts)?;
-    let (percent, threads) = live.sweep.furthest(1.0, |outcome| elsewhere(outcome) < upto);
+    let (percent, threads) = live.sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
     let [least, _] = range(live.sweep.outcomes().map(share));
-    let [_, most] = range(live.sweep.outcomes().map(elsewhere));
+    let [_, most] = range(live.sweep.outcomes().map(|outcome| mean(outcome, G, B)));
     let text = format!(
         "under {discipline} totals are equal as long as g is served less than {upto} MB/s \
          elsewhere; however much that is, it keeps a twelfth of A"
@@ -182,11 +180,6 @@ pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Cla
         ]),
     );
     Ok((live.sweep, claim))
-}
-
-/// Of g, beside node A, in millions of bytes per second.
-fn elsewhere(outcome: &Outcome) -> f64 {
-    mean(outcome, G, None) - mean(outcome, G, A)
 }
 
 impl Live {
@@ -325,7 +318,7 @@ mod tests {
         let outcome = outcome(&scenario, &sights);
         assert_eq!(outcome.mean(F, None), 250.0 * BLOCK as f64);
         assert_eq!(outcome.mean(G, None), outcome.mean(F, A));
-        assert_eq!(elsewhere(&outcome), 100.0 * BLOCK as f64 / 1e6);
+        assert_eq!(outcome.mean(G, B), 100.0 * BLOCK as f64);
         assert_eq!(outcome.latency(G, A), Some(0.01));
         assert_eq!(share(&outcome), 0.375);
     }
