@@ -57,7 +57,7 @@
 //! While two tenants *f* and *g* wait in the same race, without delays, the work *W* dispatched for
 //! each differs, per weight, by at most one request of each; counted when requests finish, by
 //! *D* + 1 times that (Theorem 1). With delays that whole, the same holds for the work at all nodes
-//! with the bound of Theorem 2 (`dsfq_laws` among the tests). With bounds, each gets its minimum
+//! with the bound of Theorem 2 (`laws` among the tests). With bounds, each gets its minimum
 //! share of what is left to the race.
 //!
 //! # Pace
@@ -358,7 +358,7 @@ impl<J> Scheduler<J> {
         if self.discipline == Discipline::Unified {
             let window = fair - self.marks[0];
             match step {
-                Step::Fair => state.owe(start, window, request),
+                Step::Fair => state.turn(start, window, request),
                 _ => state.charge(fair, window, request),
             }
         }

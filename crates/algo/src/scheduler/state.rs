@@ -108,7 +108,7 @@ pub(super) struct State {
 
 /// The tenant's class is urgent.
 const URGENT: u8 = 1;
-/// Requests went by right since the period began, and counted in the fair race.
+/// Requests went by right and counted in the fair race, which has not passed them yet.
 const BY_RIGHT: u8 = 2;
 
 // With an entry in a heap and its place there, which it has while requests wait.
@@ -237,9 +237,16 @@ impl State {
         self.flags |= BY_RIGHT;
     }
 
+    /// Counts a request that starts at `start` in the fair race because it is its turn. By then the
+    /// race has passed whatever went by right.
+    pub(super) fn turn<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+        self.owe(start, window, request);
+        self.flags &= !BY_RIGHT;
+    }
+
     /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
     /// as much as the race moved in the `window`.
-    pub(super) fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+    fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
         let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
         if delay == 0 {
             return;

@@ -130,6 +130,7 @@ impl Machine {
                 tenant.run(tenant.fair_start(discipline, fair, ask), window, ask);
             }
         } else if is_unified {
+            tenant.went_by_right = false;
             tenant.run(start, window, ask);
         } else if discipline == Discipline::RoundRobin {
             tenant.fair = start + (PART << 16);

@@ -7,13 +7,14 @@
 //! (`cluster`). Those print what was measured beside what is promised:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
-//mod cluster;
+mod cluster;
 mod machine;
-//mod minimum;
-//mod promises;
+mod minimum;
+mod promises;
 mod textbook;
-//mod theorems;
-//mod waits;
+mod theorems;
+mod told;
+mod waits;
 
 use tidegate_algo::dsfq::Bound;
 use tidegate_model::Discipline;
