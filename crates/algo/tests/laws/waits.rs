@@ -121,8 +121,8 @@ impl World {
             Act::Cancel(part) => {
                 for job in self.scheduler.cancel(now, |job| job % part == 0) {
                     let here = self.waiting.remove(&job);
-                    prop_assert!(here.is_some_and(|_| job % part == 0));
-                    self.leave(here.unwrap());
+                    prop_assert_eq!(job % part, 0);
+                    self.leave(here.ok_or_else(|| TestCaseError::fail("it was not waiting"))?);
                 }
                 prop_assert!(self.waiting.keys().all(|job| job % part != 0));
             }
