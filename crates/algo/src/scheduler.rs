@@ -445,7 +445,7 @@ impl<J> Scheduler<J> {
         let (held, tally) = (state.held(), state.tally(now));
         let explained = held.limit.saturating_add(held.reservation).saturating_add(held.turn);
         Waits {
-            requests: tally.total,
+            operations: tally.total,
             limit_ns: held.limit,
             reservation_ns: held.reservation,
             turn_ns: held.turn,
