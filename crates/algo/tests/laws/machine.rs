@@ -207,6 +207,8 @@ enum Act {
     Replace(usize, Terms),
     Cancel(u64),
     Switch(Discipline),
+    /// Everything is said again, and asked for.
+    Again(usize),
     Begin,
 }
 
@@ -235,6 +237,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (tenant, terms()).prop_map(|(index, terms)| Act::Replace(index, terms)),
         2 => (2u64..6).prop_map(Act::Cancel),
         1 => (0..DISCIPLINES.len()).prop_map(|index| Act::Switch(DISCIPLINES[index].0)),
+        3 => (0usize..5).prop_map(Act::Again),
         4 => Just(Act::Begin),
     ]
 }
@@ -305,6 +308,14 @@ impl Both {
                 scheduler.set_discipline(NOW, discipline);
                 machine.switch(discipline);
             }
+            Act::Again(index) => {
+                let Tenant { terms, counts, .. } = machine.tenants[index];
+                scheduler.set_terms(NOW, slots[index], terms);
+                scheduler.grant(NOW, slots[index], counts);
+                scheduler.set_discipline(NOW, machine.discipline);
+                scheduler.promote(NOW);
+                scheduler.waits(NOW, slots[index]);
+            }
             Act::Begin => {
                 scheduler.begin(NOW, NOW.after(Span::SECOND));
                 machine.begin();
@@ -315,7 +326,7 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn it_does_what_it_says(

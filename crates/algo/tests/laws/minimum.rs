@@ -56,7 +56,7 @@ fn constant(streams: &[Stream], index: usize) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn the_minimum_is_kept_over_every_interval(

@@ -223,6 +223,27 @@ fn a_limit_earns_no_credit() {
     }
 }
 
+/// A limit that is spread over the period does not keep a tenant from what is reserved for it, and
+/// neither does a node that is busy all the time.
+#[test]
+fn reservations_are_met_at_an_even_pace() {
+    for discipline in [Discipline::Token, Discipline::Unified] {
+        let mut node = Node::new(discipline, &[1, 1, 8]);
+        let counts = [(50, 50), (30, u64::MAX), (0, u64::MAX)];
+        for (slot, (reserved, allowed)) in node.slots.clone().into_iter().zip(counts) {
+            node.scheduler.grant(node.now, slot, Counts { reserved, allowed });
+        }
+        (0..3).for_each(|index| node.come(index));
+        for _ in 0..5 {
+            let served = node.run(1);
+            assert!(served[0] == 50 && served[1] >= 30, "{discipline}: {served:?}");
+            if discipline == Discipline::Unified {
+                assert_eq!(served, [50, 30, 20]);
+            }
+        }
+    }
+}
+
 /// Only what weights are to each other counts, and not how great they are.
 #[test]
 fn weights_are_ratios() {

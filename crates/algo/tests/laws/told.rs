@@ -17,7 +17,7 @@ fn workers_tell_each_unit_once() {
             let (tenant, told, sent) = (&tenant, &told, &sent);
             scope.spawn(move || {
                 let mut random = Random(worker);
-                for _ in 0..20_000 {
+                for _ in 0..5_000 {
                     let node = random.next() as usize % NODES;
                     let delay = if random.within((0, 9)) == 0 {
                         tenant.claim(node)
