@@ -34,8 +34,8 @@
 //!
 //! - [`Discipline::Fifo`]: a start is the number of the request; there are no tenants.
 //! - [`Discipline::RoundRobin`]: every request is as long as any other.
-//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of each
-//!   other: who had much in step 2 by right does not pay for it in step 3.
+//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of
+//!   each other: who had much in step 2 by right does not pay for it in step 3.
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's

@@ -69,6 +69,8 @@ pub(crate) struct Node {
     pub(crate) waiting: Vec<u64>,
     /// The most that ever waited.
     pub(crate) queue_max: u64,
+    /// Work that was dispatched, of each stream.
+    dispatched: Vec<u64>,
     /// Work that was completed, of each stream.
     pub(crate) completed: Vec<u64>,
 }
@@ -112,8 +114,16 @@ impl Cluster {
             let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
             let slots = streams.iter().map(|terms| scheduler.add(*terms)).collect();
             let none = vec![0; streams.len()];
-            let (free, waiting, completed) = (speed.depth, none.clone(), none);
-            Node { speed: *speed, scheduler, slots, free, waiting, queue_max: 0, completed }
+            Node {
+                speed: *speed,
+                scheduler,
+                slots,
+                free: speed.depth,
+                waiting: none.clone(),
+                queue_max: 0,
+                dispatched: none.clone(),
+                completed: none,
+            }
         };
         let mut cluster = Self {
             now: 0,
@@ -225,7 +235,9 @@ impl Cluster {
                 return;
             };
             let (source, work) = next.job;
-            place.waiting[self.sources[source].stream] -= 1;
+            let stream = self.sources[source].stream;
+            place.waiting[stream] -= 1;
+            place.dispatched[stream] += u64::from(work);
             place.free -= 1;
             let Speed { unit, is_even, .. } = place.speed;
             let unit = if is_even { unit } else { self.random.within((unit.div_ceil(2), unit)) };
@@ -286,21 +298,31 @@ impl Cluster {
     }
 }
 
+/// Which service counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counted {
+    /// What was dispatched at the node.
+    Dispatched,
+    /// What was completed at the node.
+    Completed,
+    /// What was completed at all nodes.
+    Everywhere,
+}
+
 /// By how much two streams were apart, at most, in any interval in which both waited at a node
 /// without a break: work divided by the weight, times both weights, so that it is whole.
 pub(crate) struct Gap {
     node: usize,
     streams: [usize; 2],
-    /// Whether service at all nodes counts, or at this one only.
-    is_total: bool,
+    counted: Counted,
     /// The least and the greatest difference since both have been waiting.
     since: Option<(i128, i128)>,
     pub(crate) widest: i128,
 }
 
 impl Gap {
-    pub(crate) fn new(node: usize, streams: [usize; 2], is_total: bool) -> Self {
-        Self { node, streams, is_total, since: None, widest: 0 }
+    pub(crate) fn new(node: usize, streams: [usize; 2], counted: Counted) -> Self {
+        Self { node, streams, counted, since: None, widest: 0 }
     }
 
     /// After a step. The widest difference of any two moments of an interval is that of its
@@ -312,8 +334,10 @@ impl Gap {
             self.since = None;
             return;
         }
-        let work = |stream| {
-            if self.is_total { cluster.completed(stream) } else { node.completed[stream] }
+        let work = |stream: usize| match self.counted {
+            Counted::Dispatched => node.dispatched[stream],
+            Counted::Completed => node.completed[stream],
+            Counted::Everywhere => cluster.completed(stream),
         };
         let part =
             |stream, other: usize| i128::from(work(stream)) * i128::from(cluster.weights[other]);

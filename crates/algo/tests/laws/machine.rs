@@ -261,6 +261,17 @@ impl Both {
         Self { scheduler, slots, machine }
     }
 
+    /// Says what the scheduler knows, and asks it: nothing comes of that.
+    fn say_again(&mut self, index: usize) {
+        let Self { scheduler, slots, machine } = self;
+        let Tenant { terms, counts, .. } = machine.tenants[index];
+        scheduler.set_terms(NOW, slots[index], terms);
+        scheduler.grant(NOW, slots[index], counts);
+        scheduler.set_discipline(NOW, machine.discipline);
+        scheduler.promote(NOW);
+        scheduler.waits(NOW, slots[index]);
+    }
+
     fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
         let Self { scheduler, slots, machine } = self;
         match act {
@@ -308,14 +319,7 @@ impl Both {
                 scheduler.set_discipline(NOW, discipline);
                 machine.switch(discipline);
             }
-            Act::Again(index) => {
-                let Tenant { terms, counts, .. } = machine.tenants[index];
-                scheduler.set_terms(NOW, slots[index], terms);
-                scheduler.grant(NOW, slots[index], counts);
-                scheduler.set_discipline(NOW, machine.discipline);
-                scheduler.promote(NOW);
-                scheduler.waits(NOW, slots[index]);
-            }
+            Act::Again(index) => self.say_again(index),
             Act::Begin => {
                 scheduler.begin(NOW, NOW.after(Span::SECOND));
                 machine.begin();
