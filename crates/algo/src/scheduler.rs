@@ -74,7 +74,7 @@
 //!
 //! # Cost
 //! Each operation is O(log n) in the number of tenants that wait; a new period, or discipline, is
-//! O(n). An idle tenant costs at most [`BYTES_PER_SLOT`].
+//! O(n log n). An idle tenant costs at most [`BYTES_PER_SLOT`].
 
 use alloc::vec::Vec;
 

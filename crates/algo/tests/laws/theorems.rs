@@ -127,7 +127,8 @@ proptest! {
             .with_coordinators(coordinators)
             .with_seed(seed);
         let pairs = pairs(count);
-        let mut gaps: Vec<Gap> = pairs.iter().map(|pair| Gap::new(0, *pair, Counted::Everywhere)).collect();
+        let gap = |pair: &[usize; 2]| Gap::new(0, *pair, Counted::Everywhere);
+        let mut gaps: Vec<Gap> = pairs.iter().map(gap).collect();
         cluster.run(8 * MILLISECOND, |cluster| gaps.iter_mut().for_each(|gap| gap.look(cluster)));
         for (pair, gap) in pairs.into_iter().zip(gaps) {
             let bound = bound_2(&mut cluster, pair, 0, depth);
