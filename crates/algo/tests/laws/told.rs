@@ -1,40 +1,42 @@
 //! Gateways tell each node of each unit of cost elsewhere exactly once, whichever of their workers
 //! sends or claims, and at whatever moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Barrier;
 
 use tidegate_algo::dsfq::Elsewhere;
 
-use super::Random;
+/// Two workers send to two nodes and claim for both, as fast as they can; what each was told, and
+/// what it sent.
+fn work(tenant: &Elsewhere, worker: usize) -> [[u64; 2]; 2] {
+    let [mut told, mut sent] = [[0u64; 2]; 2];
+    for turn in 0..500_000 {
+        let node = (turn + worker) % 2;
+        let cost = 1 + turn as u32 % 3;
+        sent[node] += u64::from(cost);
+        told[node] += u64::from(tenant.sent(node, cost));
+        told[0] += tenant.claim(0);
+        told[1] += tenant.claim(1);
+    }
+    [told, sent]
+}
 
 #[test]
 fn workers_tell_each_unit_once() {
-    const NODES: usize = 3;
-    let tenant = Elsewhere::new(NODES);
-    let [told, sent] = [(); 2].map(|()| [const { AtomicU64::new(0) }; NODES]);
-    std::thread::scope(|scope| {
-        for worker in 0..4 {
-            let (tenant, told, sent) = (&tenant, &told, &sent);
+    let tenant = Elsewhere::new(2);
+    let (tenant, begin) = (&tenant, &Barrier::new(2));
+    let workers = std::thread::scope(|scope| {
+        let spawn = |worker| {
             scope.spawn(move || {
-                let mut random = Random(worker);
-                for _ in 0..5_000 {
-                    let node = random.next() as usize % NODES;
-                    let delay = if random.within((0, 9)) == 0 {
-                        tenant.claim(node)
-                    } else {
-                        let cost = random.within((1, 1_000));
-                        sent[node].fetch_add(u64::from(cost), Ordering::Relaxed);
-                        u64::from(tenant.sent(node, cost))
-                    };
-                    told[node].fetch_add(delay, Ordering::Relaxed);
-                }
-            });
-        }
+                begin.wait();
+                work(tenant, worker)
+            })
+        };
+        [0, 1].map(spawn).map(|thread| thread.join().expect("a worker failed"))
     });
-    let [told, sent] = [told, sent].map(|sums| sums.map(AtomicU64::into_inner));
-    let total: u64 = sent.iter().sum();
-    assert_eq!(tenant.total(), total);
-    for node in 0..NODES {
-        assert_eq!(told[node] + tenant.claim(node), total - sent[node]);
+    let [[told_0, sent_0], [told_1, sent_1]] = workers;
+    for (node, other) in [(0, 1), (1, 0)] {
+        let told = told_0[node] + told_1[node] + tenant.claim(node);
+        assert_eq!(told, sent_0[other] + sent_1[other]);
     }
+    assert_eq!(tenant.total(), [sent_0, sent_1].concat().iter().sum::<u64>());
 }
