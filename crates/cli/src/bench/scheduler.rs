@@ -3,12 +3,13 @@
 //!
 //! A *pair* is one request that is served and the next of the same stream that comes, on one
 //! thread, with [`DEPTH`] requests of every stream waiting, in virtual time: there are
-//! 100,000 pairs in a second of it, and no clock is looked at. Ours includes what a node
-//! does at a request's completion and at the turn of a period; the peer's takes back the very
-//! object that it gave out, so that nothing is allocated for it. Half of the capacity is reserved in
-//! equal parts, limits are 16 times an equal share, and weights go from 1 to 8.
+//! 100,000 pairs in a second of it, and no clock is looked at. Ours decides as
+//! [`Discipline::Unified`](tidegate_model::Discipline::Unified) and includes what a node does at a
+//! request's completion and at the turn of a period; the peer's takes back the very object that it
+//! gave out, so that nothing is allocated for it. Half of the capacity is reserved in equal parts,
+//! limits are 16 times an equal share, and weights go from 1 to 8.
 //!
-//! Behaviour is probed in `probes.rs`.
+//! How it behaves is asked in `probes.rs`.
 
 use std::sync::Mutex;
 
@@ -37,10 +38,10 @@ const WEIGHTS: u32 = 8;
 /// How many streams, and what a pair may take, in nanoseconds.
 const PAIRS: [(usize, f64); 4] = [(10, 60.0), (100, 100.0), (1_000, 170.0), (10_000, 400.0)];
 const PAIRS_QUICK: usize = 2;
-/// With more streams than this, windows are so many times as long, for each is to meet most of
-/// them; and no longer, because few long windows are left alone by the rest of a busy machine.
+/// With more streams than this, windows are so many times as long, so that each of ours meets all
+/// of them; and no longer, because few long windows are left alone by the rest of a busy machine.
 const MANY: usize = 1_000;
-const MANY_SCALE: u64 = 4;
+const MANY_SCALE: u64 = 2;
 /// How many streams are there when another comes, and what that may take, in nanoseconds.
 const JOINED: usize = 20_000;
 const JOINED_QUICK: usize = 500;
@@ -200,15 +201,21 @@ fn join(
 /// What each stream with one request takes of the memory of this process.
 fn memory(plan: Plan, peer: Result<f64, String>) -> Row {
     let count = if plan.is_full() { STREAMS } else { STREAMS_QUICK };
-    let before = resident();
-    let scheduler = bed::crowd(count);
-    let after = resident();
-    drop(scheduler);
-    let bytes = before.zip(after).map(|(before, after)| after.saturating_sub(before));
-    let value = bytes.map(|bytes| bytes as f64 / f64::from(count));
+    let held = |depth| {
+        let before = resident()?;
+        let crowd = bed::crowd(count, depth);
+        let after = resident()?;
+        drop(crowd);
+        Some(after.saturating_sub(before) as f64 / f64::from(count))
+    };
+    let [value, deeper] = [1, 2].map(held);
     let row = Row::less(BENCH, "a stream with one request waiting", "B", value);
     let row = if plan.is_full() { row.promised(STREAM_BYTES) } else { row };
-    row.beside(PEER, peer)
+    let row = row.beside(PEER, peer);
+    match value.zip(deeper) {
+        Some((value, deeper)) => row.noted(format!("of it the request {:.0} B", deeper - value)),
+        None => row,
+    }
 }
 
 /// The bytes of memory that this process has.

@@ -151,12 +151,12 @@ impl Bed {
     }
 }
 
-/// A scheduler alone, with so many streams that have one request waiting each.
-pub(super) fn crowd(count: u32) -> Scheduler<u32> {
+/// A scheduler alone, with so many streams that have so many requests waiting each.
+pub(super) fn crowd(count: u32, depth: u32) -> Scheduler<u32> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
     for number in 0..count {
         let slot = join(&mut scheduler, Time::ZERO, Stream::weighing(1));
-        scheduler.push(Time::ZERO, slot, Ask::ONE, number);
+        (0..depth).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, number));
     }
     scheduler
 }
