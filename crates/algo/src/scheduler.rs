@@ -443,7 +443,7 @@ impl<J> Scheduler<J> {
         let (held, tally) = (state.held(), state.tally(now));
         let explained = held.limit + held.reservation + held.turn;
         Waits {
-            requests: tally.total,
+            operations: tally.total,
             limit_ns: held.limit,
             reservation_ns: held.reservation,
             turn_ns: held.turn,

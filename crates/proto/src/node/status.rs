@@ -104,14 +104,11 @@ impl<J> Node<J> {
 
     /// What the node has done in all, for its controller.
     pub(super) fn counts(&mut self, now: Time) -> NodeCounts {
-        let (mut tenants, mut waits) = (Vec::new(), Vec::new());
+        let mut tenants = Vec::new();
         for (place, tenant) in (0..).zip(&self.ledger.tenants) {
-            let waited = self.scheduler.waits(now, tenant.slot);
-            if waited.requests > 0 {
-                tenants.push((place, waited.requests));
-            }
-            if waited != Waits::ZERO {
-                waits.push((place, waited));
+            let waits = self.scheduler.waits(now, tenant.slot);
+            if waits != Waits::ZERO {
+                tenants.push((place, waits));
             }
         }
         NodeCounts {
@@ -120,8 +117,8 @@ impl<J> Node<J> {
             waiting: self.scheduler.waiting(),
             in_flight: self.device.in_flight,
             depth: self.device.depth,
+            discipline: self.discipline(),
             tenants,
-            waits,
         }
     }
 
