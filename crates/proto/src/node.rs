@@ -2,8 +2,9 @@
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
 //! time, in the order of its [discipline](tidegate_algo::scheduler). A controller says who the
-//! tenants are, up to what counts each is served in a period, and, if it likes, by which discipline;
-//! gateways say what tenants were served at other nodes. The node answers the controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
+//! tenants are, up to what counts each is served in a period, and, if it likes, by which
+//! discipline; gateways say what tenants were served at other nodes. The node answers the controller's
+//! questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
 //! the controller does or fails to do keeps the node from serving:
 //!
 //! - **Before the first plan** everybody is nobody: served in turn, without limits.
@@ -139,7 +140,7 @@ impl<J> Node<J> {
         };
         // What comes before the plan is to be served after it, too, and not to starve.
         let mut scheduler = Scheduler::new(config.discipline, config.pacing);
-        scheduler.set_terms(Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
+        scheduler.set_terms(now, Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
         Self {
             info,
             number: None,
