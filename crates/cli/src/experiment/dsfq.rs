@@ -1,8 +1,9 @@
-//! The experiments of the DSFQ paper (§4), in the simulated world: who gets how much of what.
+//! The experiments of the DSFQ paper (§4): who gets how much of what, in the simulated world and,
+//! four of the figures, [`live`].
 //!
 //! ```text
 //!  scenarios/dsfq/*.toml ──▶ tidegate_sim::bricks ──▶ Outcome ──▶ claims, table, picture
-//!        (embedded)
+//!        (embedded)      └─────▶ live: processes, and fio ────┘
 //! ```
 //!
 //! Most figures are a [`sweep`]: the same scenario with more and more threads. Figures 13 and 14

@@ -57,7 +57,7 @@ struct Live {
 
 /// Figure 8: f and g on one node.
 pub(super) fn one_node(desk: &Desk) -> Result<(Sweep, [Claim; 2]), Failure> {
-    let live = Live::run(desk, &scenario(FIGURE_8)?, &[0, 3, 6, 9, 12, 15, 20])?;
+    let live = Live::run(desk, &scenario(FIGURE_8)?, &[0, 4, 8, 11, 14, 17, 20])?;
     let claims = [throughput(&live), latencies(&live)];
     Ok((live.sweep, claims))
 }

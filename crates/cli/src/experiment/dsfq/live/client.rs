@@ -19,8 +19,8 @@ use crate::failure::Failure;
 
 /// What every request reads, the mean size of the paper's files.
 pub(super) const BLOCK: u64 = 8 << 10;
-/// Nothing counts for so long, while queues fill and totals become level, and then everything for as
-/// long. fio can leave out a beginning by itself, and then gets the rest wrong where it keeps a pace.
+/// Nothing counts for so long, while queues fill and totals become level, and then everything for
+/// as long. fio can leave out a beginning by itself, but counts wrongly then where it keeps a pace.
 const HALF: Span = Span(1_400 * Span::MILLISECOND.0);
 /// It goes on for so long after it has told the end.
 const MORE: Span = Span(100 * Span::MILLISECOND.0);
@@ -66,7 +66,8 @@ pub(super) fn missing() -> Option<String> {
     }
 }
 
-/// Runs threads against a cluster. What they saw, and for how long at most this machine stood still.
+/// Runs threads against a cluster. What they saw, and for how long at most this machine stood
+/// still.
 ///
 /// # Errors
 /// If fio or a part of the cluster ends badly, or somebody ends the command.
