@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
-use tidegate_model::{Discipline, Iops, Span};
+use tidegate_model::{Bytes, Discipline, Iops, Span};
 use tidegate_sim::bricks::{Cell, Outcome, Scenario, Unfairness};
 
 use super::figure8::{KNEE, SAME, SHARE, knee, latency};
@@ -27,7 +27,7 @@ use super::{apart, equal, holds_if, mean, range, scenario, share, tenths, thousa
 use crate::experiment::paper::{on_a_machine_that_stood_still, timed};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
-use client::{BLOCK, Sights, Threads};
+use client::{Sights, Threads};
 use stand::{Stand, volume};
 
 mod client;
@@ -35,6 +35,12 @@ mod stand;
 
 /// Nodes A, B and C.
 const NODES: usize = 3;
+
+/// Requests are as large as the paper's files on average, and so a node serves 732 of them in a
+/// second. In figure 8 they are as large as its largest, 366 in a second: g has only few of them
+/// waiting there, which are to last while fio waits for a processor.
+const BLOCK: Bytes = Bytes(8 << 10);
+const BLOCK_LARGE: Bytes = Bytes(16 << 10);
 
 /// Of each thread beside those on A: twenty of them ask for seven tenths of what a node gives.
 ///
@@ -57,7 +63,7 @@ struct Live {
 
 /// Figure 8: f and g on one node.
 pub(super) fn one_node(desk: &Desk) -> Result<(Sweep, [Claim; 2]), Failure> {
-    let live = Live::run(desk, &scenario(FIGURE_8)?, &[0, 4, 8, 11, 14, 17, 20])?;
+    let live = Live::run(desk, &scenario(FIGURE_8)?, BLOCK_LARGE, &[0, 4, 8, 11, 14, 17, 20])?;
     let claims = [throughput(&live), latencies(&live)];
     Ok((live.sweep, claims))
 }
@@ -129,7 +135,7 @@ pub(super) fn totals(desk: &Desk, gateways: u16) -> Result<(Sweep, Claim), Failu
         1 => ("9a", "whatever g is served elsewhere", &[0, 4, 8, 12, 16, 20][..]),
         _ => ("11a", "also with the threads of both on two gateways", &[4, 12, 20][..]),
     };
-    let live = Live::run(desk, &scenario, counts)?;
+    let live = Live::run(desk, &scenario, BLOCK, counts)?;
     let [of_f, of_g] = [F, G].map(|stream| live.each(|outcome| mean(outcome, stream, None)));
     let rises = of_f.windows(2).all(|two| two[0] < two[1]);
     let (percent, threads) = live.sweep.furthest(1.0, |_| true);
@@ -155,7 +161,7 @@ pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Cla
         Discipline::Unified => ("12", &[18, 22, 32][..], BALANCED_OWED, EQUAL),
         _ => ("12a", &[0, 6, 12, 18, 24, 32][..], BALANCED, NEARLY),
     };
-    let live = Live::run(desk, &scenario, counts)?;
+    let live = Live::run(desk, &scenario, BLOCK, counts)?;
     let (percent, threads) = live.sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
     let [least, _] = range(live.sweep.outcomes().map(share));
     let [_, most] = range(live.sweep.outcomes().map(|outcome| mean(outcome, G, B)));
@@ -184,20 +190,25 @@ pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Cla
 
 impl Live {
     /// Runs a scenario with each number of threads in the last group of its second stream.
-    fn run(desk: &Desk, scenario: &Scenario, counts: &[u32]) -> Result<Self, Failure> {
+    fn run(
+        desk: &Desk,
+        scenario: &Scenario,
+        block: Bytes,
+        counts: &[u32],
+    ) -> Result<Self, Failure> {
         let sweep = Sweep { seed: scenario.seed, seconds: 0.0, points: Vec::new() };
         let mut live = Self { sweep, stall: Span::ZERO, missing: client::missing() };
         if live.missing.is_some() {
             return Ok(live);
         }
-        let mut stand = Stand::start(scenario, NODES, &desk.interrupt)?;
+        let mut stand = Stand::start(scenario, NODES, block, &desk.interrupt)?;
         for (done, count) in counts.iter().enumerate() {
             let (discipline, of) = (scenario.discipline, counts.len());
             desk.note(&format!("live, {discipline}: {done} of {of} done"));
             let threads = threads(scenario, *count);
             let (result, seconds) = timed(|| client::run(&mut stand, &threads, &desk.interrupt));
             let (sights, stall) = result?;
-            live.sweep.points.push((*count, outcome(scenario, &sights)));
+            live.sweep.points.push((*count, outcome(scenario, block, &sights)));
             live.sweep.seconds += seconds;
             live.stall = live.stall.max(stall);
         }
@@ -252,11 +263,11 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
 }
 
 /// What was seen, in the form of a simulated run: nodes B and C are one brick.
-fn outcome(scenario: &Scenario, sights: &Sights) -> Outcome {
+fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
     let cell = |stream: &str, nodes: Range<usize>| {
         let seen = nodes.filter_map(|node| sights.seen.get(&volume(stream, node)));
         seen.fold(Cell::default(), |sum, seen| Cell {
-            bytes: sum.bytes + seen.requests * BLOCK,
+            bytes: sum.bytes + seen.requests * block.0,
             requests: sum.requests + seen.requests,
             took_ns: sum.took_ns + seen.took_ns as u64,
             ..sum
@@ -315,10 +326,10 @@ mod tests {
         let seen = |name: &str, requests, took_ns| (name.to_owned(), Seen { requests, took_ns });
         let all = [seen("f-0", 500, 2e9), seen("g-0", 300, 3e9), seen("g-2", 200, 1e9)];
         let sights = Sights { length: Span(2 * Span::SECOND.0), seen: all.into() };
-        let outcome = outcome(&scenario, &sights);
-        assert_eq!(outcome.mean(F, None), 250.0 * BLOCK as f64);
+        let outcome = outcome(&scenario, BLOCK, &sights);
+        assert_eq!(outcome.mean(F, None), 250.0 * BLOCK.0 as f64);
         assert_eq!(outcome.mean(G, None), outcome.mean(F, A));
-        assert_eq!(outcome.mean(G, B), 100.0 * BLOCK as f64);
+        assert_eq!(outcome.mean(G, B), 100.0 * BLOCK.0 as f64);
         assert_eq!(outcome.latency(G, A), Some(0.01));
         assert_eq!(share(&outcome), 0.375);
     }

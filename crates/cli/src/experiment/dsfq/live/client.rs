@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
-use tidegate_model::{Iops, Span};
+use tidegate_model::{Bytes, Iops, Span};
 
 use super::stand::{Stand, VOLUME_MIB, volume};
 use crate::clock::Clock;
@@ -17,8 +17,6 @@ use crate::experiment::fio;
 use crate::experiment::interrupt::Interrupt;
 use crate::failure::Failure;
 
-/// What every request reads, the mean size of the paper's files.
-pub(super) const BLOCK: u64 = 8 << 10;
 /// Nothing counts for so long, while queues fill and totals become level, and then everything for
 /// as long. fio can leave out a beginning by itself, but counts wrongly then where it keeps a pace.
 const HALF: Span = Span(1_400 * Span::MILLISECOND.0);
@@ -77,7 +75,7 @@ pub(super) fn run(
     interrupt: &Interrupt,
 ) -> Result<(Sights, Span), Failure> {
     let said = stand.scratch.join("fio.json");
-    let arguments = arguments(&stand.doors, threads, &said);
+    let arguments = arguments((&stand.doors, stand.block), threads, &said);
     let start = Start { name: "fio".into(), program: "fio".into(), arguments, ..Start::default() };
     let mut child = Child::start(&start, stand.scratch.path())?;
     let (clock, mut stall) = (Clock::start(), Span::ZERO);
@@ -91,11 +89,16 @@ pub(super) fn run(
     Ok((parse(&text).ok_or_else(fio::senseless)?, stall))
 }
 
-fn arguments(doors: &[impl AsRef<Path>], threads: &[Threads], said: &Path) -> Vec<OsString> {
+fn arguments(
+    (doors, block): (&[impl AsRef<Path>], Bytes),
+    threads: &[Threads],
+    said: &Path,
+) -> Vec<OsString> {
     let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
     let options = format!(
-        "--rw=randread --bs={BLOCK} --size={VOLUME_MIB}M --norandommap=1 --time_based=1 \
+        "--rw=randread --bs={} --size={VOLUME_MIB}M --norandommap=1 --time_based=1 \
          --runtime={}ms --status-interval={}ms --thread=1 --output-format=json --eta=never",
+        block.0,
         2 * milliseconds(HALF) + milliseconds(MORE),
         milliseconds(HALF),
     );
@@ -217,7 +220,7 @@ mod tests {
             pace,
         };
         let threads = [threads("f", 0, 30, None), threads("g", 1, 2, Some(Iops(26)))];
-        let words = arguments(&[Path::new("/d")], &threads, Path::new("/o"));
+        let words = arguments((&[Path::new("/d")], Bytes(8 << 10)), &threads, Path::new("/o"));
         let line = fio::command_line(&words);
         let (all, jobs) = line.split_once(" --name=").unwrap();
         assert!(all.ends_with("--output=/o"), "{line}");

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use tidegate_model::{Iops, Portion, Span};
+use tidegate_model::{Bytes, Portion, Span};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 use tidegate_sim::bricks::Scenario;
@@ -18,8 +18,8 @@ use crate::experiment::scratch::Scratch;
 use crate::failure::{Code, Failure};
 use crate::operator::Operator;
 
-/// What the model of a device serves: 6 MB/s, as the paper's bricks, in requests of 8 KiB.
-const RATE: Iops = Iops(732);
+/// What the model of a device serves in a second, as the paper's bricks.
+const RATE: Bytes = Bytes(6_000_000);
 /// How far a service time may lie from its mean, in percent.
 const VARIANCE: u32 = 20;
 
@@ -32,6 +32,8 @@ const LOOK: Span = Span(10 * Span::MILLISECOND.0);
 
 /// The cluster. Fields are dropped, and so ended, in their order.
 pub(super) struct Stand {
+    /// The size of all requests.
+    pub(super) block: Bytes,
     /// Where each gateway's clients connect.
     pub(super) doors: Vec<PathBuf>,
     gateways: Vec<Child>,
@@ -47,7 +49,8 @@ pub(super) fn volume(stream: &str, node: usize) -> String {
 
 impl Stand {
     /// Starts so many nodes that schedule as the scenario says, with a volume for each of its
-    /// streams on each, and a gateway for each of its coordinators.
+    /// streams on each, and a gateway for each of its coordinators. Requests are to be of `block`
+    /// bytes.
     ///
     /// # Errors
     /// If something does not start, or somebody ends the command. All that was started has ended
@@ -55,11 +58,12 @@ impl Stand {
     pub(super) fn start(
         scenario: &Scenario,
         nodes: usize,
+        block: Bytes,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
         let scratch = Scratch::new()?;
         let file = scratch.join("cluster.toml");
-        fs::write(&file, cluster(scenario, nodes, &scratch)).map_err(|error| {
+        fs::write(&file, cluster(scenario, nodes, block, &scratch)).map_err(|error| {
             Failure::new(Code::Failure, "cannot write the experiment's cluster").cause(error)
         })?;
         let controller =
@@ -77,7 +81,7 @@ impl Stand {
         let gateways = run("gateway", gateways(scenario).collect())?;
         let (doors, gateways) = gateways.into_iter().unzip();
         let nodes = nodes.into_iter().map(|(_, child)| child).collect();
-        let stand = Self { doors, gateways, nodes, controller, scratch };
+        let stand = Self { block, doors, gateways, nodes, controller, scratch };
         stand.wait(interrupt)?;
         Ok(stand)
     }
@@ -128,7 +132,7 @@ fn socket(scratch: &Scratch, party: &str) -> PathBuf {
     scratch.join(&format!("{party}.sock"))
 }
 
-fn cluster(scenario: &Scenario, nodes: usize, scratch: &Scratch) -> String {
+fn cluster(scenario: &Scenario, nodes: usize, block: Bytes, scratch: &Scratch) -> String {
     let (depth, discipline) = (scenario.bricks.depth, scenario.discipline);
     let mut text = String::from("cost = \"requests\"\n");
     for name in (0..nodes).map(node) {
@@ -139,7 +143,7 @@ fn cluster(scenario: &Scenario, nodes: usize, scratch: &Scratch) -> String {
              model = {{ rate = \"{} iops\", variance = \"{VARIANCE}%\" }}",
             socket(scratch, &name).display(),
             scratch.join(&name).display(),
-            RATE.0,
+            RATE.0 / block.0,
         );
     }
     for name in gateways(scenario) {
@@ -184,7 +188,7 @@ mod tests {
         let scratch = Scratch::at(scratch.path().join("stand")).unwrap();
         let mut scenario = super::super::scenario(super::super::FIGURE_12).unwrap();
         scenario.coordinators = 2;
-        let cluster = Cluster::parse(&cluster(&scenario, 3, &scratch)).unwrap();
+        let cluster = Cluster::parse(&cluster(&scenario, 3, Bytes(8 << 10), &scratch)).unwrap();
         assert_eq!((cluster.nodes.len(), cluster.gateways.len()), (3, 2));
         assert!(cluster.nodes.iter().all(|node| node.scheduler == scenario.discipline));
         assert_eq!(cluster.volumes.len(), 6);
