@@ -181,6 +181,8 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
         controller: site.controller(guard.as_ref()),
         guard: guard.map(|guard| guard.admitting(gateways(cluster))),
         depth: node.depth,
+        discipline: node.scheduler,
+        cost: cluster.cost,
         capacity: node.capacity,
         speed,
         ..node::Config::new(node.name.clone(), store)
@@ -226,6 +228,7 @@ fn gateway_config(
         pools: pools.collect::<Result<_, Failure>>()?,
         workers: WORKERS,
         limits: gateway::Limits::default(),
+        cost: cluster.cost,
     })
 }
 

@@ -133,6 +133,7 @@ fn tenant_fields(tenant: &Tenant) -> Vec<Field> {
         ("reservation", levels_text(tenant.reservation)),
         ("limit", levels_text(tenant.limit)),
         ("weight", tenant.weight.to_string()),
+        ("minimum share", tenant.minimum_share.map(|share| share.to_string()).unwrap_or_default()),
         ("burst", burst_text(tenant.burst)),
         ("users", tenant.users.join(" ")),
     ]

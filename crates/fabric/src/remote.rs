@@ -26,7 +26,7 @@ mod tests;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 
-use tidegate_model::{Span, Time};
+use tidegate_model::{Span, TenantId, Time};
 
 use crate::reactor::{Reactor, Ready};
 use crate::retry::Retry;
@@ -175,6 +175,14 @@ impl Remote {
         }
         if let Some(link) = &mut self.link {
             link.cancel(&tickets);
+        }
+    }
+
+    /// Says what tenants were sent at other nodes, with the next [`Self::flush`]. A node that is
+    /// away does not hear of it: it serves them nothing meanwhile that this could delay.
+    pub fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        if let Some(link) = self.link.as_mut().filter(|link| link.is_welcome()) {
+            link.elsewhere(costs);
         }
     }
 

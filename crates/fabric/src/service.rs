@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use tidegate_model::{Bytes, Tag};
+use tidegate_model::{Bytes, Tag, TenantId};
 pub use tidegate_proto::data::{Command, Fault};
 
 use crate::buffer::Buffer;
@@ -40,6 +40,11 @@ pub trait Session: Send {
     /// at the device come back when it is done with them, and every job comes back once.
     fn cancel(&mut self, tickets: &[u64]) {
         let _ = tickets;
+    }
+
+    /// What tenants were sent at other nodes, that no job has told and none will tell any more.
+    fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        let _ = costs;
     }
 }
 

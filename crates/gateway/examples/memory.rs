@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway::{Config, Limits, Node, start};
 use tidegate_model::cluster::Volume;
-use tidegate_model::{Bytes, NodeId};
+use tidegate_model::{Bytes, CostModel, NodeId};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "/tmp/nbd.sock".into());
@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],
         workers: 1,
         limits: Limits::default(),
+        cost: CostModel::default(),
     };
     let node = || Node::Here(Arc::new(memory::Memory::default()));
     let gateway = start(config, &[node(), node()])?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_fabric::stream::{Address, BindError, Door};
 use tidegate_fabric::tls::{Guard, Way};
+use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
 
 use crate::memcached::Pool;
@@ -33,6 +34,8 @@ pub struct Config {
     pub workers: usize,
     /// What clients may take up.
     pub limits: Limits,
+    /// What shares of nodes are shares of.
+    pub cost: CostModel,
 }
 
 /// How clients of network block devices go on encrypted.
@@ -55,6 +58,12 @@ pub struct Limits {
     pub requests: usize,
     /// Bytes that requests of one connection carry at a time. One request may exceed it.
     pub bytes: usize,
+    /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
+    /// connection may have an even part of them, one at least. So a tenant that is kept waiting
+    /// fills no node, and keeps nobody out, with however many clients it comes.
+    pub all_requests: usize,
+    /// Bytes that those carry at a time, divided likewise.
+    pub all_bytes: usize,
     /// How long a request waits for a node that is away before it fails.
     pub patience: Duration,
     /// How long requests may still be served once the gateway is told to end.
@@ -68,9 +77,21 @@ impl Default for Limits {
             handshake: Duration::from_secs(30),
             requests: 1024,
             bytes: 64 << 20,
+            all_requests: 32 << 10,
+            all_bytes: 128 << 20,
             patience: Duration::from_secs(5),
             drain: Duration::from_secs(5),
         }
+    }
+}
+
+impl Limits {
+    /// Whether one of so many clients has as much under way as it may.
+    pub(crate) fn is_reached(&self, clients: usize, requests: usize, bytes: usize) -> bool {
+        requests >= self.requests
+            || bytes >= self.bytes
+            || requests.saturating_mul(clients) >= self.all_requests.max(clients)
+            || bytes.saturating_mul(clients) >= self.all_bytes
     }
 }
 

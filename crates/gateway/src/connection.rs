@@ -14,7 +14,7 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
 
-use crate::config::{Limits, Lock};
+use crate::config::Lock;
 use crate::flights::{Flight, Flights, Landed, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
 use crate::nbd::{
@@ -107,16 +107,16 @@ impl Connection {
         }
     }
 
-    /// Whether as much is under way as may be.
-    fn is_full(&self, limits: &Limits) -> bool {
-        self.requests >= limits.requests
-            || self.bytes >= limits.bytes
-            || self.out.len() >= limits.bytes
+    /// Whether as much is under way as may be. Where others have left since, an answer to what is
+    /// under way has it looked at again.
+    fn is_full(&self, hall: &Hall) -> bool {
+        hall.limits.is_reached(hall.present(), self.requests, self.bytes)
+            || self.out.len() >= hall.limits.bytes
     }
 
     /// Takes what had to wait, if there is room now. Says whether there was something to take.
     fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
-        if self.held.is_empty() || self.is_full(&shop.hall.limits) {
+        if self.held.is_empty() || self.is_full(&shop.hall) {
             return Ok(false);
         }
         let held = std::mem::take(&mut self.held);
@@ -126,7 +126,7 @@ impl Connection {
 
     fn take(&mut self, mut bytes: &[u8], shop: &mut Shop) -> Result<(), Goodbye> {
         while !self.is_leaving {
-            let is_full = self.is_full(&shop.hall.limits);
+            let is_full = self.is_full(&shop.hall);
             match &mut self.phase {
                 Phase::Shaking(handshake) => {
                     let mut said = Vec::new();
@@ -302,7 +302,7 @@ impl worker::Client for Connection {
 
     fn wanted(&self, shop: &Shop) -> Interest {
         let is_able = !self.is_leaving && !self.is_encrypting;
-        let read = is_able && self.held.is_empty() && !self.is_full(&shop.hall.limits);
+        let read = is_able && self.held.is_empty() && !self.is_full(&shop.hall);
         Interest { read, write: !self.out.is_empty() }
     }
 

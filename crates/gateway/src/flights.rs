@@ -218,8 +218,7 @@ impl Flights {
     }
 }
 
-/// What a node is told about a request: DSFQ's delay is the node's own affair while a tenant's
-/// requests come through one gateway.
+/// What a node is told about a request. Its delay is known once it is known where it goes.
 fn tag(flight: &Flight) -> Tag {
     let cost = match flight.command {
         Command::Read | Command::Write { .. } => flight.length,

@@ -4,12 +4,14 @@
 //! the volume's stripes or find their node by their key, are tagged with the tenant that the policy
 //! or the export says, and handed to nodes ([`tidegate_fabric::service`]), in the same process or
 //! behind sockets. Gateways order nothing and keep nothing: who is served when
-//! is for nodes to say, and what was acknowledged is with them.
+//! is for nodes to say, and what was acknowledged is with them. Of what a node cannot see, that its
+//! tenants were served at others, they tell it.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod config;
 mod connection;
+mod dues;
 mod flights;
 mod keeper;
 pub mod ketama;

@@ -8,9 +8,11 @@ use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Job, Outlet, Part, Service, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::Way;
-use tidegate_model::{NodeId, Span, Time};
+use tidegate_model::{CostModel, NodeId, Span, Time};
 
 use crate::clock;
+use crate::dues::Dues;
+use crate::owners::Table;
 use crate::worker::{LINK, Letter};
 
 /// Where a node is.
@@ -50,6 +52,7 @@ pub(crate) struct Nodes {
     places: Vec<Vec<Place>>,
     /// How many names of tenants the nodes have heard.
     names: usize,
+    dues: Dues,
 }
 
 struct Seat {
@@ -87,7 +90,7 @@ impl Nodes {
     pub(crate) fn open(
         nodes: &[Node],
         volumes: &[Vec<(NodeId, Part)>],
-        patience: Span,
+        (cost, patience): (CostModel, Span),
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
         let outlet: Arc<dyn Outlet> = Arc::new(Desk(reactor.mailbox()));
@@ -103,11 +106,13 @@ impl Nodes {
         let mut seats: Vec<_> = lines.map(|line| Seat { line, batch: Vec::new() }).collect();
         let open = |parts: &Vec<_>| parts.iter().map(|part| open(&mut seats, part)).collect();
         let places = volumes.iter().map(open).collect::<Result<_, _>>();
-        Ok(Self { places: places?, seats, names: 0 })
+        Ok(Self { places: places?, seats, names: 0, dues: Dues::new(nodes.len(), cost) })
     }
 
     /// Says who the tenants are. There are never fewer than before.
-    pub(crate) fn tenants(&mut self, names: &[String]) {
+    pub(crate) fn tenants(&mut self, table: &Table) {
+        let names = table.names();
+        self.dues.set_accounts(table.elsewhere());
         if names.len() == self.names {
             return;
         }
@@ -124,11 +129,13 @@ impl Nodes {
     pub(crate) fn queue(&mut self, volume: usize, part: u32, mut job: Job) {
         let place = self.places[volume][part as usize];
         job.part = place.part;
+        job.tag.delay = self.dues.sent(place.seat, &job);
         self.seats[place.seat].batch.push(job);
     }
 
     /// Hands the batches over; what is finished at once is appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
+        self.dues.begin();
         for Seat { line, batch } in self.seats.iter_mut().filter(|seat| !seat.batch.is_empty()) {
             match line {
                 Line::Here(session) => session.submit(batch, done),
@@ -182,7 +189,7 @@ impl Nodes {
             Line::There(there) => there.remote.next_deadline(),
             Line::Here(_) => Time::MAX,
         };
-        self.seats.iter().map(deadline).min().unwrap_or(Time::MAX)
+        self.seats.iter().map(deadline).min().unwrap_or(Time::MAX).min(self.dues.ends())
     }
 
     /// Does what is to be done at a time that has come.
@@ -192,6 +199,9 @@ impl Nodes {
         reactor: &Reactor<Letter>,
         done: &mut Vec<Job>,
     ) {
+        if self.dues.ends() <= now {
+            self.tell_elsewhere(now, reactor, done);
+        }
         for seat in &mut self.seats {
             if let Line::There(there) = &mut seat.line
                 && there.remote.next_deadline() <= now
@@ -200,6 +210,25 @@ impl Nodes {
                 there.tell();
             }
         }
+    }
+}
+
+impl Nodes {
+    /// Tells the nodes what tenants were sent elsewhere and no request has told them.
+    fn tell_elsewhere(&mut self, now: Time, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
+        for (node, seat) in self.seats.iter_mut().enumerate() {
+            let costs = self.dues.of(node);
+            match &mut seat.line {
+                _ if costs.is_empty() => {}
+                Line::Here(session) => session.elsewhere(costs),
+                Line::There(there) => {
+                    there.remote.elsewhere(costs);
+                    there.remote.flush(reactor, now, done);
+                    there.tell();
+                }
+            }
+        }
+        self.dues.end();
     }
 }
 

@@ -12,7 +12,9 @@
 //! Workers look once per batch whether there is one (an atomic load), tell the nodes the names if
 //! there are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules
 //! about its volume only; for most volumes there are none, and a request's tenant is then one
-//! comparison away. What is counted for a name goes with it from table to table.
+//! comparison away. What is counted for a name goes with it from table to table, and so does the
+//! account of what was sent to which node ([`tidegate_algo::dsfq`]), which all workers keep
+//! together.
 //!
 //! # Bound
 //! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.
@@ -20,6 +22,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_algo::dsfq::Elsewhere;
 use tidegate_algo::owner::{Asked, Owners};
 use tidegate_model::{Policy, TenantId};
 
@@ -28,6 +31,8 @@ use crate::status::Count;
 /// Where workers find the present table.
 #[derive(Debug)]
 pub(crate) struct Register {
+    /// The cluster's nodes.
+    nodes: usize,
     /// How many tables there have been before.
     turn: AtomicU64,
     table: Mutex<Arc<Table>>,
@@ -41,6 +46,8 @@ pub(crate) struct Table {
     names: Vec<String>,
     /// What was asked for each number, beginning with 0, which is nobody.
     counts: Vec<Arc<Count>>,
+    /// What went to which node for each number, likewise.
+    elsewhere: Vec<Arc<Elsewhere>>,
     policy: Option<Rules>,
 }
 
@@ -59,14 +66,16 @@ pub(crate) struct Owner {
 }
 
 impl Register {
-    /// One that knows the cluster's tenants, and no policy.
-    pub(crate) fn new<'a>(tenants: impl Iterator<Item = &'a str>) -> Self {
+    /// One that knows the tenants of a cluster of so many nodes, and no policy.
+    pub(crate) fn new<'a>(nodes: usize, tenants: impl Iterator<Item = &'a str>) -> Self {
         let mut names = Vec::new();
         for tenant in tenants.filter(|tenant| !tenant.is_empty()) {
             number(&mut names, tenant);
         }
-        let table = Arc::new(Table::new(0, names, &[], None));
-        Self { turn: AtomicU64::new(0), table: Mutex::new(table) }
+        let mut table = Table { turn: 0, names, counts: vec![], elsewhere: vec![], policy: None };
+        table.open(nodes);
+        let table = Arc::new(table);
+        Self { nodes, turn: AtomicU64::new(0), table: Mutex::new(table) }
     }
 
     /// The table, if it is another one than `table`.
@@ -86,7 +95,10 @@ impl Register {
         let numbers = tenants.map(|tenant| number(&mut names, &tenant.name)).collect();
         let turn = present.turn + 1;
         let rules = Some(Rules { policy, numbers });
-        *present = Arc::new(Table::new(turn, names, &present.counts, rules));
+        let (counts, elsewhere) = (present.counts.clone(), present.elsewhere.clone());
+        let mut table = Table { turn, names, counts, elsewhere, policy: rules };
+        table.open(self.nodes);
+        *present = Arc::new(table);
         self.turn.store(turn, Ordering::Relaxed);
     }
 
@@ -107,11 +119,16 @@ fn number(names: &mut Vec<String>, name: &str) -> TenantId {
 }
 
 impl Table {
-    /// A table that goes on with these counts.
-    fn new(turn: u64, names: Vec<String>, counts: &[Arc<Count>], policy: Option<Rules>) -> Self {
-        let mut counts = counts.to_vec();
-        counts.resize_with(names.len() + 1, Arc::default);
-        Self { turn, names, counts, policy }
+    /// Opens accounts for those who have none yet.
+    fn open(&mut self, nodes: usize) {
+        let numbers = self.names.len() + 1;
+        self.counts.resize_with(numbers, Arc::default);
+        self.elsewhere.resize_with(numbers, || Arc::new(Elsewhere::new(nodes)));
+    }
+
+    /// What went to which node for each tenant, by its number; nobody is 0.
+    pub(crate) fn elsewhere(&self) -> &[Arc<Elsewhere>] {
+        &self.elsewhere
     }
 
     /// What was asked for the tenant with this number. One that only a later table has is nobody
@@ -175,7 +192,7 @@ mod tests {
 
     #[test]
     fn numbers_never_change_their_meaning() {
-        let register = Register::new(["b", "a", "", "b"].into_iter());
+        let register = Register::new(1, ["b", "a", "", "b"].into_iter());
         let first = register.table();
         assert_eq!(first.names(), ["b", "a"]);
         assert!(register.newer(&first).is_none());
@@ -192,7 +209,7 @@ mod tests {
 
     #[test]
     fn counts_go_with_their_names() {
-        let register = Register::new(["b", "a"].into_iter());
+        let register = Register::new(1, ["b", "a"].into_iter());
         let first = register.table();
         register.apply(policy(&["new", "a"], ""));
         let second = register.table();
@@ -209,7 +226,7 @@ mod tests {
 
     #[test]
     fn rules_come_first_and_then_whom_the_export_is_for() {
-        let register = Register::new(["db"].into_iter());
+        let register = Register::new(1, ["db"].into_iter());
         let rule = "[[match]]\ntenant = \"etl\"\nvolume = \"logs-*\"\noperation = \"write\"\n";
         register.apply(policy(&["etl", "web"], rule));
         let table = register.table();

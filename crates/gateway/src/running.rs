@@ -41,10 +41,10 @@ pub struct Running {
 /// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
 /// something. No socket is left then. A node behind a socket may come later.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, doors, lock, volumes, pools, workers, limits } = config;
+    let Config { name, controller, doors, lock, volumes, pools, workers, limits, cost } = config;
     let tenants = volumes.iter().map(|volume| &volume.tenant);
     let tenants = tenants.chain(pools.iter().map(|pool| &pool.tenant));
-    let register = Arc::new(Register::new(tenants.map(String::as_str)));
+    let register = Arc::new(Register::new(nodes.len(), tenants.map(String::as_str)));
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
     let offered = volumes.iter().filter(|_| !doors.is_empty());
@@ -54,7 +54,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let nodes = Nodes::open(nodes, &volumes.parts(), patience, reactor)?;
+            let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
             let (flights, table, hall) =
                 (Flights::default(), register.table(), volumes_hall.clone());
             let lock = lock.clone();
@@ -72,8 +72,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
-                let nodes = Nodes::open(nodes, &[pool.parts()], patience, reactor)?;
-                Ok(memcached::Shop::new(pool, nodes, &register.table()))
+                let nodes = Nodes::open(nodes, &[pool.parts()], (cost, patience), reactor)?;
+                Ok(memcached::Shop::new(pool, nodes, hall.clone(), &register.table()))
             })?);
         }
         halls.push(hall);

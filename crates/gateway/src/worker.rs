@@ -58,6 +58,13 @@ pub(crate) struct Hall {
     pub(crate) counts: Counts,
 }
 
+impl Hall {
+    /// How many clients there are.
+    pub(crate) fn present(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+}
+
 /// What is offered behind a door, and what the clients of one worker share: block devices, or keys
 /// and values.
 pub(crate) trait Shop {
@@ -259,7 +266,7 @@ impl<S: Shop> Worker<S> {
 
     /// Whose requests are is said by another table now.
     fn on_table(&mut self) {
-        self.shop.nodes().tenants(self.table.names());
+        self.shop.nodes().tenants(&self.table);
         self.shop.on_table(&self.table);
         for guest in self.seats.iter_mut().filter_map(|seat| seat.guest.as_mut()) {
             guest.client.on_table(&self.shop);

@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway::Node;
 use tidegate_gateway::ketama::Place;
-use tidegate_model::NodeId;
+use tidegate_model::{CostModel, NodeId};
 use tidegate_proto::memcached::conversation::Conversation;
 use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
 use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
@@ -263,6 +263,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         pools: vec![pool],
         workers: 1,
         limits: tidegate_gateway::Limits::default(),
+        cost: CostModel::default(),
     };
     // One in this process, and all others behind sockets.
     let node = |(number, node): (usize, &tidegate_node::Running)| match number {

@@ -36,6 +36,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::cost::CostModel;
+use crate::discipline::Discipline;
 use crate::id::NodeId;
 use crate::text::TextError;
 use crate::units::{Bytes, Iops};
@@ -60,6 +62,8 @@ pub struct Cluster {
     /// The folder of certificates and keys, which what leaves the machine is encrypted with; none
     /// where nothing does.
     pub tls: Option<String>,
+    /// What shares of nodes are shares of.
+    pub cost: CostModel,
     /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
     pub nodes: Vec<Node>,
     /// The gateways.
@@ -82,6 +86,8 @@ pub struct Node {
     pub capacity: Option<Iops>,
     /// How many requests are at its store at a time, 1 to 1024.
     pub depth: u32,
+    /// By which rule it decides who is next, unless its controller says otherwise.
+    pub scheduler: Discipline,
     /// What stands behind it.
     pub store: Store,
     /// A device to imitate on top of the store; none for the store as it is.

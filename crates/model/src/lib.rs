@@ -33,5 +33,5 @@ pub use operation::{Operation, OperationSet};
 pub use policy::{Policy, PolicyError};
 pub use tag::{Class, Tag};
 pub use text::TextError;
-pub use units::{Bytes, Iops, Rate, Span, Time};
+pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
 pub use waits::{Rule, Waits};

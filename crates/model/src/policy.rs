@@ -37,7 +37,7 @@ use crate::gate::{Burst, GateSpec, Unit};
 use crate::id::TenantId;
 use crate::tag::Class;
 use crate::text::TextError;
-use crate::units::{Iops, Rate, Span};
+use crate::units::{Iops, Portion, Rate, Span};
 
 mod fits;
 pub mod limits;
@@ -119,6 +119,9 @@ pub struct Tenant {
     pub limit: Levels,
     /// Its share of what is left once reservations are met, 1 to 1,000,000.
     pub weight: u32,
+    /// The part of every single node that it gets when it asks there, whatever it has elsewhere; at
+    /// most its share by weight. None for a tenth of that.
+    pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
     /// Users, by name or number, whose processes may act for it; empty for any.
@@ -180,6 +183,11 @@ impl Policy {
     pub fn tenant_named(&self, name: &str) -> Option<(TenantId, &Tenant)> {
         let index = self.tenants.iter().position(|tenant| tenant.name == name)?;
         Some((tenant_id(index), &self.tenants[index]))
+    }
+
+    /// The sum of all weights.
+    pub fn weights(&self) -> u64 {
+        self.tenants.iter().map(|tenant| u64::from(tenant.weight)).sum()
     }
 
     /// Whether the budget covers every reservation.

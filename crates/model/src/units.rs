@@ -11,6 +11,7 @@
 //! | [`Rate`] | byte per second | `150MiB/s`, `1GB/s` |
 //! | [`Iops`] | operation per second | `30k iops`, `500 iops` |
 //! | [`Span`], [`Time`] | nanosecond | `200ms`, `1.5s`, `50us` |
+//! | [`Portion`] | millionth of a whole | `8%`, `8.333%` |
 
 use alloc::string::String;
 use core::fmt;
@@ -101,6 +102,7 @@ const RATE: Units = &[
     ("B/s", 1),
 ];
 const IOPS: Units = &[("G iops", G), ("M iops", M), ("k iops", K), (" iops", 1)];
+const PORTION: Units = &[("%", 10_000)];
 const SPAN: Units = &[("h", 3_600 * G), ("min", 60 * G), ("s", G), ("ms", M), ("us", K), ("ns", 1)];
 
 /// Parses `input` as a number and one of `units`. Blanks around the number and before the unit are
@@ -264,6 +266,49 @@ impl Span {
     /// The span in seconds, for reports; decisions use the integer.
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / G as f64
+    }
+}
+
+/// A part of a whole, in millionths of it.
+///
+/// ```
+/// use tidegate_model::Portion;
+/// assert_eq!("8.3%".parse(), Ok(Portion(83_000)));
+/// assert_eq!(Portion(83_000).to_string(), "8.3%");
+/// assert!("0.083".parse::<Portion>().is_err());
+/// assert!("101%".parse::<Portion>().is_err());
+/// ```
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Portion(pub u32);
+
+impl Portion {
+    /// The whole.
+    pub const WHOLE: Self = Self(1_000_000);
+}
+
+impl FromStr for Portion {
+    type Err = UnitError;
+    fn from_str(input: &str) -> Result<Self, UnitError> {
+        let example = "8%";
+        let millionths = parse(input, PORTION, example)?;
+        match u32::try_from(millionths).map(Self) {
+            Ok(portion) if portion <= Self::WHOLE => Ok(portion),
+            _ => Err(UnitError { input: input.into(), problem: UnitProblem::TooLarge, example }),
+        }
+    }
+}
+
+impl fmt::Display for Portion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (percent, rest) = (self.0 / 10_000, self.0 % 10_000);
+        let decimals = alloc::format!("{rest:04}");
+        match decimals.trim_end_matches('0') {
+            "" => f.pad(&alloc::format!("{percent}%")),
+            decimals => f.pad(&alloc::format!("{percent}.{decimals}%")),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::{Guard, Way};
-use tidegate_model::{Bytes, Discipline, Iops};
+use tidegate_model::{Bytes, CostModel, Discipline, Iops};
 use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
@@ -33,6 +33,8 @@ pub struct Config {
     /// By which rule the node decides who is next, until a controller names another. By default
     /// pShift's token scheduler.
     pub discipline: Discipline,
+    /// What shares of the node are shares of: the same as at its gateways. By default requests.
+    pub cost: CostModel,
     /// Threads that serve the connections of gateways. By default one per processor.
     pub workers: usize,
     /// Makes the store as slow as this, for experiments.
@@ -81,6 +83,7 @@ impl Config {
             capacity: None,
             pacing: Pacing::Even,
             discipline: Discipline::default(),
+            cost: CostModel::default(),
             workers: cores.map_or(1, usize::from),
             speed: None,
         }

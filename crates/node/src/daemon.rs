@@ -122,7 +122,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let machine = Node::new(clock.now(), info(&config), machine_config(&config));
-    let live = Arc::new(Live::new(machine, medium, clock, bell.clone()));
+    let live = Arc::new(Live::new(machine, medium, clock, bell.clone(), config.cost));
     let watch = Arc::new(Watch::new());
     let keeper = Keeper::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);

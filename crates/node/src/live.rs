@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_fabric::service::{Fault, Job, Outlet, Part, Service, Session};
-use tidegate_model::{TenantId, Time};
+use tidegate_model::{CostModel, TenantId, Time};
 use tidegate_proto::node::{Ask, Node, NodeStatus, Output, Slot};
 
 use crate::clock::Clock;
@@ -38,6 +38,8 @@ pub(crate) struct Live {
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
     bell: Arc<Mailbox<()>>,
+    /// What shares of the node are shares of.
+    cost: CostModel,
 }
 
 struct Core {
@@ -55,9 +57,10 @@ impl Live {
         medium: Arc<dyn Medium>,
         clock: Clock,
         bell: Arc<Mailbox<()>>,
+        cost: CostModel,
     ) -> Self {
         let core = Core { machine, armed: Time::MAX, is_left: false, is_ending: false };
-        Self { core: Mutex::new(core), engine: OnceLock::new(), medium, clock, bell }
+        Self { core: Mutex::new(core), engine: OnceLock::new(), medium, clock, bell, cost }
     }
 
     /// Gives the node its engine, which needs the node to give work back to.
@@ -76,7 +79,8 @@ impl Live {
         session.look_up(&core.machine);
         for job in jobs.drain(..) {
             let (slot, cost) = (session.slot(job.tag.tenant), cost(&job));
-            let ask = Ask { cost, work: cost, delay: job.tag.delay };
+            let work = job.command.work(&self.cost, job.length, &job.tag);
+            let ask = Ask { cost, work, delay: job.tag.delay };
             let work = Work { job, owner: session.owner.clone(), slot, cost, due: Time::ZERO };
             core.machine.on_request(now, slot, ask, work);
         }
@@ -308,6 +312,16 @@ impl Session for LocalSession {
             let live = self.live.clone();
             live.submit(self, jobs, done);
         }
+    }
+
+    fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        let live = self.live.clone();
+        live.tell(|machine, _| {
+            self.look_up(machine);
+            for (tenant, work) in costs {
+                machine.on_elsewhere(self.slot(*tenant), *work);
+            }
+        });
     }
 
     fn cancel(&mut self, tickets: &[u64]) {

@@ -34,7 +34,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Bytes, Span, Tag};
+use tidegate_algo::cost;
+use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
 
@@ -46,6 +47,10 @@ pub const PAYLOAD_MAX: usize = 32 << 20;
 
 /// How often a node that owes answers says something: [`FromNode::Alive`] if there is nothing else.
 pub const ALIVE_EVERY: Span = Span::SECOND;
+
+/// How long what a tenant was sent elsewhere may wait for a request to tell it with before a
+/// gateway says it alone: [`ToNode::Elsewhere`].
+pub const TOLD_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 
 /// How long a node that owes answers may be silent before it counts as away: it hangs, or its
 /// machine is gone without a word.
@@ -118,6 +123,24 @@ impl Command {
         if command.to_bytes() == [kind, flags] { Ok(command) } else { Err(FrameError::Reserved) }
     }
 
+    /// What a job over so many bytes weighs in the fair order of a node. Gateways and nodes have to
+    /// agree on that, for what goes to one node counts at the others. Zeros weigh what is written:
+    /// where the store has no better way, they are. A request for several keys has their number as
+    /// the cost in its tag; each takes at least a byte, whatever that says.
+    pub fn work(self, model: &CostModel, length: u32, tag: &Tag) -> u32 {
+        let keys = if self == Self::KeyValue { tag.cost.min(length) } else { 1 };
+        let bytes = match self {
+            Self::Read | Self::Write { .. } | Self::Zero { .. } | Self::KeyValue => length,
+            Self::Flush | Self::Discard | Self::Map => 0,
+        };
+        let is_write = match self {
+            Self::Write { .. } | Self::Zero { .. } => true,
+            Self::KeyValue => tag.operation == Operation::Put,
+            _ => false,
+        };
+        cost::work(model, is_write, bytes, keys)
+    }
+
     /// Whether a job carries bytes to the node.
     pub const fn has_payload(self) -> bool {
         matches!(self, Self::Write { .. } | Self::KeyValue)
@@ -186,6 +209,9 @@ pub enum ToNode {
     /// Whoever asked for the jobs with these tickets has gone. Those that still wait need not be
     /// done; each is answered nevertheless, with [`Fault::Ending`].
     Cancel(Vec<u64>),
+    /// What tenants were sent at other nodes, by the cluster's cost, that no job has told and none
+    /// will tell any more: it delays the tenant's next request, whoever sends that.
+    Elsewhere(Vec<(TenantId, u64)>),
 }
 
 /// From a node to a gateway, besides answers.

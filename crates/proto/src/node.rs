@@ -12,9 +12,10 @@
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
 //!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant of which no
 //!   grant ever said what it may is then let through. The first grant ends this.
-//! - **A new plan** is one of which anything differs, for a controller that lost its state may give
-//!   the same revision to another. It keeps the requests, the slots and what was served of tenants
-//!   that stay; their counts are void. What waits for a tenant that leaves is served as nobody's.
+//! - **A new plan** is one of which anything but the discipline differs, for a controller that lost
+//!   its state may give the same revision to another. It keeps the requests, the slots and what was
+//!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
+//!   served as nobody's. Another discipline alone changes the order of what waits.
 //!
 //! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
 //! it is empty after each of the other calls, and [`Node::on_deadline`] at
@@ -243,9 +244,8 @@ impl<J> Node<J> {
                 let (revision, discipline) = (plan.revision, plan.discipline);
                 if self.ledger.on_plan(now, plan, &mut self.scheduler) {
                     self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
-                    let discipline = discipline.unwrap_or(self.discipline);
-                    self.scheduler.set_discipline(now, discipline);
                 }
+                self.scheduler.set_discipline(now, discipline.unwrap_or(self.discipline));
             }
             ToNode::Collect { turn, into, complete } => {
                 self.ledger.align(now, turn.period, into, &mut self.scheduler);

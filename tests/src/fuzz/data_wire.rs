@@ -142,6 +142,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let to_node = [
         ToNode::Hello { version: VERSION, release: "0.1".into() },
         ToNode::Tenants(vec!["a".into(), "b".into()]),
+        ToNode::Elsewhere(vec![(TenantId(1), 1 << 40)]),
         ToNode::Open {
             part: 1,
             volume: "v".into(),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use serde::Serialize;
-use tidegate_model::{Span, Time};
+use tidegate_model::{Span, TenantId, Time};
 use tidegate_proto::data::{
     AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, SILENCE_MAX, ToNode, VERSION, decode,
     encode,
@@ -122,6 +122,10 @@ impl Link {
         if !meant.is_empty() {
             self.say(&ToNode::Cancel(meant));
         }
+    }
+
+    pub(super) fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        self.say(&ToNode::Elsewhere(costs.to_vec()));
     }
 
     pub(super) fn flush<T>(&mut self, reactor: &Reactor<T>, token: u64) -> io::Result<()> {

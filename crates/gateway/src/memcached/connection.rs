@@ -9,14 +9,14 @@ use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Operation, Time};
-use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece, Ticket};
+use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece};
 
 use super::Pool;
-use super::flights::{Flights, Spot};
+use super::flights::{Flight, Flights, Spot};
 use crate::ketama::Ketama;
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
-use crate::worker;
+use crate::worker::{self, Hall};
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -28,13 +28,14 @@ pub(crate) struct Shop {
     owner: Owner,
     nodes: Nodes,
     flights: Flights,
+    hall: Arc<Hall>,
 }
 
 impl Shop {
-    pub(crate) fn new(pool: Arc<Pool>, nodes: Nodes, table: &Table) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, nodes: Nodes, hall: Arc<Hall>, table: &Table) -> Self {
         let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
         let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, flights: Flights::default() }
+        Self { pool, circle, owner, nodes, flights: Flights::default(), hall }
     }
 
     /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
@@ -56,6 +57,8 @@ pub(crate) struct Connection {
     held: Vec<u8>,
     /// How long that has to be before it is looked at again; zero until a reply has left.
     needed: usize,
+    /// What requests without a reply carry.
+    bytes: usize,
     output: Outgoing,
     /// The client says nothing more.
     is_silent: bool,
@@ -69,6 +72,7 @@ impl Connection {
             conversation: Conversation::new(shop.pool.value_max, shop.everywhere()),
             held: Vec::new(),
             needed: 1,
+            bytes: 0,
             output: Outgoing::new(),
             is_silent: false,
         }
@@ -87,15 +91,23 @@ impl Connection {
     }
 
     fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
-        let Shop { circle, owner, nodes, flights, .. } = shop;
+        let Shop { circle, owner, nodes, flights, hall, .. } = shop;
+        let clients = hall.present().max(1);
+        if hall.limits.is_reached(clients, 0, self.bytes) {
+            // The next reply has it looked at again.
+            self.needed = 0;
+            return 0;
+        }
         let spot = |key: &[u8], operation| Spot {
             // There is at least one node, so somebody owns the key.
             node: circle.owner(key).unwrap_or_default() as u32,
             tenant: owner.of(Asked { operation, size: Bytes::ZERO, key: Some(key) }),
         };
-        let token = self.token;
+        let (token, bytes) = (self.token, &mut self.bytes);
+        self.conversation.set_ahead_max(hall.limits.all_requests / clients);
         let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
             let job = flights.launch(token, &ask);
+            *bytes += ask.bytes.len();
             nodes.queue(0, ask.place.node, job);
         });
         self.needed = progress.needed;
@@ -144,7 +156,8 @@ impl worker::Client for Connection {
         Ok(true)
     }
 
-    fn answer(&mut self, (ticket, reply): Reply) {
+    fn answer(&mut self, (Flight { ticket, bytes, .. }, reply): Reply) {
+        self.bytes -= bytes;
         self.conversation.on_reply(ticket, reply.map_err(complaint));
     }
 
@@ -174,7 +187,7 @@ impl worker::Client for Connection {
 }
 
 /// What a node says, or why it does not.
-type Reply = (Ticket, Result<Buffer, Fault>);
+type Reply = (Flight, Result<Buffer, Fault>);
 
 impl worker::Shop for Shop {
     type Client = Connection;
@@ -197,8 +210,8 @@ impl worker::Shop for Shop {
     }
 
     fn land(&mut self, job: Job) -> Option<(u64, Reply)> {
-        let (token, ticket) = self.flights.land(&job)?;
-        Some((token, (ticket, job.outcome.map(|()| job.buffer))))
+        let flight = self.flights.land(&job)?;
+        Some((flight.token, (flight, job.outcome.map(|()| job.buffer))))
     }
 
     fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
@@ -210,7 +223,7 @@ impl worker::Shop for Shop {
     }
 
     fn abandon(&mut self) -> Vec<(u64, Reply)> {
-        let ended = |(token, ticket)| (token, (ticket, Err(Fault::Ending)));
+        let ended = |flight: Flight| (flight.token, (flight, Err(Fault::Ending)));
         self.flights.abandon().into_iter().map(ended).collect()
     }
 }

@@ -13,10 +13,20 @@ pub(super) struct Spot {
     pub(super) tenant: TenantId,
 }
 
+/// A job that is out at a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    /// The connection that it came on.
+    pub(super) token: u64,
+    pub(super) ticket: Ticket,
+    /// What it carries, in bytes.
+    pub(super) bytes: usize,
+}
+
 /// Jobs that are out at nodes: each is the seat of its ticket.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    seats: Vec<Option<(u64, Ticket)>>,
+    seats: Vec<Option<Flight>>,
     free: Vec<u32>,
 }
 
@@ -27,7 +37,8 @@ impl Flights {
             self.seats.push(None);
             self.seats.len() as u32 - 1
         });
-        self.seats[seat as usize] = Some((token, ask.ticket));
+        let flight = Flight { token, ticket: ask.ticket, bytes: ask.bytes.len() };
+        self.seats[seat as usize] = Some(flight);
         let tag = Tag {
             tenant: ask.place.tenant,
             context: ContextId::NONE,
@@ -50,7 +61,7 @@ impl Flights {
     }
 
     /// Whose job it was, and which.
-    pub(super) fn land(&mut self, job: &Job) -> Option<(u64, Ticket)> {
+    pub(super) fn land(&mut self, job: &Job) -> Option<Flight> {
         let flight = self.seats.get_mut(usize::try_from(job.ticket).ok()?)?.take()?;
         self.free.push(job.ticket as u32);
         Some(flight)
@@ -59,12 +70,12 @@ impl Flights {
     /// The jobs of one connection.
     pub(super) fn of(&self, token: u64) -> Vec<u64> {
         let seats = self.seats.iter().zip(0..);
-        let own = seats.filter(|(seat, _)| seat.is_some_and(|(owner, _)| owner == token));
+        let own = seats.filter(|(seat, _)| seat.is_some_and(|flight| flight.token == token));
         own.map(|(_, number)| number).collect()
     }
 
     /// Ends all that is out; what comes back of it later is nobody's.
-    pub(super) fn abandon(&mut self) -> Vec<(u64, Ticket)> {
+    pub(super) fn abandon(&mut self) -> Vec<Flight> {
         std::mem::take(self).seats.into_iter().flatten().collect()
     }
 }

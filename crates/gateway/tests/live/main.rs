@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway::{Config, Limits, Node, Running, start};
 use tidegate_model::cluster::Volume;
-use tidegate_model::{Bytes, NodeId};
+use tidegate_model::{Bytes, CostModel, NodeId};
 
 use memory::Memory;
 
@@ -89,6 +89,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         pools: Vec::new(),
         workers,
         limits,
+        cost: CostModel::Bytes,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
+use tidegate_model::TenantId;
 
 /// When jobs are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,9 @@ struct Inner {
     /// The tenant's name of the last job that came.
     owner: String,
     cancelled: usize,
+    /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
+    moved: u64,
+    told: [u64; 2],
 }
 
 impl Memory {
@@ -69,6 +73,16 @@ impl Memory {
     /// Whose the last job was.
     pub(crate) fn last_owner(&self) -> String {
         self.inner().owner.clone()
+    }
+
+    /// Bytes that jobs moved here.
+    pub(crate) fn moved(&self) -> u64 {
+        self.inner().moved
+    }
+
+    /// Bytes that it was told were moved elsewhere, with jobs and alone.
+    pub(crate) fn told(&self) -> [u64; 2] {
+        self.inner().told
     }
 
     /// How many jobs were cancelled while they waited.
@@ -152,6 +166,8 @@ impl Session for Talk {
         let mut inner = self.node.inner();
         for job in jobs.iter() {
             inner.count(job.command);
+            inner.moved += u64::from(job.length);
+            inner.told[0] += u64::from(job.tag.delay);
         }
         if let Some(job) = jobs.last() {
             let place = usize::from(job.tag.tenant.0).checked_sub(1);
@@ -177,6 +193,10 @@ impl Session for Talk {
                 });
             }
         }
+    }
+
+    fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        self.node.inner().told[1] += costs.iter().map(|(_, cost)| cost).sum::<u64>();
     }
 
     fn cancel(&mut self, tickets: &[u64]) {

@@ -2,16 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::{command, flag};
-use tidegate_gateway::{Flow, Limits, StartError, start};
+use tidegate_gateway::{Flow, Limits, Node, StartError, start};
 use tidegate_model::Bytes;
 
 use crate::client::{Client, connect, is_closed};
 use crate::memory::{Manner, Memory};
+use crate::peer::Peer;
 use crate::{Stand, config, eventually, here, volume};
 
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
@@ -121,6 +123,35 @@ fn a_connection_has_no_more_under_way_than_it_may() {
     eventually("the last one, alone because it is large", || node.held() == 1);
     node.release();
     assert_eq!(client.hear(1 << 20).data.len(), 1 << 20);
+}
+
+#[test]
+fn many_clients_have_no_more_under_way_than_few_and_nobody_is_kept_out() {
+    let limits = Limits { all_requests: 64, ..Limits::default() };
+    let stand = Stand::with(limits, 1);
+    let node = &stand.nodes[0];
+    node.set(Manner::OnDemand);
+    let mut clients: Vec<_> = (0..16).map(|_| Client::enter(&stand, "plain", true)).collect();
+    for client in &mut clients {
+        for _ in 0..100 {
+            client.ask(command::READ, 0, 0, 512);
+        }
+    }
+    eventually("four of each", || node.held() == 64);
+    // One that comes later has its part as well, however long the others wait.
+    let mut other = Client::enter(&stand, "plain", true);
+    other.ask(command::READ, 0, 0, 512);
+    eventually("one of the other", || node.held() == 65);
+    // Once the others are gone, one may have all of it.
+    clients.truncate(1);
+    drop(other);
+    eventually("four of the one that stays", || node.held() == 4);
+    node.release();
+    (0..4).for_each(|_| assert_eq!(clients[0].hear(512).errno, 0));
+    eventually("as many as it may", || node.held() == 64);
+    node.set(Manner::AtOnce);
+    node.release();
+    (4..100).for_each(|_| assert_eq!(clients[0].hear(512).errno, 0));
 }
 
 #[test]
@@ -318,6 +349,34 @@ fn what_was_asked_is_counted_by_volume() {
     assert_eq!((counts.faults, counts.refused), (vec![("io".into(), 1)], 1));
     assert_eq!((counts.clients, counts.admitted, counts.turned_away), (1, 1, 0));
     assert_eq!((counts.pid, counts.nbd.len()), (std::process::id(), 2));
+}
+
+#[test]
+fn nodes_are_told_once_what_was_sent_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = [Memory::default(), Memory::default()];
+    let path = folder.path().join("node.sock");
+    let peer = Peer::start(path.clone(), nodes[1].clone());
+    let way = Address::Unix(path).into();
+    let services = [Node::Here(Arc::new(nodes[0].clone())), Node::There(way)];
+    let gateway = start(config(&folder, Limits::default(), 2), &services).unwrap();
+    let stand = Stand { folder, nodes, gateway };
+    let mut clients = [0, 1, 2].map(|_| Client::enter(&stand, "striped", true));
+    for round in 0..60 {
+        let at = (round % 7) * (12 << 10);
+        assert!(clients[round % 3].read(at as u64, 20 << 10).is_ok());
+    }
+    // Each with the requests to it; and alone what came after the last of them.
+    let [a, b] = &stand.nodes;
+    let is_all = |node: &Memory, other: &Memory| node.told().iter().sum::<u64>() == other.moved();
+    eventually("all of it", || is_all(a, b) && is_all(b, a));
+    assert!(a.told()[0] > 0 && b.told()[0] > 0);
+    // Also a node to which nothing is sent.
+    let before = b.told();
+    assert!(Client::enter(&stand, "plain@striped-owner", true).read(0, 512).is_ok());
+    eventually("what went to the other", || b.told() == [before[0], before[1] + 512]);
+    // While its socket is there.
+    drop(peer);
 }
 
 #[test]

@@ -10,11 +10,14 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Address, Cluster, DeviceModel, Gateway, KeyValueDoor, Node, Pool, Store, Volume};
+use crate::discipline::Discipline;
 use crate::id::NodeId;
 use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops};
+use fair::{RawCost, cost, scheduler};
 use guarded::{borne, guarded, is_tls_required};
 
+mod fair;
 mod guarded;
 
 /// More nodes than the papers' largest cluster has by a factor of four.
@@ -35,6 +38,8 @@ struct RawCluster {
     policy: Option<String>,
     controller: Option<RawController>,
     tls: Option<RawTls>,
+    scheduler: Option<Text>,
+    cost: Option<Spanned<RawCost>>,
     #[serde(default)]
     node: Vec<Spanned<RawNode>>,
     #[serde(default)]
@@ -64,6 +69,7 @@ struct RawNode {
     address: Option<Text>,
     capacity: Option<Text>,
     depth: Option<Spanned<i64>>,
+    scheduler: Option<Text>,
     directory: Option<Text>,
     device: Option<Text>,
     size: Option<Text>,
@@ -123,6 +129,8 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     if let Some(raw) = &raw.controller {
         cluster.controller = controller(&raw.listen, cluster.tls.is_some(), &mut taken)?;
     }
+    let default = raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or_default();
+    cluster.cost = raw.cost.as_ref().map(cost).transpose()?.unwrap_or_default();
     if raw.node.is_empty() {
         return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
     }
@@ -130,7 +138,7 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
         if cluster.nodes.len() == NODES_MAX {
             return wrong(raw.span(), format!("node: more than {NODES_MAX}"), "remove some");
         }
-        let node = node(raw.get_ref(), &cluster, &mut taken)?;
+        let node = node(raw.get_ref(), default, &cluster, &mut taken)?;
         cluster.nodes.push(node);
     }
     for raw in &raw.volume {
@@ -202,7 +210,7 @@ fn controller(
     Ok(addresses)
 }
 
-fn node(raw: &RawNode, cluster: &Cluster, taken: &mut Taken) -> Outcome<Node> {
+fn node(raw: &RawNode, default: Discipline, cluster: &Cluster, taken: &mut Taken) -> Outcome<Node> {
     let before = &cluster.nodes;
     let is_taken = before.iter().any(|node| node.name == *raw.name.get_ref());
     let name = name("node", &raw.name, is_taken)?;
@@ -221,6 +229,7 @@ fn node(raw: &RawNode, cluster: &Cluster, taken: &mut Taken) -> Outcome<Node> {
         address,
         capacity: raw.capacity.as_ref().map(|text| iops("capacity", text)).transpose()?,
         depth: count("depth", raw.depth.as_ref(), DEPTH_MAX)?.unwrap_or(Node::DEPTH),
+        scheduler: raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or(default),
         store,
         model: raw.model.as_ref().map(model).transpose()?,
     })
@@ -535,10 +544,17 @@ fn pool_of(wanted: Option<&Text>, door: &Text, cluster: &Cluster) -> Outcome<usi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::{Combine, CostModel, DeviceCost, LineCost};
+    use crate::units::Span;
     use proptest::prelude::*;
 
     const FULL: &str = r#"
         policy = "policy.toml"
+        scheduler = "unified"
+        [cost]
+        read = { base = "80us", per_mib = "1ms" }
+        write = { base = "100us", per_mib = "2ms" }
+        combine = "max"
         [controller]
         listen = ["unix:controller.sock", "127.0.0.1:7270"]
         [tls]
@@ -548,6 +564,7 @@ mod tests {
         address = "unix:a.sock"
         capacity = "20k iops"
         depth = 8
+        scheduler = "sfq"
         directory = "a"
         model = { rate = "1k iops", variance = "2.5%" }
         [[node]]
@@ -590,8 +607,14 @@ mod tests {
     fn a_full_cluster_reads_as_written() {
         let cluster = Cluster::parse(FULL).unwrap();
         assert_eq!(cluster.controller[0], Address::Unix("controller.sock".into()));
+        let line = |base, per_mib| LineCost { base: Span(base), per_mib: Span(per_mib) };
+        let (read, write) = (line(80_000, 1_000_000), line(100_000, 2_000_000));
+        let device = DeviceCost { read, write, combine: Combine::Max };
+        assert_eq!(cluster.cost, CostModel::Device(device));
         let a = &cluster.nodes[0];
         assert_eq!((a.capacity, a.depth), (Some(Iops(20_000)), 8));
+        let schedulers: Vec<_> = cluster.nodes.iter().map(|node| node.scheduler.name()).collect();
+        assert_eq!(schedulers, ["sfq", "unified", "unified", "unified"]);
         assert_eq!(a.model, Some(DeviceModel { rate: Iops(1000), variance_permille: 25 }));
         let b = &cluster.nodes[1];
         assert_eq!((b.capacity, b.depth, b.model), (None, Node::DEPTH, None));
@@ -625,7 +648,7 @@ mod tests {
     fn parties_are_checked() {
         refuses(&[
             ("policy =", "polcy =", "line 2, column 9: unknown field `polcy`, expected one of"),
-            ("depth = 8", "depth = 0", "line 11, column 17: depth: 0 is out of range; use 1 to 10"),
+            ("depth = 8", "depth = 0", "line 16, column 17: depth: 0 is out of range; use 1 to 10"),
             ("\"20k iops\"", "\"0 iops\"", "capacity: \"0 iops\" does nothing; write how"),
             ("\"20k iops\"", "\"20k\"", "capacity: \"20k\" has a unit that is not known"),
             ("2.5%", "2.55%", "variance: \"2.55%\" is no part of a whole; write it like \"10%\""),
@@ -654,6 +677,55 @@ mod tests {
             error,
             "line 1, column 1: node: there is none; add [[node]] with a name and a store"
         );
+    }
+
+    #[test]
+    fn schedulers_and_costs_are_checked() {
+        refuses(&[
+            (
+                "\"sfq\"",
+                "\"sfw\"",
+                "column 21: scheduler: \"sfw\" is not a choice; did you mean \"sf",
+            ),
+            (
+                "\"unified\"",
+                "\"fair\"",
+                "line 3, column 21: scheduler: \"fair\" is not a choice; k",
+            ),
+            (
+                "base = \"80us\"",
+                "base = \"80\"",
+                "line 5, column 25: base: \"80\" has no unit; write",
+            ),
+            ("base = \"80us\", ", "", "line 5, column 16: missing field `base`"),
+            ("per_mib", "per_mb", "line 5, column 33: unknown field `per_mb`, expected `base` or"),
+            ("\"2ms\"", "\"5s\"", "per_mib: 5s is more than a request can cost; use 4s at most"),
+            ("\"max\"", "\"mean\"", "combine: \"mean\" is not a choice; did you mean \"max"),
+            (
+                "read =",
+                "raed =",
+                "unknown field `raed`, expected one of `read`, `write`, `combine`",
+            ),
+        ]);
+        let start = FULL.find("[cost]").unwrap()..FULL.find("[controller]").unwrap();
+        let with = |cost: &str| {
+            let mut text = String::from(FULL);
+            text.replace_range(start.clone(), cost);
+            Cluster::parse(&text).map(|cluster| cluster.cost).map_err(|error| error.to_string())
+        };
+        assert_eq!(with(""), Ok(CostModel::Requests));
+        assert_eq!(with("cost = \"bytes\"\n"), Ok(CostModel::Bytes));
+        let error = with("cost = \"byte\"\n").unwrap_err();
+        assert!(
+            error.contains("cost: \"byte\" is not a choice; did you mean \"bytes\"?"),
+            "{error}"
+        );
+        let error = with("cost = 5\n").unwrap_err();
+        assert!(error.contains("expected \"requests\", \"bytes\" or a table of what a"), "{error}");
+        let one = with("cost = { read = { base = \"1ms\", per_mib = \"0ms\" } }\n").unwrap();
+        let line = LineCost { base: Span::MILLISECOND, per_mib: Span::ZERO };
+        let device = DeviceCost { read: line, write: line, combine: Combine::Sum };
+        assert_eq!(one, CostModel::Device(device));
     }
 
     #[test]
@@ -726,7 +798,7 @@ mod tests {
             (
                 "offsets = \"0B\"",
                 "offsets = \"4KiB\"",
-                "line 38, column 19: offsets: one has 4KiB to 8KiB of node b, and wide has 4KiB to \
+                "line 44, column 19: offsets: one has 4KiB to 8KiB of node b, and wide has 4KiB to \
                  8KiB; begin at 8KiB or later",
             ),
             (

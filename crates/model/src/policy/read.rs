@@ -20,7 +20,7 @@ use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
 use crate::text::{self, Outcome, Strings, Text, choice, count, name, nearest, quantity, wrong};
-use crate::units::{Bytes, Iops, Rate, Span};
+use crate::units::{Bytes, Iops, Portion, Rate, Span};
 
 /// More tenants than this do not fit the 16-bit id with room for "nobody".
 const TENANTS_MAX: usize = 60_000;
@@ -54,6 +54,7 @@ struct RawTenant {
     reservation: Option<Spanned<Strings>>,
     limit: Option<Spanned<Strings>>,
     weight: Option<Spanned<i64>>,
+    minimum_share: Option<Text>,
     burst: Option<Text>,
     users: Option<Strings>,
 }
@@ -161,8 +162,31 @@ fn meaning(raw: RawPolicy) -> Outcome<Policy> {
         channels: raw.channel.iter().map(|raw| channel(raw.get_ref())).collect(),
         matches: raw.matches.iter().map(Spanned::span).collect(),
     };
+    minimum_shares(&raw.tenant, &policy)?;
     fits::check(&policy, &places)?;
     Ok(policy)
+}
+
+/// No minimum share is larger than what a tenant has by weight. So all of them together fit.
+fn minimum_shares(raw: &[Spanned<RawTenant>], policy: &Policy) -> Outcome<()> {
+    let all = policy.weights();
+    for (raw, tenant) in raw.iter().zip(&policy.tenants) {
+        let Some(least) = tenant.minimum_share else { continue };
+        let weight = u64::from(tenant.weight);
+        if u64::from(least.0) * all > weight * u64::from(Portion::WHOLE.0) {
+            let by_weight = weight * u64::from(Portion::WHOLE.0) / all;
+            let message = format!(
+                "minimum_share: {} is to have {least} of every node, and by weight it has {} \
+                 ({weight} of {all})",
+                tenant.name,
+                Portion(by_weight as u32),
+            );
+            let text = raw.get_ref().minimum_share.as_ref();
+            let fix = "raise its weight or lower its minimum share";
+            return wrong(text.map_or(0..0, Spanned::span), message, fix);
+        }
+    }
+    Ok(())
 }
 
 fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
@@ -194,6 +218,7 @@ fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
         reservation,
         limit,
         weight: count("weight", raw.weight.as_ref(), WEIGHT_MAX)?.unwrap_or(Policy::WEIGHT),
+        minimum_share: quantity("minimum_share", raw.minimum_share.as_ref())?,
         burst: burst(raw.burst.as_ref())?,
         users: raw.users.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
     })
@@ -483,6 +508,7 @@ mod tests {
             reservation = "300MiB/s"
             limit = ["600MiB/s", "40k iops"]
             weight = 300
+            minimum_share = "75%"
             burst = "4MiB"
             users = ["rocks", "1000"]
             [[tenant]]
@@ -516,6 +542,7 @@ mod tests {
         .unwrap();
         assert_eq!(policy.tenants[0].limit.operations, Some(Iops(40_000)));
         assert_eq!(policy.tenants[0].burst, Burst::Size(Bytes(4 << 20)));
+        assert_eq!(policy.tenants[0].minimum_share, Some(Portion(750_000)));
         assert_eq!(policy.tenants[1].weight, Policy::WEIGHT);
         assert_eq!(policy.channels[0].gates.len(), 6);
         assert_eq!(policy.matches[0].target, Target::Channel(0));
@@ -541,6 +568,14 @@ mod tests {
                 "account: \"devise\" is not a choice; did you mean \"d",
             ),
             (with("weight = 0"), "line 3, column 10: weight: 0 is out of range; use 1 to 1000000"),
+            (with("minimum_share = 0.1"), "line 3, column 17: invalid type: floating point"),
+            (with("minimum_share = \"0.1\""), "minimum_share: \"0.1\" has no unit; write it like"),
+            (with("minimum_share = \"101%\""), "minimum_share: \"101%\" is too large"),
+            (
+                with("minimum_share = \"33.4%\"\n[[tenant]]\nname = \"bulk\"\nweight = 200"),
+                "line 3, column 17: minimum_share: kv is to have 33.4% of every node, and by \
+                 weight it has 33.3333% (100 of 300); raise its weight or lower",
+            ),
             (with("class = \"hi\""), "class: \"hi\" is not a class; known are urgent, high"),
             (with("limit = \"0 iops\""), "limit: \"0 iops\" lets nothing through"),
             (with("limit = [\"1B/s\", \"2B/s\"]"), "limit: two values in the same unit"),

@@ -17,13 +17,16 @@ use tidegate_proto::data::{
 use super::Letter;
 
 /// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
-/// that has to wait are not to keep others out; so the bound is far above what a gateway's bounds
-/// per client add up to, and only keeps a broken one from taking all memory.
-const JOBS_MAX: usize = 1 << 16;
+/// that has to wait are not to keep others out; so the bound is above what a gateway's bounds add
+/// up to, and only keeps a broken one from taking all memory. Those are 32,768 requests, and a
+/// piece for each 4 KiB of 128 MiB, divided by the clients that are there. Where 512 clients come
+/// one by one, and each finds those before it with their parts of that moment, they have 1 + ln 16
+/// times the one and 1 + ln 256 times the other: 340,000.
+const JOBS_MAX: usize = 1 << 19;
 
 /// Bytes that one connection's jobs brought along and that are not stored yet, or that they will
-/// bring back. Likewise.
-const BYTES_MAX: usize = 256 << 20;
+/// bring back. Likewise: 840 MiB, beside what single requests exceed their client's part by.
+const BYTES_MAX: usize = 1 << 30;
 
 /// Bytes of answers that the gateway has not read. One that is so far behind is asked for no more:
 /// whoever else's answers there would be, they would wait behind these.
@@ -256,6 +259,10 @@ impl Connection {
             }
             ToNode::Cancel(tickets) => {
                 self.session.cancel(&tickets);
+                Ok(())
+            }
+            ToNode::Elsewhere(costs) => {
+                self.session.elsewhere(&costs);
                 Ok(())
             }
             ToNode::Open { part, .. } if part as usize != self.parts.len() => {

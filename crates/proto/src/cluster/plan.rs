@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{NodeId, Policy, Span};
+use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
 use super::allocate::{Short, Solutions};
 use super::ledger::{Counts, Entry, Tenant, promise};
@@ -19,13 +19,13 @@ impl Cluster {
     }
 
     pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
-        let weights = policy.tenants.iter().map(|tenant| u64::from(tenant.weight)).sum();
+        let weights = policy.weights();
         let tenants = policy.tenants.iter().map(|tenant| TenantPlan {
             name: tenant.name.clone(),
             class: tenant.class,
             weight: tenant.weight,
             is_limited: tenant.limit.operations.is_some(),
-            minimum_ppm: minimum_ppm(tenant.weight, weights),
+            minimum_ppm: minimum_ppm(tenant, weights),
         });
         let period = Span(policy.period.0.max(1));
         let rounds = (period.0 / policy.redistribute.0.max(1)).max(1);
@@ -95,7 +95,9 @@ impl Cluster {
 }
 
 /// The least part of a node that a tenant has whatever it has elsewhere, in millionths: a tenth of
-/// its share by weight.
-fn minimum_ppm(weight: u32, weights: u64) -> u32 {
-    (u64::from(weight) * 100_000).checked_div(weights).map_or(0, |part| part as u32)
+/// its share by weight if the policy does not say.
+fn minimum_ppm(tenant: &policy::Tenant, weights: u64) -> u32 {
+    let tenth = u64::from(tenant.weight) * u64::from(Portion::WHOLE.0) / 10;
+    let tenth = tenth.checked_div(weights).map_or(0, |part| part as u32);
+    tenant.minimum_share.map_or(tenth, |share| share.0)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use alloc::vec;
 use proptest::prelude::*;
-use tidegate_model::{Class, ContextId, Operation, TenantId};
+use tidegate_model::{Class, ContextId};
 
 const COMMANDS: [Command; 11] = [
     Command::Read,
@@ -71,6 +71,8 @@ fn golden_messages_of_version_one() {
     assert_eq!(payload::<RequestHead, _>(&tenants), b"\x01\x02\x01a\x01b");
     let cancel = ToNode::Cancel(vec![5, 300]);
     assert_eq!(payload::<RequestHead, _>(&cancel), b"\x03\x02\x05\xac\x02");
+    let elsewhere = ToNode::Elsewhere(vec![(TenantId(5), 300), (TenantId(300), 1)]);
+    assert_eq!(payload::<RequestHead, _>(&elsewhere), b"\x04\x02\x05\xac\x02\xac\x02\x01");
     let open = ToNode::Open {
         part: 1,
         volume: "v".into(),
@@ -195,4 +197,19 @@ proptest! {
             let _ = decode::<ToNode>(&bytes);
         }
     }
+}
+
+#[test]
+fn what_a_job_weighs() {
+    let tag = |operation, cost| Tag { operation, cost, ..tag() };
+    let read = |command: Command, length| {
+        command.work(&CostModel::Bytes, length, &tag(Operation::Read, length))
+    };
+    assert_eq!(read(Command::Read, 4096), 4096);
+    assert_eq!(read(Command::Zero { allocate: true, durable: false }, 4096), 4096);
+    assert_eq!(read(Command::Discard, 4096), 1, "nothing is moved");
+    let keys = |length, keys| {
+        Command::KeyValue.work(&CostModel::Requests, length, &tag(Operation::Get, keys))
+    };
+    assert_eq!((keys(600, 100), keys(600, 1), keys(6, u32::MAX)), (100, 1, 6));
 }

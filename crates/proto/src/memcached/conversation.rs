@@ -10,7 +10,8 @@
 //! have left.
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
-//! the first of them has left, so the row is as long as that at most.
+//! the first of them has left, so the row is as long as that at most. Whoever has many clients may
+//! allow each fewer.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -105,6 +106,8 @@ pub struct Conversation<P, R> {
     value_max: u32,
     /// Who has to hear `flush_all`.
     everywhere: Vec<P>,
+    /// How many requests may be without a reply.
+    ahead_max: usize,
     /// How many bytes of input are nobody's.
     skip: u64,
     /// The number of the seat at the head of the row.
@@ -142,7 +145,14 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
         let row = VecDeque::new();
         let (skip, first, is_over, goodbye) = (0, 0, false, None);
-        Self { value_max, everywhere, skip, first, row, is_over, goodbye }
+        let ahead_max = AHEAD_MAX;
+        Self { value_max, everywhere, ahead_max, skip, first, row, is_over, goodbye }
+    }
+
+    /// From now on no more requests are taken while so many are without a reply: at least one, and
+    /// at most [`AHEAD_MAX`].
+    pub fn set_ahead_max(&mut self, requests: usize) {
+        self.ahead_max = requests.clamp(1, AHEAD_MAX);
     }
 
     /// From now on `flush_all` goes to these places.
@@ -159,7 +169,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         mut ask: impl FnMut(Ask<'_, P>),
     ) -> Progress {
         let mut consumed = 0;
-        while !self.is_over && self.row.len() < AHEAD_MAX {
+        while !self.is_over && self.row.len() < self.ahead_max {
             // What is skipped here has come, so it fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
             self.skip -= skipped;

@@ -8,7 +8,7 @@ use tidegate_algo::dsfq::Bound;
 use tidegate_algo::estimate::{Asked, Demand};
 use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally, Terms};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, Span, Time};
+use tidegate_model::{Class, Span, Time};
 
 use crate::cluster::message::{
     FromNode, Grant, Plan, Report, Share, TenantPlan, TenantReport, Turn,
@@ -81,7 +81,6 @@ pub(super) struct Ledger {
     period: Span,
     rounds: u32,
     fallback: Fallback,
-    discipline: Option<Discipline>,
     pub(super) tenants: Vec<Tenant>,
     places: BTreeMap<String, usize>,
     /// The number of the period that is running.
@@ -111,7 +110,6 @@ impl Default for Ledger {
             period: Span::MAX,
             rounds: 1,
             fallback: Fallback::default(),
-            discipline: None,
             tenants: Vec::new(),
             places: BTreeMap::new(),
             number: 0,
@@ -186,7 +184,6 @@ impl Ledger {
         self.period = period;
         self.rounds = plan.rounds.max(1);
         self.fallback = plan.fallback;
-        self.discipline = plan.discipline;
         self.lease = PLAN_LEASE;
         (self.coming, self.is_abandoned) = (None, false);
         self.take_tenants(now, plan.tenants, scheduler);
@@ -196,8 +193,8 @@ impl Ledger {
     /// Whether it is this plan that is in force. A controller that lost its state begins again to
     /// count revisions, so the same number may be that of another plan.
     fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
-        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback, plan.discipline);
-        shape == (self.revision, self.period, self.rounds, self.fallback, self.discipline)
+        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
+        shape == (self.revision, self.period, self.rounds, self.fallback)
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 

@@ -7,4 +7,5 @@ mod device;
 mod grants;
 mod periods;
 mod plans;
+mod switches;
 mod world;

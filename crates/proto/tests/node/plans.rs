@@ -1,8 +1,8 @@
 //! Who the tenants are, before there is a plan and while plans change.
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Event, Iops};
-use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_model::{Discipline, Event, Iops};
+use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
 use tidegate_proto::node::{Ask, Config, Node, Output};
 
 use crate::world::{NOBODY, World, at, now_grant, plan};
@@ -55,6 +55,28 @@ fn a_plan_keeps_what_stays() {
     // The same plan again is no new one.
     world.node.on_message(at(502), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
     assert_eq!(world.node.poll_output(), None);
+}
+
+#[test]
+fn another_discipline_changes_the_order_and_nothing_else() {
+    let with = |discipline| Plan { discipline, ..plan(1, &["a", "limited"], Fallback::Keep) };
+    let mut world = World::with_plan(with(None));
+    assert_eq!(world.node.discipline(), Discipline::Token);
+    world.grant(0, now_grant(1, 10, 0, &[(0, 1, 0), (1, 0, 4)]));
+    world.push(0, "limited", 0..10);
+    world.push(0, "a", 10..13);
+    world.node.on_message(at(0), ToNode::Plan(with(Some(Discipline::Fifo))));
+    assert_eq!((world.node.poll_output(), world.node.plans()), (None, 1));
+    assert_eq!(world.node.discipline(), Discipline::Fifo);
+    // Nobody is limited by it; but counts are there for the one that comes next.
+    assert_eq!((world.tenant(0, "a").reserved, world.tenant(0, "limited").allowed), (1, Some(4)));
+    let first = world.node.next_dispatch(at(0)).unwrap();
+    assert_eq!(first.job, 0);
+    world.node.on_completion(at(0), first.slot, first.cost);
+    world.node.on_message(at(0), ToNode::Plan(with(Some(Discipline::Unified))));
+    assert_eq!(world.serve(0), [10, 11, 12], "limited has had what it may have by now");
+    world.node.on_message(at(0), ToNode::Plan(with(None)));
+    assert_eq!(world.node.discipline(), Discipline::Token);
 }
 
 /// A controller that lost its state counts revisions from the beginning: the number is the same,

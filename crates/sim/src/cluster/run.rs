@@ -96,6 +96,7 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
         limit: levels(promise.limit),
         weight: Policy::WEIGHT,
         burst: Burst::default(),
+        minimum_share: None,
         users: Vec::new(),
     };
     Policy {

@@ -1,0 +1,90 @@
+//! What this worker has to tell nodes about service at other nodes.
+//!
+//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request takes along
+//! what its node was not told yet of its tenant. What no request takes along is told at the end of
+//! the *epoch*, [`TOLD_WITHIN`] after the first request that may have left something, and then
+//! there is none until the next request: a worker without requests does not wake up.
+
+use std::sync::Arc;
+
+use tidegate_algo::dsfq::Elsewhere;
+use tidegate_fabric::service::Job;
+use tidegate_model::{CostModel, TenantId, Time};
+use tidegate_proto::data::TOLD_WITHIN;
+
+use crate::clock;
+
+/// What this worker has to tell.
+pub(crate) struct Dues {
+    cost: CostModel,
+    /// Where there is one node there is nothing elsewhere.
+    has_others: bool,
+    /// By the tenant's number.
+    accounts: Vec<Arc<Elsewhere>>,
+    /// Whose requests were sent in this epoch, and whether somebody's were.
+    senders: Vec<TenantId>,
+    is_sender: Vec<bool>,
+    ends: Time,
+    /// Kept for its memory.
+    costs: Vec<(TenantId, u64)>,
+}
+
+impl Dues {
+    /// Nothing yet, in a cluster of so many nodes.
+    pub(crate) fn new(nodes: usize, cost: CostModel) -> Self {
+        Self {
+            cost,
+            has_others: nodes > 1,
+            accounts: Vec::new(),
+            senders: Vec::new(),
+            is_sender: Vec::new(),
+            ends: Time::MAX,
+            costs: Vec::new(),
+        }
+    }
+
+    /// These are the accounts. There are never fewer than before.
+    pub(crate) fn set_accounts(&mut self, accounts: &[Arc<Elsewhere>]) {
+        self.accounts = accounts.to_vec();
+        self.is_sender.resize(accounts.len(), false);
+    }
+
+    /// A job goes to this node. What the node is to be told with it.
+    pub(crate) fn sent(&mut self, node: usize, job: &Job) -> u32 {
+        let number = usize::from(job.tag.tenant.0);
+        let Some(account) = self.accounts.get(number).filter(|_| self.has_others) else { return 0 };
+        if !std::mem::replace(&mut self.is_sender[number], true) {
+            self.senders.push(job.tag.tenant);
+        }
+        account.sent(node, job.command.work(&self.cost, job.length, &job.tag))
+    }
+
+    /// Begins an epoch if there is none and something was sent.
+    pub(crate) fn begin(&mut self) {
+        if self.ends == Time::MAX && !self.senders.is_empty() {
+            self.ends = clock::now().after(TOLD_WITHIN);
+        }
+    }
+
+    /// When the epoch ends; [`Time::MAX`] if there is none.
+    pub(crate) fn ends(&self) -> Time {
+        self.ends
+    }
+
+    /// What this node was not told.
+    pub(crate) fn of(&mut self, node: usize) -> &[(TenantId, u64)] {
+        let Self { accounts, senders, costs, .. } = self;
+        let due = |tenant: &TenantId| (*tenant, accounts[usize::from(tenant.0)].claim(node));
+        costs.clear();
+        costs.extend(senders.iter().map(due).filter(|(_, cost)| *cost > 0));
+        costs
+    }
+
+    /// The epoch ends.
+    pub(crate) fn end(&mut self) {
+        for tenant in self.senders.drain(..) {
+            self.is_sender[usize::from(tenant.0)] = false;
+        }
+        self.ends = Time::MAX;
+    }
+}
