@@ -29,7 +29,8 @@ proptest! {
     /// Whoever tells it and when, a node hears of each unit of cost elsewhere exactly once.
     #[test]
     fn each_unit_is_told_once(
-        requests in prop::collection::vec((0usize..3, 0usize..3, 1u32..1_000, any::<bool>()), 0..60),
+        requests in
+            prop::collection::vec((0usize..3, 0usize..3, 1u32..1_000, any::<bool>()), 0..60),
     ) {
         let gateways = [Elsewhere::new(3), Elsewhere::new(3), Elsewhere::new(3)];
         let (mut told, mut sent) = (vec![0u64; 3], vec![0u64; 3]);
@@ -58,7 +59,7 @@ proptest! {
         let least = f64::from(minimum) / 1e6;
         let exact = ((share / least - 1.0) / (1.0 - share)).max(0.0);
         prop_assume!(exact < 65_000.0);
-        let bound = Bound::leaving(minimum, weight, weights).of(1 << 16) as f64 / 65_536.0;
+        let bound = Bound::leaving(minimum, weight, weights).of(1) as f64 / 65_536.0;
         prop_assert!(bound <= exact + 1e-9 && exact < bound + 2.0 / 65_536.0, "{bound} {exact}");
     }
 }

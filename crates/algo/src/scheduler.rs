@@ -34,8 +34,8 @@
 //!
 //! - [`Discipline::Fifo`]: a start is the number of the request; there are no tenants.
 //! - [`Discipline::RoundRobin`]: every request is as long as any other.
-//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of each
-//!   other: who had much in step 2 by right does not pay for it in step 3.
+//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of
+//!   each other: who had much in step 2 by right does not pay for it in step 3.
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
@@ -57,7 +57,7 @@
 //! While two tenants *f* and *g* wait in the same race, without delays, the work *W* dispatched for
 //! each differs, per weight, by at most one request of each; counted when requests finish, by
 //! *D* + 1 times that (Theorem 1). With delays that whole, the same holds for the work at all nodes
-//! with the bound of Theorem 2 (`dsfq_laws` among the tests). With bounds, each gets its minimum
+//! with the bound of Theorem 2 (`laws` among the tests). With bounds, each gets its minimum
 //! share of what is left to the race.
 //!
 //! # Pace
@@ -74,7 +74,7 @@
 //!
 //! # Cost
 //! Each operation is O(log n) in the number of tenants that wait; a new period, or discipline, is
-//! O(n). An idle tenant costs at most [`BYTES_PER_SLOT`].
+//! O(n log n). An idle tenant costs at most [`BYTES_PER_SLOT`].
 
 use alloc::vec::Vec;
 
@@ -219,9 +219,9 @@ impl<J> Scheduler<J> {
             self.states.push(State::new(1));
             self.at.push(0);
         }
-        let slot = Slot { index, generation: self.states[index as usize].generation };
-        self.set_terms(slot, terms);
-        slot
+        let state = &mut self.states[index as usize];
+        state.set_terms(terms);
+        Slot { index, generation: state.generation }
     }
 
     /// Removes a slot. What waits in it, and what still comes for it, is nobody's from here on.
@@ -248,9 +248,11 @@ impl<J> Scheduler<J> {
     }
 
     /// Sets a slot's terms; they hold from the next dispatch.
-    pub fn set_terms(&mut self, slot: Slot, terms: Terms) {
+    pub fn set_terms(&mut self, now: Time, slot: Slot, terms: Terms) {
         let index = self.index(slot);
+        self.leave(now, index);
         self.states[index].set_terms(terms);
+        self.settle(now, index);
     }
 
     /// Begins a period: nothing has been served, and what [`Self::grant`] said of the last one
@@ -356,7 +358,7 @@ impl<J> Scheduler<J> {
         if self.discipline == Discipline::Unified {
             let window = fair - self.marks[0];
             match step {
-                Step::Fair => state.owe(start, window, request),
+                Step::Fair => state.turn(start, window, request),
                 _ => state.charge(fair, window, request),
             }
         }
@@ -441,7 +443,7 @@ impl<J> Scheduler<J> {
         self.tell(now, index);
         let state = &self.states[index];
         let (held, tally) = (state.held(), state.tally(now));
-        let explained = held.limit + held.reservation + held.turn;
+        let explained = held.limit.saturating_add(held.reservation).saturating_add(held.turn);
         Waits {
             operations: tally.total,
             limit_ns: held.limit,

@@ -5,6 +5,8 @@ use tidegate_sim::cluster::Outcome;
 
 use crate::experiment::verdict::{Judged, Verdict};
 
+pub(super) use crate::experiment::paper::holds_if;
+
 /// So far, in points of a percent, may an error without moves lie from what the solver says cannot
 /// be avoided: what a node serves in a period varies a little, and the solver knows only the mean.
 const INTRINSIC_POINTS: f64 = 0.5;
@@ -19,13 +21,6 @@ const SMALL_POINTS: f64 = 0.5;
 /// A time that grows like the size to the power of this, or less, grows linearly: caches and levels
 /// of the shift add a little to what is strictly in proportion.
 const LINEAR_POWER: f64 = 1.3;
-
-pub(super) fn holds_if(holds: bool, otherwise: impl FnOnce() -> String) -> Judged {
-    match holds {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(otherwise())),
-    }
-}
 
 /// At least so many percent.
 pub(super) fn at_least(percent: f64, wanted: f64, of: &str) -> Judged {
