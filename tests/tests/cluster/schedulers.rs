@@ -93,10 +93,10 @@ fn fio_finds_what_it_wrote_while_schedulers_and_weights_change() {
     }
 }
 
-/// Two nodes that do a thousand requests in a second each. `f` lives on the first. `g` asks both, the
-/// second through a gateway of its own, so that no request to the first could tell of it. Where each
-/// node is shared for itself both have half of the first; where the whole is shared, `g` has enough
-/// of the second and leaves the first to `f`.
+/// Two nodes that do a thousand requests in a second each. `f` lives on the first. `g` asks both,
+/// the second through a gateway of its own, so that no request to the first could tell of it. Where
+/// each node is shared for itself both have half of the first; where the whole is shared, `g` has
+/// enough of the second and leaves the first to `f`.
 #[test]
 fn what_is_served_elsewhere_counts_whichever_gateway_sends_it() {
     let node = |name| {
