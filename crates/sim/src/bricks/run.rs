@@ -1,6 +1,6 @@
 //! From a scenario to what it shows.
 
-use tidegate_model::{Policy, Span};
+use tidegate_model::{Policy, Portion, Span};
 
 use super::outcome::Outcome;
 use super::scenario::Scenario;
@@ -53,6 +53,7 @@ fn promised(scenario: &Scenario) -> Policy {
     for (tenant, stream) in policy.tenants.iter_mut().zip(&scenario.stream) {
         tenant.name.clone_from(&stream.name);
         tenant.weight = stream.weight;
+        tenant.minimum_share = stream.minimum_ppm.map(Portion);
     }
     policy
 }

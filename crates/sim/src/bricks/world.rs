@@ -98,8 +98,6 @@ pub(super) struct World {
     events: Events<Event>,
     threads: Threads,
     names: Vec<String>,
-    /// The least part of a brick of each stream, where that is not the controller's choice.
-    minimums: Vec<Option<u32>>,
     /// Whether the number of threads that ask changes.
     varies: bool,
     /// Coordinator by coordinator, in the order of the streams.
@@ -132,7 +130,6 @@ impl World {
             varies: groups.into_iter().any(|group| group.pulse.is_some() || group.wave.is_some()),
             threads,
             names: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
-            minimums: scenario.stream.iter().map(|stream| stream.minimum_ppm).collect(),
             elsewhere: (0..coordinators * streams).map(account).collect(),
             bricks: (0..count).map(|number| brick(scenario, number)).collect(),
             controller: cluster(scenario, policy),
@@ -362,12 +359,7 @@ impl World {
 
     fn pump_controller(&mut self) {
         while let Some(output) = self.controller.poll_output() {
-            let controller::Output::Send { to, mut message } = output else { continue };
-            if let ToNode::Plan(plan) = &mut message {
-                for (tenant, minimum) in plan.tenants.iter_mut().zip(&self.minimums) {
-                    tenant.minimum_ppm = minimum.unwrap_or(tenant.minimum_ppm);
-                }
-            }
+            let controller::Output::Send { to, message } = output else { continue };
             let letter = Letter::ToBrick { brick: (to.0 - 1) as u16, message };
             self.events.push(self.now.after(LATENCY), Event::Letter(Box::new(letter)));
         }
