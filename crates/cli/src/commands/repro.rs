@@ -27,7 +27,8 @@ Papers and their figures:
   pshift  8, 9     few tenants and 200 on up to eight nodes, simulated and live (half a minute)
   pshift  10       200 tenants on eight nodes with files, simulated and live (half a minute)
 
-  dsfq    8 to 14  who gets how much of which node, simulated (a few seconds)
+  dsfq    8 to 14  who gets how much of which node, simulated (a few seconds), and 8, 9, 11 and 12
+                   live with fio (half a minute each)
   dsfq    burst, partition, unified
                    what that paper leaves open, and what is done about it here, simulated
 

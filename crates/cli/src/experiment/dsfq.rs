@@ -19,7 +19,7 @@ use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::Judged;
 use crate::failure::Failure;
-use paper::{Desk, Part, SIMULATED, Source, all, holds_if, tenths, thousandths};
+use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, tenths, thousandths};
 
 mod burst;
 mod figure10;
@@ -28,6 +28,7 @@ mod figure13;
 mod figure14;
 mod figure8;
 mod figure9;
+mod live;
 mod ours;
 mod sweep;
 

@@ -150,6 +150,21 @@ pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
     judged.into_iter().min_by_key(rank).unwrap_or((Verdict::Holds, None))
 }
 
+/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
+/// it: a tenth of a second is a tenth of the paper's shorter period.
+const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
+
+/// A failure of a live run in which the machine stood still is told with its cause.
+pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
+    match judged {
+        (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
+            let told = format!("{why}; this machine stood still for {stall} meanwhile");
+            (Verdict::Differs, Some(told))
+        }
+        judged => judged,
+    }
+}
+
 /// What a scenario has shown, and how long it took, in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Shown<O> {
@@ -257,6 +272,18 @@ mod tests {
         assert_eq!(all([holds(), holds()]), holds());
         assert_eq!(all([holds(), differs.clone(), holds()]), differs);
         assert_eq!(all([differs, fails.clone(), judged(Verdict::Fails, "too")]), fails);
+    }
+
+    #[test]
+    fn a_stall_is_a_cause_and_no_excuse_for_what_holds() {
+        let fails = || (Verdict::Fails, Some("10 % miss".to_owned()));
+        let (short, long) = (STALL_MAX, Span(2 * STALL_MAX.0));
+        assert_eq!(on_a_machine_that_stood_still(fails(), short), fails());
+        let (verdict, why) = on_a_machine_that_stood_still(fails(), long);
+        assert_eq!(verdict, Verdict::Differs);
+        assert_eq!(why.unwrap(), "10 % miss; this machine stood still for 200ms meanwhile");
+        let holds = (Verdict::Holds, None);
+        assert_eq!(on_a_machine_that_stood_still(holds.clone(), long), holds);
     }
 
     #[test]

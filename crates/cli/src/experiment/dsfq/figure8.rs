@@ -6,47 +6,53 @@ use tidegate_sim::bricks::Outcome;
 use super::plot::{Panel, draw};
 use super::sweep::{Sweep, sweep};
 use super::{A, Desk, EQUAL, F, FIGURE_8, G, Part, all, apart, fairness, holds_if, mean, range};
-use super::{scenario, share, tenths, thousandths, with};
+use super::{LIVE, SIMULATED, live, scenario, share, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 use crate::table::Table;
 
 /// Where the paper's g has its share: "around 13".
-const KNEE: [u32; 2] = [12, 15];
+pub(super) const KNEE: [u32; 2] = [12, 15];
 
 /// What g has of the brick by its weight.
-const SHARE: f64 = 2.0 / 3.0;
+pub(super) const SHARE: f64 = 2.0 / 3.0;
 
 /// Latencies this far apart are the same, and throughputs too, in percent.
-const SAME: f64 = 10.0;
+pub(super) const SAME: f64 = 10.0;
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let counts: Vec<u32> = (0..=20).collect();
     let [sweep] = sweep(desk, [scenario(FIGURE_8)?], &counts)?;
+    let (live, of_live) = live::one_node(desk)?;
     let knee = knee(&sweep);
-    let mut table = Table::new().right("THREADS OF g").right("f, MB/s").right("g, MB/s");
-    table = table.right("f, ms").right("g, ms");
-    for (count, outcome) in &sweep.points {
-        let told = |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
-        table.row([
-            count.to_string().into(),
-            format!("{:.2}", mean(outcome, F, A)).into(),
-            format!("{:.2}", mean(outcome, G, A)).into(),
-            told(F).into(),
-            told(G).into(),
-        ]);
+    let mut table = Table::new().left("WORLD").right("THREADS OF g");
+    table = table.right("f, MB/s").right("g, MB/s").right("f, ms").right("g, ms");
+    for (world, sweep) in [(SIMULATED, &sweep), (LIVE, &live)] {
+        for (count, outcome) in &sweep.points {
+            let told =
+                |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
+            table.row([
+                world.into(),
+                count.to_string().into(),
+                format!("{:.2}", mean(outcome, F, A)).into(),
+                format!("{:.2}", mean(outcome, G, A)).into(),
+                told(F).into(),
+                told(G).into(),
+            ]);
+        }
     }
-    let claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
-    Ok(Part { claims, table, picture: picture(&sweep) })
+    let mut claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
+    claims.extend(of_live);
+    Ok(Part { claims, table, picture: picture(&sweep, &live) })
 }
 
 /// In milliseconds.
-fn latency(outcome: &Outcome, stream: usize) -> Option<f64> {
+pub(super) fn latency(outcome: &Outcome, stream: usize) -> Option<f64> {
     outcome.latency(stream, A).map(|seconds| seconds * 1e3)
 }
 
 /// With how many threads g has its share, if it ever has.
-fn knee(sweep: &Sweep) -> Option<u32> {
+pub(super) fn knee(sweep: &Sweep) -> Option<u32> {
     let has = |(_, outcome): &&(u32, Outcome)| share(outcome) >= SHARE * (1.0 - EQUAL / 100.0);
     sweep.points.iter().find(has).map(|(count, _)| *count)
 }
@@ -109,18 +115,19 @@ fn latencies(sweep: &Sweep, knee: u32) -> Claim {
     )
 }
 
-fn picture(sweep: &Sweep) -> String {
+fn picture(sweep: &Sweep, live: &Sweep) -> String {
     let x = "threads of g";
-    let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
+    let lines = &[("f", F, A), ("g", G, A)];
+    let latencies = |title: &str, sweep: &Sweep| {
+        let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
+        let (series, levels) = (vec![line("f", F), line("g", G)], Vec::new());
+        Panel { title: title.into(), x, y: "ms", series, levels }
+    };
     let panels = [
-        sweep.throughputs("(a) throughput", x, &[("f", F, A), ("g", G, A)]),
-        Panel {
-            title: "(b) latency".into(),
-            x,
-            y: "ms",
-            series: vec![line("f", F), line("g", G)],
-            levels: Vec::new(),
-        },
+        sweep.throughputs("(a) throughput", x, lines),
+        latencies("(b) latency", sweep),
+        live.throughputs("(a) live", x, lines),
+        latencies("(b) live", live),
     ];
     draw("Two streams on one brick, weights one to two", &panels)
 }

@@ -8,7 +8,9 @@ use tidegate_sim::bricks::{Outcome, Scenario};
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{A, B, BURST, Desk, EQUAL, F, FIGURE_9A, FIGURE_9B, G, Part, Shown, all, equal};
-use super::{fairness, holds_if, mean, mega, run, scenario, source, tenths, thousandths, with};
+use super::{
+    fairness, holds_if, live, mean, mega, run, scenario, source, tenths, thousandths, with,
+};
 use crate::experiment::verdict::{Claim, Verdict};
 use crate::failure::Failure;
 
@@ -23,13 +25,15 @@ const X: &str = "threads of g on B";
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let [small, large] = [scenario(FIGURE_9A)?, scenario(FIGURE_9B)?];
     let [small, large] = sweep(desk, [small, large], &COUNTS)?;
+    let (live, of_live) = live::totals(desk, 1)?;
     let panels = [
         small.throughputs("(a) files of up to 16 KB, weights one to one", X, LINES),
         large.throughputs("(b) files of up to 1 MB, weights one to four", X, LINES),
+        live.throughputs("(a) live, B being two nodes", X, LINES),
     ];
     Ok(Part {
-        claims: vec![one_to_one(&small), varies(&small), one_to_four(&large)],
-        table: table(&[("9a", &small), ("9b", &large)], LINES),
+        claims: vec![one_to_one(&small), of_live, varies(&small), one_to_four(&large)],
+        table: table(&[("9a", &small), ("9a, live", &live), ("9b", &large)], LINES),
         picture: draw("Totals of two streams that share one brick of two", &panels),
     })
 }
@@ -39,9 +43,11 @@ pub(super) fn coordinators(desk: &Desk) -> Result<Part, Failure> {
     let [one, two, four] = sweep(desk, many(scenario(FIGURE_9A)?), &COUNTS)?;
     let bursts = Scenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
     let bursts = run(desk, many(bursts).to_vec())?;
+    let (live, of_live) = live::totals(desk, 2)?;
     let panels = [
         two.throughputs("(a) two coordinators", X, LINES),
         four.throughputs("(b) four coordinators", X, LINES),
+        live.throughputs("(a) live, B being two nodes", X, LINES),
     ];
     let through = |figure, sweep: &Sweep, number: &str| {
         let (numbers, within) = fairness(sweep.outcomes());
@@ -58,11 +64,12 @@ pub(super) fn coordinators(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part {
         claims: vec![
             through("11a", &two, "two"),
+            of_live,
             through("11b", &four, "four"),
             closer([&one, &two, &four]),
             closer_in_bursts(&bursts),
         ],
-        table: table(&[("1", &one), ("2", &two), ("4", &four)], LINES),
+        table: table(&[("1", &one), ("2", &two), ("2, live", &live), ("4", &four)], LINES),
         picture: draw("Totals of two streams, with more than one coordinator", &panels),
     })
 }

@@ -5,7 +5,7 @@ use tidegate_sim::cluster::Outcome;
 
 use crate::experiment::verdict::{Judged, Verdict};
 
-pub(super) use crate::experiment::paper::holds_if;
+pub(super) use crate::experiment::paper::{holds_if, on_a_machine_that_stood_still};
 
 /// So far, in points of a percent, may an error without moves lie from what the solver says cannot
 /// be avoided: what a node serves in a period varies a little, and the solver knows only the mean.
@@ -110,21 +110,6 @@ pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
         (above, most) => {
             (Verdict::Fails, Some(format!("{above} times a limit is exceeded, by {most} at most")))
         }
-    }
-}
-
-/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
-/// it: a tenth of a second is a tenth of the paper's shorter period.
-const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
-
-/// A failure of a live run in which the machine stood still is told with its cause.
-pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
-    match judged {
-        (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
-            let told = format!("{why}; this machine stood still for {stall} meanwhile");
-            (Verdict::Differs, Some(told))
-        }
-        judged => judged,
     }
 }
 
@@ -269,18 +254,6 @@ mod tests {
         assert_eq!(is_intrinsic(2.6, 2.0).0, Verdict::Fails);
         assert_eq!(near(&[99.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Holds);
         assert_eq!(near(&[98.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Fails);
-    }
-
-    #[test]
-    fn a_stall_is_a_cause_and_no_excuse_for_what_holds() {
-        let fails = || (Verdict::Fails, Some("10 % miss".to_owned()));
-        let (short, long) = (STALL_MAX, Span(2 * STALL_MAX.0));
-        assert_eq!(on_a_machine_that_stood_still(fails(), short), fails());
-        let (verdict, why) = on_a_machine_that_stood_still(fails(), long);
-        assert_eq!(verdict, Verdict::Differs);
-        assert_eq!(why.unwrap(), "10 % miss; this machine stood still for 200ms meanwhile");
-        let holds = (Verdict::Holds, None);
-        assert_eq!(on_a_machine_that_stood_still(holds.clone(), long), holds);
     }
 
     #[test]
