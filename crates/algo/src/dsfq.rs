@@ -94,7 +94,7 @@ impl Elsewhere {
         self.take(&self.nodes[node], u64::MAX)
     }
 
-    /// Cost of everything that was sent.
+    /// Cost of everything that was sent; zero with one node, where nothing needs to be told.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl Bound {
     ///
     /// ```
     /// use tidegate_algo::dsfq::Bound;
-    /// assert_eq!(Bound::leaving(83_334, 1, 2).of(4_096), 40_959); // 1/12 of two equals: κ = 10
+    /// assert_eq!(Bound::leaving(83_334, 1, 2).of(4_096) >> 16, 40_959); // 1/12 of two: κ = 10
     /// assert_eq!(Bound::leaving(500_000, 1, 2), Bound::ZERO);
     /// assert_eq!(Bound::leaving(0, 1, 2), Bound::NONE);
     /// ```
@@ -150,10 +150,10 @@ impl Bound {
         Self(u32::try_from((above << 16) / below).unwrap_or(u32::MAX))
     }
 
-    /// The most that a request of this cost may be delayed.
+    /// The most that a request of this cost may be delayed, in parts of 2^16 of a unit of cost.
     #[inline]
     pub const fn of(self, cost: u32) -> u64 {
-        if self.0 == u32::MAX { u64::MAX } else { (cost as u64 * self.0 as u64) >> 16 }
+        if self.0 == u32::MAX { u64::MAX } else { cost as u64 * self.0 as u64 }
     }
 }
 

@@ -58,7 +58,7 @@ proptest! {
         let least = f64::from(minimum) / 1e6;
         let exact = ((share / least - 1.0) / (1.0 - share)).max(0.0);
         prop_assume!(exact < 65_000.0);
-        let bound = Bound::leaving(minimum, weight, weights).of(1 << 16) as f64 / 65_536.0;
+        let bound = Bound::leaving(minimum, weight, weights).of(1) as f64 / 65_536.0;
         prop_assert!(bound <= exact + 1e-9 && exact < bound + 2.0 / 65_536.0, "{bound} {exact}");
     }
 }

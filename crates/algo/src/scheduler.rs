@@ -219,9 +219,9 @@ impl<J> Scheduler<J> {
             self.states.push(State::new(1));
             self.at.push(0);
         }
-        let slot = Slot { index, generation: self.states[index as usize].generation };
-        self.set_terms(slot, terms);
-        slot
+        let state = &mut self.states[index as usize];
+        state.set_terms(terms);
+        Slot { index, generation: state.generation }
     }
 
     /// Removes a slot. What waits in it, and what still comes for it, is nobody's from here on.
@@ -248,9 +248,11 @@ impl<J> Scheduler<J> {
     }
 
     /// Sets a slot's terms; they hold from the next dispatch.
-    pub fn set_terms(&mut self, slot: Slot, terms: Terms) {
+    pub fn set_terms(&mut self, now: Time, slot: Slot, terms: Terms) {
         let index = self.index(slot);
+        self.leave(now, index);
         self.states[index].set_terms(terms);
+        self.settle(now, index);
     }
 
     /// Begins a period: nothing has been served, and what [`Self::grant`] said of the last one
@@ -441,7 +443,7 @@ impl<J> Scheduler<J> {
         self.tell(now, index);
         let state = &self.states[index];
         let (held, tally) = (state.held(), state.tally(now));
-        let explained = held.limit + held.reservation + held.turn;
+        let explained = held.limit.saturating_add(held.reservation).saturating_add(held.turn);
         Waits {
             requests: tally.total,
             limit_ns: held.limit,

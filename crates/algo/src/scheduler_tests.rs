@@ -123,7 +123,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
                 }
             }
             Act::Weight(index, weight) => {
-                scheduler.set_terms(slots[index], Terms::of_weight(weight));
+                scheduler.set_terms(now, slots[index], Terms::of_weight(weight));
                 oracle.tenants[index].weight = weight;
             }
             Act::Cancel(part) => {
@@ -453,4 +453,53 @@ fn a_grant_moves_those_that_wait() {
     assert!(scheduler.pop(Time(3)).is_none(), "b had its one");
     scheduler.begin(Time(1_000), Time(2_000));
     assert_eq!(scheduler.pop(Time(1_000)).map(|got| got.job), Some('c'));
+}
+
+/// That an idle tenant goes does not count as waiting of nobody's requests.
+#[test]
+fn nobody_takes_over_what_waited_and_no_more() {
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
+    let slot = scheduler.add(Terms::of_weight(1));
+    scheduler.remove(Time(100), slot);
+    scheduler.push(Time(200), slot, Ask::ONE, 'a');
+    assert!(scheduler.pop(Time(300)).is_some());
+    assert_eq!(scheduler.tally(Time(400), Slot::NOBODY).backlogged, Span(100));
+}
+
+/// The races of urgent and of other reserved requests are apart: how far a tenant was in one does
+/// not hold it up in the other.
+#[test]
+fn whoever_is_no_longer_urgent_begins_level() {
+    let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
+    let terms = Terms::of_weight(1);
+    let slots = [true, false].map(|is_urgent| scheduler.add(Terms { is_urgent, ..terms }));
+    for (job, slot) in slots.into_iter().enumerate() {
+        scheduler.grant(Time::ZERO, slot, Counts { reserved: 2_000, allowed: u64::MAX });
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, job));
+    }
+    (0..1_000).for_each(|_| assert_eq!(serve(&mut scheduler), Some(0)));
+    scheduler.set_terms(Time::ZERO, slots[0], terms);
+    let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
+    assert_eq!(order, [0, 1, 0, 1]);
+}
+
+/// A bound of half a request delays the smallest requests, too: *a* counts one and a half times.
+#[test]
+fn a_bound_need_not_be_whole() {
+    for discipline in [Discipline::DsfqHybrid, Discipline::Unified] {
+        let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
+        let bound = crate::dsfq::Bound::leaving(400_000, 1, 2);
+        let a = scheduler.add(Terms { bound, ..Terms::of_weight(1) });
+        let b = scheduler.add(Terms::of_weight(1));
+        let ask = |job| Ask { delay: [1, 0][job], ..Ask::ONE };
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, a, ask(0), 0));
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, b, ask(1), 1));
+        let mut served = [0; 2];
+        for _ in 0..500 {
+            let job = scheduler.pop(Time::ZERO).map(|got| got.job).unwrap();
+            served[job] += 1;
+            scheduler.push(Time::ZERO, [a, b][job], ask(job), job);
+        }
+        assert_eq!(served, [200, 300], "{discipline}");
+    }
 }

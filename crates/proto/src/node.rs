@@ -139,7 +139,7 @@ impl<J> Node<J> {
         };
         // What comes before the plan is to be served after it, too, and not to starve.
         let mut scheduler = Scheduler::new(config.discipline, config.pacing);
-        scheduler.set_terms(Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
+        scheduler.set_terms(now, Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
         Self {
             info,
             number: None,

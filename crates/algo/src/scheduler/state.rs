@@ -94,7 +94,7 @@ pub(super) struct State {
     line_base: u64,
     /// When its next request is on the line.
     pub(super) ready_at: Time,
-    /// Work by which later requests are to be delayed.
+    /// Work by which later requests are to be delayed, in parts of 2^16 of a unit.
     debt: u64,
     /// Work at other nodes that the next request is to carry.
     pub(super) pending: u32,
@@ -146,10 +146,15 @@ impl State {
         }
     }
 
+    /// It must not be racing.
     pub(super) fn set_terms(&mut self, terms: Terms) {
         self.stride = UNIT / u64::from(terms.weight.clamp(1, WEIGHT_MAX));
         self.bound = terms.bound;
-        self.flags = self.flags & !URGENT | if terms.is_urgent { URGENT } else { 0 };
+        if terms.is_urgent != (self.flags & URGENT != 0) {
+            self.flags ^= URGENT;
+            // Where it was in the race of one class says nothing about that of another.
+            self.ends[Step::Reserved.end()] = 0;
+        }
     }
 
     /// Where it belongs at `now`.
@@ -186,16 +191,17 @@ impl State {
         let delay = match (discipline, step) {
             (Discipline::Fifo, _) => return u128::from(first.number),
             (Discipline::DsfqTotal | Discipline::DsfqHybrid | Discipline::Unified, Step::Fair) => {
-                self.length(self.applied(discipline, first))
+                self.delayed(self.applied(discipline, first))
             }
             _ => 0,
         };
         race.max(self.ends[step.end()].saturating_add(delay))
     }
 
-    /// The work by which a request is delayed.
+    /// The work by which a request is delayed, in parts of 2^16 of a unit: a bound is seldom a
+    /// whole number of the smallest requests.
     fn applied<J>(&self, discipline: Discipline, request: &Request<J>) -> u64 {
-        let delay = u64::from(request.delay);
+        let delay = u64::from(request.delay) << 16;
         match discipline {
             Discipline::DsfqTotal => delay,
             Discipline::DsfqHybrid => delay.min(self.bound.of(request.work)),
@@ -234,15 +240,18 @@ impl State {
     /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
     /// as much as the race moved in the `window`.
     pub(super) fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
-        let delay = self.debt.saturating_add(u64::from(request.delay));
+        let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
         if delay == 0 {
             return;
         }
         // Where it would start without a bound; behind `start` if it was delayed less.
-        let end = self.ends[Step::Fair.end()];
-        let whole = end.saturating_add(self.length(delay));
-        let owed = whole.saturating_sub(start).min(window) / u128::from(self.stride);
-        self.debt = u64::try_from(owed).unwrap_or(u64::MAX);
+        let whole = self.ends[Step::Fair.end()].saturating_add(self.delayed(delay));
+        // At most the length of the delay, which is below 2^108.
+        let ahead = whole.saturating_sub(start).min(window);
+        let owed = (ahead << 16).div_ceil(u128::from(self.stride));
+        // Rounded up, so that what the race has not passed is owed to the last part.
+        let rest = delay - self.applied(Discipline::Unified, request);
+        self.debt = u64::try_from(owed).map_or(rest, |owed| owed.min(rest));
     }
 
     /// Forgives what it is ahead of a race that is at `race` because requests went by right.
@@ -263,6 +272,11 @@ impl State {
 
     fn length(&self, work: u64) -> u128 {
         u128::from(work) * u128::from(self.stride)
+    }
+
+    /// The length of so many parts of 2^16 of a unit of work.
+    fn delayed(&self, parts: u64) -> u128 {
+        self.length(parts) >> 16
     }
 
     // The line.
@@ -301,7 +315,7 @@ impl State {
 
     /// So many units came, and wait.
     pub(super) fn come(&mut self, now: Time, units: u64) {
-        if self.waiting == 0 {
+        if self.waiting == 0 && units > 0 {
             self.backlogged = self.backlogged.wrapping_sub(now.0);
         }
         self.arrived += units;
@@ -359,10 +373,10 @@ impl State {
             }
             let all = u128::from(reserved + fair + u64::from(own));
             let part = |units| (u128::from(span) * u128::from(units) / all) as u64;
-            self.held.reservation += part(reserved);
-            self.held.turn += part(fair);
+            self.held.reservation = self.held.reservation.saturating_add(part(reserved));
+            self.held.turn = self.held.turn.saturating_add(part(fair));
         } else {
-            self.held.limit += span;
+            self.held.limit = self.held.limit.saturating_add(span);
         }
     }
 

@@ -212,7 +212,7 @@ impl Ledger {
                     Tenant::new(plan, slot)
                 }
             };
-            scheduler.set_terms(tenant.slot, terms);
+            scheduler.set_terms(now, tenant.slot, terms);
             scheduler.grant(now, tenant.slot, tenant.unnamed());
             self.tenants.push(tenant);
         }

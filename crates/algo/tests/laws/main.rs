@@ -1,0 +1,58 @@
+//! What the scheduler of a node promises, held against the papers.
+//!
+//! Two oracles say in which order requests go: the papers' tags, given on arrival and in exact
+//! fractions (`textbook`), and the module's own words, by looking at everybody for each request
+//! (`machine`). The rest are laws over time: what two tenants got in every interval in which both
+//! waited, at one node and at all nodes together, in a small world with gateways, nodes and time
+//! (`cluster`). Those print what was measured beside what is promised:
+//! `cargo test -p tidegate-algo --test laws -- --nocapture`.
+
+//mod cluster;
+mod machine;
+//mod minimum;
+//mod promises;
+mod textbook;
+//mod theorems;
+//mod waits;
+
+use tidegate_algo::dsfq::Bound;
+use tidegate_model::Discipline;
+
+/// Weights that divide the scheduler's unit, so that its order is that of exact fractions.
+const WEIGHTS: [u32; 14] = [1, 2, 3, 4, 5, 7, 9, 12, 13, 16, 100, 300, 720_720, 1_000_000];
+
+/// The length in a race of a part of 2^16 of a unit of work at weight one: all [`WEIGHTS`] divide
+/// it.
+const PART: u128 = 720_720 * 1_000_000;
+
+/// Bounds that are whole parts: κ of 0, 1/2, 9/8, 2, 3, 8 and 18 and none at all.
+fn bounds() -> [Bound; 8] {
+    let half = |minimum| Bound::leaving(minimum, 1, 2);
+    [500_000, 400_000, 320_000, 250_000, 200_000, 100_000, 50_000, 0].map(half)
+}
+
+/// What a discipline makes of a delay, in parts of 2^16 of a unit of work; debts aside.
+fn heeded(discipline: Discipline, bound: Bound, work: u32, delay: u64) -> u64 {
+    match discipline {
+        Discipline::DsfqTotal => delay << 16,
+        Discipline::DsfqHybrid => (delay << 16).min(bound.of(work)),
+        _ => 0,
+    }
+}
+
+/// SplitMix64: numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From the first to the last, both included.
+    fn within(&mut self, (first, last): (u32, u32)) -> u32 {
+        first + (self.next() % u64::from(last - first + 1)) as u32
+    }
+}
