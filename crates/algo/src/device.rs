@@ -1,0 +1,124 @@
+//! The device behind a scheduler, as far as many threads share it: how many requests are there, and
+//! for how long it has been busy.
+//!
+//! It is *busy* while it has as many requests as it may, or somebody waits who may go. What it has
+//! done in that time tells what it can do ([`crate::estimate`]).
+//!
+//! A thread takes room for a batch at a time and gives back what it cannot use, and what it used
+//! when that is finished. That the device becomes busy or idle is noted by whoever sees it; when
+//! two threads see different things at once, the next one to come by is right again, so what is
+//! counted is off by the time of a batch. One thread is always right.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_model::{Span, Time};
+
+/// The device is idle.
+const IDLE: u64 = u64::MAX;
+
+/// Room at a device, and for how long it was busy. It has its cache line for itself.
+///
+/// ```
+/// use tidegate_algo::device::Device;
+/// use tidegate_model::{Span, Time};
+/// let device = Device::new(4);
+/// assert_eq!((device.reserve(3), device.reserve(3), device.reserve(3)), (3, 1, 0));
+/// device.note(Time(10), false);
+/// assert!(device.is_busy());
+/// device.release(2);
+/// device.note(Time(30), false);
+/// assert_eq!((device.in_flight(), device.take_busy(Time(50))), (2, Span(20)));
+/// ```
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Device {
+    depth: u32,
+    in_flight: AtomicU32,
+    /// Since when it has been busy, or [`IDLE`].
+    since: AtomicU64,
+    /// For how long it was, before that.
+    busy: AtomicU64,
+}
+
+impl Device {
+    /// A device for so many requests at a time, at least one.
+    pub const fn new(depth: u32) -> Self {
+        let depth = if depth == 0 { 1 } else { depth };
+        Self {
+            depth,
+            in_flight: AtomicU32::new(0),
+            since: AtomicU64::new(IDLE),
+            busy: AtomicU64::new(0),
+        }
+    }
+
+    /// The most requests at a time.
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Requests that are there, or for which room was taken.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more may go there.
+    pub fn has_room(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
+    /// Takes room for at most so many requests, and says for how many.
+    #[inline]
+    pub fn reserve(&self, most: u32) -> u32 {
+        let mut before = self.in_flight.load(Ordering::SeqCst);
+        loop {
+            let room = self.depth.saturating_sub(before).min(most);
+            if room == 0 {
+                return 0;
+            }
+            let (after, order) = (before + room, Ordering::SeqCst);
+            match self.in_flight.compare_exchange_weak(before, after, order, order) {
+                Ok(_) => return room,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Gives back room for so many requests.
+    #[inline]
+    pub fn release(&self, requests: u32) {
+        self.in_flight.fetch_sub(requests, Ordering::SeqCst);
+    }
+
+    /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
+    #[inline]
+    pub fn note(&self, now: Time, is_backlogged: bool) {
+        let is_busy = is_backlogged || !self.has_room();
+        let since = self.since.load(Ordering::Relaxed);
+        if is_busy == (since != IDLE) {
+            return;
+        }
+        let after = if is_busy { now.0 } else { IDLE };
+        let order = Ordering::Relaxed;
+        // Whoever fails was overtaken by one who noted it, or the contrary, and is later.
+        if self.since.compare_exchange(since, after, order, order).is_ok() && !is_busy {
+            self.busy.fetch_add(now.since(Time(since)).0, order);
+        }
+    }
+
+    /// Whether it was busy when that was noted last.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != IDLE
+    }
+
+    /// For how long it has been busy since this was called last.
+    pub fn take_busy(&self, now: Time) -> Span {
+        let since = self.since.load(Ordering::Relaxed);
+        let order = Ordering::Relaxed;
+        if since != IDLE && self.since.compare_exchange(since, now.0, order, order).is_ok() {
+            self.busy.fetch_add(now.since(Time(since)).0, order);
+        }
+        Span(self.busy.swap(0, order))
+    }
+}
