@@ -25,9 +25,11 @@ const IDLE: u64 = u64::MAX;
 /// assert_eq!((device.reserve(3), device.reserve(3), device.reserve(3)), (3, 1, 0));
 /// device.note(Time(10), false);
 /// assert!(device.is_busy());
-/// device.release(2);
+/// device.finish(2, 5);
 /// device.note(Time(30), false);
-/// assert_eq!((device.in_flight(), device.take_busy(Time(50))), (2, Span(20)));
+/// assert!(!device.is_busy());
+/// let done = device.done(Time(50));
+/// assert_eq!((done.busy, done.served, done.served_busy), (Span(20), 5, 5));
 /// ```
 #[derive(Debug)]
 #[repr(align(64))]
@@ -38,6 +40,20 @@ pub struct Device {
     since: AtomicU64,
     /// For how long it was, before that.
     busy: AtomicU64,
+    /// Units of cost that were finished, in all and while it was busy.
+    served: AtomicU64,
+    served_busy: AtomicU64,
+}
+
+/// What a device has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// For how long it was busy.
+    pub busy: Span,
+    /// Units of cost that were finished.
+    pub served: u64,
+    /// Units of cost that were finished while it was busy.
+    pub served_busy: u64,
 }
 
 impl Device {
@@ -49,6 +65,8 @@ impl Device {
             in_flight: AtomicU32::new(0),
             since: AtomicU64::new(IDLE),
             busy: AtomicU64::new(0),
+            served: AtomicU64::new(0),
+            served_busy: AtomicU64::new(0),
         }
     }
 
@@ -90,6 +108,16 @@ impl Device {
         self.in_flight.fetch_sub(requests, Ordering::SeqCst);
     }
 
+    /// So many requests are finished, of so many units of cost together.
+    #[inline]
+    pub fn finish(&self, requests: u32, cost: u64) {
+        self.served.fetch_add(cost, Ordering::Relaxed);
+        if self.is_busy() {
+            self.served_busy.fetch_add(cost, Ordering::Relaxed);
+        }
+        self.release(requests);
+    }
+
     /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
     #[inline]
     pub fn note(&self, now: Time, is_backlogged: bool) {
@@ -112,13 +140,17 @@ impl Device {
         self.since.load(Ordering::Relaxed) != IDLE
     }
 
-    /// For how long it has been busy since this was called last.
-    pub fn take_busy(&self, now: Time) -> Span {
-        let since = self.since.load(Ordering::Relaxed);
-        let order = Ordering::Relaxed;
-        if since != IDLE && self.since.compare_exchange(since, now.0, order, order).is_ok() {
-            self.busy.fetch_add(now.since(Time(since)).0, order);
+    /// What it has done so far.
+    pub fn done(&self, now: Time) -> Done {
+        let busy = Span(self.busy.load(Ordering::Relaxed));
+        let since = match self.since.load(Ordering::Relaxed) {
+            IDLE => Span::ZERO,
+            since => now.since(Time(since)),
+        };
+        Done {
+            busy: busy.saturating_add(since),
+            served: self.served.load(Ordering::Relaxed),
+            served_busy: self.served_busy.load(Ordering::Relaxed),
         }
-        Span(self.busy.swap(0, order))
     }
 }

@@ -164,6 +164,8 @@ pub struct Scheduler<J> {
     requests: Requests<J>,
     /// What the next request is numbered at least.
     number: u64,
+    /// The latest time at which something came, went or was finished.
+    latest: Time,
     races: [Race; 3],
     paced: Heap<Time>,
     until: Time,
@@ -192,6 +194,7 @@ impl<J> Scheduler<J> {
             free: Vec::new(),
             requests: Requests::new(),
             number: 0,
+            latest: Time::ZERO,
             races: [const { Race::new() }; 3],
             paced: Heap::new(),
             until: Time::MAX,
@@ -318,6 +321,7 @@ impl<J> Scheduler<J> {
         let number = self.number.max(now.0);
         let request = Request { number, cost, work, delay, job };
         self.number = number + 1;
+        self.latest = now;
         self.requests.push(&mut state.queue, request);
         state.come(now, u64::from(cost));
         self.waiting += u64::from(cost);
@@ -361,6 +365,7 @@ impl<J> Scheduler<J> {
             unreachable!("a slot races only while requests wait in it");
         };
         let units = u64::from(request.cost);
+        self.latest = now;
         state.tell(now, self.passed, request.cost);
         self.own.count(step, request.cost);
         self.passed.count(step, request.cost);
@@ -414,6 +419,7 @@ impl<J> Scheduler<J> {
         let index = self.index(slot);
         let state = &mut self.states[index];
         let cost = cost.max(1).min(state.in_flight);
+        self.latest = now;
         state.in_flight -= cost;
         state.leave(now, u64::from(cost));
     }
@@ -432,6 +438,7 @@ impl<J> Scheduler<J> {
     /// Takes out the waiting requests that `which` picks, slot by slot, in their order. What they
     /// tell of other nodes is told by those behind them.
     pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
+        self.latest = now;
         let mut cancelled = Vec::new();
         for index in 0..self.states.len() {
             let state = &mut self.states[index];
@@ -460,15 +467,15 @@ impl<J> Scheduler<J> {
         cancelled
     }
 
-    /// What has happened at a slot so far.
+    /// What has happened at a slot so far, at least up to now.
     pub fn tally(&self, now: Time, slot: Slot) -> Tally {
-        self.states[self.index(slot)].tally(now)
+        self.states[self.index(slot)].tally(now.max(self.latest))
     }
 
     /// How long requests of a slot have waited, and for which rule, each as often as it costs. What
     /// waits now counts up to now.
     pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
-        let index = self.index(slot);
+        let (now, index) = (now.max(self.latest), self.index(slot));
         self.tell(now, index);
         let state = &self.states[index];
         let (held, tally) = (state.held(), state.tally(now));
