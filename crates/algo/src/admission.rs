@@ -70,8 +70,8 @@ impl fmt::Display for Shortage {
 
 impl core::error::Error for Shortage {}
 
-/// Names as in a sentence.
-fn listed(names: &[String]) -> String {
+/// Names as in a sentence: `a, b and c`, or the first of them and how many more.
+pub fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [name] => name.clone(),

@@ -18,7 +18,7 @@
 //! - **Races** are common, with some slack (the idea of MQFQ; Hedayati et al., USENIX ATC 2019):
 //!   what goes from a lane starts not later than what waits in any other lane, and the *lead*. A
 //!   thread stays with its lane as long as that may go on, and else helps the lane that is most
-//!   behind ([`Lanes::next`]). The lead is a power of two, more than 8 ([`LEAD`]) and at most 16
+//!   behind ([`Fronts::next`]). The lead is a power of two, more than 8 ([`LEAD`]) and at most 16
 //!   times as long as the longest request that went from any lane in this period and the last.
 //! - **Whoever comes** to a lane in which nobody waits begins where the farthest lane is
 //!   ([`crate::scheduler::Scheduler::heed`]): a lane that was idle gives no credit.
@@ -36,7 +36,7 @@
 //!
 //! # Nobody sleeps while somebody waits
 //! A thread that made a front, or room at the device ([`crate::device`]), looks at all fronts
-//! ([`Lanes::next`]) and then for room, and goes on until one of both is missing. The fence in
+//! ([`Fronts::next`]) and then for room, and goes on until one of both is missing. The fence in
 //! `next` is what makes it sure that of two threads, of which one put something in and the other
 //! made room, at least one sees both.
 //!
@@ -124,6 +124,11 @@ impl Others {
     pub const NONE: Self =
         Self { head: None, races: [0; 3], lead: 0, passed: Passed { reserved: 0, fair: 0 } };
 
+    /// Whether somebody waits there who may go.
+    pub(crate) const fn is_backlogged(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// Whether a request may go that starts here in a step, from a lane with this lead.
     #[inline]
     pub(crate) fn allow(&self, step: Step, start: u128, lead: u32) -> bool {
@@ -149,46 +154,46 @@ impl Others {
 /// What the lanes show to each other.
 ///
 /// ```
-/// use tidegate_algo::lanes::Lanes;
+/// use tidegate_algo::lanes::Fronts;
 /// use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Terms};
 /// use tidegate_model::{Discipline, Time};
 /// let now = Time::ZERO;
-/// let lanes = Lanes::new(2);
+/// let fronts = Fronts::new(2);
 /// let mut schedulers = [0, 1].map(|lane| Scheduler::in_lane(lane, Discipline::Sfq, Pacing::Even));
 /// for (lane, scheduler) in schedulers.iter_mut().enumerate() {
 ///     let slot = scheduler.add(Terms::of_weight(1));
 ///     (0..100).for_each(|job| scheduler.push(now, slot, Ask::ONE, job));
-///     lanes.show(lane, &scheduler.front());
+///     fronts.show(lane, &scheduler.front());
 /// }
 /// // Nobody serves the second lane: the first is ahead by more than 8 requests and at most 16.
-/// while lanes.next(now, 0) == Some(0) {
-///     let others = lanes.others(0);
+/// while fronts.next(now, 0) == Some(0) {
+///     let others = fronts.others(0);
 ///     schedulers[0].heed(&others);
 ///     assert!(schedulers[0].pop_beside(now, &others).is_some());
-///     lanes.show(0, &schedulers[0].front());
+///     fronts.show(0, &schedulers[0].front());
 /// }
 /// assert_eq!(schedulers[0].waiting(), 87);
-/// assert_eq!(lanes.next(now, 0), Some(1));
+/// assert_eq!(fronts.next(now, 0), Some(1));
 /// ```
 #[derive(Debug)]
-pub struct Lanes {
+pub struct Fronts {
     fronts: Box<[Published<WORDS>]>,
 }
 
-impl Lanes {
+impl Fronts {
     /// So many lanes, in which nobody waits.
     ///
     /// # Panics
     /// If there are none, or more than [`LANES_MAX`].
     pub fn new(count: usize) -> Self {
         assert!((1..=LANES_MAX).contains(&count), "1 to {LANES_MAX} lanes, not {count}");
-        let lanes = Self { fronts: (0..count).map(|_| Published::default()).collect() };
+        let fronts = Self { fronts: (0..count).map(|_| Published::default()).collect() };
         let races = [0; Step::ALL.len()];
         let passed = Passed::default();
         let next_eligible = Time::MAX;
         let idle = Front { head: None, races, lead: 0, next_eligible, passed };
-        (0..count).for_each(|lane| lanes.show(lane, &idle));
-        lanes
+        (0..count).for_each(|lane| fronts.show(lane, &idle));
+        fronts
     }
 
     /// Shows the front of a lane. To be called with the lane locked, before it is let go.
@@ -238,15 +243,13 @@ impl Lanes {
         }
     }
 
-    /// Whether somebody waits who may go, as far as it was shown.
-    pub fn is_backlogged(&self) -> bool {
-        self.fronts.iter().any(|front| Front::read(front.read()).head.is_some())
-    }
-
-    /// When the first of those who are ahead of their pace no longer is; [`Time::MAX`] for never.
-    pub fn next_eligible(&self) -> Time {
-        let times = self.fronts.iter().map(|front| Front::read(front.read()).next_eligible);
-        times.min().unwrap_or(Time::MAX)
+    /// Whether somebody waits who may go, and when the first of those who are ahead of their pace
+    /// no longer is; [`Time::MAX`] for never.
+    pub fn outlook(&self) -> (bool, Time) {
+        let fronts = self.fronts.iter().map(|front| Front::read(front.read()));
+        fronts.fold((false, Time::MAX), |(is_backlogged, next), front| {
+            (is_backlogged || front.head.is_some(), next.min(front.next_eligible))
+        })
     }
 }
 

@@ -50,7 +50,7 @@ enum Thread {
 }
 
 struct World {
-    lanes: Lanes,
+    fronts: Fronts,
     device: Device,
     schedulers: Vec<Scheduler<usize>>,
     tenants: Vec<Tenant>,
@@ -72,7 +72,7 @@ impl World {
         };
         let tenants: Vec<Tenant> = weights.iter().enumerate().map(tenant).collect();
         Self {
-            lanes: Lanes::new(lanes),
+            fronts: Fronts::new(lanes),
             device: Device::new(DEPTH),
             schedulers,
             distances: vec![None; tenants.len() * tenants.len()],
@@ -96,7 +96,7 @@ impl World {
             let ask = Ask { cost: 1, work, delay: 0 };
             scheduler.push(NOW, slot, ask, tenant << 8 | work as usize);
         }
-        self.lanes.show(slot.lane(), &scheduler.front());
+        self.fronts.show(slot.lane(), &scheduler.front());
         self.tenants[tenant].waiting += count;
     }
 
@@ -113,7 +113,7 @@ impl World {
             tenant.position += work * LENGTH / i64::from(tenant.weight);
             batch.push((next.slot, next.cost));
         }
-        self.lanes.show(lane, &scheduler.front());
+        self.fronts.show(lane, &scheduler.front());
         self.device.release(room - batch.len() as u32);
         batch
     }
@@ -125,7 +125,7 @@ impl World {
         self.threads[number] = match thread {
             Thread::Idle if comes => {
                 let tenant = self.below(self.tenants.len() as u32) as usize;
-                let others = self.lanes.others(self.tenants[tenant].slot.lane());
+                let others = self.fronts.others(self.tenants[tenant].slot.lane());
                 Thread::Putting { tenant, count: 1 + self.below(40), others }
             }
             Thread::Idle => Thread::Idle,
@@ -133,11 +133,11 @@ impl World {
                 self.put(tenant, count, &others);
                 Thread::Looking
             }
-            Thread::Looking => match self.lanes.next(NOW, own) {
+            Thread::Looking => match self.fronts.next(NOW, own) {
                 None => Thread::Idle,
                 Some(lane) => match self.device.reserve(BATCH) {
                     0 => Thread::Idle,
-                    room => Thread::Taking { lane, others: self.lanes.others(lane), room },
+                    room => Thread::Taking { lane, others: self.fronts.others(lane), room },
                 },
             },
             Thread::Taking { lane, others, room } => match self.take(lane, &others, room) {
@@ -207,7 +207,7 @@ proptest! {
     ) {
         let mut world = World::new(lanes, threads, &weights, random);
         for tenant in 0..weights.len() {
-            let others = world.lanes.others(world.tenants[tenant].slot.lane());
+            let others = world.fronts.others(world.tenants[tenant].slot.lane());
             world.put(tenant, 200, &others);
         }
         world.threads.iter_mut().for_each(|thread| *thread = Thread::Looking);
@@ -255,22 +255,22 @@ proptest! {
             scheduler.begin(NOW, Time(1_000));
         }
         for (tenant, (reserved, more)) in counts.iter().enumerate() {
-            let others = world.lanes.others(tenant % lanes);
+            let others = world.fronts.others(tenant % lanes);
             world.put(tenant, 30, &others);
             let counts = Counts { reserved: *reserved, allowed: reserved + more };
             let slot = world.tenants[tenant].slot;
             world.schedulers[slot.lane()].grant(NOW, slot, counts);
-            world.lanes.show(slot.lane(), &world.schedulers[slot.lane()].front());
+            world.fronts.show(slot.lane(), &world.schedulers[slot.lane()].front());
         }
         let mut served = vec![0; counts.len()];
-        while let Some(lane) = world.lanes.next(NOW, 0) {
-            let others = world.lanes.others(lane);
+        while let Some(lane) = world.fronts.next(NOW, 0) {
+            let others = world.fronts.others(lane);
             let scheduler = &mut world.schedulers[lane];
             scheduler.heed(&others);
             let Some(next) = scheduler.pop_beside(NOW, &others) else {
                 return Err(TestCaseError::fail("it is this lane's turn"));
             };
-            world.lanes.show(lane, &scheduler.front());
+            world.fronts.show(lane, &scheduler.front());
             let left = |(tenant, count): (usize, &(u64, u64))| count.0.min(30) > served[tenant];
             prop_assert_eq!(next.is_reserved, counts.iter().enumerate().any(left));
             served[next.job >> 8] += 1;
@@ -286,8 +286,8 @@ fn an_idle_lane_earns_nothing() {
     let mut world = World::new(2, 1, &[1, 1], 1);
     let serve = |world: &mut World, count: u32| {
         for _ in 0..count {
-            let Some(lane) = world.lanes.next(NOW, 0) else { return };
-            let others = world.lanes.others(lane);
+            let Some(lane) = world.fronts.next(NOW, 0) else { return };
+            let others = world.fronts.others(lane);
             world.device.reserve(1);
             assert_eq!(world.take(lane, &others, 1).len(), 1);
             world.device.release(1);
@@ -295,7 +295,7 @@ fn an_idle_lane_earns_nothing() {
     };
     world.put(0, 100_000, &Others::NONE);
     serve(&mut world, 50_000);
-    let others = world.lanes.others(1);
+    let others = world.fronts.others(1);
     world.put(1, 1_000, &others);
     let before = world.tenants[1].waiting;
     serve(&mut world, 1_000);
@@ -306,21 +306,21 @@ fn an_idle_lane_earns_nothing() {
 /// First come, first served, whichever lane they wait in.
 #[test]
 fn arrivals_have_one_order() {
-    let lanes = Lanes::new(3);
+    let fronts = Fronts::new(3);
     let scheduler = |lane| Scheduler::in_lane(lane, Discipline::Fifo, Pacing::Paper);
     let mut schedulers = [0, 1, 2].map(scheduler);
     let slots = schedulers.each_mut().map(|scheduler| scheduler.add(Terms::of_weight(1)));
     for (number, lane) in [2, 0, 1, 1, 2, 0, 0, 1, 2].into_iter().enumerate() {
         let now = Time(number as u64 * 1_000_000);
         schedulers[lane].push(now, slots[lane], Ask::ONE, number);
-        lanes.show(lane, &schedulers[lane].front());
+        fronts.show(lane, &schedulers[lane].front());
     }
     let mut order = Vec::new();
-    while let Some(lane) = lanes.next(NOW, 1) {
-        let others = lanes.others(lane);
+    while let Some(lane) = fronts.next(NOW, 1) {
+        let others = fronts.others(lane);
         schedulers[lane].heed(&others);
         order.extend(schedulers[lane].pop_beside(NOW, &others).map(|next| next.job));
-        lanes.show(lane, &schedulers[lane].front());
+        fronts.show(lane, &schedulers[lane].front());
     }
     assert_eq!(order, Vec::from_iter(0..9));
 }

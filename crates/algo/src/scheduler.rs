@@ -171,6 +171,8 @@ pub struct Scheduler<J> {
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
+    /// Whether somebody waits in another lane, as of the last look.
+    is_contended: bool,
     /// What it has let through, and that with what others have.
     own: Passed,
     passed: Passed,
@@ -199,6 +201,7 @@ impl<J> Scheduler<J> {
             paced: Heap::new(),
             until: Time::MAX,
             waiting: 0,
+            is_contended: false,
             own: Passed::default(),
             passed: Passed::default(),
             marks: [0; 2],
@@ -334,7 +337,7 @@ impl<J> Scheduler<J> {
     /// carry: the paper's virtual requests, summed up. While nobody waits here it says nothing:
     /// virtual requests would be served at once, and take the race along.
     pub fn delay(&mut self, slot: Slot, work: u64) {
-        if !self.is_backlogged() {
+        if !self.is_backlogged() && !self.is_contended {
             return;
         }
         let index = self.index(slot);
@@ -481,7 +484,7 @@ impl<J> Scheduler<J> {
         let (held, tally) = (state.held(), state.tally(now));
         let explained = held.limit.saturating_add(held.reservation).saturating_add(held.turn);
         Waits {
-            requests: tally.total,
+            operations: tally.total,
             limit_ns: held.limit,
             reservation_ns: held.reservation,
             turn_ns: held.turn,

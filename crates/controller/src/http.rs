@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -18,11 +18,12 @@ use futures_core::Stream;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tidegate_proto::controller::status::{Applied, PolicyText, Status, TimedEvent};
+use tidegate_proto::meters::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::metrics;
-use crate::register::{ApplyError, Order, Register, Stopping};
+use crate::register::{ApplyError, DelaysError, Order, Register, Stopping};
 use crate::store::PutError;
 use crate::token::Token;
 use crate::visit::Entrance;
@@ -63,6 +64,7 @@ pub(crate) async fn serve(entrance: Entrance, desk: Desk, mut stop: watch::Recei
 fn router(desk: Desk) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/tenants/{name}/delays", get(delays))
         .route("/v1/policy", get(policy).put(put_policy))
         .route("/v1/policy/history", get(history))
         .route("/v1/events", get(events))
@@ -88,7 +90,9 @@ pub fn openapi() -> String {
         description = "What the control plane knows and does. Served on loopback only.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
-    paths(status, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json),
+    paths(
+        status, delays, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json
+    ),
     modifiers(&TokenScheme)
 )]
 struct Api;
@@ -149,6 +153,24 @@ async fn status(State(desk): State<Desk>) -> Response {
     match desk.register.survey().await {
         Ok(survey) => json(StatusCode::OK, &survey.status),
         Err(error) => stopping(error),
+    }
+}
+
+/// Why requests of a tenant were delayed in the last minute
+#[utoipa::path(get, path = "/v1/tenants/{name}/delays",
+    params(("name" = String, Path, description = "The tenant's name")),
+    responses(
+        (status = 200, description = "How long requests were at nodes, for which rule, and what \
+         would change it", body = Delays),
+        (status = 404, description = "The policy has no such tenant, or there is no cluster",
+         body = Problem)
+    )
+)]
+async fn delays(State(desk): State<Desk>, Path(name): Path<String>) -> Response {
+    match desk.register.delays(name).await {
+        Ok(delays) => json(StatusCode::OK, &delays),
+        Err(DelaysError::Stopping(error)) => stopping(error),
+        Err(error) => Problem::reply(StatusCode::NOT_FOUND, 1, error),
     }
 }
 

@@ -9,10 +9,12 @@ use serde::Serialize;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Event, Policy, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
+use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
 use tidegate_proto::message::{StageInfo, ToGateway, VERSION};
+use tidegate_proto::meters::delays::Delays;
 use tidegate_proto::meters::{self, Meters};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
@@ -20,6 +22,7 @@ use tokio::time::sleep_until;
 use crate::clock::{Clock, now_ms};
 use crate::link::{Link, Party, SendError};
 use crate::nodes::Reach;
+use crate::register::DelaysError;
 use crate::switchboard::Said;
 
 /// Inputs that are taken in before outputs go out: enough that a round of many stages is written
@@ -47,6 +50,8 @@ pub(crate) enum Input {
     Closed { connection: ConnectionId, reason: String },
     /// Somebody asks how things are.
     Survey { reply: oneshot::Sender<Survey> },
+    /// Somebody asks why requests of a tenant were delayed.
+    Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
     /// A policy is stored and is to be in force.
     Apply { revision: u64, policy: Box<Policy>, reach: Reach, done: oneshot::Sender<()> },
 }
@@ -180,6 +185,9 @@ impl Machine {
             Input::Closed { connection, reason } => self.close(connection, &reason),
             Input::Survey { reply } => {
                 let _ = reply.send(self.survey(now));
+            }
+            Input::Delays { tenant, reply } => {
+                let _ = reply.send(self.delays(now, &tenant));
             }
             Input::Apply { revision, policy, reach, done } => {
                 if let Some(cluster) = &mut self.cluster {
@@ -347,15 +355,21 @@ impl Machine {
         self.cycles.push_back(cycle);
     }
 
+    fn delays(&self, now: Time, tenant: &str) -> Result<Delays, DelaysError> {
+        let cluster = self.cluster_status(now).ok_or(DelaysError::NoCluster)?;
+        Ok(self.meters.delays(now, tenant, &cluster)?)
+    }
+
+    fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {
+        let mut status = self.cluster.as_ref()?.status(now);
+        self.meters.tell(now, &mut status);
+        Some(status)
+    }
+
     fn survey(&self, now: Time) -> Survey {
         let waits = self.controller.waits();
-        let cluster = self.cluster.as_ref().map(|cluster| {
-            let mut status = cluster.status(now);
-            self.meters.tell(now, &mut status);
-            status
-        });
         Survey {
-            status: Status { cluster, ..self.controller.status(now) },
+            status: Status { cluster: self.cluster_status(now), ..self.controller.status(now) },
             waits: waits
                 .map(|(tenant, unit, waits)| (tenant.into(), unit, waits.clone()))
                 .collect(),

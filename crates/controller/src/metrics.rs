@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit as MetricUnit};
 use tidegate_algo::histogram::upper_bound;
+use tidegate_model::Rule;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus, OfferStatus, TenantAtNode,
@@ -181,6 +182,13 @@ struct PairLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabel {
+    node: String,
+    tenant: String,
+    rule: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct GatewayLabel {
     gateway: String,
 }
@@ -320,6 +328,7 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     };
     register_gauges(registry, PAIR_GAUGES, pairs);
     register_counters(registry, PAIR_COUNTERS, pairs);
+    register_waits(registry, &cluster.tenants);
     register_gateways(registry, &cluster.gateways);
     let mut gauge = |name: &str, help: &str, value: f64| {
         let gauge = Value::default();
@@ -330,6 +339,20 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     gauge("nodes_round_seconds", "How long the last distribution of tokens took", round);
     let help = "Bytes said and heard between controller and nodes in the last period";
     gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
+}
+
+/// How long requests were at each node, each as often as it costs, by what held them there.
+fn register_waits(registry: &mut Registry, tenants: &[ClusterTenant]) {
+    let seconds = Family::<WaitLabel, Counter<f64, AtomicU64>>::default();
+    let pairs = tenants.iter().flat_map(|it| it.nodes.iter().map(move |there| (it, there)));
+    for (ClusterTenant { name, .. }, TenantAtNode { node, waits, .. }) in pairs {
+        for rule in Rule::ALL {
+            let label = WaitLabel { node: node.clone(), tenant: name.clone(), rule: rule.name() };
+            seconds.get_or_create(&label).inc_by(waits.of(rule) as f64 / 1e9);
+        }
+    }
+    let help = "How long the tenant's requests were at the node, by what held them there";
+    registry.register_with_unit("node_tenant_wait", help, MetricUnit::Seconds, seconds);
 }
 
 fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {

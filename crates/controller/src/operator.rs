@@ -78,6 +78,10 @@ async fn answer(request: Request, register: &Register) -> Reply {
             Ok(survey) => json(&survey.status),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
+        Request::Delays { tenant } => match register.delays(tenant).await {
+            Ok(delays) => json(&delays),
+            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+        },
         Request::Policy => match register.policy().await {
             Some(policy) => json(&policy),
             None => {

@@ -6,6 +6,7 @@ use tidegate_algo::admission::{self, Shortage};
 use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Policy, PolicyError};
 use tidegate_proto::controller::status::{Applied, PolicyText};
+use tidegate_proto::meters::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now_ms;
@@ -58,6 +59,20 @@ impl ApplyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the controller is stopping")]
 pub(crate) struct Stopping;
+
+/// Why nobody can say why requests were delayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DelaysError {
+    #[error(
+        "this controller has no cluster, and what waits under `tidegate run` is in `tidegate \
+         top`; start it with `tidegate up CLUSTER`"
+    )]
+    NoCluster,
+    #[error(transparent)]
+    Unknown(#[from] UnknownTenant),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
+}
 
 /// The policies and the machine, for whoever asks or instructs.
 pub(crate) struct Register {
@@ -148,6 +163,13 @@ impl Register {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
         answer.await.map_err(|_| Stopping)
+    }
+
+    /// Why requests of a tenant were delayed in the last minute.
+    pub(crate) async fn delays(&self, tenant: String) -> Result<Delays, DelaysError> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(Input::Delays { tenant, reply }).await.map_err(|_| Stopping)?;
+        answer.await.map_err(|_| Stopping)?
     }
 }
 

@@ -7,19 +7,29 @@
 //!
 //! # Model
 //! At each moment each request at a node is held by one [`Rule`], or is at the device, which counts
-//! as the last of them. [`Waits`] are the sums over requests, in request-nanoseconds: ten requests
-//! that wait for a millisecond are 10,000,000. Divided by the requests they are the mean of what a
-//! request took, divided by a span of time the mean number of requests that were there.
+//! as the last of them. [`Waits`] are the sums of those times, in which a request counts as often
+//! as it costs: ten requests of one unit that wait for a millisecond are 10,000,000 ns. Divided by
+//! the units that were served they are the mean of what a request took, divided by a span of time
+//! the mean number of units that were there.
 //!
 //! # Bound
-//! A thousand requests that wait all the time fill 64 bits in seven months. Sums saturate.
+//! A thousand units that wait all the time fill 64 bits in seven months. Sums saturate.
 
+#[cfg(feature = "schema")]
+use alloc::{string::String, vec, vec::Vec};
 use core::ops::{Add, AddAssign};
 
 use serde::{Deserialize, Serialize};
 
+/// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
+#[cfg(feature = "schema")]
+mod std {
+    pub(super) use alloc::borrow;
+}
+
 /// What holds a request at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Its tenant's own limit.
@@ -49,10 +59,11 @@ impl Rule {
 
 /// How long requests of one tenant waited at one node, since that was first counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Waits {
-    /// Requests that went to the device.
-    pub requests: u64,
-    /// Request-nanoseconds that [`Rule::Limit`] held them.
+    /// Units of cost that went to the device.
+    pub operations: u64,
+    /// For how long units were held by [`Rule::Limit`], all of them together.
     pub limit_ns: u64,
     /// The same of [`Rule::Reservation`].
     pub reservation_ns: u64,
@@ -65,9 +76,9 @@ pub struct Waits {
 impl Waits {
     /// Nothing was counted.
     pub const ZERO: Self =
-        Self { requests: 0, limit_ns: 0, reservation_ns: 0, turn_ns: 0, device_ns: 0 };
+        Self { operations: 0, limit_ns: 0, reservation_ns: 0, turn_ns: 0, device_ns: 0 };
 
-    /// Request-nanoseconds for which `rule` held them.
+    /// For how long units were held by `rule`, all of them together.
     pub const fn of(&self, rule: Rule) -> u64 {
         match rule {
             Rule::Limit => self.limit_ns,
@@ -77,31 +88,29 @@ impl Waits {
         }
     }
 
-    /// Request-nanoseconds that they were there.
+    /// For how long units were there, all of them together.
     pub const fn total_ns(&self) -> u64 {
         let waited = self.limit_ns.saturating_add(self.reservation_ns);
         waited.saturating_add(self.turn_ns).saturating_add(self.device_ns)
     }
 
-    /// What was added since they were `earlier`; none if anything in them was less than that, so
-    /// that these are another's who began anew.
+    /// What was added since they were `earlier`, nothing where they are less.
     ///
     /// ```
     /// use tidegate_model::Waits;
-    /// let earlier = Waits { requests: 2, turn_ns: 70, ..Waits::ZERO };
-    /// let now = Waits { requests: 5, turn_ns: 90, ..Waits::ZERO };
-    /// assert_eq!(now.since(&earlier), Some(Waits { requests: 3, turn_ns: 20, ..Waits::ZERO }));
-    /// assert_eq!(earlier.since(&now), None);
+    /// let earlier = Waits { operations: 2, turn_ns: 70, ..Waits::ZERO };
+    /// let now = Waits { operations: 5, turn_ns: 90, ..Waits::ZERO };
+    /// assert_eq!(now.since(&earlier), Waits { operations: 3, turn_ns: 20, ..Waits::ZERO });
     /// ```
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> Option<Self> {
-        Some(Self {
-            requests: self.requests.checked_sub(earlier.requests)?,
-            limit_ns: self.limit_ns.checked_sub(earlier.limit_ns)?,
-            reservation_ns: self.reservation_ns.checked_sub(earlier.reservation_ns)?,
-            turn_ns: self.turn_ns.checked_sub(earlier.turn_ns)?,
-            device_ns: self.device_ns.checked_sub(earlier.device_ns)?,
-        })
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            operations: self.operations.saturating_sub(earlier.operations),
+            limit_ns: self.limit_ns.saturating_sub(earlier.limit_ns),
+            reservation_ns: self.reservation_ns.saturating_sub(earlier.reservation_ns),
+            turn_ns: self.turn_ns.saturating_sub(earlier.turn_ns),
+            device_ns: self.device_ns.saturating_sub(earlier.device_ns),
+        }
     }
 }
 
@@ -110,7 +119,7 @@ impl Add for Waits {
 
     fn add(self, other: Self) -> Self {
         Self {
-            requests: self.requests.saturating_add(other.requests),
+            operations: self.operations.saturating_add(other.operations),
             limit_ns: self.limit_ns.saturating_add(other.limit_ns),
             reservation_ns: self.reservation_ns.saturating_add(other.reservation_ns),
             turn_ns: self.turn_ns.saturating_add(other.turn_ns),

@@ -354,6 +354,11 @@ pub enum Request {
     Status,
     /// The policy in force, as text.
     Policy,
+    /// Why requests of a tenant were delayed in the last minute, as JSON.
+    Delays {
+        /// The tenant's name.
+        tenant: String,
+    },
 }
 
 /// A controller's answer to a [`Request`].

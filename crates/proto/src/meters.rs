@@ -25,8 +25,8 @@
 //! # Bound
 //! One question and answer per party and [`INTERVAL`]. An answer is as long as the tenants that had
 //! requests there; the machine keeps a meter for each tenant of the policy at each node and
-//! gateway, and for each volume and pool of the last answer. A controller that begins anew begins
-//! with what each process has counted so far.
+//! gateway, for each volume and pool of the last answer, and for a minute what tenants did at nodes
+//! ([`delays`]). A controller that begins anew begins with what each process has counted so far.
 //!
 //! ```
 //! use tidegate_model::Time;
@@ -49,18 +49,23 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Event, Policy, Span, Time};
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Event, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
-    ClusterStatus, FaultStatus, GatewayStatus, NodeStatus, OfferStatus, TenantAtNode,
+    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode,
 };
 use crate::controller::ConnectionId;
 use crate::message::{FromGateway, ToGateway, VERSION};
 use message::{Flow, GatewayCounts, NodeCounts};
+use node::NodeMeters;
 use reading::{FlowMeter, Meter};
 
+pub mod delays;
 pub mod message;
+mod minute;
+mod node;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -139,16 +144,6 @@ impl Line {
 }
 
 #[derive(Debug, Default)]
-struct NodeMeters {
-    name: String,
-    line: Line,
-    served: Meter,
-    /// By place in the policy.
-    tenants: Vec<Meter>,
-    last: NodeCounts,
-}
-
-#[derive(Debug, Default)]
 struct GatewayMeters {
     name: String,
     line: Line,
@@ -164,6 +159,26 @@ struct GatewayMeters {
     last: GatewayCounts,
 }
 
+/// What a tenant may have at nodes, in units of cost per second.
+#[derive(Clone, Debug)]
+struct Terms {
+    name: String,
+    weight: u32,
+    reservation: Option<u64>,
+    limit: Option<u64>,
+}
+
+impl Terms {
+    fn of(tenant: &Tenant) -> Self {
+        Self {
+            name: tenant.name.clone(),
+            weight: tenant.weight,
+            reservation: tenant.reservation.operations.map(|iops| iops.0),
+            limit: tenant.limit.operations.map(|iops| iops.0),
+        }
+    }
+}
+
 /// The machine. See the head of this file.
 #[derive(Debug)]
 pub struct Meters {
@@ -173,6 +188,8 @@ pub struct Meters {
     revision: u64,
     /// Where each tenant stands in the policy.
     places: BTreeMap<String, usize>,
+    /// What the policy says of each, in its order.
+    terms: Vec<Terms>,
     next_at: Time,
     outputs: VecDeque<Output>,
 }
@@ -180,15 +197,15 @@ pub struct Meters {
 impl Meters {
     /// Meters of the nodes and gateways with these names, in their order; all are away.
     pub fn new(nodes: &[String], gateways: &[String]) -> Self {
-        let node = |name: &String| NodeMeters { name: name.clone(), ..NodeMeters::default() };
         let gateway =
             |name: &String| GatewayMeters { name: name.clone(), ..GatewayMeters::default() };
         Self {
-            nodes: nodes.iter().map(node).collect(),
+            nodes: nodes.iter().map(|name| NodeMeters::new(name)).collect(),
             gateways: gateways.iter().map(gateway).collect(),
             connections: BTreeMap::new(),
             revision: 0,
             places: BTreeMap::new(),
+            terms: Vec::new(),
             next_at: Time::MAX,
             outputs: VecDeque::new(),
         }
@@ -201,11 +218,12 @@ impl Meters {
         let places = names.zip(0..).collect::<BTreeMap<_, _>>();
         let earlier = core::mem::replace(&mut self.places, places);
         for node in &mut self.nodes {
-            node.tenants = moved(&earlier, &self.places, &mut node.tenants);
+            node.renumber(&earlier, &self.places);
         }
         for gateway in &mut self.gateways {
             gateway.tenants = moved(&earlier, &self.places, &mut gateway.tenants);
         }
+        self.terms = policy.tenants.iter().map(Terms::of).collect();
         self.revision = revision;
     }
 
@@ -214,9 +232,7 @@ impl Meters {
     pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
         let Some(place) = self.nodes.iter().position(|node| node.name == name) else { return };
         let node = &mut self.nodes[place];
-        if is_blank && node.last.revision != 0 {
-            node.replace();
-        }
+        node.begin(is_blank);
         if let Some(earlier) = node.line.connection.replace(connection) {
             self.connections.remove(&earlier);
         }
@@ -335,11 +351,12 @@ impl Meters {
         for tenant in &mut status.tenants {
             let Some(&place) = self.places.get(&tenant.name) else { continue };
             for (node, (id, name)) in self.nodes.iter().zip(&names) {
-                let total = node.tenants.get(place).map_or(0, Meter::total);
-                if total > 0 {
-                    at(&mut tenant.nodes, *id, name).total_served_operations = total;
+                let waits = node.waits(place);
+                if waits != Waits::ZERO {
+                    let there = at(&mut tenant.nodes, *id, name);
+                    (there.total_served_operations, there.waits) = (waits.operations, waits);
                     let sum = &mut tenant.total_served_operations;
-                    *sum = sum.saturating_add(total);
+                    *sum = sum.saturating_add(waits.operations);
                 }
             }
             for gateway in &self.gateways {
@@ -379,39 +396,6 @@ impl Meters {
         self.outputs.push_back(Output::ToGateway { to: connection, message });
         self.outputs.push_back(Output::Close { connection });
         self.outputs.push_back(Output::Event(event));
-    }
-}
-
-impl NodeMeters {
-    /// The process is another one.
-    fn replace(&mut self) {
-        self.served.replace();
-        self.tenants.iter_mut().for_each(Meter::replace);
-    }
-
-    /// Takes a reading. Places mean something only if the node has the policy in force.
-    fn read(&mut self, now: Time, mut counts: NodeCounts, is_current: bool) {
-        let apart = self.line.on_read(now);
-        if counts.served < self.served.last() {
-            self.replace();
-        }
-        self.served.read(counts.served, apart);
-        for (place, total) in core::mem::take(&mut counts.tenants) {
-            if let Some(meter) = self.tenants.get_mut(usize::from(place)).filter(|_| is_current) {
-                meter.read(total, apart);
-            }
-        }
-        self.last = counts;
-    }
-
-    fn tell(&self, now: Time, node: &mut NodeStatus) {
-        let is_fresh = self.line.is_fresh(now);
-        node.total_served_operations = self.served.total();
-        node.served_operations_per_second = self.served.per_second(is_fresh);
-        node.waiting_operations = if is_fresh { self.last.waiting } else { 0 };
-        node.in_flight_requests = if is_fresh { self.last.in_flight } else { 0 };
-        node.depth_requests = self.last.depth;
-        node.counted_ns = self.line.age(now);
     }
 }
 

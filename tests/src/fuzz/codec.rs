@@ -6,7 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId};
+use tidegate_model::{
+    Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId, Waits,
+};
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{
@@ -86,7 +88,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let policy = "budget = \"1GB/s\"".to_owned();
     let apply = Request::Apply { policy, source: "-".into(), dry_run: true, expect: 9 };
     add(3, frame(&apply));
-    add(3, [frame(&Request::Status), frame(&Request::Policy)].concat());
+    let delays = Request::Delays { tenant: "oltp".into() };
+    add(3, [frame(&Request::Status), frame(&Request::Policy), frame(&delays)].concat());
     add(4, frame(&Reply::Json("{}".into())));
     add(4, frame(&Reply::Error { code: 3, message: "no".into() }));
     add(4, frame(&Reply::Refused { version: 2, reason: "no".into() }));
@@ -94,7 +97,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let (nbd, faults) = (vec!["127.0.0.1:10809".into()], vec![("io".into(), 1)]);
     let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
     add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Goodbye)].concat());
-    let counts = NodeCounts { served: 300, tenants: vec![(1, 300)], ..NodeCounts::default() };
+    let waits = Waits { operations: 300, turn_ns: 1 << 40, ..Waits::ZERO };
+    let counts = NodeCounts { served: 300, tenants: vec![(1, waits)], ..NodeCounts::default() };
     add(6, frame(&FromNode::Counts(counts)));
     seeds
 }

@@ -32,6 +32,7 @@ impl<J> Scheduler<J> {
     /// the farthest is; those who wait are left no farther behind than the lead.
     pub fn heed(&mut self, others: &Others) {
         self.passed = self.own + others.passed;
+        self.is_contended = others.is_backlogged();
         if self.discipline == Discipline::Fifo {
             return;
         }

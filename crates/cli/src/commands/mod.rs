@@ -17,6 +17,7 @@ mod certify;
 mod check;
 mod completions;
 mod demo;
+mod explain;
 mod load;
 mod man;
 mod repro;
@@ -94,6 +95,7 @@ enum Command {
     Run(run::Args),
     Status(status::Args),
     Top(top::Args),
+    Explain(explain::Args),
     Demo(demo::Args),
     Repro(repro::Args),
     Bench(bench::Args),
@@ -112,6 +114,7 @@ impl Command {
             Self::Run(args) => run::run(args, common),
             Self::Status(args) => status::run(args, common),
             Self::Top(args) => top::run(args, common),
+            Self::Explain(args) => explain::run(args, common),
             Self::Demo(args) => demo::run(args, common),
             Self::Repro(args) => repro::run(args, common),
             Self::Bench(args) => bench::run(args, common),

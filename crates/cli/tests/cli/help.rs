@@ -2,8 +2,8 @@
 
 use crate::tidegate;
 
-const COMMANDS: [&str; 9] =
-    ["up", "apply", "check", "certify", "run", "status", "top", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["up", "apply", "check", "certify", "run", "status", "top", "explain", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
 //! Nodes and gateways of a cluster, played by hand.
 
 use serde::de::DeserializeOwned;
-use tidegate_model::Cluster;
+use tidegate_model::{Cluster, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode};
 use tidegate_proto::message::{FromGateway, Hello, Reply, Request, ToGateway, VERSION};
+use tidegate_proto::meters::delays::Delays;
 use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
 
 use crate::harness::{Client, Running, config};
@@ -170,7 +171,7 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
     // It is asked again and again, and has had the plan for a while when it answers.
     until(&mut node, |message| (message == ToNode::Count).then_some(()));
-    let tenants = vec![(0, 40)];
+    let tenants = vec![(0, Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
     let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
     node.say(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
     let flow = |name: &str, requests| Flow { name: name.into(), requests, bytes: 512, errors: 1 };
@@ -206,6 +207,8 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         "tidegate_node_capacity_operations{node=\"a\"} 0.0",
         "tidegate_node_tenant_demand_operations{node=\"a\",tenant=\"oltp\"} 0.0",
         "tidegate_node_tenant_served_operations_total{node=\"a\",tenant=\"oltp\"} 40",
+        "tidegate_node_tenant_wait_seconds_total{node=\"a\",tenant=\"oltp\",rule=\"limit\"} 1.5",
+        "tidegate_node_tenant_wait_seconds_total{node=\"a\",tenant=\"oltp\",rule=\"turn\"} 0.0",
         "tidegate_gateway_connected{gateway=\"front\"} 1.0",
         "tidegate_gateway_requests_total{gateway=\"front\",kind=\"volume\",name=\"db\"} 41",
         "tidegate_gateway_faults_total{gateway=\"front\",kind=\"no_space\"} 2",
@@ -213,4 +216,42 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     ] {
         assert!(text.lines().any(|told| told == line), "no {line} in {text}");
     }
+}
+
+#[test]
+fn why_requests_were_delayed_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    let mut node = node(&daemon, "a");
+    until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
+    let asked = Request::Delays { tenant: "oltp".into() };
+    // Two readings are a minute's beginning.
+    for count in 1.. {
+        until(&mut node, |message| (message == ToNode::Count).then_some(()));
+        let waits = Waits { operations: count, turn_ns: 3_000_000 * count, ..Waits::ZERO };
+        let tenants = vec![(0, waits)];
+        let counts = NodeCounts { revision: 1, served: count, tenants, ..Default::default() };
+        node.say(&FromNode::Counts(counts));
+        let Reply::Json(text) = daemon.ask(&asked) else { panic!("no answer") };
+        let delays: Delays = serde_json::from_str(&text).unwrap();
+        if delays.waits.operations > 0 {
+            assert_eq!(
+                (delays.mean_ns, delays.nodes[0].mean_ns),
+                (Some(3_000_000), Some(3_000_000))
+            );
+            assert_eq!((delays.causes.len(), delays.causes[0].permille), (1, 1000));
+            break;
+        }
+    }
+    let (code, _, text) = daemon.http("GET /v1/tenants/oltp/delays HTTP/1.1", "");
+    let delays: Delays = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, delays.tenant.as_str()), (200, "oltp"));
+    let (code, _, text) = daemon.http("GET /v1/tenants/nobody/delays HTTP/1.1", "");
+    assert!(code == 404 && text.contains("it has oltp"), "{text}");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let alone = Running::start(elsewhere.path());
+    let Reply::Error { code: 1, message } = alone.ask(&asked) else { panic!("an answer") };
+    assert!(message.contains("no cluster"), "{message}");
 }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::Time;
+use tidegate_model::{Time, Waits};
 
 use super::Cluster;
 use super::ledger::{Counts, Entry, Tenant};
@@ -106,6 +106,8 @@ pub struct TenantAtNode {
     pub last_served_operations: u64,
     /// What it was served in all.
     pub total_served_operations: u64,
+    /// How long its requests waited there in all, and for which rule.
+    pub waits: Waits,
 }
 
 /// One node.
@@ -140,6 +142,8 @@ pub struct NodeStatus {
     pub in_flight_requests: u32,
     /// The most requests at its store at a time; zero if it never said.
     pub depth_requests: u32,
+    /// In what order it serves: `token`, `unified`, …; none if it never said.
+    pub scheduler: Option<String>,
     /// How long ago it told these counts; none if it never did.
     pub counted_ns: Option<u64>,
 }
@@ -308,7 +312,7 @@ impl Cluster {
             demand_operations: entry.demand,
             waiting_operations: entry.waiting,
             last_served_operations: entry.before,
-            total_served_operations: 0,
+            ..TenantAtNode::default()
         })
     }
 

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::Waits;
+use tidegate_model::{Discipline, Waits};
 
 /// What a storage node has done since its process began, and what it does now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,11 +22,11 @@ pub struct NodeCounts {
     pub in_flight: u32,
     /// The most requests at its store at a time.
     pub depth: u32,
-    /// Units of cost that went to its store, by the tenant's place in the plan, since the tenant
-    /// has been in it; only where that is not zero.
-    pub tenants: Vec<(u16, u64)>,
-    /// How long requests waited, in the same way.
-    pub waits: Vec<(u16, Waits)>,
+    /// In what order it serves.
+    pub discipline: Discipline,
+    /// What was served and how long it was there, by the tenant's place in the plan, since the
+    /// tenant has been in it; only where that is not zero.
+    pub tenants: Vec<(u16, Waits)>,
 }
 
 /// What a gateway has done since its process began, and who it is.

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use tidegate_model::Span;
+use tidegate_model::{Span, Waits};
 
 use super::message::Flow;
 
@@ -45,6 +45,34 @@ impl Meter {
     /// What was added between the last two readings, per second; nothing of readings that are old.
     pub(super) const fn per_second(&self, is_fresh: bool) -> u64 {
         if is_fresh { self.per_second } else { 0 }
+    }
+}
+
+/// The same for what a tenant was served at a node, and how long its requests waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WaitMeter {
+    before: Waits,
+    last: Waits,
+}
+
+impl WaitMeter {
+    /// Takes a reading, and says what was added since the one before.
+    pub(super) fn read(&mut self, stands: Waits) -> Waits {
+        if stands.operations < self.last.operations {
+            self.replace();
+        }
+        let added = stands.since(&self.last);
+        self.last = stands;
+        added
+    }
+
+    /// Whoever counts is another one from now on.
+    pub(super) fn replace(&mut self) {
+        *self = Self { before: self.total(), last: Waits::ZERO };
+    }
+
+    pub(super) fn total(&self) -> Waits {
+        self.before + self.last
     }
 }
 

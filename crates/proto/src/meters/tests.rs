@@ -6,11 +6,11 @@ use core::fmt::Debug;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_model::Waits;
+use tidegate_model::Discipline;
 
 use super::*;
 use crate::cluster::message::FromNode;
-use crate::cluster::status::ClusterTenant;
+use crate::cluster::status::{ClusterTenant, NodeStatus};
 
 const LINK: ConnectionId = ConnectionId(1);
 
@@ -45,7 +45,8 @@ fn gateway_counts(life: u64, requests: u64) -> FromGateway {
 }
 
 fn node_counts(revision: u64, served: u64) -> NodeCounts {
-    NodeCounts { revision, served, tenants: vec![(0, served)], ..NodeCounts::default() }
+    let waits = Waits { operations: served, ..Waits::ZERO };
+    NodeCounts { revision, served, tenants: vec![(0, waits)], ..NodeCounts::default() }
 }
 
 fn told(meters: &Meters, now: Time) -> ClusterStatus {
@@ -261,14 +262,13 @@ fn golden_bytes() {
         waiting: 2,
         in_flight: 31,
         depth: 32,
-        tenants: vec![(0, 299), (200, 1)],
-        waits: vec![(
+        discipline: Discipline::Sfq,
+        tenants: vec![(
             200,
-            Waits { requests: 1, limit_ns: 2, reservation_ns: 3, turn_ns: 4, device_ns: 128 },
+            Waits { operations: 1, limit_ns: 2, reservation_ns: 3, turn_ns: 4, device_ns: 128 },
         )],
     };
-    let golden =
-        [3, 7, 0xac, 2, 2, 31, 32, 2, 0, 0xab, 2, 0xc8, 1, 1, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
+    let golden = [3, 7, 0xac, 2, 2, 31, 32, 3, 1, 0xc8, 1, 1, 2, 3, 4, 0x80, 1];
     is(&FromNode::Counts(counts), &golden);
     let counts = GatewayCounts {
         started_ms: 300,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
+use tidegate_algo::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time, Waits};
 
 use super::site::Site;
@@ -105,15 +106,12 @@ impl Steward {
 
     /// What the node has done in all, for its controller.
     pub(super) fn counts(&self, now: Time, site: &mut impl Site) -> NodeCounts {
-        let (mut tenants, mut waits) = (Vec::new(), Vec::new());
+        let mut tenants = Vec::new();
         for (place, tenant) in (0..).zip(&self.ledger.tenants) {
-            let waited =
-                site.change(tenant.slot.lane(), |scheduler| scheduler.waits(now, tenant.slot));
-            if waited.requests > 0 {
-                tenants.push((place, waited.requests));
-            }
-            if waited != Waits::ZERO {
-                waits.push((place, waited));
+            let slot = tenant.slot;
+            let waits = site.change(slot.lane(), |scheduler| scheduler.waits(now, slot));
+            if waits != Waits::ZERO {
+                tenants.push((place, waits));
             }
         }
         NodeCounts {
@@ -122,8 +120,8 @@ impl Steward {
             waiting: site.waiting(),
             in_flight: site.device().in_flight(),
             depth: site.device().depth(),
+            discipline: site.read(0, Scheduler::discipline),
             tenants,
-            waits,
         }
     }
 }

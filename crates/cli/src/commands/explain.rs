@@ -1,0 +1,161 @@
+//! `tidegate explain`: why requests of a tenant were delayed, and what would change it.
+
+use std::process::ExitCode;
+
+use tidegate_model::{Rule, Waits};
+use tidegate_proto::message::Request;
+use tidegate_proto::meters::delays::{Cause, Delays};
+
+use super::Common;
+use crate::amounts;
+use crate::failure::Failure;
+use crate::operator::{self, Operator};
+use crate::output::{self, Paint, Tone};
+use crate::table::{Cell, Table};
+
+/// Explain why requests of a tenant were delayed in the last minute, and what would change it
+///
+/// For each node of the cluster, how long requests were there, and what held them: the tenant's own
+/// limit, what is reserved for others, the turn of others, or the device and their own earlier
+/// requests. With --json, the answer is that of GET /v1/tenants/TENANT/delays.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The tenant, by its name in the policy
+    #[arg(value_name = "TENANT")]
+    tenant: String,
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let request = Request::Delays { tenant: args.tenant };
+    let answer = Operator::connect(&common.socket())?.ask(&request)?;
+    if common.json {
+        output::print(&format!("{answer}\n"))?;
+    } else {
+        let delays: Delays = operator::read(&answer)?;
+        output::print(&told(&delays, Paint::stdout()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(delays: &Delays, paint: Paint) -> String {
+    let mut parts = vec![summary(delays)];
+    if !delays.nodes.is_empty() {
+        parts.push(nodes(delays, paint));
+    }
+    if !delays.causes.is_empty() {
+        parts.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
+    }
+    parts.join("\n")
+}
+
+fn summary(delays: &Delays) -> String {
+    let Delays { tenant, span_ns, waits, .. } = delays;
+    let span = amounts::age(*span_ns);
+    match delays.mean_ns {
+        _ if *span_ns == 0 => {
+            format!("{tenant}: nodes were not read often enough yet; ask again in some seconds\n")
+        }
+        Some(mean) => format!(
+            "{tenant}: {} operations in the last {span}, {} each at nodes\n",
+            amounts::count(waits.operations),
+            amounts::span(mean),
+        ),
+        None if waits.total_ns() == 0 => format!("{tenant}: no requests in the last {span}\n"),
+        None => format!(
+            "{tenant}: nothing was served in the last {span}; on average {} waited\n",
+            amounts::plural(waits.total_ns().div_ceil(*span_ns), "operation"),
+        ),
+    }
+}
+
+/// How long a request was at each node, on average, and for what.
+fn nodes(delays: &Delays, paint: Paint) -> String {
+    let mut table = Table::new()
+        .left("NODE")
+        .right("SERVED")
+        .right("OPERATIONS")
+        .right("MEAN")
+        .right("LIMIT")
+        .right("RESERVATION")
+        .right("TURN")
+        .right("DEVICE");
+    for there in &delays.nodes {
+        let waits = &there.waits;
+        let mut row: Vec<Cell> = vec![
+            there.node.as_str().into(),
+            amounts::iops(there.operations_per_second).into(),
+            amounts::count(waits.operations).into(),
+            there.mean_ns.map_or("-".into(), amounts::span).into(),
+        ];
+        row.extend(Rule::ALL.map(|rule| Cell::from(mean(waits, rule))));
+        table.row(row);
+    }
+    table.render(paint, usize::MAX)
+}
+
+/// How long `rule` held a request on average.
+fn mean(waits: &Waits, rule: Rule) -> String {
+    waits.of(rule).checked_div(waits.operations).map_or("-".into(), amounts::span)
+}
+
+fn cause(cause: &Cause, paint: Paint) -> String {
+    let Cause { rule, permille, why, help, .. } = cause;
+    let head = paint.tone(Tone::Bold, rule.name());
+    format!("{head}, {}: {why}\n  help: {help}\n", amounts::permille(*permille))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::Span;
+    use tidegate_proto::meters::delays::DelaysAtNode;
+
+    use super::*;
+
+    /// What is told of a tenant that had these waits at node `a` in ten seconds.
+    fn of(waits: Waits) -> String {
+        let mean_ns = waits.total_ns().checked_div(waits.operations);
+        let (node, operations_per_second) = ("a".into(), waits.operations / 10);
+        let there = DelaysAtNode { node, waits, mean_ns, operations_per_second };
+        let causes = vec![Cause {
+            rule: Rule::Turn,
+            permille: 750,
+            node: "a".into(),
+            why: "it takes turns".into(),
+            help: "a larger weight".into(),
+        }];
+        let (tenant, span_ns, nodes) = ("web".into(), 10 * Span::SECOND.0, vec![there]);
+        told(&Delays { tenant, span_ns, waits, mean_ns, nodes, causes }, Paint::none())
+    }
+
+    #[test]
+    fn a_mean_is_told_where_something_was_served() {
+        let waits = Waits { turn_ns: 3_000_000_000, device_ns: 1_000_000_000, ..Waits::ZERO };
+        insta::assert_snapshot!(of(Waits { operations: 2_000, ..waits }), @r"
+        web: 2k operations in the last 10 s, 2 ms each at nodes
+
+        NODE    SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION    TURN  DEVICE
+        a     200 iops          2k  2 ms      0            0  1.5 ms  500 us
+
+        turn, 75 %: it takes turns
+          help: a larger weight
+        ");
+        insta::assert_snapshot!(of(waits), @r"
+        web: nothing was served in the last 10 s; on average 1 operation waited
+
+        NODE  SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION  TURN  DEVICE
+        a     0 iops           0     -      -            -     -       -
+
+        turn, 75 %: it takes turns
+          help: a larger weight
+        ");
+    }
+
+    #[test]
+    fn nothing_is_told_of_nothing() {
+        let nothing = Delays { tenant: "web".into(), ..Delays::default() };
+        let early = "web: nodes were not read often enough yet; ask again in some seconds\n";
+        assert_eq!(told(&nothing, Paint::none()), early);
+        let idle = Delays { span_ns: 10 * Span::SECOND.0, ..nothing };
+        assert_eq!(told(&idle, Paint::none()), "web: no requests in the last 10 s\n");
+    }
+}

@@ -1,0 +1,140 @@
+//! What a node did in the last minute, and what held whose requests.
+//!
+//! A node is read once a second. What was added between two readings goes into a part of the
+//! minute, five seconds long; parts that began more than a minute ago are dropped, so that between
+//! 55 seconds and a minute are left.
+//!
+//! # Bound
+//! A part has an entry for each tenant that did something in it. A tenant that is busy all the time
+//! at a node takes about a kilobyte, so 1,000 of them at 8 nodes 8 MB; one that is idle takes
+//! nothing.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::ops::AddAssign;
+
+use tidegate_model::{Span, Time, Waits};
+
+/// How far back it reaches.
+pub(super) const MINUTE: Span = Span(60 * Span::SECOND.0);
+
+/// How long a part is, at least.
+const PART: Span = Span(5 * Span::SECOND.0);
+
+/// What one tenant did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Doing {
+    pub(super) waits: Waits,
+    /// Readings between which its limit held requests.
+    pub(super) limited: u32,
+}
+
+impl Doing {
+    pub(super) fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AddAssign for Doing {
+    fn add_assign(&mut self, other: Self) {
+        self.waits += other.waits;
+        self.limited += other.limited;
+    }
+}
+
+/// What the node did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    /// How long was looked at.
+    pub(super) span: Span,
+    /// Readings.
+    pub(super) readings: u32,
+    /// Those at which its store had as many requests as it takes.
+    pub(super) full: u32,
+    /// Units of cost that its store finished, for everybody.
+    pub(super) operations: u64,
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, other: Self) {
+        self.span = self.span.saturating_add(other.span);
+        self.readings += other.readings;
+        self.full += other.full;
+        self.operations += other.operations;
+    }
+}
+
+#[derive(Debug)]
+struct Part {
+    began: Time,
+    work: Work,
+    /// By place in the policy.
+    tenants: BTreeMap<u16, Doing>,
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Minute {
+    /// The latest last.
+    parts: VecDeque<Part>,
+}
+
+impl Minute {
+    /// Adds what was done between `since` and `now`.
+    pub(super) fn add(&mut self, since: Time, now: Time, work: Work) {
+        while self.parts.front().is_some_and(|part| now.since(part.began) > MINUTE) {
+            self.parts.pop_front();
+        }
+        if self.parts.back().is_none_or(|part| now.since(part.began) > PART) {
+            let (work, tenants) = (Work::default(), BTreeMap::new());
+            self.parts.push_back(Part { began: since, work, tenants });
+        }
+        if let Some(part) = self.parts.back_mut() {
+            part.work += work;
+        }
+    }
+
+    /// Adds what a tenant did, to what was added last.
+    pub(super) fn add_tenant(&mut self, place: u16, doing: Doing) {
+        if let Some(part) = self.parts.back_mut().filter(|_| !doing.is_nothing()) {
+            *part.tenants.entry(place).or_default() += doing;
+        }
+    }
+
+    /// The tenants are numbered anew; those without a number are forgotten.
+    pub(super) fn renumber(&mut self, number: impl Fn(u16) -> Option<u16>) {
+        for part in &mut self.parts {
+            let tenants = core::mem::take(&mut part.tenants).into_iter();
+            part.tenants = tenants.filter_map(|(from, it)| Some((number(from)?, it))).collect();
+        }
+    }
+
+    /// What the node did.
+    pub(super) fn work(&self, now: Time) -> Work {
+        self.parts(now).fold(Work::default(), |mut sum, part| {
+            sum += part.work;
+            sum
+        })
+    }
+
+    /// What one tenant did there.
+    pub(super) fn doing(&self, now: Time, place: u16) -> Doing {
+        let parts = self.parts(now).filter_map(|part| part.tenants.get(&place));
+        parts.fold(Doing::default(), |mut sum, doing| {
+            sum += *doing;
+            sum
+        })
+    }
+
+    /// What each tenant did there, by place.
+    pub(super) fn all(&self, now: Time) -> BTreeMap<u16, Doing> {
+        let mut all = BTreeMap::<u16, Doing>::new();
+        for (place, doing) in self.parts(now).flat_map(|part| &part.tenants) {
+            *all.entry(*place).or_default() += *doing;
+        }
+        all
+    }
+
+    fn parts(&self, now: Time) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(move |part| now.since(part.began) <= MINUTE)
+    }
+}
