@@ -58,11 +58,11 @@ impl Cluster {
     /// If it cannot be written.
     pub fn write(&self, file: &str) {
         let socket = self.bed.socket();
-        let head = match file.contains("[controller]") {
+        let tail = match file.contains("[controller]") {
             true => "",
-            false => "[controller]\nlisten = \"unix:SOCKET\"\n",
+            false => "\n[controller]\nlisten = \"unix:SOCKET\"\n",
         };
-        let file = format!("{head}{file}").replace("SOCKET", &socket.display().to_string());
+        let file = format!("{file}{tail}").replace("SOCKET", &socket.display().to_string());
         let text = format!("policy = \"first.toml\"\n{file}");
         fs::write(self.file(), text).expect("the cluster's file can be written");
     }

@@ -71,6 +71,20 @@ impl Client {
         Ok(self.cookie)
     }
 
+    /// Asks to read the same so many times, in one breath: what a socket holds of it is not much more
+    /// than its bytes.
+    ///
+    /// # Errors
+    /// If the connection is gone.
+    pub fn ask_reads(&mut self, offset: u64, length: usize, count: usize) -> io::Result<()> {
+        let mut said = Vec::new();
+        for _ in 0..count {
+            said.extend(self.head(command::READ, 0, offset, length));
+            self.expected.insert(self.cookie, length);
+        }
+        self.stream.write_all(&said)
+    }
+
     /// Asks to write; gives back the cookie that the answer will have.
     ///
     /// # Errors
@@ -87,6 +101,13 @@ impl Client {
         length: usize,
         bytes: &[u8],
     ) -> io::Result<u64> {
+        let head = self.head(command, flags, offset, length);
+        self.stream.write_all(&[&head, bytes].concat())?;
+        Ok(self.cookie)
+    }
+
+    /// The next request's head.
+    fn head(&mut self, command: u16, flags: u16, offset: u64, length: usize) -> Vec<u8> {
         self.cookie += 1;
         let head = [
             &REQUEST_MAGIC.to_be_bytes()[..],
@@ -95,10 +116,8 @@ impl Client {
             &self.cookie.to_be_bytes(),
             &offset.to_be_bytes(),
             &(length as u32).to_be_bytes(),
-            bytes,
         ];
-        self.stream.write_all(&head.concat())?;
-        Ok(self.cookie)
+        head.concat()
     }
 
     /// The next answer.

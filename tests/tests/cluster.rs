@@ -10,6 +10,7 @@ mod levels;
 mod mounted;
 mod refused;
 mod rude;
+mod schedulers;
 mod together;
 mod watched;
 

@@ -31,8 +31,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Cluster, Iops, NodeId, Policy};
+use tidegate_model::{Cluster, Discipline, Iops, NodeId, Policy};
 
 use crate::owner::Owners;
 use crate::pshift::{Configuration, Solver};
@@ -142,6 +143,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut unknown = Vec::new();
     for (tenant, nodes) in policy.tenants.iter().zip(&reach) {
         let name = &tenant.name;
+        warnings.extend(unheeded(tenant, nodes, cluster));
         let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
         if in_bytes && !nodes.is_empty() {
             warnings.push(format!(
@@ -181,6 +183,28 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// What a tenant has that the schedulers of its nodes pay no attention to.
+fn unheeded(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
+    type Heeds = fn(Discipline) -> bool;
+    let kinds: [(bool, &str, Heeds); 4] = [
+        (tenant.reservation.operations.is_some(), "reservation", Discipline::heeds_promises),
+        (tenant.limit.operations.is_some(), "limit", Discipline::heeds_promises),
+        (tenant.weight != Policy::WEIGHT, "weight", Discipline::heeds_weights),
+        (tenant.minimum_share.is_some(), "minimum share", Discipline::heeds_minimum),
+    ];
+    let told = |(_, what, heeds): (bool, &str, Heeds)| {
+        let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
+        let deaf = nodes.filter(|node| !heeds(node.scheduler));
+        let deaf: Vec<_> = deaf.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
+        let able = DISCIPLINES.iter().filter(|(discipline, _)| heeds(*discipline));
+        let able: Vec<_> = able.map(|(_, name)| String::from(*name)).collect();
+        let (name, deaf, able) = (&tenant.name, listed(&deaf), listed(&able));
+        (!deaf.is_empty())
+            .then(|| format!("the {what} of {name} decides nothing at {deaf}; {able} heed it"))
+    };
+    kinds.into_iter().filter(|(has, ..)| *has).filter_map(told).collect()
 }
 
 /// What one tenant is promised, and the nodes that may serve it.
@@ -370,6 +394,33 @@ mod tests {
             "cache belongs to web, which is no tenant of the policy; its requests are nobody's",
         ];
         assert_eq!(warnings(&policy, &Cluster::parse(CLUSTER).unwrap()), golden);
+    }
+
+    #[test]
+    fn what_a_scheduler_does_not_heed_is_said() {
+        let cluster =
+            CLUSTER.replace("capacity = \"100k", "scheduler = \"sfq\", capacity = \"100k");
+        let cluster = cluster.replace("capacity = \"80k", "scheduler = \"fifo\", capacity = \"80k");
+        let policy = Policy::parse(
+            r#"
+            tenant = [
+                { name = "oltp", limit = "1k iops", weight = 200 },
+                { name = "etl", minimum_share = "1%" },
+                { name = "free", reservation = "1k iops" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let told = warnings(&policy, &Cluster::parse(&cluster).unwrap());
+        let golden = [
+            "the limit of oltp decides nothing at a (sfq) and b (fifo); token and unified heed it",
+            "the weight of oltp decides nothing at b (fifo); token, sfq, dsfq-total, dsfq-hybrid \
+             and unified heed it",
+            "the minimum share of etl decides nothing at a (sfq) and c (token); dsfq-hybrid and \
+             unified heed it",
+            "the reservation of free decides nothing at a (sfq); token and unified heed it",
+        ];
+        assert_eq!(told[..4], golden);
     }
 
     #[test]

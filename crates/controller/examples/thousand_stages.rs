@@ -19,6 +19,7 @@
 //!
 //! Ends with 1 if the 99th percentile is over the promise.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -31,7 +32,7 @@ use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use tidegate_controller::{Clock, Config, Daemon, Draft, PolicyStore, PutError, StoreError};
 use tidegate_fabric::crowd::Crowd;
-use tidegate_model::Time;
+use tidegate_model::{Discipline, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::PolicyText;
 use tidegate_proto::message::{
@@ -63,6 +64,12 @@ impl PolicyStore for Fixed {
     }
     fn history(&self, _: usize) -> Result<Vec<PolicyText>, StoreError> {
         Ok(vec![self.0.clone()])
+    }
+    fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError> {
+        Ok(BTreeMap::new())
+    }
+    fn choose(&mut self, _: &[String], _: Option<Discipline>) -> Result<(), PutError> {
+        Ok(())
     }
 }
 

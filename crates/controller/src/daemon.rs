@@ -26,7 +26,7 @@ use crate::http;
 use crate::limits::Limits;
 use crate::link::{Door, attend};
 use crate::machine::{INPUTS_MAX, Machine, Machines};
-use crate::nodes;
+use crate::nodes::{self, Chosen};
 use crate::register::{Current, Register};
 use crate::seats::Seats;
 use crate::socket::{Socket, SocketError};
@@ -209,6 +209,7 @@ impl Daemon {
         let token = Token::open(&token_path)
             .map_err(|error| ServeError::Token { path: token_path, error })?;
         let current = load(store.as_ref())?;
+        let chosen = store.schedulers()?;
         let Ears { http, remote, socket } = Ears::open(&config).await?;
 
         let clock = Clock::start();
@@ -216,7 +217,7 @@ impl Daemon {
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let machines = machines(&config, clock, current.as_ref());
+        let machines = machines(&config, clock, current.as_ref(), &chosen);
         let (told, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, machines, inputs_rx, told, cycles);
         let gateways = config.cluster.iter().flat_map(|cluster| &cluster.gateways);
@@ -301,11 +302,11 @@ impl Ears {
     }
 }
 
-/// What leads stages, nodes and gateways, with the policy of the last life.
-fn machines(config: &Config, clock: Clock, current: Option<&Current>) -> Machines {
+/// What leads stages, nodes and gateways, with the policy of the last life and what was chosen.
+fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &Chosen) -> Machines {
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();
-    let cluster = file.map(|file| nodes::machine(file, clock, current));
+    let cluster = file.map(|file| nodes::machine(file, clock, current, chosen));
     let meters = nodes::meters(file, current);
     Machines { controller: Controller::new(clock.now(), policy), cluster, meters }
 }

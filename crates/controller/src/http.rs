@@ -13,17 +13,20 @@ use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use futures_core::Stream;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
+use tidegate_model::Discipline;
+use tidegate_model::discipline::UnknownDiscipline;
+use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText, Status, TimedEvent};
 use tidegate_proto::meters::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::metrics;
-use crate::register::{ApplyError, DelaysError, Order, Register, Stopping};
+use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
 use crate::store::PutError;
 use crate::token::Token;
 use crate::visit::Entrance;
@@ -67,6 +70,7 @@ fn router(desk: Desk) -> Router {
         .route("/v1/tenants/{name}/delays", get(delays))
         .route("/v1/policy", get(policy).put(put_policy))
         .route("/v1/policy/history", get(history))
+        .route("/v1/nodes/{name}/scheduler", put(put_scheduler).delete(delete_scheduler))
         .route("/v1/events", get(events))
         .route("/metrics", get(scrape))
         .route("/healthz", get(healthz))
@@ -91,7 +95,8 @@ pub fn openapi() -> String {
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
-        status, delays, policy, put_policy, history, events, scrape, healthz, readyz, openapi_json
+        status, delays, policy, put_policy, history, put_scheduler, delete_scheduler, events,
+        scrape, healthz, readyz, openapi_json
     ),
     modifiers(&TokenScheme)
 )]
@@ -208,13 +213,8 @@ async fn put_policy(
     Query(query): Query<PutQuery>,
     text: String,
 ) -> Response {
-    let given = headers.get(header::AUTHORIZATION);
-    if !given.is_some_and(|header| desk.token.is_in(header.as_bytes())) {
-        let message = "send `Authorization: Bearer` with the token from the state directory";
-        let mut response = Problem::reply(StatusCode::UNAUTHORIZED, 1, message);
-        let scheme = HeaderValue::from_static("Bearer");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-        return response;
+    if let Some(refusal) = refusal(&desk, &headers) {
+        return refusal;
     }
     let PutQuery { dry_run, expect } = query;
     let order = Order { text, source: "HTTP".into(), dry_run, expect };
@@ -225,12 +225,97 @@ async fn put_policy(
                 ApplyError::Invalid { .. }
                 | ApplyError::Infeasible { .. }
                 | ApplyError::Shortage { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-                ApplyError::Put(PutError::Conflict { .. }) => StatusCode::CONFLICT,
-                ApplyError::Put(PutError::Full { .. }) => StatusCode::INSUFFICIENT_STORAGE,
-                ApplyError::Put(PutError::Store(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+                ApplyError::Put(error) => unstored(error),
                 ApplyError::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
             Problem::reply(status, error.code(), &error)
+        }
+    }
+}
+
+/// What whoever may not change anything is told.
+fn refusal(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
+    let given = headers.get(header::AUTHORIZATION);
+    if given.is_some_and(|header| desk.token.is_in(header.as_bytes())) {
+        return None;
+    }
+    let message = "send `Authorization: Bearer` with the token from the state directory";
+    let mut response = Problem::reply(StatusCode::UNAUTHORIZED, 1, message);
+    let scheme = HeaderValue::from_static("Bearer");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+    Some(response)
+}
+
+const fn unstored(error: &PutError) -> StatusCode {
+    match error {
+        PutError::Conflict { .. } => StatusCode::CONFLICT,
+        PutError::Full { .. } => StatusCode::INSUFFICIENT_STORAGE,
+        PutError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Chooses a node's scheduler
+#[utoipa::path(put, path = "/v1/nodes/{name}/scheduler", security(("token" = [])),
+    params(("name" = String, Path, description = "The node's name")),
+    request_body(content = String, content_type = "text/plain", description = "`fifo`, \
+     `round-robin`, `token`, `sfq`, `dsfq-total`, `dsfq-hybrid` or `unified`"),
+    responses(
+        (status = 200, description = "The nodes as they are now", body = Vec<NodeStatus>),
+        (status = 401, description = "The token is missing or wrong", body = Problem),
+        (status = 404, description = "There is no such node", body = Problem),
+        (status = 422, description = "There is no such scheduler", body = Problem),
+        (status = 507, description = "The store has no space left", body = Problem)
+    )
+)]
+async fn put_scheduler(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    scheduler: String,
+) -> Response {
+    if let Some(refusal) = refusal(&desk, &headers) {
+        return refusal;
+    }
+    match scheduler.trim().parse() {
+        Ok(scheduler) => choose(&desk, name, Some(scheduler)).await,
+        Err(UnknownDiscipline) => {
+            let message = format!("{:?} is {UnknownDiscipline}", scheduler.trim());
+            Problem::reply(StatusCode::UNPROCESSABLE_ENTITY, 3, message)
+        }
+    }
+}
+
+/// Takes back the choice of a node's scheduler: it is what the cluster's file says
+#[utoipa::path(delete, path = "/v1/nodes/{name}/scheduler", security(("token" = [])),
+    params(("name" = String, Path, description = "The node's name")),
+    responses(
+        (status = 200, description = "The nodes as they are now", body = Vec<NodeStatus>),
+        (status = 401, description = "The token is missing or wrong", body = Problem),
+        (status = 404, description = "There is no such node", body = Problem),
+        (status = 507, description = "The store has no space left", body = Problem)
+    )
+)]
+async fn delete_scheduler(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    match refusal(&desk, &headers) {
+        Some(refusal) => refusal,
+        None => choose(&desk, name, None).await,
+    }
+}
+
+async fn choose(desk: &Desk, node: String, scheduler: Option<Discipline>) -> Response {
+    match desk.register.choose(Some(node), scheduler).await {
+        Ok(nodes) => json(StatusCode::OK, &nodes),
+        Err(error) => {
+            let status = match &error {
+                ChooseError::NoCluster | ChooseError::Unknown { .. } => StatusCode::NOT_FOUND,
+                ChooseError::Put(error) => unstored(error),
+                ChooseError::Stopping(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Problem::reply(status, 1, error)
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::Serialize;
 use tidegate_model::gate::Unit;
-use tidegate_model::{Event, Policy, Time};
+use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{self, Cluster};
@@ -54,6 +54,8 @@ pub(crate) enum Input {
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
     /// A policy is stored and is to be in force.
     Apply { revision: u64, policy: Box<Policy>, reach: Reach, done: oneshot::Sender<()> },
+    /// A choice of schedulers is stored and is to be in force.
+    Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
 }
 
 /// How things are.
@@ -201,7 +203,19 @@ impl Machine {
                 self.perform();
                 let _ = done.send(());
             }
+            Input::Choose { nodes, chosen, done } => {
+                self.choose(&nodes, chosen);
+                let _ = done.send(());
+            }
         }
+    }
+
+    fn choose(&mut self, nodes: &[NodeId], chosen: Option<Discipline>) {
+        if let Some(cluster) = &mut self.cluster {
+            nodes.iter().for_each(|node| cluster.choose(*node, chosen));
+        }
+        // Whoever waits for it is told when the nodes have been.
+        self.perform();
     }
 
     fn join_node(&mut self, link: Arc<Link>, version: u16, info: NodeInfo) {
@@ -326,6 +340,9 @@ impl Machine {
             Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
             Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
             Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
+            Event::SchedulerChosen { node, scheduler } => {
+                tracing::info!(node, %scheduler, "scheduler chosen");
+            }
             Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
             Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
             Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algo::admission;
-use tidegate_model::{Cluster, NodeId, Policy, Span};
+use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::{self, NodeSetup, Setup};
 use tidegate_proto::meters::Meters;
 
@@ -13,21 +13,39 @@ use crate::register::Current;
 /// The nodes that each tenant's requests can come to, by its name.
 pub(crate) type Reach = BTreeMap<String, BTreeSet<NodeId>>;
 
-/// The machine that leads the nodes of `file`, with the policy in force. Where there is none yet,
-/// no earlier life of the controller can have promised anything.
-pub(crate) fn machine(file: &Cluster, clock: Clock, current: Option<&Current>) -> cluster::Cluster {
+/// The schedulers that were chosen, by the names of the nodes.
+pub(crate) type Chosen = BTreeMap<String, Discipline>;
+
+/// The machine that leads the nodes of `file`, with the policy in force and what was chosen. Where
+/// there is no policy yet, no earlier life of the controller can have promised anything.
+pub(crate) fn machine(
+    file: &Cluster,
+    clock: Clock,
+    current: Option<&Current>,
+    chosen: &Chosen,
+) -> cluster::Cluster {
     let now = clock.now();
     let nodes = file.nodes.iter();
     let setup = Setup {
         nodes: nodes
-            .map(|node| NodeSetup { name: node.name.clone(), capacity: node.capacity })
+            .map(|node| NodeSetup {
+                name: node.name.clone(),
+                capacity: node.capacity,
+                discipline: Some(node.scheduler),
+            })
             .collect(),
         reach: current.map(|current| reach(&current.policy, file)).unwrap_or_default(),
         day: Span(now_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
         is_first: current.is_none(),
     };
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
-    cluster::Cluster::new(now, setup, policy)
+    let mut cluster = cluster::Cluster::new(now, setup, policy);
+    for (id, node) in (0..).map(NodeId).zip(&file.nodes) {
+        if let Some(discipline) = chosen.get(&node.name) {
+            cluster.choose(id, Some(*discipline));
+        }
+    }
+    cluster
 }
 
 /// What reads the meters of the nodes and gateways of `file`; of nobody without a file.

@@ -78,6 +78,10 @@ async fn answer(request: Request, register: &Register) -> Reply {
             Ok(survey) => json(&survey.status),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
         },
+        Request::Choose { node, scheduler } => match register.choose(node, scheduler).await {
+            Ok(nodes) => json(&nodes),
+            Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },
+        },
         Request::Delays { tenant } => match register.delays(tenant).await {
             Ok(delays) => json(&delays),
             Err(error) => Reply::Error { code: FAILURE, message: error.to_string() },

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_algo::admission::{self, Shortage};
 use tidegate_model::policy::Infeasible;
-use tidegate_model::{Cluster, Policy, PolicyError};
+use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
+use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
 use tidegate_proto::meters::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
@@ -53,6 +54,19 @@ impl ApplyError {
             Self::Put(_) | Self::Stopping(_) => 1,
         }
     }
+}
+
+/// Why a scheduler was not chosen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChooseError {
+    #[error("this controller has no cluster; start it with `tidegate up CLUSTER`")]
+    NoCluster,
+    #[error("the cluster has no node {name:?}; there are {known}")]
+    Unknown { name: String, known: String },
+    #[error(transparent)]
+    Put(#[from] PutError),
+    #[error(transparent)]
+    Stopping(#[from] Stopping),
 }
 
 /// The daemon is about to end.
@@ -144,6 +158,40 @@ impl Register {
         let step = commit(current, self.store.clone(), self.inputs.clone(), order, (policy, reach));
         let revision = tokio::spawn(step).await.map_err(|_| Stopping)??;
         Ok(Applied { revision, ..applied })
+    }
+
+    /// Chooses a scheduler for a node, or for all of them; none for what the cluster's file says.
+    /// It is in the store before any node hears of it.
+    pub(crate) async fn choose(
+        &self,
+        node: Option<String>,
+        chosen: Option<Discipline>,
+    ) -> Result<Vec<NodeStatus>, ChooseError> {
+        let nodes = self.cluster.as_ref().map(|cluster| &cluster.nodes[..]);
+        let nodes = nodes.ok_or(ChooseError::NoCluster)?;
+        let is_meant = |name: &String| node.as_ref().is_none_or(|node| node == name);
+        let meant = (0..).map(NodeId).zip(nodes).filter(|(_, node)| is_meant(&node.name));
+        let (ids, names): (Vec<_>, Vec<_>) = meant.map(|(id, it)| (id, it.name.clone())).unzip();
+        if let Some(name) = node.filter(|_| ids.is_empty()) {
+            let known = nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ChooseError::Unknown { name, known });
+        }
+        // Choices and policies reach the machine in the order in which they are stored.
+        let turn = self.current.clone().lock_owned().await;
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        let step = async move {
+            let _turn = turn;
+            let write =
+                move || store.lock().unwrap_or_else(PoisonError::into_inner).choose(&names, chosen);
+            tokio::task::spawn_blocking(write).await.map_err(|_| Stopping)??;
+            let (done, told) = oneshot::channel();
+            let input = Input::Choose { nodes: ids, chosen, done };
+            inputs.send(input).await.map_err(|_| Stopping)?;
+            told.await.map_err(|_| Stopping)?;
+            Ok::<_, ChooseError>(())
+        };
+        tokio::spawn(step).await.map_err(|_| Stopping)??;
+        Ok(self.survey().await?.status.cluster.map(|cluster| cluster.nodes).unwrap_or_default())
     }
 
     /// The policy in force.

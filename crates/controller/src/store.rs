@@ -1,9 +1,11 @@
-//! Where policies outlive the daemon.
+//! Where policies, and schedulers that were chosen for nodes, outlive the daemon.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use tidegate_model::Discipline;
 use tidegate_proto::controller::status::PolicyText;
 
 /// Revisions that are kept. Older ones are removed, for a store must not grow for ever.
@@ -15,6 +17,9 @@ const CACHE_BYTES: usize = 1 << 20;
 
 /// Policies by revision, as JSON so that people can read them with any tool.
 const POLICIES: TableDefinition<u64, &[u8]> = TableDefinition::new("policies");
+
+/// Names of schedulers by the names of their nodes.
+const SCHEDULERS: TableDefinition<&str, &str> = TableDefinition::new("schedulers");
 
 /// Where policies are kept. Whatever `put` returned survives the death of process and machine.
 pub trait PolicyStore: Send {
@@ -36,6 +41,19 @@ pub trait PolicyStore: Send {
     /// # Errors
     /// If the store cannot be read.
     fn history(&self, count: usize) -> Result<Vec<PolicyText>, StoreError>;
+
+    /// The schedulers that were chosen, by the names of the nodes. What this release does not know
+    /// is left out.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError>;
+
+    /// Chooses a scheduler for all of these nodes, or none any more.
+    ///
+    /// # Errors
+    /// If the store cannot be written. Then what was chosen is what it was.
+    fn choose(&mut self, nodes: &[String], chosen: Option<Discipline>) -> Result<(), PutError>;
 }
 
 /// A policy that has no revision yet.
@@ -71,13 +89,13 @@ pub enum PutError {
         found: u64,
     },
     /// The disk is full.
-    #[error("no space is left for the policy store {path}; the policy in force stays as it is")]
+    #[error("no space is left for the policy store {path}; what is in force stays as it is")]
     Full {
         /// The store's file.
         path: PathBuf,
     },
     /// The store cannot be written.
-    #[error("{0}; the policy in force stays as it is")]
+    #[error("{0}; what is in force stays as it is")]
     Store(#[from] StoreError),
 }
 
@@ -161,6 +179,57 @@ impl Redb {
     }
 }
 
+impl Redb {
+    fn read_schedulers(&self) -> Result<BTreeMap<String, Discipline>, redb::Error> {
+        let Some(database) = &self.database else {
+            return Err(redb::Error::PreviousIo);
+        };
+        let reading = database.begin_read()?;
+        let table = match reading.open_table(SCHEDULERS) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut chosen = BTreeMap::new();
+        for entry in table.iter()? {
+            let (node, name) = entry?;
+            if let Ok(discipline) = name.value().parse() {
+                chosen.insert(node.value().to_owned(), discipline);
+            }
+        }
+        Ok(chosen)
+    }
+
+    fn write_schedulers(
+        &mut self,
+        nodes: &[String],
+        chosen: Option<Discipline>,
+    ) -> Result<(), redb::Error> {
+        let writing = self.database()?.begin_write()?;
+        {
+            let mut table = writing.open_table(SCHEDULERS)?;
+            for node in nodes {
+                match chosen {
+                    Some(discipline) => table.insert(node.as_str(), discipline.name())?,
+                    None => table.remove(node.as_str())?,
+                };
+            }
+        }
+        Ok(writing.commit()?)
+    }
+
+    /// After a write that failed. The store is opened again at once, so that what is there can
+    /// still be read.
+    fn recover(&mut self, error: redb::Error) -> PutError {
+        self.database = None;
+        let _ = self.database();
+        if is_full(&error) {
+            return PutError::Full { path: self.path.clone() };
+        }
+        PutError::Store(self.failed(error))
+    }
+}
+
 /// How a write ended that the store could do.
 enum Outcome {
     Stored { revision: u64 },
@@ -181,20 +250,20 @@ impl PolicyStore for Redb {
         match self.write(expect, &draft) {
             Ok(Outcome::Stored { revision }) => Ok(revision),
             Ok(Outcome::Conflict { found }) => Err(PutError::Conflict { expected: expect, found }),
-            Err(error) => {
-                self.database = None;
-                // Opened again at once, so that the policies that are there can still be read.
-                let _ = self.database();
-                if is_full(&error) {
-                    return Err(PutError::Full { path: self.path.clone() });
-                }
-                Err(PutError::Store(self.failed(error)))
-            }
+            Err(error) => Err(self.recover(error)),
         }
     }
 
     fn history(&self, count: usize) -> Result<Vec<PolicyText>, StoreError> {
         self.read(count).map_err(|error| self.failed(error))
+    }
+
+    fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError> {
+        self.read_schedulers().map_err(|error| self.failed(error))
+    }
+
+    fn choose(&mut self, nodes: &[String], chosen: Option<Discipline>) -> Result<(), PutError> {
+        self.write_schedulers(nodes, chosen).map_err(|error| self.recover(error))
     }
 }
 
@@ -225,6 +294,23 @@ mod tests {
         assert_eq!((latest.revision, latest.text.as_str()), (2, "two"));
         let history = store.history(10).unwrap();
         assert_eq!(history.iter().map(|p| p.revision).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn what_was_chosen_is_there_after_opening_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policies.redb");
+        let mut store = Redb::open(&path).unwrap();
+        assert!(store.schedulers().unwrap().is_empty());
+        let [a, b] = ["a", "b"].map(String::from);
+        store.choose(&[a.clone(), b.clone()], Some(Discipline::Sfq)).unwrap();
+        store.choose(std::slice::from_ref(&b), Some(Discipline::Unified)).unwrap();
+        drop(store);
+        let mut store = Redb::open(&path).unwrap();
+        let chosen = [(a.clone(), Discipline::Sfq), (b.clone(), Discipline::Unified)];
+        assert_eq!(store.schedulers().unwrap(), BTreeMap::from(chosen));
+        store.choose(&[a], None).unwrap();
+        assert_eq!(store.schedulers().unwrap(), BTreeMap::from([(b, Discipline::Unified)]));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use crate::discipline::Discipline;
 use crate::gate::Throughput;
 use crate::id::StageId;
 
@@ -83,6 +84,13 @@ pub enum Event {
         node: String,
         /// Whether it is silent.
         is_silent: bool,
+    },
+    /// Another scheduler was chosen for a storage node, or the choice was taken back.
+    SchedulerChosen {
+        /// The node's name.
+        node: String,
+        /// What it schedules by from now on.
+        scheduler: Discipline,
     },
     /// A period ended in which a tenant got less at all nodes together than it was promised, though
     /// it asked for more.

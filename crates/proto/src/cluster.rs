@@ -50,7 +50,7 @@
 //! use tidegate_proto::message::VERSION;
 //!
 //! let policy = Policy::parse("[[tenant]]\nname = \"kv\"\nreservation = \"5k iops\"")?;
-//! let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+//! let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
 //! let setup = Setup { nodes, is_first: true, ..Setup::default() };
 //! let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
 //! let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
@@ -70,7 +70,7 @@ use alloc::vec::Vec;
 
 use postcard::ser_flavors::Size;
 use serde::Serialize;
-use tidegate_model::{Event, Iops, NodeId, Policy, Span, Time};
+use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
 use crate::controller::ConnectionId;
 use crate::message::VERSION;
@@ -123,6 +123,9 @@ pub struct NodeSetup {
     pub name: String,
     /// What it is declared to do. It bounds what the node says of itself.
     pub capacity: Option<Iops>,
+    /// By which rule it is to decide who is next, unless another is [chosen](Cluster::choose); none
+    /// for the one that it was started with.
+    pub discipline: Option<Discipline>,
 }
 
 /// What the cluster is made of.
@@ -167,6 +170,9 @@ struct Site {
     id: NodeId,
     name: String,
     declared: Option<Iops>,
+    /// By which rule it is to decide who is next, and what was chosen instead.
+    discipline: Option<Discipline>,
+    chosen: Option<Discipline>,
     info: NodeInfo,
     connection: Option<ConnectionId>,
     /// Whether the last question was answered.
@@ -193,6 +199,11 @@ struct Site {
 }
 
 impl Site {
+    /// By which rule it decides who is next, as far as that is said here.
+    fn discipline(&self) -> Option<Discipline> {
+        self.chosen.or(self.discipline)
+    }
+
     /// Whether it can be told something about a period.
     fn is_open(&self, when: When) -> bool {
         self.connection.is_some() && !self.is_silent && !self.is_unknown[when as usize]
@@ -235,6 +246,7 @@ impl Cluster {
             id: NodeId(place as u16),
             name: node.name.clone(),
             declared: node.capacity,
+            discipline: node.discipline,
             is_unknown: [!setup.is_first; 2],
             ..Site::default()
         };
@@ -354,6 +366,18 @@ impl Cluster {
         }
         self.next_round_at = now;
         self.on_deadline(now);
+    }
+
+    /// Chooses by which rule a node decides who is next, or takes that back.
+    pub fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
+        let Some(site) = self.nodes.get_mut(usize::from(node.0)) else { return };
+        let before = site.discipline();
+        site.chosen = chosen;
+        if let Some(scheduler) = site.discipline().filter(|after| Some(*after) != before) {
+            let event = Event::SchedulerChosen { node: site.name.clone(), scheduler };
+            self.outputs.push_back(Output::Event(event));
+        }
+        self.send_plan(usize::from(node.0));
     }
 
     /// The time that [`Self::next_deadline`] named has come.
@@ -484,7 +508,8 @@ impl Cluster {
 impl Cluster {
     fn send_plan(&mut self, node: usize) {
         if let Some(to) = self.nodes[node].connection.filter(|_| self.plan.revision != 0) {
-            self.send(to, ToNode::Plan(self.plan.clone()));
+            let discipline = self.nodes[node].discipline();
+            self.send(to, ToNode::Plan(Plan { discipline, ..self.plan.clone() }));
         }
     }
 

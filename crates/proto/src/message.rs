@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use tidegate_model::gate::Throughput;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{ChannelSpec, Conditions, GateSpec, Policy, Span, StageId};
+use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
 use crate::meters::message::GatewayCounts;
@@ -358,6 +358,13 @@ pub enum Request {
     Delays {
         /// The tenant's name.
         tenant: String,
+    },
+    /// Chooses by which rule nodes decide who is next, and keeps that across restarts.
+    Choose {
+        /// The node's name; none for all nodes.
+        node: Option<String>,
+        /// The rule; none for what the cluster's file says.
+        scheduler: Option<Discipline>,
     },
 }
 

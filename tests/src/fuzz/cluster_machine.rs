@@ -95,7 +95,8 @@ struct World {
 impl World {
     fn new(is_declared: bool) -> Self {
         let capacity = is_declared.then_some(Iops(1000));
-        let node = |name: &&str| NodeSetup { name: (*name).into(), capacity };
+        let node =
+            |name: &&str| NodeSetup { name: (*name).into(), capacity, ..NodeSetup::default() };
         let nodes = NODES.iter().map(node).collect();
         let setup = Setup { nodes, is_first: true, ..Setup::default() };
         let cluster = Cluster::new(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));

@@ -22,6 +22,7 @@ mod load;
 mod man;
 mod repro;
 mod run;
+mod scheduler;
 mod status;
 mod top;
 mod up;
@@ -94,6 +95,7 @@ enum Command {
     Certify(certify::Args),
     Run(run::Args),
     Status(status::Args),
+    Scheduler(scheduler::Args),
     Top(top::Args),
     Explain(explain::Args),
     Demo(demo::Args),
@@ -113,6 +115,7 @@ impl Command {
             Self::Certify(args) => certify::run(args, common),
             Self::Run(args) => run::run(args, common),
             Self::Status(args) => status::run(args, common),
+            Self::Scheduler(args) => scheduler::run(args, common),
             Self::Top(args) => top::run(args, common),
             Self::Explain(args) => explain::run(args, common),
             Self::Demo(args) => demo::run(args, common),

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{ClusterStatus, GatewayStatus};
+use tidegate_proto::cluster::status::{ClusterStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
@@ -142,6 +142,7 @@ impl Screen {
         let mut table = Table::new()
             .left("NODE")
             .left("STATE")
+            .left("SCHEDULER")
             .right("CAPACITY")
             .right("DECLARED")
             .right("SERVED")
@@ -158,6 +159,7 @@ impl Screen {
             table.row([
                 node.name.as_str().into(),
                 Cell::toned(state.tone(), state.word()),
+                scheduler(node).into(),
                 capacity.into(),
                 declared.into(),
                 amounts::iops(node.served_operations_per_second).into(),
@@ -203,6 +205,11 @@ impl Screen {
         let head = self.paint.tone(Tone::Warn, "warning");
         format!("{head}: {text}\n  help: {help}\n")
     }
+}
+
+/// In what order a node serves, or is to serve.
+fn scheduler(node: &NodeStatus) -> &str {
+    node.scheduler.as_deref().or(node.assigned_scheduler.as_deref()).unwrap_or("-")
 }
 
 /// The process of who was ever here.

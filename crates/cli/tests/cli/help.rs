@@ -2,8 +2,19 @@
 
 use crate::tidegate;
 
-const COMMANDS: [&str; 10] =
-    ["up", "apply", "check", "certify", "run", "status", "top", "explain", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "up",
+    "apply",
+    "check",
+    "certify",
+    "run",
+    "status",
+    "scheduler",
+    "top",
+    "explain",
+    "completions",
+    "man",
+];
 
 fn said(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
 //! Policies: from text to stages.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
 use tidegate_controller::{Draft, PolicyStore, PutError, StoreError};
 use tidegate_model::gate::{Burst, Throughput};
-use tidegate_model::{GateSpec, Rate};
+use tidegate_model::{Discipline, GateSpec, Rate};
 use tidegate_proto::controller::status::{Applied, PolicyText};
 use tidegate_proto::message::{Enforcement, Housekeeping, Reply, Request, Rule, ToStage};
 
@@ -105,6 +106,14 @@ struct FullDisk(Vec<PolicyText>);
 impl PolicyStore for FullDisk {
     fn latest(&self) -> Result<Option<PolicyText>, StoreError> {
         Ok(self.0.last().cloned())
+    }
+
+    fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn choose(&mut self, _: &[String], _: Option<Discipline>) -> Result<(), PutError> {
+        Err(PutError::Full { path: "policies.redb".into() })
     }
 
     fn put(&mut self, _: u64, draft: Draft) -> Result<u64, PutError> {

@@ -1,7 +1,7 @@
 //! Nodes and gateways of a cluster, played by hand.
 
 use serde::de::DeserializeOwned;
-use tidegate_model::{Cluster, Waits};
+use tidegate_model::{Cluster, Discipline, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode};
 use tidegate_proto::message::{FromGateway, Hello, Reply, Request, ToGateway, VERSION};
 use tidegate_proto::meters::delays::Delays;
@@ -101,6 +101,57 @@ fn a_node_is_told_its_counts_and_shown_in_the_status() {
     let cluster = status.cluster.unwrap();
     assert_eq!((cluster.nodes[0].name.as_str(), cluster.nodes[0].pid), ("a", 7));
     assert_eq!(cluster.tenants[0].reserved_operations, 80);
+}
+
+/// The schedulers of nodes, as the status tells them, and whether they were chosen.
+fn schedulers(daemon: &Running) -> Vec<(String, bool)> {
+    let nodes = daemon.status().cluster.unwrap().nodes;
+    nodes
+        .into_iter()
+        .map(|node| (node.assigned_scheduler.unwrap(), node.is_scheduler_chosen))
+        .collect()
+}
+
+#[test]
+fn a_scheduler_is_chosen_and_stays_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    let mut node_a = node(&daemon, "a");
+    let mut next = || {
+        until(&mut node_a, |message| match message {
+            ToNode::Plan(plan) => Some((plan.revision, plan.discipline.unwrap().name())),
+            _ => None,
+        })
+    };
+    assert_eq!(next(), (1, "token"));
+    let choose = |node: Option<&str>, scheduler| {
+        daemon.ask(&Request::Choose { node: node.map(String::from), scheduler })
+    };
+    assert!(matches!(choose(Some("a"), Some(Discipline::Sfq)), Reply::Json(_)));
+    assert_eq!(next(), (1, "sfq"), "the policy is the same");
+    let Reply::Error { code: 1, message } = choose(Some("z"), None) else { panic!() };
+    assert_eq!(message, "the cluster has no node \"z\"; there are a");
+    let token = daemon.token();
+    let http = |method: &str, name: &str, body: &str| {
+        let head =
+            format!("{method} /v1/nodes/{name}/scheduler HTTP/1.1\r\nAuthorization: Bearer ");
+        daemon.http(&(head + &token), body)
+    };
+    assert_eq!(http("PUT", "a", "unified\n").0, 200);
+    assert_eq!(next(), (1, "unified"));
+    let (status, _, body) = http("PUT", "a", "mclock");
+    assert!(status == 422 && body.contains("known are fifo, round-robin"), "{body}");
+    assert_eq!((http("PUT", "z", "sfq").0, http("DELETE", "z", "").0), (404, 404));
+    let unsigned = daemon.http("PUT /v1/nodes/a/scheduler HTTP/1.1", "fifo").0;
+    assert_eq!((unsigned, schedulers(&daemon)), (401, vec![("unified".into(), true)]));
+    daemon.stop();
+    let daemon = start(directory.path());
+    assert_eq!(schedulers(&daemon), [("unified".into(), true)]);
+    let Reply::Json(_) = daemon.ask(&Request::Choose { node: None, scheduler: None }) else {
+        panic!()
+    };
+    assert_eq!(schedulers(&daemon), [("token".into(), false)]);
 }
 
 #[test]

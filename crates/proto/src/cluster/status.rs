@@ -122,6 +122,10 @@ pub struct NodeStatus {
     pub host: String,
     /// The process that holds the connection, or the last one that did.
     pub pid: u32,
+    /// In what order it is to serve; none if its controller leaves that to it.
+    pub assigned_scheduler: Option<String>,
+    /// Whether that was chosen while the cluster runs, instead of what its file says.
+    pub is_scheduler_chosen: bool,
     /// What it is declared to do per second.
     pub declared_operations_per_second: Option<u64>,
     /// What it can do in a whole period, as estimated from its last report.
@@ -278,6 +282,8 @@ impl Cluster {
             name: site.name.clone(),
             host: site.info.host.clone(),
             pid: site.info.pid,
+            assigned_scheduler: site.discipline().map(|it| it.name().into()),
+            is_scheduler_chosen: site.chosen.is_some(),
             declared_operations_per_second: site.declared.map(|iops| iops.0),
             capacity_operations: site.capacity,
             is_connected: site.connection.is_some(),

@@ -178,7 +178,7 @@ fn nothing_new_is_not_said() {
 
 #[test]
 fn strangers_and_other_versions_are_refused() {
-    let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+    let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let mut cluster = Cluster::new(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
     let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
     for (version, name) in [(VERSION, "b"), (VERSION + 1, "a")] {

@@ -46,7 +46,7 @@ fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) ->
 
 #[test]
 fn a_serial_that_cannot_be_stops_nobody_and_ends_with_its_process() {
-    let nodes = vec![NodeSetup { name: "a".into(), capacity: None }];
+    let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let setup = Setup { nodes, is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
     let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
@@ -77,7 +77,7 @@ fn nodes_that_come_and_go_make_nobody_else_silent() {
 /// period in which it happened: what a process may have used of a limit there is used.
 #[test]
 fn a_process_that_ended_while_the_controller_slept_used_its_part() {
-    let node = |name: &str| NodeSetup { name: name.into(), capacity: None };
+    let node = |name: &str| NodeSetup { name: name.into(), ..NodeSetup::default() };
     let setup = Setup { nodes: vec![node("a"), node("b")], is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
     let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));

@@ -104,7 +104,11 @@ impl World {
         let name = |place: usize| char::from(b'a' + place as u8).to_string();
         let capacity = |capacity: u64| Some(Iops(capacity));
         let nodes = capacities.iter().enumerate();
-        let nodes = nodes.map(|(n, c)| NodeSetup { name: name(n), capacity: capacity(*c) });
+        let nodes = nodes.map(|(n, c)| NodeSetup {
+            name: name(n),
+            capacity: capacity(*c),
+            ..NodeSetup::default()
+        });
         let setup = Setup { nodes: nodes.collect(), is_first: true, ..Setup::default() };
         let policy = Policy::parse(policy).unwrap();
         let machine = |capacity: &u64| Machine { capacity: *capacity, ..Machine::default() };

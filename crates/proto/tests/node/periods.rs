@@ -1,8 +1,8 @@
 //! When periods begin, what holds while nobody says anything, and what is reported.
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Span, Time};
-use tidegate_proto::cluster::message::{FromNode, TenantReport, ToNode, Turn};
+use tidegate_model::{Discipline, Span, Time};
+use tidegate_proto::cluster::message::{FromNode, Grant, Plan, TenantReport, ToNode, Turn};
 use tidegate_proto::node::Output;
 
 use crate::world::{MS, World, at, first_grant, now_grant, plan};
@@ -186,5 +186,25 @@ fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
         world.node.on_deadline(at(now));
         let allowed = |name| world.tenant(now, name).allowed;
         assert_eq!((allowed("l"), allowed("lesser")), (Some(3), Some(0)), "at {now}");
+    }
+}
+
+/// Requests that wait for their limit wake nobody up: the node asks to be woken when a period
+/// begins, and when the pace lets the next one go.
+#[test]
+fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
+    for discipline in [Discipline::Token, Discipline::Unified] {
+        let plan = plan(1, &["limited"], Fallback::Keep);
+        let mut world = World::with_plan(Plan { discipline: Some(discipline), ..plan });
+        world.grant(0, Grant { lease: 100, ..first_grant(1, 10, &[(0, 0, 4)]) });
+        world.push(0, "limited", 0..1_000);
+        let (mut wakes, mut served) = (0, world.serve(0).len());
+        while world.node.next_deadline() < at(60_000) {
+            let now = world.node.next_deadline();
+            world.node.on_deadline(now);
+            wakes += 1;
+            served += world.serve(now.0 / MS).len();
+        }
+        assert_eq!((wakes, served), (59 + 3 * 60, 4 * 60), "{discipline}");
     }
 }

@@ -520,7 +520,11 @@ fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, letter: L
 
 /// A controller's process, which knows the policy. Only the first knows that nobody was before it.
 fn cluster(setup: &Setup, life: u32, now: Picoseconds) -> Cluster {
-    let node = |number| NodeSetup { name: name(number), capacity: Some(setup.nodes.rate) };
+    let node = |number| NodeSetup {
+        name: name(number),
+        capacity: Some(setup.nodes.rate),
+        ..NodeSetup::default()
+    };
     let made_of = controller::Setup {
         nodes: (0..setup.nodes.count).map(node).collect(),
         is_first: life == 1,

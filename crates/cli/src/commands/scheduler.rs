@@ -1,0 +1,114 @@
+//! `tidegate scheduler`: by which rule nodes decide who is next, and choosing another.
+
+use std::process::ExitCode;
+
+use clap::builder::FalseyValueParser;
+use serde::Serialize;
+use tidegate_model::Discipline;
+use tidegate_proto::cluster::status::NodeStatus;
+use tidegate_proto::controller::status::Status;
+use tidegate_proto::message::Request;
+
+use super::Common;
+use crate::failure::{Code, Failure};
+use crate::operator::Operator;
+use crate::output::{self, Paint};
+use crate::table::Table;
+
+/// Show by which rule each node of a cluster decides who is next, or choose another rule
+///
+/// Requests that wait stay where they are, and only their order changes. What is chosen holds until
+/// it is taken back with --default, also when a node or the controller is started again.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "\
+tidegate scheduler
+       tidegate scheduler <NODE|--all> <SCHEDULER|--default>")]
+#[command(after_help = "\
+Schedulers: fifo, round-robin, token, sfq, dsfq-total, dsfq-hybrid, unified
+
+Examples:
+  tidegate scheduler
+  tidegate scheduler a dsfq-hybrid
+  tidegate scheduler --all unified
+  tidegate scheduler a --default")]
+pub(crate) struct Args {
+    /// A node, and its scheduler
+    #[arg(value_names = ["NODE", "SCHEDULER"], num_args = 0..=2)]
+    words: Vec<String>,
+
+    /// Choose for all nodes
+    #[arg(long, env = "TIDEGATE_ALL", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    all: bool,
+
+    /// Take back what was chosen: it is what the cluster's file says
+    #[arg(long, env = "TIDEGATE_DEFAULT", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    default: bool,
+}
+
+/// A node, for programs.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    node: &'a str,
+    scheduler: &'a str,
+    is_chosen: bool,
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let choice = choice(&args)?;
+    let mut operator = Operator::connect(&common.socket())?;
+    let nodes: Vec<NodeStatus> = match choice {
+        Some(request) => operator.ask_for(&request)?,
+        None => match operator.ask_for::<Status>(&Request::Status)?.cluster {
+            Some(cluster) => cluster.nodes,
+            None => {
+                let failure = Failure::new(Code::Failure, "this controller has no cluster");
+                return Err(failure.help("start it with `tidegate up CLUSTER`"));
+            }
+        },
+    };
+    if common.json {
+        output::print_json(&nodes.iter().map(line).collect::<Vec<_>>())?;
+    } else {
+        output::print(&told(&nodes))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be chosen, if anything.
+fn choice(args: &Args) -> Result<Option<Request>, Failure> {
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let (node, name) = match (&words[..], args.all, args.default) {
+        ([], false, false) => return Ok(None),
+        ([node, name], false, false) => (Some(node), Some(name)),
+        ([node], false, true) => (Some(node), None),
+        ([name], true, false) => (None, Some(name)),
+        ([], true, true) => (None, None),
+        _ => {
+            let what = "a node or --all, and a scheduler or --default, are what is chosen";
+            let help = "write tidegate scheduler NODE unified, for example";
+            return Err(Failure::new(Code::Usage, what).help(help));
+        }
+    };
+    let known = |name: &&str| {
+        name.parse::<Discipline>()
+            .map_err(|error| Failure::quoted(Code::Usage, &format!("{name:?} is {error}")))
+    };
+    let scheduler = name.map(known).transpose()?;
+    Ok(Some(Request::Choose { node: node.map(|node| (*node).to_owned()), scheduler }))
+}
+
+fn line(node: &NodeStatus) -> Line<'_> {
+    let scheduler = node.assigned_scheduler.as_deref().unwrap_or_default();
+    Line { node: &node.name, scheduler, is_chosen: node.is_scheduler_chosen }
+}
+
+fn told(nodes: &[NodeStatus]) -> String {
+    let mut table = Table::new().left("NODE").left("SCHEDULER").left("SAID BY");
+    for Line { node, scheduler, is_chosen } in nodes.iter().map(line) {
+        let by = if is_chosen { "this command" } else { "the file" };
+        table.row([node.into(), scheduler.into(), by.into()]);
+    }
+    table.render(Paint::stdout(), usize::MAX)
+}
