@@ -71,8 +71,8 @@ impl Client {
         Ok(self.cookie)
     }
 
-    /// Asks to read the same so many times, in one breath: what a socket holds of it is not much more
-    /// than its bytes.
+    /// Asks to read the same so many times, in one breath: what a socket holds of it is not much
+    /// more than its bytes.
     ///
     /// # Errors
     /// If the connection is gone.

@@ -178,8 +178,8 @@ impl Remote {
         }
     }
 
-    /// Says what tenants were sent at other nodes, with the next [`Self::flush`]. A node that is away
-    /// does not hear of it: it serves them nothing meanwhile that this could delay.
+    /// Says what tenants were sent at other nodes, with the next [`Self::flush`]. A node that is
+    /// away does not hear of it: it serves them nothing meanwhile that this could delay.
     pub fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         if let Some(link) = self.link.as_mut().filter(|link| link.is_welcome()) {
             link.elsewhere(costs);

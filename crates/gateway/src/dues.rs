@@ -1,9 +1,9 @@
 //! What this worker has to tell nodes about service at other nodes.
 //!
-//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request takes along what
-//! its node was not told yet of its tenant. What no request takes along is told at the end of the
-//! *epoch*, [`TOLD_WITHIN`] after the first request that may have left something, and then there is
-//! none until the next request: a worker without requests does not wake up.
+//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request takes along
+//! what its node was not told yet of its tenant. What no request takes along is told at the end of
+//! the *epoch*, [`TOLD_WITHIN`] after the first request that may have left something, and then
+//! there is none until the next request: a worker without requests does not wake up.
 
 use std::sync::Arc;
 

@@ -13,7 +13,8 @@
 //! there are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules
 //! about its volume only; for most volumes there are none, and a request's tenant is then one
 //! comparison away. What is counted for a name goes with it from table to table, and so does the
-//! account of what was sent to which node ([`tidegate_algo::dsfq`]), which all workers keep together.
+//! account of what was sent to which node ([`tidegate_algo::dsfq`]), which all workers keep
+//! together.
 //!
 //! # Bound
 //! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.

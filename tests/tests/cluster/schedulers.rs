@@ -29,7 +29,9 @@ fn what_is_chosen_is_told_and_kept() {
     let file = format!("scheduler = \"sfq\"\n{}", directories(&["a", "b"]));
     let mut cluster = Cluster::new(&file, super::OPEN);
     cluster.up();
-    let line = |node: &str, scheduler: &str, is_chosen: bool| json!({ "node": node, "scheduler": scheduler, "is_chosen": is_chosen });
+    let line = |node, scheduler, is_chosen| -> Value {
+        json!({ "node": node, "scheduler": scheduler, "is_chosen": is_chosen })
+    };
     let (a, b) = (line("a", "sfq", false), line("b", "unified", true));
     assert_eq!(scheduler(&mut cluster, &["b", "unified"]), json!([a, b]));
     cluster.bed().kill_controller();

@@ -17,11 +17,11 @@ use tidegate_proto::data::{
 use super::Letter;
 
 /// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
-/// that has to wait are not to keep others out; so the bound is above what a gateway's bounds add up
-/// to, and only keeps a broken one from taking all memory. Those are 32,768 requests, and a piece
-/// for each 4 KiB of 128 MiB, divided by the clients that are there; as long as clients keep coming
-/// and find those before them with more than their part, 1 + ln 16 times the one and 1 + ln 256
-/// times the other, where 512 may come: 340,000.
+/// that has to wait are not to keep others out; so the bound is above what a gateway's bounds add
+/// up to, and only keeps a broken one from taking all memory. Those are 32,768 requests, and a
+/// piece for each 4 KiB of 128 MiB, divided by the clients that are there. Where 512 clients come
+/// one by one, and each finds those before it with their parts of that moment, they have 1 + ln 16
+/// times the one and 1 + ln 256 times the other: 340,000.
 const JOBS_MAX: usize = 1 << 19;
 
 /// Bytes that one connection's jobs brought along and that are not stored yet, or that they will
