@@ -22,14 +22,16 @@ mod peers;
 mod programs;
 pub(crate) mod pshift;
 mod sample;
+mod scheduler;
 mod shim;
 mod stage;
 mod window;
 
 pub(crate) use window::Plan;
 
-/// The units of which less is better: times, their ratios, and how far off something is.
-const LESS: [&str; 5] = ["ns", "us", "ms", "ratio", "%"];
+/// The units of which less is better: times, their ratios, how far off something is, memory, and
+/// looks at what is not there.
+const LESS: [&str; 8] = ["ns", "us", "ms", "s", "ratio", "%", "B", "looks"];
 
 /// One case, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -171,11 +173,14 @@ pub(crate) enum Bench {
     Path,
     /// Tokens over servers: how fast they are divided
     Pshift,
+    /// The order in which a node serves: what it takes and, with --probes, how it behaves
+    Scheduler,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 5] = [Self::Limits, Self::Apply, Self::Programs, Self::Path, Self::Pshift];
+    const LIVE: [Self; 6] =
+        [Self::Limits, Self::Apply, Self::Programs, Self::Path, Self::Pshift, Self::Scheduler];
 }
 
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
@@ -217,7 +222,18 @@ pub(crate) fn run(
     if benches.contains(&Bench::Pshift) {
         pshift::rows(plan, &interrupt, tell)?;
     }
+    if benches.contains(&Bench::Scheduler) {
+        scheduler::rows(plan, &interrupt, tell)?;
+    }
     Ok(())
+}
+
+/// Probes how the scheduler behaves, and gives each row to `tell` as soon as it is there.
+///
+/// # Errors
+/// If somebody ends it.
+pub(crate) fn probe(plan: Plan, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+    scheduler::probe(plan, &Interrupt::listen()?, tell)
 }
 
 #[cfg(test)]

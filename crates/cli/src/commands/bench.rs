@@ -16,7 +16,7 @@ use crate::table::{Cell, Table};
 /// are left out, and peers are measured in turns with ours. With --json, one object per line and
 /// row. The exit code is 99 if a promise was not kept.
 ///
-/// All of it takes about six minutes. limits, apply and programs start threads, a controller and
+/// All of it takes about twelve minutes. limits, apply and programs start threads, a controller and
 /// programs and last for seconds a case; stage and shim are done within one minute.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -25,7 +25,8 @@ thousand_stages`.
 
 Examples:
   tidegate bench
-  tidegate bench shim --json")]
+  tidegate bench shim --json
+  tidegate bench scheduler --probes")]
 pub(crate) struct Args {
     /// What to measure; everything if nothing is named
     #[arg(value_name = "NAME", value_enum)]
@@ -34,6 +35,10 @@ pub(crate) struct Args {
     /// Only see that everything works: fewer and shorter windows
     #[arg(long)]
     quick: bool,
+
+    /// Of the scheduler: how it behaves where others go wrong, instead of what it takes
+    #[arg(long)]
+    probes: bool,
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
@@ -45,12 +50,25 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Err(_) => Err("there is no shim: build it with `cargo build -p tidegate-preload`".into()),
     };
     let (mut rows, mut written) = (Vec::new(), Ok(()));
-    bench::run(names, plan, shim, &mut |row| {
+    let mut tell = |row: Row| {
         if common.json && written.is_ok() {
             written = output::print_json(&row);
         }
         rows.push(row);
-    })?;
+    };
+    match (args.probes, names) {
+        (false, names) => {
+            bench::run(names, plan, shim, &mut tell)?;
+            if args.names.is_empty() {
+                bench::probe(plan, &mut tell)?;
+            }
+        }
+        (true, [Bench::Scheduler]) => bench::probe(plan, &mut tell)?,
+        (true, _) => {
+            let failure = Failure::new(Code::Usage, "only the scheduler is probed");
+            return Err(failure.help("tidegate bench scheduler --probes"));
+        }
+    }
     written?;
     if !common.json {
         output::print(&told(&rows, Paint::stdout()))?;

@@ -6,9 +6,15 @@ use crate::tidegate;
 
 /// The rows of one bench.
 fn rows(name: &str, environment: &[(&str, &str)]) -> Vec<Value> {
+    rows_of(&[name], environment)
+}
+
+/// The rows of the bench that these arguments name first.
+fn rows_of(arguments: &[&str], environment: &[(&str, &str)]) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let mut bench = tidegate(directory.path());
-    bench.envs(environment.iter().copied()).args(["bench", name, "--quick", "--json"]);
+    bench.envs(environment.iter().copied());
+    bench.arg("bench").args(arguments).args(["--quick", "--json"]);
     let output = bench.output().unwrap();
     // On a busy machine a promise may be missed.
     assert!(matches!(output.status.code(), Some(0 | 99)), "{output:?}");
@@ -16,7 +22,7 @@ fn rows(name: &str, environment: &[(&str, &str)]) -> Vec<Value> {
     assert_eq!(left, 0, "what it makes is gone at the end");
     let text = String::from_utf8(output.stdout).unwrap();
     let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    rows.filter(|row| row["bench"] == name).collect()
+    rows.filter(|row| row["bench"] == arguments[0]).collect()
 }
 
 #[test]
@@ -42,4 +48,23 @@ fn programs_that_cannot_be_run_have_a_reason() {
         assert!(row["value"].is_null() && row["kept"].is_null(), "{row}");
         assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
     }
+}
+
+#[test]
+fn the_scheduler_is_measured_and_probed() {
+    let measured = rows("scheduler", &[]);
+    assert_eq!(measured.len(), 6, "{measured:#?}");
+    assert!(measured.iter().all(|row| row["kept"].is_null()), "{measured:#?}");
+    assert!(measured.iter().all(|row| row["peer"] == "dmclock"), "{measured:#?}");
+    let probed = rows_of(&["scheduler", "--probes"], &[]);
+    assert!(probed.len() >= 19, "{probed:#?}");
+    for row in &probed {
+        // What takes time is not promised in so short a run; all else is the same on any machine.
+        assert!(row["unit"] == "ns" || row["kept"] == true, "{row}");
+        assert!(row["peer_value"].is_null(), "{row}");
+        assert!(row["reason"].as_str().unwrap().contains("TIDEGATE_DMCLOCK"), "{row}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output = tidegate(directory.path()).args(["bench", "shim", "--probes"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
