@@ -4,11 +4,14 @@
 //! It is *busy* while it has as many requests as it may, or somebody waits who may go. What it has
 //! done in that time tells what it can do ([`crate::estimate`]).
 //!
-//! A thread takes room for a batch at a time and gives back what it cannot use, and what it used
-//! when that is finished. That the device becomes busy or idle is noted by whoever sees it; when
+//! A thread takes room for a batch at a time. When that is finished it keeps the room for what it
+//! takes out instead, and gives back what it cannot use, so that with enough to do it touches
+//! nothing here that others do. That the device becomes busy or idle is noted by whoever sees it; when
 //! two threads see different things at once, the next one to come by is right again, so what is
-//! counted is off by the time of a batch. One thread is always right.
+//! counted is off by the time of a batch. One thread is always right. What is finished is counted
+//! by lane ([`crate::lanes`]), each in a cache line of its own.
 
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_model::{Span, Time};
@@ -21,18 +24,19 @@ const IDLE: u64 = u64::MAX;
 /// ```
 /// use tidegate_algo::device::Device;
 /// use tidegate_model::{Span, Time};
-/// let device = Device::new(4);
+/// let device = Device::new(4, 1);
 /// assert_eq!((device.reserve(3), device.reserve(3), device.reserve(3)), (3, 1, 0));
 /// device.note(Time(10), false);
 /// assert!(device.is_busy());
-/// device.finish(2, 5);
+/// device.finish(0, 5);
+/// device.release(2);
 /// device.note(Time(30), false);
 /// assert!(!device.is_busy());
 /// let done = device.done(Time(50));
 /// assert_eq!((done.busy, done.served, done.served_busy), (Span(20), 5, 5));
 /// ```
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub struct Device {
     depth: u32,
     in_flight: AtomicU32,
@@ -40,9 +44,15 @@ pub struct Device {
     since: AtomicU64,
     /// For how long it was, before that.
     busy: AtomicU64,
-    /// Units of cost that were finished, in all and while it was busy.
-    served: AtomicU64,
-    served_busy: AtomicU64,
+    lanes: Box<[Finished]>,
+}
+
+/// Units of cost of one lane that were finished, while it was busy and while it was not.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Finished {
+    busy: AtomicU64,
+    idle: AtomicU64,
 }
 
 /// What a device has done so far.
@@ -57,16 +67,14 @@ pub struct Done {
 }
 
 impl Device {
-    /// A device for so many requests at a time, at least one.
-    pub const fn new(depth: u32) -> Self {
-        let depth = if depth == 0 { 1 } else { depth };
+    /// A device for so many requests at a time, at least one, of so many lanes.
+    pub fn new(depth: u32, lanes: usize) -> Self {
         Self {
-            depth,
+            depth: depth.max(1),
             in_flight: AtomicU32::new(0),
             since: AtomicU64::new(IDLE),
             busy: AtomicU64::new(0),
-            served: AtomicU64::new(0),
-            served_busy: AtomicU64::new(0),
+            lanes: (0..lanes).map(|_| Finished::default()).collect(),
         }
     }
 
@@ -108,14 +116,12 @@ impl Device {
         self.in_flight.fetch_sub(requests, Ordering::SeqCst);
     }
 
-    /// So many requests are finished, of so many units of cost together.
+    /// So many units of cost of a lane are finished. The room for them is still taken.
     #[inline]
-    pub fn finish(&self, requests: u32, cost: u64) {
-        self.served.fetch_add(cost, Ordering::Relaxed);
-        if self.is_busy() {
-            self.served_busy.fetch_add(cost, Ordering::Relaxed);
-        }
-        self.release(requests);
+    pub fn finish(&self, lane: usize, cost: u64) {
+        let Finished { busy, idle } = &self.lanes[lane];
+        let counter = if self.is_busy() { busy } else { idle };
+        counter.fetch_add(cost, Ordering::Relaxed);
     }
 
     /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
@@ -147,10 +153,12 @@ impl Device {
             IDLE => Span::ZERO,
             since => now.since(Time(since)),
         };
-        Done {
-            busy: busy.saturating_add(since),
-            served: self.served.load(Ordering::Relaxed),
-            served_busy: self.served_busy.load(Ordering::Relaxed),
+        let mut done = Done { busy: busy.saturating_add(since), ..Done::default() };
+        for Finished { busy, idle } in &self.lanes {
+            let busy = busy.load(Ordering::Relaxed);
+            done.served_busy += busy;
+            done.served += busy + idle.load(Ordering::Relaxed);
         }
+        done
     }
 }

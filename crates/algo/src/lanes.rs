@@ -46,11 +46,10 @@
 //! serves *a* up to 112, and from then on *b* and *a* in turn.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use tidegate_model::Time;
 
-use crate::published::Published;
 use crate::scheduler::{Passed, Step};
 
 /// By how many of the longest requests a lane may be ahead of another, at least. So many that a
@@ -60,10 +59,12 @@ pub const LEAD: u32 = 8;
 /// The most lanes. A thread reads the fronts of all others for each batch.
 pub const LANES_MAX: usize = 16;
 
-/// The words of a published front.
-const WORDS: usize = 11;
-/// The step of a lane in which nobody waits.
-const NOBODY: u64 = Step::ALL.len() as u64;
+/// The bits of a start that are shown, and where its exponent and its step are beside them. Starts
+/// are rounded down, by less than one part in 2^54: less than a request if they all are as long.
+const MANTISSA: u32 = 55;
+const STEP: u32 = 62;
+/// What is shown of a lane in which nobody waits: later than anything.
+const NOBODY: u64 = u64::MAX;
 
 /// What a lane shows of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,37 +81,72 @@ pub struct Front {
     pub(crate) passed: Passed,
 }
 
-impl Front {
-    fn words(&self) -> [u64; WORDS] {
-        let (step, start) = self.head.map_or((NOBODY, 0), |(step, start)| (step as u64, start));
-        let passed = u64::from(self.passed.reserved) << 32 | u64::from(self.passed.fair);
-        let [a, b, c] = self.races.map(halves);
-        let start = halves(start);
-        let flags = step | u64::from(self.lead) << 8;
-        let at = self.next_eligible.0;
-        [flags, at, passed, start[0], start[1], a[0], a[1], b[0], b[1], c[0], c[1]]
-    }
+/// The latest front of a lane, in one cache line (processors fetch them in pairs), or a mixture of it and the one before: each word
+/// is true by itself, and those that matter together are one word.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shown {
+    head: AtomicU64,
+    races: [AtomicU64; Step::ALL.len()],
+    next_eligible: AtomicU64,
+    passed: AtomicU64,
+    lead: AtomicU32,
+}
 
-    fn read(words: [u64; WORDS]) -> Self {
-        let [flags, next, passed, rest @ ..] = words;
-        let [start, races @ ..] =
-            [0, 2, 4, 6].map(|at| u128::from(rest[at]) << 64 | u128::from(rest[at + 1]));
-        let step = Step::ALL.get((flags & 0xff) as usize);
+impl Shown {
+    const fn nobody() -> Self {
         Self {
-            head: step.map(|step| (*step, start)),
-            races,
-            lead: (flags >> 8) as u32,
-            next_eligible: Time(next),
-            passed: Passed { reserved: (passed >> 32) as u32, fair: passed as u32 },
+            head: AtomicU64::new(NOBODY),
+            races: [const { AtomicU64::new(0) }; Step::ALL.len()],
+            next_eligible: AtomicU64::new(Time::MAX.0),
+            passed: AtomicU64::new(0),
+            lead: AtomicU32::new(0),
         }
     }
+
+    fn write(&self, front: &Front) {
+        let order = Ordering::Release;
+        let passed = u64::from(front.passed.reserved) << 32 | u64::from(front.passed.fair);
+        for (shown, race) in self.races.iter().zip(front.races) {
+            shown.store(short(race), order);
+        }
+        self.passed.store(passed, order);
+        self.lead.store(front.lead, order);
+        self.next_eligible.store(front.next_eligible.0, order);
+        self.head.store(front.head.map_or(NOBODY, |(step, start)| key(step, start)), order);
+    }
+
+    fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
+    }
+
+    fn next_eligible(&self) -> Time {
+        Time(self.next_eligible.load(Ordering::Relaxed))
+    }
+}
+
+/// The first bits of a start, so that a greater one has no smaller.
+const fn short(start: u128) -> u64 {
+    let shift = (u128::BITS - start.leading_zeros()).saturating_sub(MANTISSA);
+    (shift as u64) << MANTISSA | (start >> shift) as u64
+}
+
+/// The least start that has these first bits.
+const fn long(short: u64) -> u128 {
+    let mantissa = short & ((1 << MANTISSA) - 1);
+    (mantissa as u128) << (short >> MANTISSA & ((1 << (STEP - MANTISSA)) - 1))
+}
+
+/// A step and a start, in their order.
+const fn key(step: Step, start: u128) -> u64 {
+    (step as u64) << STEP | short(start)
 }
 
 /// What the lanes but one have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// The earliest step in which somebody waits there, and the least start in it.
-    head: Option<(Step, u128)>,
+    /// The earliest step in which somebody waits there, with the least start in it.
+    head: u64,
     /// Where the race of each step is that is farthest.
     pub(crate) races: [u128; Step::ALL.len()],
     /// How far they may be ahead, as a power of two.
@@ -122,32 +158,34 @@ pub struct Others {
 impl Others {
     /// There are none.
     pub const NONE: Self =
-        Self { head: None, races: [0; 3], lead: 0, passed: Passed { reserved: 0, fair: 0 } };
+        Self { head: NOBODY, races: [0; 3], lead: 0, passed: Passed { reserved: 0, fair: 0 } };
 
     /// Whether somebody waits there who may go.
     pub(crate) const fn is_backlogged(&self) -> bool {
-        self.head.is_some()
+        self.head != NOBODY
     }
 
-    /// Whether a request may go that starts here in a step, from a lane with this lead.
+    /// Whether a request may go that starts here in a step, from a lane with this lead. It is judged
+    /// by what the lane shows, so that whoever has seen that it may finds that it may.
     #[inline]
     pub(crate) fn allow(&self, step: Step, start: u128, lead: u32) -> bool {
-        self.head.is_none_or(|(earliest, least)| {
-            step < earliest
-                || step == earliest && start <= least.saturating_add(1 << lead.max(self.lead))
-        })
+        self.allow_key(key(step, start), lead)
     }
 
-    fn add(&mut self, front: &Front) {
-        self.head = match (self.head, front.head) {
-            (Some(least), Some(head)) => Some(least.min(head)),
-            (least, head) => least.or(head),
-        };
-        for (farthest, race) in self.races.iter_mut().zip(front.races) {
-            *farthest = race.max(*farthest);
+    fn allow_key(&self, key: u64, lead: u32) -> bool {
+        key <= self.head
+            || key >> STEP == self.head >> STEP
+                && long(key) <= long(self.head).saturating_add(1 << lead.max(self.lead))
+    }
+
+    fn add(&mut self, shown: &Shown) {
+        self.head = shown.head().min(self.head);
+        for (farthest, race) in self.races.iter_mut().zip(&shown.races) {
+            *farthest = long(race.load(Ordering::Relaxed)).max(*farthest);
         }
-        self.lead = self.lead.max(front.lead);
-        self.passed = self.passed + front.passed;
+        self.lead = shown.lead.load(Ordering::Relaxed).max(self.lead);
+        let passed = shown.passed.load(Ordering::Relaxed);
+        self.passed = self.passed + Passed { reserved: (passed >> 32) as u32, fair: passed as u32 };
     }
 }
 
@@ -177,7 +215,7 @@ impl Others {
 /// ```
 #[derive(Debug)]
 pub struct Fronts {
-    fronts: Box<[Published<WORDS>]>,
+    shown: Box<[Shown]>,
 }
 
 impl Fronts {
@@ -187,28 +225,22 @@ impl Fronts {
     /// If there are none, or more than [`LANES_MAX`].
     pub fn new(count: usize) -> Self {
         assert!((1..=LANES_MAX).contains(&count), "1 to {LANES_MAX} lanes, not {count}");
-        let fronts = Self { fronts: (0..count).map(|_| Published::default()).collect() };
-        let races = [0; Step::ALL.len()];
-        let passed = Passed::default();
-        let next_eligible = Time::MAX;
-        let idle = Front { head: None, races, lead: 0, next_eligible, passed };
-        (0..count).for_each(|lane| fronts.show(lane, &idle));
-        fronts
+        Self { shown: (0..count).map(|_| Shown::nobody()).collect() }
     }
 
     /// Shows the front of a lane. To be called with the lane locked, before it is let go.
     #[inline]
     pub fn show(&self, lane: usize, front: &Front) {
-        self.fronts[lane].write(front.words());
+        self.shown[lane].write(front);
     }
 
     /// What the others have shown.
     #[inline]
     pub fn others(&self, lane: usize) -> Others {
         let mut others = Others::NONE;
-        for (index, front) in self.fronts.iter().enumerate() {
+        for (index, shown) in self.shown.iter().enumerate() {
             if index != lane {
-                others.add(&Front::read(front.read()));
+                others.add(shown);
             }
         }
         others
@@ -218,43 +250,34 @@ impl Fronts {
     pub fn next(&self, now: Time, own: usize) -> Option<usize> {
         // What others put in before they looked for room in vain is seen by those who made room.
         fence(Ordering::SeqCst);
-        let mut others = Others::NONE;
-        let (mut ours, mut behind) = (None, None);
-        for (lane, front) in self.fronts.iter().enumerate() {
-            let front = Front::read(front.read());
-            if front.head.is_none() && front.next_eligible <= now {
+        let (mut ours, mut least, mut lead) = (NOBODY, (NOBODY, own), 0);
+        for (lane, shown) in self.shown.iter().enumerate() {
+            let head = shown.head();
+            if head == NOBODY && shown.next_eligible() <= now {
                 return Some(lane);
             }
+            lead = shown.lead.load(Ordering::Relaxed).max(lead);
             if lane == own {
-                ours = front.head;
-                others.lead = others.lead.max(front.lead);
+                ours = head;
             } else {
-                others.add(&front);
-                behind = if front.head.is_some() && others.head == front.head {
-                    Some(lane)
-                } else {
-                    behind
-                };
+                least = least.min((head, lane));
             }
         }
+        let others = Others { head: least.0, lead, ..Others::NONE };
         match ours {
-            Some((step, start)) if others.allow(step, start, 0) => Some(own),
-            _ => behind,
+            NOBODY => (least.0 != NOBODY).then_some(least.1),
+            _ if others.allow_key(ours, 0) => Some(own),
+            _ => Some(least.1),
         }
     }
 
     /// Whether somebody waits who may go, and when the first of those who are ahead of their pace
     /// no longer is; [`Time::MAX`] for never.
     pub fn outlook(&self) -> (bool, Time) {
-        let fronts = self.fronts.iter().map(|front| Front::read(front.read()));
-        fronts.fold((false, Time::MAX), |(is_backlogged, next), front| {
-            (is_backlogged || front.head.is_some(), next.min(front.next_eligible))
+        self.shown.iter().fold((false, Time::MAX), |(is_backlogged, next), shown| {
+            (is_backlogged || shown.head() != NOBODY, next.min(shown.next_eligible()))
         })
     }
-}
-
-const fn halves(word: u128) -> [u64; 2] {
-    [(word >> 64) as u64, word as u64]
 }
 
 #[cfg(test)]

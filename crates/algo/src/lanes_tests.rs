@@ -73,7 +73,7 @@ impl World {
         let tenants: Vec<Tenant> = weights.iter().enumerate().map(tenant).collect();
         Self {
             fronts: Fronts::new(lanes),
-            device: Device::new(DEPTH),
+            device: Device::new(DEPTH, lanes),
             schedulers,
             distances: vec![None; tenants.len() * tenants.len()],
             tenants,
@@ -325,16 +325,50 @@ fn arrivals_have_one_order() {
     assert_eq!(order, Vec::from_iter(0..9));
 }
 
-#[test]
-fn a_front_is_read_as_it_was_shown() {
-    let front = Front {
-        head: Some((Step::Reserved, 1 << 100 | 7)),
-        races: [u128::MAX, 1, 1 << 64],
-        lead: 93,
-        next_eligible: Time(5),
-        passed: Passed { reserved: u32::MAX, fair: 3 },
-    };
-    assert_eq!(Front::read(front.words()), front);
-    let front = Front { head: None, ..front };
-    assert_eq!(Front::read(front.words()), front);
+proptest! {
+    /// Whatever has become of the lanes, one of them gives the next request after each has been
+    /// looked at once: at the turn of periods leads shrink, and those behind are taken along.
+    #[test]
+    fn somebody_is_always_next(
+        (lanes, weights, random) in (lanes(), weights(), any::<u64>()),
+    ) {
+        let mut world = World::new(lanes, 1, &weights, random);
+        for turn in 0..400 {
+            let tenant = world.below(weights.len() as u32) as usize;
+            let others = world.fronts.others(tenant % lanes);
+            world.put(tenant, 4, &others);
+            if turn % 20 == 0 {
+                world.schedulers.iter_mut().for_each(|scheduler| scheduler.begin(NOW, NOW));
+            }
+            for _ in 0..3 {
+                let mut visits = 0;
+                while let Some(lane) = world.fronts.next(NOW, 0) {
+                    let others = world.fronts.others(lane);
+                    world.device.reserve(1);
+                    if !world.take(lane, &others, 1).is_empty() {
+                        world.device.release(1);
+                        break;
+                    }
+                    visits += 1;
+                    prop_assert!(visits <= lanes, "nobody is next");
+                }
+            }
+        }
+    }
+
+    /// What is shown of starts has their order, and they are hardly more.
+    #[test]
+    fn starts_are_shown_in_their_order(
+        (left, right) in (any::<u128>(), any::<u128>()),
+        (shift, other) in (0u32..128, 0u32..128),
+    ) {
+        let (left, right) = (left >> shift, right >> other);
+        let shown = long(short(left));
+        prop_assert!(shown <= left && left - shown <= left >> (MANTISSA - 1));
+        prop_assert!(left.cmp(&right) as i32 * short(left).cmp(&short(right)) as i32 >= 0);
+        let (earlier, later) = (key(Step::Urgent, left), key(Step::Reserved, right));
+        prop_assert!(earlier < later && later < key(Step::Fair, 0));
+        prop_assert!(key(Step::Fair, u128::MAX) < NOBODY);
+        prop_assert_eq!(long(key(Step::Fair, left)), shown);
+    }
 }

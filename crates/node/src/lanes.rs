@@ -23,8 +23,10 @@ use tidegate_proto::node::Site;
 /// let mut batch = Vec::new();
 /// lanes.fill(1, Time::ZERO, &|| Time::ZERO, &mut batch);
 /// assert_eq!(batch, ["request"]);
-/// lanes.visit(0).complete(Time::ZERO, Slot::NOBODY, 1);
-/// lanes.device().finish(1, 1);
+/// let mut visit = lanes.visit(0);
+/// visit.complete(Time::ZERO, Slot::NOBODY, 1);
+/// visit.take(Time::ZERO, 1, &mut batch); // there is nothing instead
+/// assert_eq!(lanes.device().in_flight(), 0);
 /// ```
 pub struct Lanes<J> {
     fronts: Fronts,
@@ -52,7 +54,7 @@ impl<J> Lanes<J> {
     pub fn new(count: usize, depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
         let count = count.clamp(1, LANES_MAX);
         let lane = |lane| Lane(Mutex::new(Scheduler::in_lane(lane, discipline, pacing)));
-        let device = Device::new(depth);
+        let device = Device::new(depth, count);
         Self {
             fronts: Fronts::new(count),
             lanes: (0..count as u16).map(lane).collect(),
@@ -81,9 +83,16 @@ impl<J> Lanes<J> {
         Visit { lanes: self, lane, others, scheduler }
     }
 
+    /// Which lane to take requests from, for a thread that is at home in one; none if nobody waits
+    /// who may go.
+    #[inline]
+    pub fn next(&self, now: Time, home: usize) -> Option<usize> {
+        self.fronts.next(now, home)
+    }
+
     /// Takes out what may go to the device, from whichever lane it is the turn of, until `batch` has
-    /// one thread's part of the device, there is no more room, or nobody waits who may go. A thread
-    /// has a lane in which it is at home. Returns the time that was told last.
+    /// one thread's part of the device, there is no more room, or nobody waits who may go. Returns
+    /// the time that was told last.
     pub fn fill(
         &self,
         home: usize,
@@ -98,7 +107,7 @@ impl<J> Lanes<J> {
         {
             let mut visit = self.visit(lane);
             now = clock();
-            visit.take(now, batch);
+            visit.take(now, 0, batch);
         }
         now
     }
@@ -106,9 +115,13 @@ impl<J> Lanes<J> {
     /// Notes whether the device is busy from now on, and says when somebody will be let in for whom
     /// it has room; [`Time::MAX`] for never.
     pub fn note(&self, now: Time) -> Time {
+        if !self.device.has_room() {
+            self.device.note(now, true);
+            return Time::MAX;
+        }
         let (is_backlogged, next_eligible) = self.fronts.outlook();
         self.device.note(now, is_backlogged);
-        if self.device.has_room() { next_eligible } else { Time::MAX }
+        next_eligible
     }
 
     /// A panic with a lane locked is a bug of ours; to go on with what it left would be another. It
@@ -119,21 +132,23 @@ impl<J> Lanes<J> {
 }
 
 impl<J> Visit<'_, J> {
-    /// Takes out what may go to the device, as far as it is this lane's turn, there is room, and
-    /// `batch` does not have one thread's part of it.
+    /// Takes out what may go to the device, as far as it is this lane's turn, `batch` does not have
+    /// one thread's part of it, and there is room: that of so many requests which are finished, and
+    /// more. What is left of the former is given back.
     #[inline]
-    pub fn take(&mut self, now: Time, batch: &mut Vec<J>) {
+    pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
         let Self { lanes, others, scheduler, .. } = self;
-        let room = lanes.device.reserve(lanes.share.saturating_sub(batch.len()) as u32);
-        let mut left = room;
-        while left > 0
-            && let Some(next) = scheduler.pop_beside(now, others)
-        {
+        let wanted = lanes.share.saturating_sub(batch.len()) as u32;
+        let more = wanted.saturating_sub(finished);
+        let mut room = finished + if more > 0 { lanes.device.reserve(more) } else { 0 };
+        let most = room.min(wanted);
+        for _ in 0..most {
+            let Some(next) = scheduler.pop_beside(now, others) else { break };
             batch.push(next.job);
-            left -= 1;
+            room -= 1;
         }
-        if left > 0 {
-            lanes.device.release(left);
+        if room > 0 {
+            lanes.device.release(room);
         }
     }
 }

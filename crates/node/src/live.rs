@@ -26,7 +26,7 @@ use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Owner, Sink, Work};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Visit};
 use crate::store::Medium;
 
 /// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
@@ -124,7 +124,7 @@ impl Live {
                 visit.push(now, slot, ask, work);
             }
             if jobs.peek().is_none() {
-                visit.take(now, batch);
+                visit.take(now, 0, batch);
             }
         }
         self.fill(home, now, batch);
@@ -166,32 +166,44 @@ impl Live {
         }
     }
 
-    /// Tells the lanes what is finished, and takes out what may go instead from the thread's own.
+    /// Tells the lanes what is finished, and takes out what may go instead from the one whose turn
+    /// it is.
     fn finish(&self, home: usize, finished: &[Work], batch: Option<&mut Vec<Work>>) -> Time {
-        self.advance();
-        let cost = finished.iter().map(|work| u64::from(work.cost)).sum();
-        self.lanes.device().finish(finished.len() as u32, cost);
+        let next = self.lanes.next(self.advance(), home);
         let lanes = finished.iter().fold(0u32, |lanes, work| lanes | 1 << work.slot.lane());
-        let others = (0..self.lanes.count()).filter(|lane| *lane != home && lanes >> lane & 1 == 1);
-        let of = |lane: usize| finished.iter().filter(move |work| work.slot.lane() == lane);
+        let next = next.unwrap_or(lanes.trailing_zeros() as usize);
+        let others = (0..self.lanes.count()).filter(|lane| *lane != next && lanes >> lane & 1 == 1);
         for lane in others {
-            let mut visit = self.lanes.visit(lane);
-            let now = self.clock.now();
-            of(lane).for_each(|work| visit.complete(now, work.slot, work.cost));
+            self.complete(lane, finished);
         }
-        let mut visit = self.lanes.visit(home);
-        let now = self.clock.now();
-        of(home).for_each(|work| visit.complete(now, work.slot, work.cost));
-        if let Some(batch) = batch {
-            visit.take(now, batch);
+        let (mut visit, now) = self.complete(next, finished);
+        match batch {
+            Some(batch) => visit.take(now, finished.len() as u32, batch),
+            None => self.lanes.device().release(finished.len() as u32),
         }
         now
+    }
+
+    /// Tells a lane what is finished of its own.
+    fn complete(&self, lane: usize, finished: &[Work]) -> (Visit<'_, Work>, Time) {
+        let mut visit = self.lanes.visit(lane);
+        let now = self.clock.now();
+        let mut cost = 0;
+        for work in finished.iter().filter(|work| work.slot.lane() == lane) {
+            visit.complete(now, work.slot, work.cost);
+            cost += u64::from(work.cost);
+        }
+        self.lanes.device().finish(lane, cost);
+        (visit, now)
     }
 
     /// Takes out more if there is more, and wakes the keeper if it would sleep too long.
     fn fill(&self, home: usize, now: Time, batch: &mut Vec<Work>) {
         let now = self.lanes.fill(home, now, &|| self.clock.now(), batch);
         let deadline = self.lanes.note(now).0;
+        if deadline == Time::MAX.0 {
+            return;
+        }
         // The fence: what this thread has shown, the keeper sees who now says what it sleeps for.
         fence(Ordering::SeqCst);
         if deadline < self.armed.load(Ordering::Relaxed)
@@ -201,11 +213,13 @@ impl Live {
         }
     }
 
-    /// Begins the periods that have begun.
-    fn advance(&self) {
-        if self.clock.now().0 >= self.ends.load(Ordering::Relaxed) {
+    /// Begins the periods that have begun. Says what time it is.
+    fn advance(&self) -> Time {
+        let now = self.clock.now();
+        if now.0 >= self.ends.load(Ordering::Relaxed) {
             self.tell(|steward, now, mut lanes| steward.advance(now, &mut lanes));
         }
+        now
     }
 
     /// The keeper's turn: what the time has brought, and what others have left. Says when to come
@@ -213,8 +227,7 @@ impl Live {
     pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
         self.is_left.store(false, Ordering::Relaxed);
-        self.advance();
-        self.fill(0, self.clock.now(), &mut batch);
+        self.fill(0, self.advance(), &mut batch);
         self.go_on(0, &mut batch, &mut finished, None);
         self.tell(|steward, _, _| outputs.extend(std::iter::from_fn(|| steward.poll_output())));
         if self.is_left.load(Ordering::Acquire) {

@@ -132,7 +132,7 @@ impl<J> Node<J> {
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
         let mut room = Room {
             scheduler: Scheduler::new(config.discipline, config.pacing),
-            device: Device::new(config.depth),
+            device: Device::new(config.depth, 1),
         };
         Self { steward: Steward::new(now, info, config, &mut room), room }
     }
@@ -193,7 +193,8 @@ impl<J> Node<J> {
     pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
         self.steward.advance(now, &mut self.room);
         self.room.scheduler.complete(now, slot, cost);
-        self.room.device.finish(1, u64::from(cost));
+        self.room.device.finish(0, u64::from(cost));
+        self.room.device.release(1);
         self.room.note(now);
     }
 
