@@ -29,7 +29,8 @@ proptest! {
     /// Whoever tells it and when, a node hears of each unit of cost elsewhere exactly once.
     #[test]
     fn each_unit_is_told_once(
-        requests in prop::collection::vec((0usize..3, 0usize..3, 1u32..1_000, any::<bool>()), 0..60),
+        requests in
+            prop::collection::vec((0usize..3, 0usize..3, 1u32..1_000, any::<bool>()), 0..60),
     ) {
         let gateways = [Elsewhere::new(3), Elsewhere::new(3), Elsewhere::new(3)];
         let (mut told, mut sent) = (vec![0u64; 3], vec![0u64; 3]);

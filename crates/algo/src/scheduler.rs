@@ -34,8 +34,8 @@
 //!
 //! - [`Discipline::Fifo`]: a start is the request's place in order of arrival; there are no tenants.
 //! - [`Discipline::RoundRobin`]: every request is as long as any other.
-//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of each
-//!   other: who had much in step 2 by right does not pay for it in step 3.
+//! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of
+//!   each other: who had much in step 2 by right does not pay for it in step 3.
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
@@ -57,7 +57,7 @@
 //! While two tenants *f* and *g* wait in the same race, without delays, the work *W* dispatched for
 //! each differs, per weight, by at most one request of each; counted when requests finish, by
 //! *D* + 1 times that (Theorem 1). With delays that whole, the same holds for the work at all nodes
-//! with the bound of Theorem 2 (`dsfq_laws` among the tests). With bounds, each gets its minimum
+//! with the bound of Theorem 2 (`laws` among the tests). With bounds, each gets its minimum
 //! share of what is left to the race.
 //!
 //! # Pace
@@ -74,7 +74,7 @@
 //!
 //! # Cost
 //! Each operation is O(log n) in the number of tenants that wait; a new period, or discipline, is
-//! O(n). An idle tenant costs at most [`BYTES_PER_SLOT`].
+//! O(n log n). An idle tenant costs at most [`BYTES_PER_SLOT`].
 
 use alloc::vec::Vec;
 
@@ -394,7 +394,7 @@ impl<J> Scheduler<J> {
         if self.discipline == Discipline::Unified {
             let window = fair - self.marks[0];
             match step {
-                Step::Fair => state.owe(start, window, request),
+                Step::Fair => state.turn(start, window, request),
                 _ => state.charge(fair, window, request),
             }
         }

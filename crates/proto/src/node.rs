@@ -2,10 +2,10 @@
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
 //! time, in the order of its [discipline](tidegate_algo::scheduler). A controller says who the
-//! tenants are, up to what counts each is served in a period, and, if it likes, by which discipline;
-//! gateways say what tenants were served at other nodes. The node answers the controller's
-//! questions with what was served and what it expects ([`tidegate_algo::estimate`]). Nothing that
-//! the controller does or fails to do keeps the node from serving:
+//! tenants are, up to what counts each is served in a period, and, if it likes, by which
+//! discipline; gateways say what tenants were served at other nodes. The node answers the
+//! controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]).
+//! Nothing that the controller does or fails to do keeps the node from serving:
 //!
 //! - **Before the first plan** everybody is nobody: served in turn, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside

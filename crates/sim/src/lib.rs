@@ -11,6 +11,7 @@
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
+//! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
 //!
@@ -56,6 +57,8 @@
 //! thread of its own.
 #![forbid(unsafe_code)]
 
+mod alarm;
+pub mod bricks;
 pub mod cluster;
 pub mod device;
 pub mod event;

@@ -249,7 +249,7 @@ impl<'de> Deserialize<'de> for Halves {
 }
 
 /// A quantity that is written with its unit.
-fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr,
     T::Err: fmt::Display,
@@ -258,12 +258,24 @@ where
     text.parse().map_err(de::Error::custom)
 }
 
-fn optional<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+/// The same, where there may be none.
+pub(crate) fn optional<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr,
     T::Err: fmt::Display,
 {
     text(deserializer).map(Some)
+}
+
+/// Two of them: the least and the most.
+pub(crate) fn texts<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<[T; 2], D::Error>
+where
+    T: FromStr,
+    T::Err: fmt::Display,
+{
+    let [least, most] = <[String; 2]>::deserialize(deserializer)?;
+    let read = |text: String| text.parse().map_err(de::Error::custom);
+    Ok([read(least)?, read(most)?])
 }
 
 impl Scenario {

@@ -43,17 +43,17 @@ fn cluster(policy: &str) -> Cluster {
 }
 
 /// Asks as much as it can for two mebibytes from here, always with this many requests under way.
-fn load(cluster: &Cluster, export: &str, depth: u32, offset: &str) -> Running {
+pub(super) fn load(uri: &str, depth: u32, offset: &str) -> Running {
     let mut command = Command::new(tools::need("fio"));
     command.args(["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=2M"]);
     command.args(["--time_based", "--output-format=json"]).arg(format!("--offset={offset}"));
-    command.arg(format!("--uri={}", cluster.uri(export))).arg(format!("--iodepth={depth}"));
+    command.arg(format!("--uri={uri}")).arg(format!("--iodepth={depth}"));
     command.arg(format!("--ramp_time={WARM_UP}")).arg(format!("--runtime={SECONDS}"));
     process::spawn(command.stdin(Stdio::null()))
 }
 
 /// Requests per second that were answered.
-fn rate(load: Running) -> f64 {
+pub(super) fn rate(load: Running) -> f64 {
     let outcome = load.finish().success();
     // What the engine says comes before.
     let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
@@ -71,7 +71,7 @@ fn rate(load: Running) -> f64 {
 fn reaches(cluster: &Cluster, limit: f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
-        let loads = ["limited", "striped"].map(|export| load(cluster, export, 16, "0"));
+        let loads = ["limited", "striped"].map(|export| load(&cluster.uri(export), 16, "0"));
         let [limited, striped] = loads.map(rate);
         seen.push((limited, striped));
         let most = limit * 1.02;
@@ -115,7 +115,7 @@ fn our_own_load_sees_the_limit_that_fio_sees() {
         let told = own_load(&mut cluster, "limited", &arguments);
         assert_eq!(told["failed"], 0, "{told:#}");
         let own = told["achieved_per_second"].as_f64().expect("a rate");
-        let rates = [own, rate(load(&cluster, "limited", 16, "0"))];
+        let rates = [own, rate(load(&cluster.uri("limited"), 16, "0"))];
         seen.push(rates);
         assert!(rates.iter().all(|rate| *rate <= limit * 1.02), "too much: {seen:?}");
         if rates.iter().all(|rate| *rate >= limit * 0.98) {
@@ -149,7 +149,7 @@ fn holds(cluster: &Cluster, offset: &str) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
         let loads = [("reserved", 32), ("greedy", 64)];
-        let loads = loads.map(|(export, depth)| load(cluster, export, depth, offset));
+        let loads = loads.map(|(export, depth)| load(&cluster.uri(export), depth, offset));
         let [reserved, greedy] = loads.map(rate);
         seen.push((reserved, greedy));
         // What a neighbour leaves that is kept from a processor is not its any more.

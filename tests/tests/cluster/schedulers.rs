@@ -8,6 +8,11 @@ use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::Client;
 use tidegate_tests::{eventually, process, tools};
 
+use super::levels::{load, rate};
+
+/// A machine that stalls for some seconds moves what it measures meanwhile.
+const ATTEMPTS: u32 = 4;
+
 const SCHEDULERS: [&str; 7] =
     ["fifo", "round-robin", "token", "sfq", "dsfq-total", "dsfq-hybrid", "unified"];
 
@@ -85,6 +90,38 @@ fn fio_finds_what_it_wrote_while_schedulers_and_weights_change() {
     for name in SCHEDULERS {
         scheduler(&mut cluster, &["--all", name]);
         assert_eq!(cluster.enter("db").read(0, 4096).unwrap().len(), 4096, "{name}");
+    }
+}
+
+/// Two nodes that do a thousand requests in a second each. `f` lives on the first. `g` asks both,
+/// the second through a gateway of its own, so that no request to the first could tell of it. Where
+/// each node is shared for itself both have half of the first; where the whole is shared, `g` has
+/// enough of the second and leaves the first to `f`.
+#[test]
+fn what_is_served_elsewhere_counts_whichever_gateway_sends_it() {
+    let node = |name| {
+        format!(
+            "[[node]]\nname = {name:?}\nmemory = true\ndepth = 4\n\
+             model = {{ rate = \"1k iops\" }}\n"
+        )
+    };
+    let gateway = |name| format!("[[gateway]]\nname = {name:?}\nnbd = \"unix:{name}.sock\"\n");
+    let volumes = [("f", "f", "a"), ("near", "g", "a"), ("far", "g", "b")]
+        .map(|(name, tenant, node)| volume(name, tenant, "4MiB", &[node]));
+    let parts = [node("a"), node("b"), gateway(GATEWAY), gateway("side"), volumes.concat()];
+    let policy = "[[tenant]]\nname = \"f\"\n[[tenant]]\nname = \"g\"\n";
+    let mut cluster = Cluster::new(&parts.concat(), policy);
+    cluster.up();
+    let side = cluster.uri("far").replace(&format!("{GATEWAY}.sock"), "side.sock");
+    for (name, least, most) in [("sfq", 450.0, 550.0), ("dsfq-total", 850.0, 1_050.0)] {
+        scheduler(&mut cluster, &["--all", name]);
+        let mut seen = Vec::new();
+        let is_held = (0..ATTEMPTS).any(|_| {
+            let loads = [cluster.uri("f"), cluster.uri("near"), side.clone()];
+            seen.push(loads.map(|uri| load(&uri, 16, "0")).map(rate));
+            seen.last().is_some_and(|[f, ..]| (least..=most).contains(f))
+        });
+        assert!(is_held, "{name}: f at a, g at a, g at b: {seen:?}");
     }
 }
 

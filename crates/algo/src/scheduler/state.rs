@@ -108,7 +108,7 @@ pub(super) struct State {
 
 /// The tenant's class is urgent.
 const URGENT: u8 = 1;
-/// Requests went by right since the period began, and counted in the fair race.
+/// Requests went by right and counted in the fair race, which has not passed them yet.
 const BY_RIGHT: u8 = 2;
 
 // With an entry in a heap and its place there, which it has while requests wait.
@@ -238,24 +238,35 @@ impl State {
         self.flags |= BY_RIGHT;
     }
 
-    /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
-    /// as much as the race moved in the `window`.
-    pub(super) fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
-        let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
-        if delay == 0 {
-            return;
-        }
-        // Where it would start without a bound; behind `start` if it was delayed less.
-        let whole = self.ends[Step::Fair.end()].saturating_add(self.delayed(delay));
-        // At most the length of the delay, which is below 2^108.
-        let ahead = whole.saturating_sub(start).min(window);
-        let owed = (ahead << 16).div_ceil(u128::from(self.stride));
-        // Rounded up, so that what the race has not passed is owed to the last part.
-        let rest = delay - self.applied(Discipline::Unified, request);
-        self.debt = u64::try_from(owed).map_or(rest, |owed| owed.min(rest));
+    /// Counts a request that starts at `start` in the fair race because it is its turn. By then the
+    /// race has passed whatever went by right.
+    pub(super) fn turn<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+        self.owe(start, window, request);
+        self.flags &= !BY_RIGHT;
     }
 
-    /// Forgives what it is ahead of a race that is at `race` because requests went by right.
+    /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
+    /// as much as the race moved in the `window`.
+    fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+        let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
+        let rest = delay - self.applied(Discipline::Unified, request);
+        self.debt = 0;
+        if rest == 0 {
+            return;
+        }
+        // Where it would start without a bound; behind `start` if the race has not passed that.
+        let whole = self.ends[Step::Fair.end()].saturating_add(self.delayed(delay));
+        let ahead = whole.saturating_sub(start).min(window);
+        self.debt = if ahead >= self.delayed(rest) {
+            rest
+        } else {
+            // Less than the rest, which is below 2^64 parts and so 2^108 long.
+            ((ahead << 16) / u128::from(self.stride)) as u64
+        };
+    }
+
+    /// Forgives what it is ahead of a race that is at `race` because requests went by right, and
+    /// with it what may be left of one that went in turn before them.
     pub(super) fn forgive(&mut self, race: u128) {
         if self.flags & BY_RIGHT != 0 {
             self.flags &= !BY_RIGHT;

@@ -7,13 +7,14 @@
 //! (`cluster`). Those print what was measured beside what is promised:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
-//mod cluster;
+mod cluster;
 mod machine;
-//mod minimum;
-//mod promises;
+mod minimum;
+mod promises;
 mod textbook;
-//mod theorems;
-//mod waits;
+mod theorems;
+mod told;
+mod waits;
 
 use tidegate_algo::dsfq::Bound;
 use tidegate_model::Discipline;
@@ -31,11 +32,15 @@ fn bounds() -> [Bound; 8] {
     [500_000, 400_000, 320_000, 250_000, 200_000, 100_000, 50_000, 0].map(half)
 }
 
+/// What work and delays are multiplied by: the largest are just below 2^32.
+const SCALES: [u32; 2] = [1, 20_000_000];
+
 /// What a discipline makes of a delay, in parts of 2^16 of a unit of work; debts aside.
-fn heeded(discipline: Discipline, bound: Bound, work: u32, delay: u64) -> u64 {
+fn heeded(discipline: Discipline, bound: Bound, work: u32, delay: u32) -> u64 {
+    let delay = u64::from(delay) << 16;
     match discipline {
-        Discipline::DsfqTotal => delay << 16,
-        Discipline::DsfqHybrid => (delay << 16).min(bound.of(work)),
+        Discipline::DsfqTotal => delay,
+        Discipline::DsfqHybrid => delay.min(bound.of(work)),
         _ => 0,
     }
 }

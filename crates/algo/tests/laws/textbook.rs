@@ -7,7 +7,7 @@ use tidegate_algo::dsfq::Bound;
 use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot, Terms};
 use tidegate_model::{Discipline, Time};
 
-use super::{PART, WEIGHTS, bounds, heeded};
+use super::{PART, SCALES, WEIGHTS, bounds, heeded};
 
 struct Textbook {
     discipline: Discipline,
@@ -23,13 +23,13 @@ struct Stream {
     bound: Bound,
     finish: u128,
     /// Of virtual requests since the last real one.
-    elsewhere: u64,
+    elsewhere: u32,
 }
 
 impl Textbook {
     fn push(&mut self, stream: usize, work: u32, delay: u32) {
         let Stream { weight, bound, finish, elsewhere } = &mut self.streams[stream];
-        let delay = u64::from(delay) + core::mem::take(elsewhere);
+        let delay = delay.saturating_add(core::mem::take(elsewhere));
         let delay = heeded(self.discipline, *bound, work, delay);
         let (work, weight) = match self.discipline {
             Discipline::RoundRobin => (1, 1),
@@ -80,6 +80,7 @@ proptest! {
         ]),
         terms in prop::collection::vec((0..WEIGHTS.len(), 0usize..8), 4),
         acts in prop::collection::vec(act(), 0..300),
+        scale in prop::sample::select(SCALES.to_vec()),
     ) {
         let mut scheduler = Scheduler::new(discipline, Pacing::Even);
         let mut textbook =
@@ -94,14 +95,17 @@ proptest! {
         for act in acts {
             match act {
                 Act::Push { stream, cost, work, delay } => {
+                    let (work, delay) = (work * scale, delay * scale);
                     let ask = Ask { cost, work, delay };
                     scheduler.push(now, slots[stream], ask, textbook.number);
                     textbook.push(stream, work, delay);
                 }
                 Act::Virtual { stream, work } => {
+                    let work = work * scale;
                     scheduler.delay(slots[stream], u64::from(work));
                     if !textbook.waiting.is_empty() {
-                        textbook.streams[stream].elsewhere += u64::from(work);
+                        let elsewhere = &mut textbook.streams[stream].elsewhere;
+                        *elsewhere = elsewhere.saturating_add(work);
                     }
                 }
                 Act::Pop => {

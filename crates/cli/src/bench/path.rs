@@ -7,6 +7,9 @@
 //! force, with a reservation, a weight and a limit that is not reached. At depth 1 both processors
 //! sleep between requests and a run says how fast the machine wakes up; so the least depth is 4.
 //!
+//! Then two clusters of two nodes take turns, that differ in the scheduler of the nodes: what the
+//! one that heeds everything costs beside the one that heeds nothing.
+//!
 //! A last case has a limit that is reached: how exactly it holds, and how evenly requests wait.
 
 use std::ffi::OsString;
@@ -36,6 +39,8 @@ const DEPTH_PROMISED: u32 = 16;
 /// How many times nbdkit's rate, in one process and in separate ones.
 const TOGETHER: f64 = 1.3;
 const APART: f64 = 0.8;
+/// How many times the rate of nodes that heed nothing nodes reach that heed everything.
+const UNIFIED: f64 = 0.95;
 /// Processor time per request in one process, in microseconds.
 const CPU_US: f64 = 6.0;
 /// The limit that is reached, in requests per second, and how far off it may be, in per cent.
@@ -210,19 +215,48 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
     })
 }
 
-/// The cluster under test: one node in memory, one gateway, one volume.
-fn cluster(directory: &Path, policy: &Path) -> String {
-    let place = |name: &str| directory.join(name).display().to_string();
-    format!(
-        "policy = \"{}\"\n\
-         [[node]]\nname = \"memory\"\naddress = \"unix:{}\"\nmemory = true\ndepth = 64\n\
-         [[gateway]]\nname = \"door\"\nnbd = \"unix:{}\"\n\
-         [[volume]]\nname = \"{VOLUME}\"\nsize = \"{SIZE_MIB}MiB\"\ntenant = \"reader\"\n\
-         nodes = [\"memory\"]\n",
-        policy.display(),
-        place("node.sock"),
-        place("nbd.sock"),
-    )
+/// What is to be run of Tidegate.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    name: &'static str,
+    /// Each in a process of its own; an empty one for all together.
+    roles: &'a [&'a str],
+    nodes: &'a [&'a str],
+    scheduler: &'a str,
+    limit: u64,
+}
+
+impl Kind<'_> {
+    /// One node, in one process with everything else, and no limit that is ever reached.
+    const TOGETHER: Self = Self {
+        name: "together",
+        roles: &[""],
+        nodes: &["memory"],
+        scheduler: "token",
+        limit: 10_000_000,
+    };
+
+    /// The cluster under test: nodes in memory, one gateway, one volume over all nodes.
+    fn cluster(&self, directory: &Path, policy: &Path) -> String {
+        let place = |name: &str| directory.join(name).display().to_string();
+        let node = |(number, name): (usize, &&str)| {
+            let socket = place(if number == 0 { "node.sock" } else { "other.sock" });
+            format!(
+                "[[node]]\nname = \"{name}\"\naddress = \"unix:{socket}\"\nmemory = true\n\
+                 depth = 64\nscheduler = \"{}\"\n",
+                self.scheduler
+            )
+        };
+        format!(
+            "policy = \"{}\"\n{}[[gateway]]\nname = \"door\"\nnbd = \"unix:{}\"\n\
+             [[volume]]\nname = \"{VOLUME}\"\nsize = \"{SIZE_MIB}MiB\"\ntenant = \"reader\"\n\
+             nodes = {:?}\n",
+            policy.display(),
+            self.nodes.iter().enumerate().map(node).collect::<String>(),
+            place("nbd.sock"),
+            self.nodes,
+        )
+    }
 }
 
 fn policy(limit: u64) -> String {
@@ -233,18 +267,13 @@ fn policy(limit: u64) -> String {
 }
 
 /// Tidegate with everything in one process, or with one for each role.
-fn tidegate(
-    name: &'static str,
-    roles: &[&str],
-    limit: u64,
-    scratch: &Scratch,
-    interrupt: &Interrupt,
-) -> Result<Server, Failure> {
+fn tidegate(kind: Kind<'_>, scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
+    let name = kind.name;
     let directory = scratch.join(name);
     let (file, rules) = (directory.join("cluster.toml"), directory.join("policy.toml"));
     let written = fs::create_dir(&directory)
-        .and_then(|()| fs::write(&rules, policy(limit)))
-        .and_then(|()| fs::write(&file, cluster(&directory, &rules)));
+        .and_then(|()| fs::write(&rules, policy(kind.limit)))
+        .and_then(|()| fs::write(&file, kind.cluster(&directory, &rules)));
     let fail = |error| Failure::new(Code::Failure, "cannot write the bench's files").cause(error);
     written.map_err(fail)?;
     let program = std::env::current_exe().map_err(fail)?;
@@ -265,7 +294,7 @@ fn tidegate(
         let program = program.clone().into();
         (Start { name, program, arguments, ..Start::default() }, listens.clone())
     };
-    Server::start(name, roles.iter().copied().map(start).collect(), scratch, interrupt)
+    Server::start(name, kind.roles.iter().copied().map(start).collect(), scratch, interrupt)
 }
 
 fn nbdkit(scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
@@ -306,11 +335,10 @@ pub(super) fn rows(
 
 fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
-    let free = 10_000_000;
     let roles = ["controller", "node", "gateway"];
     let mut servers = vec![
-        tidegate("together", &[""], free, &scratch, interrupt)?,
-        tidegate("apart", &roles, free, &scratch, interrupt)?,
+        tidegate(Kind::TOGETHER, &scratch, interrupt)?,
+        tidegate(Kind { name: "apart", roles: &roles, ..Kind::TOGETHER }, &scratch, interrupt)?,
     ];
     let missing = match nbdkit(&scratch, interrupt) {
         Ok(server) => {
@@ -340,9 +368,54 @@ fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Resu
         }
     }
     drop(servers);
-    let mut limited = tidegate("limited", &[""], LIMIT, &scratch, interrupt)?;
+    schedulers(plan, &scratch, interrupt, tell)?;
+    limited(plan, &scratch, interrupt, tell)
+}
+
+/// What a scheduler that heeds everything costs, beside one that heeds nothing.
+fn schedulers(
+    plan: Plan,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    tell: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    let kind = Kind { nodes: &["memory", "other"], ..Kind::TOGETHER };
+    let mut servers = Vec::new();
+    for scheduler in ["fifo", "unified"] {
+        servers.push(tidegate(Kind { name: scheduler, scheduler, ..kind }, scratch, interrupt)?);
+    }
+    for server in &mut servers {
+        server.fill(scratch, interrupt)?;
+    }
+    let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
+    for depth in DEPTHS.into_iter().filter(|depth| *depth >= DEPTH_PROMISED) {
+        let mut runs = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (server, runs) in servers.iter_mut().zip(&mut runs) {
+                runs.push(server.run(depth, length, scratch, interrupt)?);
+            }
+        }
+        let [fifo, unified] = runs.map(|runs| median(&runs, |run| run.iops));
+        let (Some(fifo), Some(unified)) = (fifo, unified) else { continue };
+        let case = format!("4 KiB random reads over NBD, depth {depth}, two nodes, unified");
+        let row = Row::more(BENCH, case, "iops", Some(unified.value));
+        let row = row.between(unified.low, unified.high).beside("fifo", Ok(fifo.value));
+        tell(row.promised_times(UNIFIED));
+    }
+    Ok(())
+}
+
+/// How exactly a limit holds that is reached.
+fn limited(
+    plan: Plan,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+    tell: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    let kind = Kind { name: "limited", limit: LIMIT, ..Kind::TOGETHER };
+    let mut limited = tidegate(kind, scratch, interrupt)?;
     let length = if plan.is_full() { RUN_LIMITED } else { RUN_QUICK };
-    let run = limited.run(DEPTH_PROMISED, length, &scratch, interrupt)?;
+    let run = limited.run(DEPTH_PROMISED, length, scratch, interrupt)?;
     let off = (run.iops / LIMIT as f64 - 1.0).abs() * 100.0;
     let case = format!("limit of {LIMIT} iops, depth {DEPTH_PROMISED}: off by");
     tell(Row::less(BENCH, case, "%", Some(off)).promised(LIMIT_OFF));

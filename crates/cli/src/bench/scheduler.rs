@@ -40,7 +40,7 @@ const WEIGHTS: u32 = 8;
 const PAIRS: [(usize, f64); 4] = [(10, 60.0), (100, 100.0), (1_000, 170.0), (10_000, 400.0)];
 const PAIRS_QUICK: usize = 2;
 /// With more streams than this, windows are so many times as long, so that each of ours meets all
-/// of them; and no longer, because few long windows are left alone by the rest of a busy machine.
+/// of them. Twice that again was too long to be left alone in one window on a busy machine.
 const MANY: usize = 1_000;
 const MANY_SCALE: u64 = 2;
 /// How many streams are there when another comes, and what that may take, in nanoseconds.

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use super::Common;
 use super::demo::Wanted;
+use crate::experiment::dsfq::DSFQ;
+use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{self, Claim, Verdict};
-use crate::experiment::{self, figure4, pshift};
+use crate::experiment::{self, figure4};
 use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
 
@@ -25,13 +27,19 @@ Papers and their figures:
   pshift  8, 9     few tenants and 200 on up to eight nodes, simulated and live (half a minute)
   pshift  10       200 tenants on eight nodes with files, simulated and live (half a minute)
 
-Figures of pshift go to the directory --out; --seconds, --directory, --no-cgroups and --plain say
-nothing to it.
+  dsfq    8 to 14  who gets how much of which node, simulated (a few seconds), and 8, 9, 11 and 12
+                   live with fio (half a minute each)
+  dsfq    burst, partition, unified
+                   what that paper leaves open, and what is done about it here, simulated
+
+Figures of pshift and dsfq go to the directory --out; --seconds, --directory, --no-cgroups and
+--plain say nothing to them.
 
 Examples:
   tidegate repro paio
   tidegate repro paio 10 --seconds 120 --out /tmp/figure10
   tidegate repro pshift 8 9 10
+  tidegate repro dsfq 9 12 burst
   tidegate repro paio 4 --json | jq .measured")]
 pub(crate) struct Args {
     /// The paper
@@ -40,7 +48,7 @@ pub(crate) struct Args {
 
     /// Its figures; all of them if none is named
     #[arg(value_name = "FIGURE")]
-    figures: Vec<u32>,
+    figures: Vec<String>,
 
     #[command(flatten)]
     wanted: Wanted,
@@ -51,30 +59,32 @@ pub(crate) struct Args {
 enum Paper {
     /// PAIO: General, Portable I/O Optimizations With Minor Application Modifications (FAST 2022).
     Paio,
+    /// Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007).
+    Dsfq,
     /// Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation (MSST 2019).
     Pshift,
 }
 
 impl Paper {
     /// The figures of it that can be repeated.
-    const fn figures(self) -> &'static [u32] {
+    const fn figures(self) -> &'static [&'static str] {
         match self {
-            Self::Paio => &[4, 10],
-            Self::Pshift => &pshift::FIGURES,
+            Self::Paio => &["4", "10"],
+            Self::Dsfq => DSFQ.figures,
+            Self::Pshift => PSHIFT.figures,
         }
     }
 
     /// Those of `wanted`, each once and in order; all if there are none.
-    fn choose(self, mut wanted: Vec<u32>) -> Result<Vec<u32>, Failure> {
-        if wanted.is_empty() {
-            return Ok(self.figures().to_vec());
-        }
-        wanted.sort_unstable();
-        wanted.dedup();
-        match wanted.iter().find(|figure| !self.figures().contains(figure)) {
-            None => Ok(wanted),
+    fn choose(self, wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
+        let known = self.figures();
+        match wanted.iter().find(|figure| !known.contains(&figure.as_str())) {
+            None => {
+                let is_wanted = |figure: &str| wanted.iter().any(|wanted| wanted == figure);
+                let chosen = known.iter().copied();
+                Ok(chosen.filter(|figure| wanted.is_empty() || is_wanted(figure)).collect())
+            }
             Some(figure) => {
-                let known: Vec<_> = self.figures().iter().map(u32::to_string).collect();
                 let what = format!("figure {figure} of this paper cannot be repeated");
                 let help = format!("its figures are {}", known.join(", "));
                 Err(Failure::new(Code::Usage, what).help(help))
@@ -87,7 +97,7 @@ impl Paper {
 const SECONDS: u64 = 60;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let figures = args.paper.choose(args.figures)?;
+    let figures = args.paper.choose(&args.figures)?;
     let mut fails = false;
     let mut note = |claims: &[Claim]| {
         fails |= claims.iter().any(|claim| claim.verdict == Verdict::Fails);
@@ -98,7 +108,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             for figure in figures {
                 let wanted = args.wanted.clone();
                 note(&match figure {
-                    4 => figure4::run(common.json)?,
+                    "4" => figure4::run(common.json)?,
                     _ => {
                         let options = wanted.options(SECONDS, "out/repro-paio-10", common);
                         verdict::figure10(&experiment::run(&options)?)
@@ -106,9 +116,13 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 })?;
             }
         }
+        Paper::Dsfq => {
+            let out: PathBuf = args.wanted.options(SECONDS, "out/repro-dsfq", common).out;
+            DSFQ.run(&figures, &out, common.json, &mut note)?;
+        }
         Paper::Pshift => {
             let out: PathBuf = args.wanted.options(SECONDS, "out/repro-pshift", common).out;
-            pshift::run(&figures, &out, common.json, &mut note)?;
+            PSHIFT.run(&figures, &out, common.json, &mut note)?;
         }
     }
     // The lines have said it.
@@ -131,9 +145,14 @@ mod tests {
 
     #[test]
     fn figures_are_chosen_once_and_in_order() {
-        assert_eq!(Paper::Paio.choose(Vec::new()).unwrap(), [4, 10]);
-        assert_eq!(Paper::Pshift.choose(vec![8, 3, 8]).unwrap(), [3, 8]);
-        let refused = Paper::Pshift.choose(vec![3, 11]).unwrap_err().to_string();
+        let choose = |paper: Paper, wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+            paper.choose(&wanted)
+        };
+        assert_eq!(choose(Paper::Paio, &[]).unwrap(), ["4", "10"]);
+        assert_eq!(choose(Paper::Pshift, &["10", "8", "3", "8"]).unwrap(), ["3", "8", "10"]);
+        assert_eq!(choose(Paper::Dsfq, &["burst", "9"]).unwrap(), ["9", "burst"]);
+        let refused = choose(Paper::Pshift, &["3", "11"]).unwrap_err().to_string();
         assert!(refused.contains("figure 11"), "{refused}");
     }
 }

@@ -93,6 +93,15 @@ impl Controller {
         Start { program: self.program.clone().into(), arguments, ..command }
     }
 
+    /// A node or gateway of the cluster in the file `cluster`, which this controller leads.
+    pub(crate) fn part(&self, cluster: &Path, role: &str, name: &str, scratch: &Scratch) -> Start {
+        let mut start = up(name, &self.program, &self.socket, scratch);
+        let words = ["--role", role, "--name", name].map(OsString::from);
+        start.arguments.push(cluster.into());
+        start.arguments.extend(words);
+        start
+    }
+
     /// Where it listens.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket

@@ -14,8 +14,8 @@
 //!         fio, fio, …   witness: /proc/<pid>/io, four times a second
 //! ```
 //!
-//! [`figure4`] is another: what a stage costs in the process that calls it. [`pshift`] has those of
-//! a cluster.
+//! [`figure4`] is another: what a stage costs in the process that calls it. [`pshift`] and [`dsfq`]
+//! have those of a cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ mod chart;
 pub(crate) mod child;
 pub(crate) mod controller;
 mod disk;
+pub(crate) mod dsfq;
 pub(crate) mod figure4;
 mod files;
 pub(crate) mod fio;
@@ -39,7 +40,9 @@ pub(crate) mod interrupt;
 mod live;
 mod machine;
 mod pace;
+mod paper;
 mod plan;
+mod plot;
 mod policies;
 pub(crate) mod pshift;
 mod pulse;

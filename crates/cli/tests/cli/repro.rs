@@ -39,3 +39,23 @@ fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() 
     let picture = std::fs::read_to_string(directory.path().join("pictures/figure-7.svg")).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("pShift"));
 }
+
+#[test]
+fn a_figure_that_is_simulated_is_the_same_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let claims = || {
+        let arguments = ["repro", "dsfq", "burst", "--json", "--out", "pictures"];
+        let output = tidegate(directory.path()).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let claims = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let shown = |claim: Value| (claim["measured"].clone(), claim["verdict"].clone());
+        claims.map(shown).collect::<Vec<_>>()
+    };
+    let (one, picture) = (claims(), directory.path().join("pictures/figure-burst.svg"));
+    let drawn = std::fs::read(&picture).unwrap();
+    assert_eq!(one.len(), 3);
+    assert!(one.iter().all(|(_, verdict)| verdict == "holds"), "{one:?}");
+    assert_eq!(claims(), one);
+    assert_eq!(std::fs::read(&picture).unwrap(), drawn);
+}

@@ -5,6 +5,7 @@ use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::node::{Config, Node, Slot};
 
 use super::tally::Ticket;
+use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::link::Link;
 use crate::time::Picoseconds;
@@ -19,8 +20,7 @@ pub(super) struct Host {
     /// Which of the host's node processes this is; what belongs to earlier ones is void.
     pub(super) life: u32,
     pub(super) device: Device,
-    /// The earliest wake-up that is in the queue of events.
-    pub(super) armed: Picoseconds,
+    pub(super) alarm: Alarm,
     /// The slot of each tenant at the node, as of the last plan.
     pub(super) slots: Vec<Slot>,
     pub(super) wire: Wire,
@@ -44,7 +44,7 @@ impl Host {
     pub(super) fn start(&mut self, now: Picoseconds) {
         if self.node.is_none() {
             self.life += 1;
-            self.armed = Picoseconds::MAX;
+            self.alarm = Alarm::OFF;
             let info = NodeInfo { name: self.name.clone(), pid: self.life, ..NodeInfo::default() };
             self.node = Some(Node::new(now.time(), info, self.config));
             self.slots.fill(Slot::NOBODY);

@@ -10,6 +10,7 @@ use tidegate_proto::node::{self, Ask, Config, Slot};
 use super::clients::{Begin, Clients, FlowId, Promise};
 use super::host::{Host, Wire};
 use super::tally::{Asked, Tally, Ticket};
+use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::event::{Events, Queue};
 use crate::link::{Conduct, Link};
@@ -114,7 +115,7 @@ pub(crate) struct World {
     controller: Option<Cluster>,
     /// Which of the controller's processes this is.
     life: u32,
-    armed: Picoseconds,
+    alarm: Alarm,
     connections: u64,
     clients: Clients,
     pub(crate) tally: Tally,
@@ -140,7 +141,7 @@ impl World {
             hosts: hosts.collect(),
             controller: None,
             life: 0,
-            armed: Picoseconds::MAX,
+            alarm: Alarm::OFF,
             connections: 0,
             clients: Clients::new(setup.seed, &setup.load, shape, &setup.promises),
             tally: Tally::default(),
@@ -263,9 +264,7 @@ impl World {
     fn on_wake(&mut self, node: u16, life: u32) {
         let host = &mut self.hosts[usize::from(node)];
         let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
-        if self.now >= host.armed {
-            host.armed = Picoseconds::MAX;
-        }
+        host.alarm.ring(self.now);
         let now = self.now.time();
         if machine.next_deadline() <= now {
             machine.on_deadline(now);
@@ -291,9 +290,7 @@ impl World {
             let letter = Letter { node: number, connection, content };
             post(&mut self.events, &mut host.wire.from_node, self.now, letter);
         }
-        let next = Picoseconds::from(machine.next_deadline()).max(self.now);
-        if next < host.armed {
-            host.armed = next;
+        if let Some(next) = host.alarm.set(self.now, machine.next_deadline()) {
             self.events.push(next, Event::Wake { node: number, life });
         }
     }
@@ -302,9 +299,7 @@ impl World {
         if self.life != life {
             return;
         }
-        if self.now >= self.armed {
-            self.armed = Picoseconds::MAX;
-        }
+        self.alarm.ring(self.now);
         let now = self.now.time();
         if let Some(machine) = &mut self.controller
             && machine.next_deadline() <= now
@@ -335,9 +330,7 @@ impl World {
                 post(&mut self.events, &mut wire.to_node, self.now, letter);
             }
         }
-        let next = Picoseconds::from(machine.next_deadline()).max(self.now);
-        if next < self.armed {
-            self.armed = next;
+        if let Some(next) = self.alarm.set(self.now, machine.next_deadline()) {
             self.events.push(next, Event::Controller { life: self.life });
         }
     }
@@ -460,7 +453,7 @@ impl World {
             Fault::ControllerReturns => {
                 if self.controller.is_none() {
                     self.life += 1;
-                    self.armed = Picoseconds::MAX;
+                    self.alarm = Alarm::OFF;
                     self.controller = Some(cluster(&self.setup, self.life, self.now));
                     self.pump_controller();
                 }
@@ -548,7 +541,7 @@ fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
         node: None,
         life: 0,
         device: Device::new(rate, spread_percent, stream("device")),
-        armed: Picoseconds::MAX,
+        alarm: Alarm::OFF,
         slots: vec![Slot::NOBODY; tenants],
         wire: Wire {
             to_node: Link::new(conduct.clone(), stream("link to node")),

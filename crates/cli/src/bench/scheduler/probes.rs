@@ -100,7 +100,8 @@ const BALANCED: [Stream; 2] = [
     Stream { weight: 1, reservation: RATE / 2, limit: 0 },
 ];
 
-/// The second stream is silent for so long and comes back: for how many seconds one of both starves.
+/// The second stream is silent for so long and comes back: for how many seconds one of them
+/// starves.
 fn comes_back(
     subject: &mut dyn Subject,
     (streams, window): ([Stream; 2], Span),

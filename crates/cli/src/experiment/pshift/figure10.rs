@@ -10,7 +10,7 @@ use super::judge::{self, Tally, in_period};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
 use super::world::{self, Shown};
-use super::{Desk, LIVE, Part, SIMULATED, Source, tenths, thousandths};
+use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -57,7 +57,7 @@ fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Ve
     let Shown { outcome, seconds } = shown;
     let tally = Tally::of(outcome);
     let seed = Some(outcome.seed);
-    let source = Source { figure: "10", world, seed, seconds: tenths(*seconds) };
+    let source = Source { paper: PAPER, figure: "10", world, seed, seconds: tenths(*seconds) };
     let missed = tally.percent(tally.count - tally.met_99);
     let measured = json!({
         "tenants": outcome.promises.len(),
@@ -94,7 +94,8 @@ fn transient(shown: &Shown) -> Claim {
     let Shown { outcome, seconds } = shown;
     let over = above_percent(outcome);
     let seed = Some(outcome.seed);
-    let source = Source { figure: "10", world: SIMULATED, seed, seconds: tenths(*seconds) };
+    let source =
+        Source { paper: PAPER, figure: "10", world: SIMULATED, seed, seconds: tenths(*seconds) };
     let measured = json!({ "above_limit_most_percent": thousandths(over) });
     source.claim(
         "in the first period of a new cluster no limit is exceeded by 5 %",

@@ -17,7 +17,7 @@ use tidegate_sim::scenario::Scenario;
 use super::judge::{self, Tally, in_period};
 use super::plot::{Panel, Series, draw};
 use super::world;
-use super::{Desk, Part, SIMULATED, Source, tenths, thousandths};
+use super::{Desk, PAPER, Part, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Verdict};
 use crate::failure::{Code, Failure};
 use crate::table::Table;
@@ -128,7 +128,13 @@ fn claims(
     intrinsic: &[Intrinsic],
     (seed, took): (u64, f64),
 ) -> Vec<Claim> {
-    let source = Source { figure: "4", world: SIMULATED, seed: Some(seed), seconds: tenths(took) };
+    let source = Source {
+        paper: PAPER,
+        figure: "4",
+        world: SIMULATED,
+        seed: Some(seed),
+        seconds: tenths(took),
+    };
     let mut measured = serde_json::Map::new();
     measured.insert("scale_percent".into(), (100 / SCALE).into());
     for (active, row) in ACTIVE.iter().zip(errors) {

@@ -11,7 +11,7 @@ use super::judge::{self, Tally};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
 use super::world::{self, Shown};
-use super::{Desk, LIVE, Part, SIMULATED, Source, seconds, tenths};
+use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, seconds, tenths};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -83,7 +83,7 @@ fn run<'a>(
 ) -> Run<'a> {
     let Shown { outcome, seconds } = shown;
     let seed = Some(outcome.seed);
-    let source = Source { figure: "8", world, seed, seconds: tenths(*seconds) };
+    let source = Source { paper: PAPER, figure: "8", world, seed, seconds: tenths(*seconds) };
     Run { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back, stall }
 }
 

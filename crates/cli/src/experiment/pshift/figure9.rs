@@ -9,7 +9,7 @@ use super::judge::{self, Tally, in_period};
 use super::live::{self, Back, Lived};
 use super::plot::{Panel, Series, draw};
 use super::world::{self, Shown};
-use super::{Desk, LIVE, Part, SIMULATED, Source, tenths, thousandths};
+use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -76,7 +76,7 @@ fn row(
 fn claim(number: usize, shown: &Shown, tallies: &[Tally]) -> Claim {
     let tally = &tallies[number];
     let (seed, seconds) = (Some(shown.outcome.seed), tenths(shown.seconds));
-    let source = Source { figure: "9", world: SIMULATED, seed, seconds };
+    let source = Source { paper: PAPER, figure: "9", world: SIMULATED, seed, seconds };
     let text = match number {
         0 => {
             "in turn, some of ten moving tenants miss their reservation and some exceed their limit"
@@ -131,7 +131,7 @@ fn promised(tally: &Tally, percent: f64) -> Judged {
 fn communication(lived: &Lived) -> Claim {
     let outcome = &lived.shown.outcome;
     let (seed, seconds) = (Some(outcome.seed), tenths(lived.shown.seconds));
-    let source = Source { figure: "9", world: LIVE, seed, seconds };
+    let source = Source { paper: PAPER, figure: "9", world: LIVE, seed, seconds };
     let percent = lived.communication_percent();
     let tally = Tally::of(outcome);
     let measured = json!({

@@ -5,6 +5,8 @@ use tidegate_sim::cluster::Outcome;
 
 use crate::experiment::verdict::{Judged, Verdict};
 
+pub(super) use crate::experiment::paper::{holds_if, on_a_machine_that_stood_still};
+
 /// So far, in points of a percent, may an error without moves lie from what the solver says cannot
 /// be avoided: what a node serves in a period varies a little, and the solver knows only the mean.
 const INTRINSIC_POINTS: f64 = 0.5;
@@ -19,13 +21,6 @@ const SMALL_POINTS: f64 = 0.5;
 /// A time that grows like the size to the power of this, or less, grows linearly: caches and levels
 /// of the shift add a little to what is strictly in proportion.
 const LINEAR_POWER: f64 = 1.3;
-
-pub(super) fn holds_if(holds: bool, otherwise: impl FnOnce() -> String) -> Judged {
-    match holds {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(otherwise())),
-    }
-}
 
 /// At least so many percent.
 pub(super) fn at_least(percent: f64, wanted: f64, of: &str) -> Judged {
@@ -115,21 +110,6 @@ pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
         (above, most) => {
             (Verdict::Fails, Some(format!("{above} times a limit is exceeded, by {most} at most")))
         }
-    }
-}
-
-/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
-/// it: a tenth of a second is a tenth of the paper's shorter period.
-const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
-
-/// A failure of a live run in which the machine stood still is told with its cause.
-pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
-    match judged {
-        (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
-            let told = format!("{why}; this machine stood still for {stall} meanwhile");
-            (Verdict::Differs, Some(told))
-        }
-        judged => judged,
     }
 }
 
@@ -274,18 +254,6 @@ mod tests {
         assert_eq!(is_intrinsic(2.6, 2.0).0, Verdict::Fails);
         assert_eq!(near(&[99.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Holds);
         assert_eq!(near(&[98.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Fails);
-    }
-
-    #[test]
-    fn a_stall_is_a_cause_and_no_excuse_for_what_holds() {
-        let fails = || (Verdict::Fails, Some("10 % miss".to_owned()));
-        let (short, long) = (STALL_MAX, Span(2 * STALL_MAX.0));
-        assert_eq!(on_a_machine_that_stood_still(fails(), short), fails());
-        let (verdict, why) = on_a_machine_that_stood_still(fails(), long);
-        assert_eq!(verdict, Verdict::Differs);
-        assert_eq!(why.unwrap(), "10 % miss; this machine stood still for 200ms meanwhile");
-        let holds = (Verdict::Holds, None);
-        assert_eq!(on_a_machine_that_stood_still(holds.clone(), long), holds);
     }
 
     #[test]

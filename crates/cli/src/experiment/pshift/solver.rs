@@ -10,7 +10,7 @@ use tidegate_sim::rng::{Stream, apportion};
 
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};
-use super::{Desk, LIVE, Part, Source, tenths, thousandths, timed};
+use super::{Desk, LIVE, PAPER, Part, Source, tenths, thousandths, timed};
 use crate::experiment::verdict::{Judged, Verdict};
 use crate::failure::{Code, Failure};
 use crate::table::Table;
@@ -75,7 +75,7 @@ pub(super) fn median(mut times: Vec<f64>) -> f64 {
 }
 
 pub(super) fn source(figure: &'static str, seconds: f64) -> Source {
-    Source { figure, world: LIVE, seed: None, seconds: tenths(seconds) }
+    Source { paper: PAPER, figure, world: LIVE, seed: None, seconds: tenths(seconds) }
 }
 
 /// Figure 5: the time all anew, by what is reserved and asked, and by the number of threads.

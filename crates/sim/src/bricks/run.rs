@@ -1,0 +1,59 @@
+//! From a scenario to what it shows.
+
+use tidegate_model::{Policy, Portion, Span};
+
+use super::outcome::Outcome;
+use super::scenario::Scenario;
+use super::world::World;
+use crate::cluster::{Promise, policy};
+use crate::scenario::ScenarioError;
+use crate::time::Picoseconds;
+
+/// The period over which promises are counted, and the time between two distributions of tokens.
+const PERIOD: Span = Span::SECOND;
+const REDISTRIBUTE: Span = Span(200 * Span::MILLISECOND.0);
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// What [`Scenario::check`] says.
+pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+    scenario.check()?;
+    let mut world = World::new(scenario, promised(scenario));
+    let from = Picoseconds::from(scenario.skip);
+    world.run_until(from);
+    world.take_sample();
+    let count = scenario.length.0 / scenario.sample.0;
+    let sample = |number| {
+        world.run_until(from.after(Picoseconds(Picoseconds::from(scenario.sample).0 * number)));
+        world.take_sample()
+    };
+    let samples = (1..=count).map(sample).collect();
+    Ok(Outcome {
+        seed: scenario.seed,
+        sample: scenario.sample,
+        streams: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
+        bricks: usize::from(scenario.bricks.count),
+        samples,
+        unfairness: world.unfairness,
+        told: world.told,
+        events: world.passed,
+    })
+}
+
+/// The policy that a scenario's streams are under.
+fn promised(scenario: &Scenario) -> Policy {
+    let promise = |stream: &super::Stream| Promise {
+        reservation: stream.reservation.unwrap_or_default(),
+        limit: stream.limit,
+        demand: 0,
+    };
+    let promises: Vec<Promise> = scenario.stream.iter().map(promise).collect();
+    let mut policy = policy(PERIOD, REDISTRIBUTE, &promises);
+    for (tenant, stream) in policy.tenants.iter_mut().zip(&scenario.stream) {
+        tenant.name.clone_from(&stream.name);
+        tenant.weight = stream.weight;
+        tenant.minimum_share = stream.minimum_ppm.map(Portion);
+    }
+    policy
+}

@@ -1,0 +1,144 @@
+//! The scenarios under `scenarios/dsfq/`: each is read, run and compared with the table beside it.
+//!
+//! A table changes when the machines do, and is to be looked at before it is accepted:
+//! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test bricks` writes it anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_model::{Discipline, Span};
+use tidegate_sim::bricks::{self, Outcome, Scenario};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/dsfq")
+}
+
+/// A scenario, but shorter.
+fn read(name: &str) -> Scenario {
+    let path = folder().join(format!("{name}.toml"));
+    let text = fs::read_to_string(&path).unwrap();
+    let read = Scenario::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let sample = Span(2 * Span::SECOND.0);
+    Scenario { length: Span(10 * sample.0), sample, ..read }
+}
+
+/// Runs a scenario and compares.
+#[track_caller]
+fn golden(name: &str) -> Outcome {
+    let scenario = read(name);
+    let outcome = bricks::run(&scenario).unwrap();
+    let table = format!("# {}\n{}", scenario.name, outcome.table());
+    let path = folder().join(format!("{name}.golden"));
+    if std::env::var_os("TIDEGATE_ACCEPT").is_some() {
+        fs::write(&path, &table).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(table, expected, "{} is out of date: see the head of this test", path.display());
+    let [measured, bound] = [outcome.unfairness.measured(), outcome.unfairness.bound()];
+    assert!(measured <= bound, "{measured} is above {bound}");
+    outcome
+}
+
+/// What g was served for each byte of f's, on one brick or on all.
+fn ratio(outcome: &Outcome, brick: Option<usize>) -> f64 {
+    outcome.mean(1, brick) / outcome.mean(0, brick)
+}
+
+#[track_caller]
+fn near(value: f64, expected: f64) {
+    assert!((value / expected - 1.0).abs() < 0.05, "{value} instead of {expected}");
+}
+
+#[test]
+fn one_brick_one_to_two() {
+    near(ratio(&golden("figure-8"), None), 2.0);
+}
+
+#[test]
+fn equal_totals() {
+    let outcome = golden("figure-9a");
+    near(ratio(&outcome, None), 1.0);
+    assert!(ratio(&outcome, Some(0)) < 0.5);
+    near(ratio(&golden("figure-9b"), None), 4.0);
+}
+
+#[test]
+fn a_striped_stream() {
+    let outcome = golden("figure-10");
+    near(ratio(&outcome, None), 1.0);
+    near(outcome.mean(1, Some(1)), outcome.mean(1, Some(0)));
+    near(outcome.mean(1, Some(2)), outcome.mean(1, Some(0)));
+}
+
+#[test]
+fn a_minimum_share_is_kept() {
+    let outcome = golden("figure-12");
+    let whole = outcome.mean(0, Some(0)) + outcome.mean(1, Some(0));
+    assert!(outcome.mean(1, Some(0)) >= whole / 12.0 * 0.98);
+    let mut total = read("figure-12");
+    total.discipline = Discipline::DsfqTotal;
+    let total = bricks::run(&total).unwrap();
+    assert!(total.mean(1, Some(0)) < outcome.mean(1, Some(0)));
+}
+
+#[test]
+fn loads_that_change() {
+    golden("figure-13");
+    golden("figure-14");
+}
+
+#[test]
+fn bursts_are_a_loophole_of_the_hybrid_and_none_with_a_debt() {
+    assert!(ratio(&golden("burst"), None) > 1.5);
+    let mut owed = read("burst");
+    owed.discipline = Discipline::Unified;
+    near(ratio(&bricks::run(&owed).unwrap(), None), 1.0);
+}
+
+#[test]
+fn what_no_request_carries_is_told() {
+    let outcome = golden("partition");
+    near(ratio(&outcome, None), 1.0);
+    assert!(outcome.told > 0);
+    let silent = bricks::run(&Scenario { exchange: false, ..read("partition") }).unwrap();
+    near(ratio(&silent, Some(0)), 1.0);
+    assert_eq!(silent.told, 0);
+}
+
+#[test]
+fn a_reservation_a_limit_and_equal_totals() {
+    let outcome = golden("unified");
+    near(ratio(&outcome, None), 1.0);
+    let [reserved, limited] = [2, 3].map(|stream| outcome.operations(stream, None));
+    near(reserved, 130.0);
+    near(limited, 60.0);
+    // At most as many as are at the disks may have begun before the first sample.
+    let begun = 18.0 / (outcome.sample.as_seconds() * outcome.samples.len() as f64);
+    assert!(reserved >= 130.0 - begun && limited <= 60.0 + begun, "{reserved} {limited}");
+}
+
+/// What the paper says of its bricks, of which the defaults were found by this (§4).
+#[test]
+fn bricks_are_as_fast_as_the_papers() {
+    for (size, expected) in [("16KiB", 6e6), ("1MiB", 200e6)] {
+        let text = format!(
+            "name = 'x'\nseed = 1\ndiscipline = 'fifo'\nskip = '5s'\nlength = '60s'\n\
+             sample = '1s'\nbricks = {{ count = 1 }}\n[[stream]]\nname = 'f'\n\
+             threads = [{{ on = [0], count = 30, size = ['1KiB', '{size}'] }}]\n\
+             [[stream]]\nname = 'g'\nthreads = []"
+        );
+        let outcome = bricks::run(&Scenario::parse(&text).unwrap()).unwrap();
+        let off = outcome.mean(0, None) / expected - 1.0;
+        assert!(off.abs() < 0.01, "{size}: {off}");
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let scenario = read("unified");
+    let outcome = bricks::run(&scenario).unwrap();
+    assert_eq!(outcome, bricks::run(&scenario).unwrap());
+    assert_ne!(outcome, bricks::run(&Scenario { seed: 1, ..scenario }).unwrap());
+}
