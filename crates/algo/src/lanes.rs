@@ -81,8 +81,8 @@ pub struct Front {
     pub(crate) passed: Passed,
 }
 
-/// The latest front of a lane, in one cache line (processors fetch them in pairs), or a mixture of it and the one before: each word
-/// is true by itself, and those that matter together are one word.
+/// The latest front of a lane, in one cache line (processors fetch them in pairs), or a mixture of
+/// it and the one before: each word is true by itself, and those that matter together are one word.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shown {
@@ -165,8 +165,8 @@ impl Others {
         self.head != NOBODY
     }
 
-    /// Whether a request may go that starts here in a step, from a lane with this lead. It is judged
-    /// by what the lane shows, so that whoever has seen that it may finds that it may.
+    /// Whether a request may go that starts here in a step, from a lane with this lead. Judged by
+    /// what the lane shows, so that whoever has seen that it may finds that it may.
     #[inline]
     pub(crate) fn allow(&self, step: Step, start: u128, lead: u32) -> bool {
         self.allow_key(key(step, start), lead)

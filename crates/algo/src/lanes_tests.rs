@@ -275,7 +275,8 @@ proptest! {
             prop_assert_eq!(next.is_reserved, counts.iter().enumerate().any(left));
             served[next.job >> 8] += 1;
         }
-        let all: Vec<u64> = counts.iter().map(|(reserved, more)| (reserved + more).min(30)).collect();
+        let all = counts.iter().map(|(reserved, more)| (reserved + more).min(30));
+        let all: Vec<u64> = all.collect();
         prop_assert_eq!(served, all);
     }
 }

@@ -32,7 +32,7 @@
 //! tags when it comes; here they are those of the first that waits, which gives the same order,
 //! because the race cannot pass a request that waits, and lets a new weight hold at once.
 //!
-//! - [`Discipline::Fifo`]: a start is the request's place in order of arrival; there are no tenants.
+//! - [`Discipline::Fifo`]: a start is a request's place in order of arrival; there are no tenants.
 //! - [`Discipline::RoundRobin`]: every request is as long as any other.
 //! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of
 //!   each other: who had much in step 2 by right does not pay for it in step 3.

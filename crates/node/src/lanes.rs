@@ -90,9 +90,9 @@ impl<J> Lanes<J> {
         self.fronts.next(now, home)
     }
 
-    /// Takes out what may go to the device, from whichever lane it is the turn of, until `batch` has
-    /// one thread's part of the device, there is no more room, or nobody waits who may go. Returns
-    /// the time that was told last.
+    /// Takes out what may go to the device, from whichever lane it is the turn of, until `batch`
+    /// has one thread's part of the device, there is no more room, or nobody waits who may go.
+    /// Returns the time that was told last.
     pub fn fill(
         &self,
         home: usize,

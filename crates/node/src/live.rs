@@ -2,8 +2,8 @@
 //!
 //! Requests wait in lanes, each behind a lock of its own ([`crate::lanes`]), which is held for
 //! counting and queueing and never for work. A thread that submits puts its jobs into the lanes of
-//! their tenants, takes out what may go to the device, at most an even part of its depth, lets go of
-//! the locks, and works. If the engine works on the spot, the thread goes on until nothing may be
+//! their tenants, takes out what may go to the device, at most an even part of its depth, lets go
+//! of the locks, and works. If the engine works on the spot, the thread goes on until nothing may be
 //! dispatched, and then its own answers are complete without anybody having been woken; the answers
 //! to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by with what
 //! it finished.
@@ -234,7 +234,7 @@ impl Live {
             return Time::ZERO;
         }
         let ends = self.ends.load(Ordering::Relaxed);
-        // Nobody rings for anything that is not before this, so it is said first and looked at then.
+        // Nobody rings for what is not before this: it is said first, and then looked at.
         self.armed.store(ends, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let deadline = ends.min(self.lanes.note(self.clock.now()).0);

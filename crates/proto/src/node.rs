@@ -18,10 +18,10 @@
 //!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
 //!   served as nobody's. Another discipline alone changes the order of what waits.
 //!
-//! What is decided a few times in a period, the [`Steward`] does; what is decided for each request,
-//! schedulers do, each with a part of the tenants. A [`Node`] is a steward with one scheduler, for a
-//! world with one thread. A world with many threads has a scheduler for each, with locks
-//! ([`Site`], [`tidegate_algo::lanes`]), and the steward behind another.
+//! What is decided a few times in a period, the [`Steward`] does; what is decided for each
+//! request, schedulers do, each with a part of the tenants. A [`Node`] is a steward with one
+//! scheduler, for a world with one thread. A world with many threads has a scheduler for each, with
+//! locks ([`Site`], [`tidegate_algo::lanes`]), and the steward behind another.
 //!
 //! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
 //! it is empty after each of the other calls, and [`Node::on_deadline`] at

@@ -1,10 +1,10 @@
-//! Two threads that share the scheduler of a node, in lanes, as a live node does; beside one thread,
+//! Two threads that share the scheduler of a node, in lanes, as in a live node; beside one thread,
 //! beside two threads with one lock around one scheduler, and beside two that share nothing, which
 //! is what the machine itself lets two threads do.
 //!
 //! A *turn* is [`BATCH`] pairs: requests that are finished, as many of the same streams that come,
-//! and as many that are taken out. Time is looked at as a node does it, with a lane locked, and goes
-//! on so fast that about as many pairs are made in a second of it as elsewhere in this bench.
+//! and as many that are taken out. Time is looked at as a node does it, with a lane locked, and it
+//! goes on so fast that about as many pairs are made in a second as elsewhere in this bench.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
