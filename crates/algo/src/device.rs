@@ -10,8 +10,8 @@
 //!
 //! That the device becomes busy or idle is noted by whoever sees it; when two threads see different
 //! things at once, the next one to come by is right again, so what is counted is off by the time of
-//! a batch. One thread is always right. What is finished is counted by lane ([`crate::lanes`]), each
-//! in a cache line of its own.
+//! a batch. One thread is always right. What is finished is counted by lane ([`crate::lanes`]),
+//! each in a cache line of its own.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

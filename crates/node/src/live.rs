@@ -3,10 +3,10 @@
 //! Requests wait in lanes, each behind a lock of its own ([`crate::lanes`]), which is held for
 //! counting and queueing and never for work. A thread that submits puts its jobs into the lanes of
 //! their tenants, takes out what may go to the device, at most an even part of its depth, lets go
-//! of the locks, and works. If the engine works on the spot, the thread goes on until nothing may be
-//! dispatched, and then its own answers are complete without anybody having been woken; the answers
-//! to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by with what
-//! it finished.
+//! of the locks, and works. If the engine works on the spot, the thread goes on until nothing may
+//! be dispatched, and then its own answers are complete without anybody having been woken; the
+//! answers to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by
+//! with what it finished.
 //!
 //! What concerns all lanes, the *steward* decides ([`tidegate_proto::node::Steward`]), behind one
 //! more lock, which whoever comes by takes when a period has ended, and else the keeper. Whoever
