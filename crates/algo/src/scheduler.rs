@@ -32,7 +32,7 @@
 //! tags when it comes; here they are those of the first that waits, which gives the same order,
 //! because the race cannot pass a request that waits, and lets a new weight hold at once.
 //!
-//! - [`Discipline::Fifo`]: a start is the number of the request; there are no tenants.
+//! - [`Discipline::Fifo`]: a start is a request's place in order of arrival; there are no tenants.
 //! - [`Discipline::RoundRobin`]: every request is as long as any other.
 //! - [`Discipline::Token`]: the work is the request's cost in tokens. The races know nothing of
 //!   each other: who had much in step 2 by right does not pay for it in step 3.
@@ -83,10 +83,12 @@ use tidegate_model::{Discipline, Time};
 
 use heap::Heap;
 use requests::{Queue, Request, Requests};
-use state::{Passed, Place, State, Step};
+pub(crate) use state::{Passed, Step};
+use state::{Place, State};
 pub use words::{Ask, Counts, Dispatched, Pacing, Slot, Tally, Terms};
 
 mod heap;
+mod lane;
 mod requests;
 mod state;
 mod words;
@@ -152,24 +154,34 @@ impl Race {
 pub struct Scheduler<J> {
     discipline: Discipline,
     pacing: Pacing,
+    /// Which of several it is.
+    lane: u16,
     states: Vec<State>,
     /// The place of each slot in its heap.
     at: Vec<u32>,
     /// Removed slots that can be used again.
     free: Vec<u32>,
     requests: Requests<J>,
-    /// How many requests have come.
+    /// What the next request is numbered at least.
     number: u64,
+    /// The latest time at which something came, went or was finished.
+    latest: Time,
     races: [Race; 3],
     paced: Heap<Time>,
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
+    /// Whether somebody waits in another lane, as of the last look.
+    is_contended: bool,
+    /// What it has let through, and that with what others have.
+    own: Passed,
     passed: Passed,
     /// Where the fair race was, at most [`WINDOW`] periods ago and at least half of that.
     marks: [u128; 2],
     /// Periods since the later of them.
     periods: u32,
+    /// The longest request of the period before, and of this one.
+    longest: [u128; 2],
 }
 
 impl<J> Scheduler<J> {
@@ -178,18 +190,23 @@ impl<J> Scheduler<J> {
         Self {
             discipline,
             pacing,
+            lane: 0,
             states: alloc::vec![State::new(0)],
             at: alloc::vec![0],
             free: Vec::new(),
             requests: Requests::new(),
             number: 0,
+            latest: Time::ZERO,
             races: [const { Race::new() }; 3],
             paced: Heap::new(),
             until: Time::MAX,
             waiting: 0,
+            is_contended: false,
+            own: Passed::default(),
             passed: Passed::default(),
             marks: [0; 2],
             periods: 0,
+            longest: [0; 2],
         }
     }
 
@@ -208,6 +225,7 @@ impl<J> Scheduler<J> {
         self.discipline = discipline;
         self.races.iter_mut().for_each(|race| race.start = 0);
         self.marks = [0; 2];
+        self.longest = [0; 2];
         self.states.iter_mut().for_each(State::restart);
         (0..self.states.len()).for_each(|index| self.settle(now, index));
     }
@@ -221,7 +239,7 @@ impl<J> Scheduler<J> {
         }
         let state = &mut self.states[index as usize];
         state.set_terms(terms);
-        Slot { index, generation: state.generation }
+        Slot { index, generation: state.generation, lane: self.lane }
     }
 
     /// Removes a slot. What waits in it, and what still comes for it, is nobody's from here on.
@@ -262,6 +280,7 @@ impl<J> Scheduler<J> {
         self.until = until;
         self.empty_heaps(now);
         let race = self.races[Step::Fair as usize].start;
+        self.longest = [self.longest[1], 0];
         self.periods += 1;
         if self.periods >= WINDOW / 2 {
             self.periods = 0;
@@ -301,8 +320,11 @@ impl<J> Scheduler<J> {
         let state = &mut self.states[index];
         let was_empty = state.queue.is_empty();
         let delay = ask.delay.saturating_add(core::mem::take(&mut state.pending));
-        let request = Request { number: self.number, cost, work, delay, job };
-        self.number += 1;
+        // In order of arrival, here and, to the nanosecond, among several schedulers.
+        let number = self.number.max(now.0);
+        let request = Request { number, cost, work, delay, job };
+        self.number = number + 1;
+        self.latest = now;
         self.requests.push(&mut state.queue, request);
         state.come(now, u64::from(cost));
         self.waiting += u64::from(cost);
@@ -315,7 +337,7 @@ impl<J> Scheduler<J> {
     /// carry: the paper's virtual requests, summed up. While nobody waits here it says nothing:
     /// virtual requests would be served at once, and take the race along.
     pub fn delay(&mut self, slot: Slot, work: u64) {
-        if !self.is_backlogged() {
+        if !self.is_backlogged() && !self.is_contended {
             return;
         }
         let index = self.index(slot);
@@ -327,15 +349,28 @@ impl<J> Scheduler<J> {
     /// The request whose turn it is, which counts as served; nothing if none may be served now.
     pub fn pop(&mut self, now: Time) -> Option<Dispatched<J>> {
         self.promote(now);
-        let first = |step: Step| Some((step, self.races[step as usize].heap.first()?));
-        let (step, (start, index)) = Step::ALL.into_iter().find_map(first)?;
-        let index = index as usize;
+        let (step, start, index) = self.first()?;
+        Some(self.take(now, step, start, index))
+    }
+
+    /// Who is next, in which step, and where in its race.
+    fn first(&self) -> Option<(Step, u128, usize)> {
+        Step::ALL.into_iter().find_map(|step| {
+            let (start, index) = self.races[step as usize].heap.first()?;
+            Some((step, start, index as usize))
+        })
+    }
+
+    /// Takes out the first request of a slot that is first in the race of `step`.
+    fn take(&mut self, now: Time, step: Step, start: u128, index: usize) -> Dispatched<J> {
         let state = &mut self.states[index];
         let Some(request) = self.requests.pop(&mut state.queue) else {
             unreachable!("a slot races only while requests wait in it");
         };
         let units = u64::from(request.cost);
+        self.latest = now;
         state.tell(now, self.passed, request.cost);
+        self.own.count(step, request.cost);
         self.passed.count(step, request.cost);
         state.seen = self.passed;
         self.waiting -= units;
@@ -345,9 +380,10 @@ impl<J> Scheduler<J> {
         }
         self.run(step, start, index, &request);
         self.follow(now, step, index);
-        let slot = Slot { index: index as u32, generation: self.states[index].generation };
+        let generation = self.states[index].generation;
+        let slot = Slot { index: index as u32, generation, lane: self.lane };
         let Request { cost, job, .. } = request;
-        Some(Dispatched { slot, cost, is_reserved: step.is_reserved(), job })
+        Dispatched { slot, cost, is_reserved: step.is_reserved(), job }
     }
 
     /// Moves a slot in the races to the end of its request that starts at `start` in that of
@@ -362,7 +398,8 @@ impl<J> Scheduler<J> {
                 _ => state.charge(fair, window, request),
             }
         }
-        state.advance(self.discipline, step, start, request);
+        let length = state.advance(self.discipline, step, start, request);
+        self.longest[1] = self.longest[1].max(length);
         self.races[step as usize].start = start;
     }
 
@@ -385,6 +422,7 @@ impl<J> Scheduler<J> {
         let index = self.index(slot);
         let state = &mut self.states[index];
         let cost = cost.max(1).min(state.in_flight);
+        self.latest = now;
         state.in_flight -= cost;
         state.leave(now, u64::from(cost));
     }
@@ -403,6 +441,7 @@ impl<J> Scheduler<J> {
     /// Takes out the waiting requests that `which` picks, slot by slot, in their order. What they
     /// tell of other nodes is told by those behind them.
     pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
+        self.latest = now;
         let mut cancelled = Vec::new();
         for index in 0..self.states.len() {
             let state = &mut self.states[index];
@@ -431,15 +470,15 @@ impl<J> Scheduler<J> {
         cancelled
     }
 
-    /// What has happened at a slot so far.
+    /// What has happened at a slot so far, at least up to now.
     pub fn tally(&self, now: Time, slot: Slot) -> Tally {
-        self.states[self.index(slot)].tally(now)
+        self.states[self.index(slot)].tally(now.max(self.latest))
     }
 
     /// How long requests of a slot have waited, and for which rule, each as often as it costs. What
     /// waits now counts up to now.
     pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
-        let index = self.index(slot);
+        let (now, index) = (now.max(self.latest), self.index(slot));
         self.tell(now, index);
         let state = &self.states[index];
         let (held, tally) = (state.held(), state.tally(now));

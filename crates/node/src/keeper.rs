@@ -194,7 +194,7 @@ impl Keeper {
 
     fn connect(&mut self) {
         let Some(way) = &self.controller else { return };
-        let info = self.live.tell(|machine, _| machine.info());
+        let info = self.live.tell(|steward, _, _| steward.info());
         let hello = Hello::Node { version: VERSION, info };
         let connected = way.connect().map(Link::from).and_then(|mut link| {
             link.send(&hello)?;
@@ -204,7 +204,7 @@ impl Keeper {
         match connected {
             Ok(link) => {
                 self.link = Some(link);
-                self.live.tell(|machine, now| machine.on_connected(now));
+                self.live.tell(|steward, now, mut lanes| steward.on_connected(now, &mut lanes));
                 self.stand(Standing::Greeting);
             }
             Err(error) => {
@@ -237,7 +237,7 @@ impl Keeper {
                 }
                 _ => {}
             }
-            self.live.tell(|machine, now| machine.on_message(now, message));
+            self.live.tell(|steward, now, mut lanes| steward.on_message(now, message, &mut lanes));
         }
     }
 
@@ -249,7 +249,7 @@ impl Keeper {
                 io::ErrorKind::ConnectionRefused => tracing::debug!("no controller: {reason}"),
                 _ => tracing::warn!("the link to the controller ended: {reason}"),
             }
-            self.live.tell(|machine, now| machine.on_disconnected(now));
+            self.live.tell(|steward, now, mut lanes| steward.on_disconnected(now, &mut lanes));
             self.stand(Standing::Seeking);
             self.retry.later(self.live.clock.now());
         }

@@ -10,10 +10,10 @@
 //!                                       controller
 //! ```
 //!
-//! `live` is the machine behind its lock, run by whoever comes by; `engine` does what the
+//! `live` is the machine behind its locks, run by whoever comes by; `engine` does what the
 //! machine has let through, on a `store`; `keeper` wakes the machine at its deadlines and talks
 //! with the controller; `server` serves gateways of other processes. There is no async runtime:
-//! a request's way is a socket read, two short locks, the work, and a socket write.
+//! a request's way is a socket read, two short locks of one lane, the work, and a socket write.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -21,6 +21,7 @@ mod config;
 mod daemon;
 mod engine;
 mod keeper;
+mod lanes;
 mod live;
 mod mutex;
 mod server;
@@ -29,4 +30,5 @@ mod store;
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
 pub use keeper::Standing;
+pub use lanes::{Lanes, Visit};
 pub use server::Counts;

@@ -1,27 +1,32 @@
-//! The machine and its device, run by whoever comes by.
+//! The node at work, run by whoever comes by.
 //!
-//! The machine ([`tidegate_proto::node::Node`]) stands behind one lock, which is held for counting
-//! and queueing and never for work. A thread that submits takes out what may go to the device, up
-//! to its depth, lets go of the lock, and runs it. If the engine works on the spot, the thread goes
-//! on until nothing may be dispatched, and then its own answers are complete without anybody having
-//! been woken; the answers to other sessions' jobs go to their outlets. Otherwise a thread of the
-//! engine comes by with what it finished.
+//! Requests wait in lanes, each behind a lock of its own ([`crate::lanes`]), which is held for
+//! counting and queueing and never for work. A thread that submits puts its jobs into the lanes of
+//! their tenants, takes out what may go to the device, at most an even part of its depth, lets go
+//! of the locks, and works. If the engine works on the spot, the thread goes on until nothing may
+//! be dispatched, and then its own answers are complete without anybody having been woken; the
+//! answers to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by
+//! with what it finished.
+//!
+//! What concerns all lanes, the *steward* decides ([`tidegate_proto::node::Steward`]), behind one
+//! more lock, which whoever comes by takes when a period has ended, and else the keeper. Whoever
+//! holds it may lock lanes; nobody locks it who holds a lane.
 //!
 //! What nobody's coming will set in motion (the next period, a paced request that becomes eligible)
-//! is the keeper's business: it is woken when the machine's deadline is before the one it sleeps
-//! for.
+//! is the keeper's business: it is woken when there is a deadline before the one it sleeps for.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_fabric::service::{Fault, Job, Outlet, Part, Service, Session};
 use tidegate_model::{CostModel, TenantId, Time};
-use tidegate_proto::node::{Ask, Node, NodeStatus, Output, Slot};
+use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Owner, Sink, Work};
+use crate::lanes::{Lanes, Visit};
 use crate::store::Medium;
 
 /// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
@@ -31,9 +36,18 @@ const BATCHES_MAX: usize = 64;
 /// A request of up to this many bytes costs one; each further one begun costs one more.
 const UNIT: u32 = 128 << 10;
 
-/// The machine, its device, and what wakes the keeper.
+/// The lanes, the steward, the engine, and what wakes the keeper.
 pub(crate) struct Live {
-    core: Mutex<Core>,
+    lanes: Lanes<Work>,
+    steward: Mutex<Steward>,
+    /// When the steward's period ends, and how many plans it has taken.
+    ends: AtomicU64,
+    plans: AtomicU64,
+    /// What the keeper sleeps for, or earlier.
+    armed: AtomicU64,
+    /// A thread left with requests that may be dispatched.
+    is_left: AtomicBool,
+    is_ending: AtomicBool,
     engine: OnceLock<Box<dyn Engine>>,
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
@@ -42,25 +56,28 @@ pub(crate) struct Live {
     cost: CostModel,
 }
 
-struct Core {
-    machine: Node<Work>,
-    /// What the keeper sleeps for, or earlier.
-    armed: Time,
-    /// A thread left with requests that may be dispatched.
-    is_left: bool,
-    is_ending: bool,
-}
-
 impl Live {
     pub(crate) fn new(
-        machine: Node<Work>,
+        (lanes, steward): (Lanes<Work>, Steward),
         medium: Arc<dyn Medium>,
         clock: Clock,
         bell: Arc<Mailbox<()>>,
         cost: CostModel,
     ) -> Self {
-        let core = Core { machine, armed: Time::MAX, is_left: false, is_ending: false };
-        Self { core: Mutex::new(core), engine: OnceLock::new(), medium, clock, bell, cost }
+        Self {
+            lanes,
+            steward: Mutex::new(steward),
+            ends: AtomicU64::new(Time::MAX.0),
+            plans: AtomicU64::new(0),
+            armed: AtomicU64::new(Time::MAX.0),
+            is_left: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            engine: OnceLock::new(),
+            medium,
+            clock,
+            bell,
+            cost,
+        }
     }
 
     /// Gives the node its engine, which needs the node to give work back to.
@@ -71,28 +88,53 @@ impl Live {
 
     /// Takes in jobs, and goes on until nothing may be dispatched.
     fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
-        let (mut core, now) = self.core_now();
-        if core.is_ending {
-            drop(core);
-            return done.extend(jobs.drain(..).map(ended));
-        }
-        session.look_up(&core.machine);
-        for job in jobs.drain(..) {
-            let (slot, cost) = (session.slot(job.tag.tenant), cost(&job));
-            let work = job.command.work(&self.cost, job.length, &job.tag);
-            let ask = Ask { cost, work, delay: job.tag.delay };
-            let work = Work { job, owner: session.owner.clone(), slot, cost, due: Time::ZERO };
-            core.machine.on_request(now, slot, ask, work);
-        }
-        dispatch(&mut core, now, &mut session.batch);
-        self.unlock(core);
+        self.advance();
+        session.look_up(self);
+        let home = self.put(session, jobs, done);
         let own = Some((&session.owner, done));
-        self.go_on(&mut session.batch, &mut session.finished, own);
+        self.go_on(home, &mut session.batch, &mut session.finished, own);
+    }
+
+    /// Puts jobs into the lanes of their tenants, and takes out what may go to the device. Says
+    /// which lane was the last.
+    fn put(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> usize {
+        let LocalSession { slots, owner, batch, .. } = session;
+        let slot_of = |job: &Job| slot(slots, job.tag.tenant);
+        let lane_of = |job: &Job| slot_of(job).lane();
+        if self.lanes.count() > 1 {
+            // Those of a tenant keep their order.
+            jobs.sort_by_key(lane_of);
+        }
+        let mut now = Time::ZERO;
+        let mut home = 0;
+        let mut jobs = jobs.drain(..).peekable();
+        while let Some(lane) = jobs.peek().map(lane_of) {
+            let mut visit = self.lanes.visit(lane);
+            (now, home) = (self.clock.now(), lane);
+            if self.is_ending.load(Ordering::Relaxed) {
+                drop(visit);
+                done.extend(jobs.map(ended));
+                break;
+            }
+            while let Some(job) = jobs.next_if(|job| lane_of(job) == lane) {
+                let (slot, cost) = (slot_of(&job), cost(&job));
+                let work = job.command.work(&self.cost, job.length, &job.tag);
+                let ask = Ask { cost, work, delay: job.tag.delay };
+                let work = Work { job, owner: owner.clone(), slot, cost, due: Time::ZERO };
+                visit.push(now, slot, ask, work);
+            }
+            if jobs.peek().is_none() {
+                visit.take(now, 0, batch);
+            }
+        }
+        self.fill(home, now, batch);
+        home
     }
 
     /// Runs `batch`, and whatever may be dispatched because of it.
     fn go_on(
         &self,
+        home: usize,
         batch: &mut Vec<Work>,
         finished: &mut Vec<Work>,
         mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>,
@@ -101,76 +143,126 @@ impl Live {
         for count in 1.. {
             if !batch.is_empty() {
                 engine.run(batch, finished);
-            }
-            if finished.is_empty() {
+            } else if finished.is_empty() {
                 return;
             }
-            let (mut core, now) = self.core_now();
-            for work in &*finished {
-                core.machine.on_completion(now, work.slot, work.cost);
+            if finished.is_empty() {
+                // The engine has it, and there may be room for more.
+                self.fill(home, self.clock.now(), batch);
+                continue;
             }
-            match count {
-                BATCHES_MAX => core.is_left = true,
-                _ => dispatch(&mut core, now, batch),
+            let is_last = count >= BATCHES_MAX;
+            let now = self.finish(home, finished, (!is_last).then_some(&mut *batch));
+            if is_last {
+                self.is_left.store(true, Ordering::Release);
+                self.bell.ring();
+            } else {
+                self.fill(home, now, batch);
             }
-            self.unlock(core);
             deliver(finished, own.as_mut().map(|(owner, done)| (*owner, &mut **done)));
+            if is_last {
+                return;
+            }
         }
     }
 
-    /// Lets go of the machine, and wakes the keeper if it would sleep too long.
-    fn unlock(&self, mut core: MutexGuard<'_, Core>) {
-        let deadline = core.machine.next_deadline();
-        let is_needed = deadline < core.armed || core.is_left;
-        core.armed = core.armed.min(deadline);
-        drop(core);
-        if is_needed {
+    /// Tells the lanes what is finished, and takes out what may go instead from the one whose turn
+    /// it is.
+    fn finish(&self, home: usize, finished: &[Work], batch: Option<&mut Vec<Work>>) -> Time {
+        let next = self.lanes.next(self.advance(), home);
+        let lanes = finished.iter().fold(0u32, |lanes, work| lanes | 1 << work.slot.lane());
+        let next = next.unwrap_or(lanes.trailing_zeros() as usize);
+        let others = (0..self.lanes.count()).filter(|lane| *lane != next && lanes >> lane & 1 == 1);
+        for lane in others {
+            self.complete(lane, finished);
+        }
+        let (mut visit, now) = self.complete(next, finished);
+        match batch {
+            Some(batch) => visit.take(now, finished.len() as u32, batch),
+            None => self.lanes.device().release(finished.len() as u32),
+        }
+        now
+    }
+
+    /// Tells a lane what is finished of its own.
+    fn complete(&self, lane: usize, finished: &[Work]) -> (Visit<'_, Work>, Time) {
+        let mut visit = self.lanes.visit(lane);
+        let now = self.clock.now();
+        let mut cost = 0;
+        for work in finished.iter().filter(|work| work.slot.lane() == lane) {
+            visit.complete(now, work.slot, work.cost);
+            cost += u64::from(work.cost);
+        }
+        self.lanes.device().finish(lane, cost);
+        (visit, now)
+    }
+
+    /// Takes out more if there is more, and wakes the keeper if it would sleep too long.
+    fn fill(&self, home: usize, now: Time, batch: &mut Vec<Work>) {
+        let now = self.lanes.fill(home, now, &|| self.clock.now(), batch);
+        let deadline = self.lanes.note(now).0;
+        if deadline == Time::MAX.0 {
+            return;
+        }
+        // The fence: what this thread has shown, the keeper sees who now says what it sleeps for.
+        fence(Ordering::SeqCst);
+        if deadline < self.armed.load(Ordering::Relaxed)
+            && deadline < self.armed.fetch_min(deadline, Ordering::Relaxed)
+        {
             self.bell.ring();
         }
     }
 
-    /// The keeper's turn: what the time has brought, and what others have left. Says when to come
-    /// again, and appends what the machine wants done.
-    pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
-        let (mut batch, mut finished) = (Vec::new(), Vec::new());
-        let (mut core, now) = self.core_now();
-        if now >= core.machine.next_deadline() {
-            core.machine.on_deadline(now);
+    /// Begins the periods that have begun. Says what time it is.
+    fn advance(&self) -> Time {
+        let now = self.clock.now();
+        if now.0 >= self.ends.load(Ordering::Relaxed) {
+            self.tell(|steward, now, mut lanes| steward.advance(now, &mut lanes));
         }
-        core.is_left = false;
-        if !core.is_ending {
-            dispatch(&mut core, now, &mut batch);
-        }
-        // Nobody rings for anything that is not before this.
-        core.armed = core.machine.next_deadline();
-        drop(core);
-        self.go_on(&mut batch, &mut finished, None);
-        let mut core = self.core();
-        outputs.extend(std::iter::from_fn(|| core.machine.poll_output()));
-        core.armed = match core.is_left {
-            true => Time::ZERO,
-            false => core.machine.next_deadline(),
-        };
-        core.armed
+        now
     }
 
-    /// Tells the machine something.
-    pub(crate) fn tell<R>(&self, what: impl FnOnce(&mut Node<Work>, Time) -> R) -> R {
-        let (mut core, now) = self.core_now();
-        what(&mut core.machine, now)
+    /// The keeper's turn: what the time has brought, and what others have left. Says when to come
+    /// again, and appends what the steward wants done.
+    pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
+        let (mut batch, mut finished) = (Vec::new(), Vec::new());
+        self.is_left.store(false, Ordering::Relaxed);
+        self.fill(0, self.advance(), &mut batch);
+        self.go_on(0, &mut batch, &mut finished, None);
+        self.tell(|steward, _, _| outputs.extend(std::iter::from_fn(|| steward.poll_output())));
+        if self.is_left.load(Ordering::Acquire) {
+            return Time::ZERO;
+        }
+        let ends = self.ends.load(Ordering::Relaxed);
+        // Nobody rings for what is not before this: it is said first, and then looked at.
+        self.armed.store(ends, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let deadline = ends.min(self.lanes.note(self.clock.now()).0);
+        self.armed.fetch_min(deadline, Ordering::Relaxed);
+        Time(deadline)
+    }
+
+    /// Tells the steward something.
+    pub(crate) fn tell<R>(&self, what: impl FnOnce(&mut Steward, Time, &Lanes<Work>) -> R) -> R {
+        // As with lanes, whatever a panic left is not to be used.
+        let lock = self.steward.lock();
+        let mut steward = lock.unwrap_or_else(|_| panic!("the node's steward has panicked"));
+        let result = what(&mut steward, self.clock.now(), &self.lanes);
+        self.ends.store(steward.ends().0, Ordering::Relaxed);
+        self.plans.store(steward.plans(), Ordering::Release);
+        result
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
-        self.tell(|machine, now| machine.status(now))
+        self.tell(|steward, now, lanes| steward.status(now, &lanes))
     }
 
     /// Takes no more jobs, fails those that wait, and finishes those at the device.
     pub(crate) fn end(&self) {
-        let (mut core, now) = self.core_now();
-        core.is_ending = true;
-        core.machine.on_ending();
-        let mut waiting = core.machine.cancel(now, |_| true);
-        drop(core);
+        // Seen by whoever locks a lane after what waits there was taken out.
+        self.is_ending.store(true, Ordering::Relaxed);
+        let mut waiting = self.withdraw(|_| true);
+        self.tell(|steward, _, _| steward.on_ending());
         waiting.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
         deliver(&mut waiting, None);
         if let Some(engine) = self.engine.get() {
@@ -180,37 +272,21 @@ impl Live {
 
     /// Takes out what waits of `which`.
     fn withdraw(&self, which: impl Fn(&Work) -> bool) -> Vec<Work> {
-        let (mut core, now) = self.core_now();
-        let withdrawn = core.machine.cancel(now, which);
-        self.unlock(core);
+        let mut withdrawn = Vec::new();
+        for lane in 0..self.lanes.count() {
+            let mut visit = self.lanes.visit(lane);
+            withdrawn.append(&mut visit.cancel(self.clock.now(), &which));
+        }
+        self.lanes.note(self.clock.now());
         withdrawn
-    }
-
-    /// The machine, and the time. It is read once the lock is held: read before, it would go
-    /// backwards from one thread to the next, and busy time would be counted twice.
-    fn core_now(&self) -> (MutexGuard<'_, Core>, Time) {
-        let core = self.core();
-        let now = self.clock.now();
-        (core, now)
-    }
-
-    /// A panic with the machine locked is a bug of ours; to go on with what it left would be
-    /// another. It poisons the lock, and every thread that comes by ends with it.
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(|_| panic!("the node's machine has panicked"))
     }
 }
 
 impl Sink for Live {
     fn finished(&self, work: &mut Vec<Work>) {
-        let mut batch = Vec::new();
-        self.go_on(&mut batch, work, None);
+        let home = work.first().map_or(0, |work| work.slot.lane());
+        self.go_on(home, &mut Vec::new(), work, None);
     }
-}
-
-/// Takes out what may go to the device.
-fn dispatch(core: &mut Core, now: Time, batch: &mut Vec<Work>) {
-    batch.extend(std::iter::from_fn(|| core.machine.next_dispatch(now)).map(|next| next.job));
 }
 
 /// Gives finished jobs to those who asked: to `own`, if they are its, else to their outlets.
@@ -282,19 +358,22 @@ struct LocalSession {
 }
 
 impl LocalSession {
-    fn look_up(&mut self, machine: &Node<Work>) {
-        let plans = machine.plans();
-        if self.looked_up != Some(plans) {
-            self.slots.clear();
-            self.slots.extend(self.names.iter().map(|name| machine.slot(name)));
-            self.looked_up = Some(plans);
+    fn look_up(&mut self, live: &Live) {
+        if self.looked_up == Some(live.plans.load(Ordering::Acquire)) {
+            return;
         }
+        live.tell(|steward, _, _| {
+            self.slots.clear();
+            self.slots.extend(self.names.iter().map(|name| steward.slot(name)));
+            self.looked_up = Some(steward.plans());
+        });
     }
+}
 
-    fn slot(&self, tenant: TenantId) -> Slot {
-        let place = usize::from(tenant.0).checked_sub(1);
-        place.and_then(|place| self.slots.get(place)).copied().unwrap_or(Slot::NOBODY)
-    }
+/// The slot of a tenant, given those of the tenants of a session, which count from one.
+fn slot(slots: &[Slot], tenant: TenantId) -> Slot {
+    let place = usize::from(tenant.0).checked_sub(1);
+    place.and_then(|place| slots.get(place)).copied().unwrap_or(Slot::NOBODY)
 }
 
 impl Session for LocalSession {
@@ -316,12 +395,11 @@ impl Session for LocalSession {
 
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         let live = self.live.clone();
-        live.tell(|machine, _| {
-            self.look_up(machine);
-            for (tenant, work) in costs {
-                machine.on_elsewhere(self.slot(*tenant), *work);
-            }
-        });
+        self.look_up(&live);
+        for (tenant, work) in costs {
+            let slot = slot(&self.slots, *tenant);
+            live.lanes.visit(slot.lane()).delay(slot, *work);
+        }
     }
 
     fn cancel(&mut self, tickets: &[u64]) {

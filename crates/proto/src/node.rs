@@ -18,6 +18,11 @@
 //!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
 //!   served as nobody's. Another discipline alone changes the order of what waits.
 //!
+//! What is decided a few times in a period, the [`Steward`] does; what is decided for each
+//! request, schedulers do, each with a part of the tenants. A [`Node`] is a steward with one
+//! scheduler, for a world with one thread. A world with many threads has a scheduler for each, with
+//! locks ([`Site`], [`tidegate_algo::lanes`]), and the steward behind another.
+//!
 //! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
 //! it is empty after each of the other calls, and [`Node::on_deadline`] at
 //! [`Node::next_deadline`].
@@ -37,20 +42,22 @@
 //! assert_eq!(node.next_dispatch(Time(3)).unwrap().job, "second");
 //! ```
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::estimate::{Capacity, Work};
+use tidegate_algo::device::Device;
+use tidegate_algo::scheduler::Scheduler;
 pub use tidegate_algo::scheduler::{Ask, Dispatched, Pacing, Slot};
-use tidegate_algo::scheduler::{Scheduler, Terms};
-use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
+use tidegate_model::{Discipline, Event, Iops, Span, Time};
 
-use crate::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
-use ledger::Ledger;
+use crate::cluster::message::{FromNode, NodeInfo, ToNode};
+pub use site::Site;
 pub use status::{NodeStatus, TenantStatus};
+pub use steward::Steward;
 
 mod ledger;
+mod site;
 mod status;
+mod steward;
 
 /// The least time over which anything is estimated.
 const INTERVAL_MIN: Span = Span::MILLISECOND;
@@ -86,249 +93,162 @@ pub enum Output {
     Event(Event),
 }
 
-/// The device, as far as its capacity is concerned.
-#[derive(Debug)]
-struct Device {
-    depth: u32,
-    in_flight: u32,
-    /// Since when it has been busy, if it is.
-    busy_since: Option<Time>,
-    /// When the capacity was estimated last.
-    observed: Time,
-    /// What it did since then.
-    work: Work,
-    capacity: Capacity,
-}
-
-impl Device {
-    /// Notes whether the device is busy from `now` on.
-    fn note(&mut self, now: Time, is_backlogged: bool) {
-        if let Some(since) = self.busy_since {
-            self.work.busy = self.work.busy.saturating_add(now.since(since));
-        }
-        let is_busy = is_backlogged || self.in_flight >= self.depth;
-        self.busy_since = is_busy.then_some(now);
-    }
-}
-
-/// A storage node. `J` is whatever the world needs to serve a request.
+/// A storage node with one lane. `J` is whatever the world needs to serve a request.
 #[derive(Debug)]
 pub struct Node<J> {
-    info: NodeInfo,
-    /// The number that the controller gave, while it is connected.
-    number: Option<NodeId>,
-    /// What decides who is next while the plan does not say.
-    discipline: Discipline,
+    steward: Steward,
+    room: Room<J>,
+}
+
+/// Its lane, and its device.
+#[derive(Debug)]
+struct Room<J> {
     scheduler: Scheduler<J>,
-    ledger: Ledger,
     device: Device,
-    /// Units of cost that the device has finished in all.
-    served: u64,
-    outputs: VecDeque<Output>,
+}
+
+impl<J> Site for Room<J> {
+    type Job = J;
+
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    fn read<R>(&self, _: usize, what: impl FnOnce(&Scheduler<J>) -> R) -> R {
+        what(&self.scheduler)
+    }
+
+    fn change<R>(&mut self, _: usize, what: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
+        what(&mut self.scheduler)
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
 }
 
 impl<J> Node<J> {
     /// A node that serves everybody alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
-        let device = Device {
-            depth: config.depth.max(1),
-            in_flight: 0,
-            busy_since: None,
-            observed: now,
-            work: Work::default(),
-            capacity: Capacity::new(config.capacity),
+        let mut room = Room {
+            scheduler: Scheduler::new(config.discipline, config.pacing),
+            device: Device::new(config.depth, 1),
         };
-        // What comes before the plan is to be served after it, too, and not to starve.
-        let mut scheduler = Scheduler::new(config.discipline, config.pacing);
-        scheduler.set_terms(now, Slot::NOBODY, Terms::of_weight(Policy::WEIGHT));
-        Self {
-            info,
-            number: None,
-            discipline: config.discipline,
-            scheduler,
-            ledger: Ledger::default(),
-            device,
-            served: 0,
-            outputs: VecDeque::new(),
-        }
+        Self { steward: Steward::new(now, info, config, &mut room), room }
     }
 
     /// Who the node is, for its next hello.
     pub fn info(&self) -> NodeInfo {
-        NodeInfo { revision: self.revision(), ..self.info.clone() }
+        self.steward.info()
     }
 
     /// The revision of the plan that it has, or zero.
     pub fn revision(&self) -> u64 {
-        self.ledger.revision()
+        self.steward.revision()
     }
 
     /// How many plans it has taken. When that changes, names may have other slots.
     pub fn plans(&self) -> u64 {
-        self.ledger.plans
+        self.steward.plans()
     }
 
     /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
     /// same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
-        self.ledger.slot(tenant)
+        self.steward.slot(tenant)
     }
 
     /// By which rule it decides who is next.
     pub fn discipline(&self) -> Discipline {
-        self.scheduler.discipline()
+        self.room.scheduler.discipline()
     }
 
     /// A request has come.
     pub fn on_request(&mut self, now: Time, slot: Slot, ask: Ask, job: J) {
-        self.advance(now);
-        self.scheduler.push(now, slot, ask, job);
-        self.device.note(now, self.scheduler.is_backlogged());
+        self.steward.advance(now, &mut self.room);
+        self.room.scheduler.push(now, slot, ask, job);
+        self.room.note(now);
     }
 
     /// A tenant was served so much work at other nodes, which no request has told of: the next one
     /// that comes here does ([`tidegate_algo::dsfq`]).
     pub fn on_elsewhere(&mut self, slot: Slot, work: u64) {
-        self.scheduler.delay(slot, work);
+        self.room.scheduler.delay(slot, work);
     }
 
     /// The next request for the device, if there is room for it and one may be served.
     pub fn next_dispatch(&mut self, now: Time) -> Option<Dispatched<J>> {
-        self.advance(now);
-        if self.device.in_flight >= self.device.depth {
+        self.steward.advance(now, &mut self.room);
+        let Room { scheduler, device } = &mut self.room;
+        if !device.has_room() {
             return None;
         }
-        let dispatched = self.scheduler.pop(now)?;
-        self.device.in_flight += 1;
-        self.device.note(now, self.scheduler.is_backlogged());
+        let dispatched = scheduler.pop(now)?;
+        device.reserve(1);
+        device.note(now, scheduler.is_backlogged());
         Some(dispatched)
     }
 
     /// A request that was dispatched has been served, or has failed.
     pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
-        self.advance(now);
-        self.served += u64::from(cost);
-        self.scheduler.complete(now, slot, cost);
-        let device = &mut self.device;
-        device.in_flight = device.in_flight.saturating_sub(1);
-        device.work.completed += u64::from(cost);
-        if device.busy_since.is_some() {
-            device.work.completed_busy += u64::from(cost);
-        }
-        device.note(now, self.scheduler.is_backlogged());
+        self.steward.advance(now, &mut self.room);
+        self.room.scheduler.complete(now, slot, cost);
+        self.room.device.finish(0, u64::from(cost));
+        self.room.device.release(1);
+        self.room.note(now);
     }
 
     /// Takes out the waiting requests that `which` picks. Those at the device are left there.
     pub fn cancel(&mut self, now: Time, which: impl FnMut(&J) -> bool) -> Vec<J> {
-        self.advance(now);
-        let cancelled = self.scheduler.cancel(now, which);
-        self.device.note(now, self.scheduler.is_backlogged());
+        self.steward.advance(now, &mut self.room);
+        let cancelled = self.room.scheduler.cancel(now, which);
+        self.room.note(now);
         cancelled
     }
 
     /// There is a connection to a controller, perhaps another one than before. The world has said
     /// hello with [`Self::info`].
     pub fn on_connected(&mut self, now: Time) {
-        self.advance(now);
-        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
-        self.ledger.on_connected();
+        self.steward.on_connected(now, &mut self.room);
     }
 
     /// The controller has said something.
     pub fn on_message(&mut self, now: Time, message: ToNode) {
-        self.advance(now);
-        match message {
-            ToNode::Welcome { node, .. } => self.number = Some(node),
-            // The connection ends, and the world says when.
-            ToNode::Refused { .. } => {}
-            ToNode::Plan(plan) => {
-                let (revision, discipline) = (plan.revision, plan.discipline);
-                if self.ledger.on_plan(now, plan, &mut self.scheduler) {
-                    self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
-                }
-                self.scheduler.set_discipline(now, discipline.unwrap_or(self.discipline));
-            }
-            ToNode::Collect { turn, into, complete } => {
-                self.ledger.align(now, turn.period, into, &mut self.scheduler);
-                if let Some(report) = self.report(now, turn, complete) {
-                    self.outputs.push_back(Output::Send(FromNode::Report(report)));
-                }
-            }
-            ToNode::Grant(grant) => {
-                let granted = self.ledger.on_grant(now, &grant, &mut self.scheduler);
-                self.outputs.push_back(Output::Send(granted));
-            }
-            ToNode::Count => {
-                let counts = FromNode::Counts(self.counts(now));
-                self.outputs.push_back(Output::Send(counts));
-            }
-        }
-        self.device.note(now, self.scheduler.is_backlogged());
+        self.steward.on_message(now, message, &mut self.room);
     }
 
     /// There is no connection any more. Everything that was granted stays in force as it would.
     pub fn on_disconnected(&mut self, now: Time) {
-        self.advance(now);
-        self.number = None;
-        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+        self.steward.on_disconnected(now, &mut self.room);
     }
 
     /// The node ends, and the world will dispatch nothing more.
     pub fn on_ending(&mut self) {
-        self.outputs.push_back(Output::Send(FromNode::Goodbye));
+        self.steward.on_ending();
     }
 
     /// When [`Self::on_deadline`] is to be called: the end of the period, or the moment at which
     /// the next request may go to the device though nothing else happens. [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
-        let has_room = self.device.in_flight < self.device.depth;
-        let eligible = self.scheduler.next_eligible().filter(|_| has_room);
-        self.ledger.ends().min(eligible.unwrap_or(Time::MAX))
+        let Room { scheduler, device } = &self.room;
+        let eligible = scheduler.next_eligible().filter(|_| device.has_room());
+        self.steward.ends().min(eligible.unwrap_or(Time::MAX))
     }
 
     /// A deadline has passed.
     pub fn on_deadline(&mut self, now: Time) {
-        self.advance(now);
-        self.scheduler.promote(now);
-        self.device.note(now, self.scheduler.is_backlogged());
+        self.steward.advance(now, &mut self.room);
+        self.room.scheduler.promote(now);
+        self.room.note(now);
     }
 
     /// What the world is to do next.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.steward.poll_output()
     }
 
-    /// Begins the periods that have begun.
-    fn advance(&mut self, now: Time) {
-        if now < self.ledger.ends() {
-            return;
-        }
-        self.ledger.advance(now, &mut self.scheduler);
-        // Without questions from a controller, a period is the interval.
-        if now.since(self.device.observed) >= self.ledger.period() {
-            self.observe(now);
-        }
-    }
-
-    /// Estimates anew what the device can do and what tenants will ask for.
-    fn observe(&mut self, now: Time) {
-        let device = &mut self.device;
-        device.note(now, self.scheduler.is_backlogged());
-        device.work.interval = now.since(device.observed);
-        device.capacity.observe(core::mem::take(&mut device.work));
-        self.ledger.observe(now, now.since(device.observed), &self.scheduler);
-        device.observed = now;
-    }
-
-    /// The answer to the question of `turn`, if there is one.
-    fn report(&mut self, now: Time, turn: Turn, is_complete: bool) -> Option<Report> {
-        // A question that came twice, or at the turn of a period, is no interval of its own.
-        let interval_min = Span(self.ledger.interval().0 / 4).max(INTERVAL_MIN);
-        if now.since(self.device.observed) >= interval_min {
-            self.observe(now);
-        }
-        let left = self.ledger.ends().since(now).min(self.ledger.period());
-        let capacity_left = self.device.capacity.within(left);
-        self.ledger.report(now, (turn, is_complete), capacity_left, &self.scheduler)
+    /// What the node does, and with which counts.
+    pub fn status(&self, now: Time) -> NodeStatus {
+        self.steward.status(now, &self.room)
     }
 }

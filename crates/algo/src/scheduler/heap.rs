@@ -33,6 +33,11 @@ impl<K: Copy + Ord> Heap<K> {
         self.slots.clear();
     }
 
+    /// Gives all slots with a smaller key this one. Those that become equal keep their order.
+    pub(super) fn raise(&mut self, least: K) {
+        self.keys.iter_mut().for_each(|key| *key = least.max(*key));
+    }
+
     pub(super) fn push(&mut self, key: K, slot: u32, at: &mut [u32]) {
         self.keys.push(key);
         self.slots.push(slot);

@@ -20,15 +20,15 @@ pub(super) enum Place {
 }
 
 /// The steps, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
     Urgent = 0,
     Reserved = 1,
     Fair = 2,
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
+    pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
 
     /// Which of the two ends belongs to it: nobody is in both of the first steps.
     const fn end(self) -> usize {
@@ -43,9 +43,9 @@ impl Step {
 
 /// Units of cost that were dispatched in all, by right and in turn, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Passed {
-    pub(super) reserved: u32,
-    pub(super) fair: u32,
+pub(crate) struct Passed {
+    pub(crate) reserved: u32,
+    pub(crate) fair: u32,
 }
 
 impl Passed {
@@ -210,16 +210,16 @@ impl State {
         }
     }
 
-    /// Moves it to the end of a request that starts at `start`.
+    /// Moves it to the end of a request that starts at `start`, and says how long that is.
     pub(super) fn advance<J>(
         &mut self,
         discipline: Discipline,
         step: Step,
         start: u128,
         request: &Request<J>,
-    ) {
+    ) -> u128 {
         let length = match (discipline, step) {
-            (Discipline::Fifo, _) => return,
+            (Discipline::Fifo, _) => return 0,
             (Discipline::RoundRobin, _) => u128::from(UNIT),
             (Discipline::Token, _) | (_, Step::Urgent | Step::Reserved) => {
                 self.length(u64::from(request.cost))
@@ -227,13 +227,14 @@ impl State {
             _ => self.length(u64::from(request.work)),
         };
         self.ends[step.end()] = start.saturating_add(length);
+        length
     }
 
     /// Counts a request in the fair race that goes by right while that is at `race`.
     pub(super) fn charge<J>(&mut self, race: u128, window: u128, request: &Request<J>) {
         let start = self.start(Discipline::Unified, Step::Fair, race, request);
         self.owe(start, window, request);
-        self.advance(Discipline::Unified, Step::Fair, start, request);
+        let _ = self.advance(Discipline::Unified, Step::Fair, start, request);
         self.flags |= BY_RIGHT;
     }
 

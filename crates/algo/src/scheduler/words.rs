@@ -10,12 +10,19 @@ use crate::dsfq::Bound;
 pub struct Slot {
     pub(super) index: u32,
     pub(super) generation: u16,
+    pub(super) lane: u16,
 }
 
 impl Slot {
     /// For requests that are nobody's, or whose owner nobody knows: nothing is reserved for them
     /// and they have no limit.
-    pub const NOBODY: Self = Self { index: 0, generation: 0 };
+    pub const NOBODY: Self = Self { index: 0, generation: 0, lane: 0 };
+
+    /// The lane that it is in: that of the scheduler which made it ([`crate::lanes`]).
+    #[inline]
+    pub const fn lane(self) -> usize {
+        self.lane as usize
+    }
 }
 
 /// What a policy says of a tenant, as far as it matters for the order.

@@ -26,6 +26,7 @@ use peer::{PEER, Peer};
 mod bed;
 mod peer;
 mod probes;
+mod threads;
 
 const BENCH: &str = "scheduler";
 /// Pairs per second of virtual time.
@@ -73,6 +74,8 @@ pub(super) fn rows(
             tell(if promised { row.promised(*promise) } else { row });
         }
     }
+    interrupt.check()?;
+    threads::rows(plan, tell);
     interrupt.check()?;
     joins(plan, Peer::start(&program), tell);
     Ok(())
@@ -246,7 +249,7 @@ mod tests {
     fn everything_can_be_measured() {
         let mut rows = Vec::new();
         super::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
-        assert_eq!(rows.len(), 2 * PAIRS_QUICK + 2, "{rows:#?}");
+        assert_eq!(rows.len(), 2 * PAIRS_QUICK + 3 + 2, "{rows:#?}");
         assert!(rows.iter().all(|row| row.kept.is_none()), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
         assert_eq!(rows[0].reason.as_deref(), Some("only measured in full"));

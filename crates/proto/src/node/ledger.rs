@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 
 use tidegate_algo::dsfq::Bound;
 use tidegate_algo::estimate::{Asked, Demand};
-use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally, Terms};
+use tidegate_algo::scheduler::{Counts, Slot, Tally, Terms};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time};
 
+use super::site::Site;
 use crate::cluster::message::{
     FromNode, Grant, Plan, Report, Share, TenantPlan, TenantReport, Turn,
 };
@@ -157,12 +158,7 @@ impl Ledger {
     }
 
     /// Takes a plan, and says whether it is another one than before.
-    pub(super) fn on_plan<J>(
-        &mut self,
-        now: Time,
-        plan: Plan,
-        scheduler: &mut Scheduler<J>,
-    ) -> bool {
+    pub(super) fn on_plan(&mut self, now: Time, plan: Plan, site: &mut impl Site) -> bool {
         let period = plan.period.max(super::INTERVAL_MIN);
         if plan.revision == 0 || self.is_in_force(&plan, period) {
             return false;
@@ -178,7 +174,7 @@ impl Ledger {
             self.is_fresh = true;
         }
         if self.revision == 0 {
-            scheduler.begin(now, self.ends);
+            site.change_all(|scheduler| scheduler.begin(now, self.ends));
         }
         self.revision = plan.revision;
         self.period = period;
@@ -186,7 +182,7 @@ impl Ledger {
         self.fallback = plan.fallback;
         self.lease = PLAN_LEASE;
         (self.coming, self.is_abandoned) = (None, false);
-        self.take_tenants(now, plan.tenants, scheduler);
+        self.take_tenants(now, plan.tenants, site);
         true
     }
 
@@ -198,26 +194,37 @@ impl Ledger {
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
-    fn take_tenants<J>(&mut self, now: Time, plans: Vec<TenantPlan>, scheduler: &mut Scheduler<J>) {
+    fn take_tenants(&mut self, now: Time, plans: Vec<TenantPlan>, site: &mut impl Site) {
         let name = |tenant: &Tenant| tenant.plan.name.clone();
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
         let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
+        // Those who come go where there is the least weight.
+        let mut loads = alloc::vec![0; site.lanes()];
+        for plan in &plans {
+            if let Some(tenant) = old.get(&plan.name) {
+                loads[tenant.slot.lane()] += u64::from(plan.weight);
+            }
+        }
         for plan in plans {
             let terms = terms(&plan, weights);
             let tenant = match old.remove(&plan.name) {
                 Some(tenant) => Tenant { plan, first: None, told: None, ..tenant },
                 None => {
-                    let slot = scheduler.add(terms);
+                    let lane = (0..loads.len()).min_by_key(|lane| loads[*lane]).unwrap_or(0);
+                    loads[lane] += u64::from(plan.weight);
+                    let slot = site.change(lane, |scheduler| scheduler.add(terms));
                     Tenant::new(plan, slot)
                 }
             };
-            scheduler.set_terms(now, tenant.slot, terms);
-            scheduler.grant(now, tenant.slot, tenant.unnamed());
+            let slot = tenant.slot;
+            site.change(slot.lane(), |scheduler| scheduler.set_terms(now, slot, terms));
+            site.grant(now, slot, tenant.unnamed());
             self.tenants.push(tenant);
         }
         for tenant in old.into_values() {
-            scheduler.remove(now, tenant.slot);
+            let slot = tenant.slot;
+            site.change(slot.lane(), |scheduler| scheduler.remove(now, slot));
         }
         self.places = self.tenants.iter().map(name).zip(0..).collect();
     }
@@ -226,13 +233,7 @@ impl Ledger {
     ///
     /// What is said took some time on its way, so the earliest beginning of a period that was heard
     /// is nearest to the truth.
-    pub(super) fn align<J>(
-        &mut self,
-        now: Time,
-        period: u64,
-        into: Span,
-        scheduler: &mut Scheduler<J>,
-    ) {
+    pub(super) fn align(&mut self, now: Time, period: u64, into: Span, site: &mut impl Site) {
         if self.revision == 0 {
             return;
         }
@@ -244,7 +245,7 @@ impl Ledger {
         let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
         if period > self.number {
             self.skip(period - self.number - 1);
-            self.turn(begun, scheduler);
+            self.turn(begun, site);
         }
         // The node may have begun the next period a moment before its controller.
         let ahead = match self.number - period {
@@ -258,14 +259,14 @@ impl Ledger {
     }
 
     /// Begins the periods that have begun by `now`, which is not before the end of this one.
-    pub(super) fn advance<J>(&mut self, now: Time, scheduler: &mut Scheduler<J>) {
+    pub(super) fn advance(&mut self, now: Time, site: &mut impl Site) {
         // A machine that slept for a day has missed many.
         let missed = now.since(self.ends).0 / self.period.0;
-        self.turn(self.ends, scheduler);
+        self.turn(self.ends, site);
         if missed > 0 {
             self.skip(missed - 1);
             let missed = Span(self.period.0.saturating_mul(missed - 1));
-            self.turn(self.ends.after(missed), scheduler);
+            self.turn(self.ends.after(missed), site);
         }
     }
 
@@ -279,40 +280,35 @@ impl Ledger {
     }
 
     /// Begins the next period, at `begins`.
-    fn turn<J>(&mut self, begins: Time, scheduler: &mut Scheduler<J>) {
+    fn turn(&mut self, begins: Time, site: &mut impl Site) {
         self.number = self.number.saturating_add(1);
         self.ends = begins.after(self.period);
         self.is_aligned = false;
-        scheduler.begin(begins, self.ends);
+        site.change_all(|scheduler| scheduler.begin(begins, self.ends));
         for tenant in &mut self.tenants {
             let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
             if self.coming.is_some() {
                 tenant.first = Some(counts);
             }
-            scheduler.grant(begins, tenant.slot, counts);
+            site.grant(begins, tenant.slot, counts);
         }
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
         self.lease = self.coming.take().unwrap_or(self.lease.saturating_sub(1));
     }
 
     /// Takes a grant if it is newer than the last, and answers it.
-    pub(super) fn on_grant<J>(
-        &mut self,
-        now: Time,
-        grant: &Grant,
-        scheduler: &mut Scheduler<J>,
-    ) -> FromNode {
+    pub(super) fn on_grant(&mut self, now: Time, grant: &Grant, site: &mut impl Site) -> FromNode {
         if self.revision == grant.revision && grant.serial > self.serial {
             if grant.lease == 0 {
-                self.align(now, grant.turn.period, grant.into, scheduler);
+                self.align(now, grant.turn.period, grant.into, site);
             }
             if self.is_present(grant) {
-                self.take_present(now, grant, scheduler);
+                self.take_present(now, grant, site);
             } else if self.is_next(grant) {
                 self.take_next(grant);
             }
         }
-        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, scheduler));
+        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, site));
         FromNode::Granted {
             revision: self.revision,
             serial: grant.serial,
@@ -328,11 +324,11 @@ impl Ledger {
         grant.revision == self.revision && self.number.checked_add(1) == Some(grant.turn.period)
     }
 
-    fn take_present<J>(&mut self, now: Time, grant: &Grant, scheduler: &mut Scheduler<J>) {
+    fn take_present(&mut self, now: Time, grant: &Grant, site: &mut impl Site) {
         self.serial = grant.serial;
         if core::mem::take(&mut self.is_abandoned) {
             for tenant in &self.tenants {
-                scheduler.grant(now, tenant.slot, tenant.unnamed());
+                site.grant(now, tenant.slot, tenant.unnamed());
             }
         }
         // A new lease does not revive what held under one that is over.
@@ -344,7 +340,7 @@ impl Ledger {
         for share in &grant.shares {
             let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
             let counts = tenant.counts(share);
-            scheduler.grant(now, tenant.slot, counts);
+            site.grant(now, tenant.slot, counts);
             // The period had begun before the grant came that says with what it begins.
             if grant.lease > 0 {
                 tenant.first = Some(counts);
@@ -368,10 +364,11 @@ impl Ledger {
     }
 
     /// What is in force for a tenant that a grant names, in the grant's period.
-    fn in_force<J>(&self, grant: &Grant, share: &Share, scheduler: &Scheduler<J>) -> Option<Share> {
+    fn in_force(&self, grant: &Grant, share: &Share, site: &impl Site) -> Option<Share> {
         let tenant = self.tenants.get(usize::from(share.tenant))?;
         let (counts, served) = if self.is_present(grant) {
-            (scheduler.counts(tenant.slot), scheduler.served(tenant.slot))
+            let slot = tenant.slot;
+            site.read(slot.lane(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
         } else if self.is_next(grant) {
             (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
         } else {
@@ -383,10 +380,10 @@ impl Ledger {
     }
 
     /// Estimates demands from what happened in the last `interval`.
-    pub(super) fn observe<J>(&mut self, now: Time, interval: Span, scheduler: &Scheduler<J>) {
+    pub(super) fn observe(&mut self, now: Time, interval: Span, site: &impl Site) {
         let since = Time(now.0.saturating_sub(interval.0));
         for tenant in &mut self.tenants {
-            let tally = scheduler.tally(now, tenant.slot);
+            let tally = site.tally(now, tenant.slot);
             let seen = core::mem::replace(&mut tenant.seen, tally);
             let arrived = tally.arrived - seen.arrived;
             tenant.demand.observe(Asked {
@@ -402,12 +399,12 @@ impl Ledger {
 
     /// The answer to the question of `turn`, from a node that can do `capacity_left` in what is
     /// left of the period; none if the question is about the period before.
-    pub(super) fn report<J>(
+    pub(super) fn report(
         &mut self,
         now: Time,
         (turn, is_complete): (Turn, bool),
         capacity_left: u64,
-        scheduler: &Scheduler<J>,
+        site: &impl Site,
     ) -> Option<Report> {
         let (revision, serial) = (self.revision, self.serial);
         let ahead = self.number.checked_sub(turn.period);
@@ -421,7 +418,7 @@ impl Ledger {
         let left = self.ends.since(now);
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
         for (place, tenant) in (0..).zip(&mut self.tenants) {
-            let tally = scheduler.tally(now, tenant.slot);
+            let tally = site.tally(now, tenant.slot);
             let Tally { served, waiting, .. } = tally;
             let expected = tenant.demand.expected(left, waiting);
             let is_elastic = waiting > 0 && tenant.demand.is_elastic();

@@ -6,9 +6,11 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
+use tidegate_algo::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time, Waits};
 
-use super::{Node, Slot};
+use super::site::Site;
+use super::{Slot, Steward};
 use crate::meters::message::NodeCounts;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
@@ -73,15 +75,15 @@ pub struct TenantStatus {
     pub demand: u64,
 }
 
-impl<J> Node<J> {
+impl Steward {
     /// What the node does, and with which counts.
-    pub fn status(&self, now: Time) -> NodeStatus {
+    pub fn status(&self, now: Time, site: &impl Site) -> NodeStatus {
         let ends = self.ledger.ends();
         let left = ends.since(now);
-        let capacity = self.device.capacity.within(left.min(self.ledger.period()));
-        let mut tenants = alloc::vec![self.tenant_status(now, "", Slot::NOBODY)];
+        let capacity = self.capacity.within(left.min(self.ledger.period()));
+        let mut tenants = alloc::vec![nobody(now, site)];
         tenants.extend(self.ledger.tenants.iter().map(|tenant| {
-            let status = self.tenant_status(now, &tenant.plan.name, tenant.slot);
+            let status = tenant_status(now, site, &tenant.plan.name, tenant.slot);
             let demand = tenant.demand.within(left, status.waiting, capacity);
             TenantStatus { demand, ..status }
         }));
@@ -94,46 +96,61 @@ impl<J> Node<J> {
             serial: self.ledger.serial,
             lease_periods: self.ledger.lease,
             is_abandoned: self.ledger.is_abandoned,
-            capacity_per_second: self.device.capacity.per_second().0,
-            in_flight: self.device.in_flight,
-            depth: self.device.depth,
-            waiting: self.scheduler.waiting(),
+            capacity_per_second: self.capacity.per_second().0,
+            in_flight: site.device().in_flight(),
+            depth: site.device().depth(),
+            waiting: site.waiting(),
             tenants,
         }
     }
 
     /// What the node has done in all, for its controller.
-    pub(super) fn counts(&mut self, now: Time) -> NodeCounts {
+    pub(super) fn counts(&self, now: Time, site: &mut impl Site) -> NodeCounts {
         let mut tenants = Vec::new();
         for (place, tenant) in (0..).zip(&self.ledger.tenants) {
-            let waits = self.scheduler.waits(now, tenant.slot);
+            let slot = tenant.slot;
+            let waits = site.change(slot.lane(), |scheduler| scheduler.waits(now, slot));
             if waits != Waits::ZERO {
                 tenants.push((place, waits));
             }
         }
         NodeCounts {
             revision: self.revision(),
-            served: self.served,
-            waiting: self.scheduler.waiting(),
-            in_flight: self.device.in_flight,
-            depth: self.device.depth,
-            discipline: self.discipline(),
+            served: site.device().done(now).served,
+            waiting: site.waiting(),
+            in_flight: site.device().in_flight(),
+            depth: site.device().depth(),
+            discipline: site.read(0, Scheduler::discipline),
             tenants,
         }
     }
+}
 
-    fn tenant_status(&self, now: Time, name: &str, slot: Slot) -> TenantStatus {
-        let tally = self.scheduler.tally(now, slot);
-        let counts = self.scheduler.counts(slot);
-        TenantStatus {
-            name: name.into(),
-            served: tally.served,
-            served_before: tally.served_before,
-            served_total: tally.total,
-            reserved: counts.reserved,
-            allowed: (counts.allowed != u64::MAX).then_some(counts.allowed),
-            waiting: tally.waiting,
-            demand: tally.waiting,
-        }
+/// Nobody, who is in every lane: what waited for a tenant when it left stays in its lane.
+fn nobody(now: Time, site: &impl Site) -> TenantStatus {
+    let mut nobody = TenantStatus::default();
+    for lane in 0..site.lanes() {
+        let tally = site.read(lane, |scheduler| scheduler.tally(now, Slot::NOBODY));
+        nobody.served += tally.served;
+        nobody.served_before += tally.served_before;
+        nobody.served_total += tally.total;
+        nobody.waiting += tally.waiting;
+        nobody.demand += tally.waiting;
+    }
+    nobody
+}
+
+fn tenant_status(now: Time, site: &impl Site, name: &str, slot: Slot) -> TenantStatus {
+    let (tally, counts) =
+        site.read(slot.lane(), |scheduler| (scheduler.tally(now, slot), scheduler.counts(slot)));
+    TenantStatus {
+        name: name.into(),
+        served: tally.served,
+        served_before: tally.served_before,
+        served_total: tally.total,
+        reserved: counts.reserved,
+        allowed: (counts.allowed != u64::MAX).then_some(counts.allowed),
+        waiting: tally.waiting,
+        demand: tally.waiting,
     }
 }

@@ -161,7 +161,8 @@ pub(super) fn crowd(count: u32, depth: u32) -> Scheduler<u32> {
     scheduler
 }
 
-fn join(scheduler: &mut Scheduler<u32>, now: Time, stream: Stream) -> Slot {
+/// A stream joins.
+pub(super) fn join<J>(scheduler: &mut Scheduler<J>, now: Time, stream: Stream) -> Slot {
     let slot = scheduler.add(Terms::of_weight(stream.weight));
     scheduler.grant(now, slot, stream.counts());
     slot

@@ -1,0 +1,166 @@
+//! The device behind a scheduler, as far as many threads share it: how many requests are there, and
+//! for how long it has been busy.
+//!
+//! It is *busy* while it has as many requests as it may, or somebody waits who may go. What it has
+//! done in that time tells what it can do ([`crate::estimate`]).
+//!
+//! A thread takes room for a batch at a time. When that is finished it keeps the room for what it
+//! takes out instead, and gives back what it cannot use, so that with enough to do it touches
+//! nothing here that others do.
+//!
+//! That the device becomes busy or idle is noted by whoever sees it; when two threads see different
+//! things at once, the next one to come by is right again, so what is counted is off by the time of
+//! a batch. One thread is always right. What is finished is counted by lane ([`crate::lanes`]),
+//! each in a cache line of its own.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_model::{Span, Time};
+
+/// The device is idle.
+const IDLE: u64 = u64::MAX;
+
+/// Room at a device, and for how long it was busy. It has its cache line for itself.
+///
+/// ```
+/// use tidegate_algo::device::Device;
+/// use tidegate_model::{Span, Time};
+/// let device = Device::new(4, 1);
+/// assert_eq!((device.reserve(3), device.reserve(3), device.reserve(3)), (3, 1, 0));
+/// device.note(Time(10), false);
+/// assert!(device.is_busy());
+/// device.finish(0, 5);
+/// device.release(2);
+/// device.note(Time(30), false);
+/// assert!(!device.is_busy());
+/// let done = device.done(Time(50));
+/// assert_eq!((done.busy, done.served, done.served_busy), (Span(20), 5, 5));
+/// ```
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Device {
+    depth: u32,
+    in_flight: AtomicU32,
+    /// Since when it has been busy, or [`IDLE`].
+    since: AtomicU64,
+    /// For how long it was, before that.
+    busy: AtomicU64,
+    lanes: Box<[Finished]>,
+}
+
+/// Units of cost of one lane that were finished, while it was busy and while it was not.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Finished {
+    busy: AtomicU64,
+    idle: AtomicU64,
+}
+
+/// What a device has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// For how long it was busy.
+    pub busy: Span,
+    /// Units of cost that were finished.
+    pub served: u64,
+    /// Units of cost that were finished while it was busy.
+    pub served_busy: u64,
+}
+
+impl Device {
+    /// A device for so many requests at a time, at least one, of so many lanes.
+    pub fn new(depth: u32, lanes: usize) -> Self {
+        Self {
+            depth: depth.max(1),
+            in_flight: AtomicU32::new(0),
+            since: AtomicU64::new(IDLE),
+            busy: AtomicU64::new(0),
+            lanes: (0..lanes).map(|_| Finished::default()).collect(),
+        }
+    }
+
+    /// The most requests at a time.
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Requests that are there, or for which room was taken.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more may go there.
+    pub fn has_room(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
+    /// Takes room for at most so many requests, and says for how many.
+    #[inline]
+    pub fn reserve(&self, most: u32) -> u32 {
+        let mut before = self.in_flight.load(Ordering::SeqCst);
+        loop {
+            let room = self.depth.saturating_sub(before).min(most);
+            if room == 0 {
+                return 0;
+            }
+            let (after, order) = (before + room, Ordering::SeqCst);
+            match self.in_flight.compare_exchange_weak(before, after, order, order) {
+                Ok(_) => return room,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Gives back room for so many requests.
+    #[inline]
+    pub fn release(&self, requests: u32) {
+        self.in_flight.fetch_sub(requests, Ordering::SeqCst);
+    }
+
+    /// So many units of cost of a lane are finished. The room for them is still taken.
+    #[inline]
+    pub fn finish(&self, lane: usize, cost: u64) {
+        let Finished { busy, idle } = &self.lanes[lane];
+        let counter = if self.is_busy() { busy } else { idle };
+        counter.fetch_add(cost, Ordering::Relaxed);
+    }
+
+    /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
+    #[inline]
+    pub fn note(&self, now: Time, is_backlogged: bool) {
+        let is_busy = is_backlogged || !self.has_room();
+        let since = self.since.load(Ordering::Relaxed);
+        if is_busy == (since != IDLE) {
+            return;
+        }
+        let after = if is_busy { now.0 } else { IDLE };
+        let order = Ordering::Relaxed;
+        // Whoever fails was overtaken by one who noted it, or the contrary, and is later.
+        if self.since.compare_exchange(since, after, order, order).is_ok() && !is_busy {
+            self.busy.fetch_add(now.since(Time(since)).0, order);
+        }
+    }
+
+    /// Whether it was busy when that was noted last.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.since.load(Ordering::Relaxed) != IDLE
+    }
+
+    /// What it has done so far.
+    pub fn done(&self, now: Time) -> Done {
+        let busy = Span(self.busy.load(Ordering::Relaxed));
+        let since = match self.since.load(Ordering::Relaxed) {
+            IDLE => Span::ZERO,
+            since => now.since(Time(since)),
+        };
+        let mut done = Done { busy: busy.saturating_add(since), ..Done::default() };
+        for Finished { busy, idle } in &self.lanes {
+            let busy = busy.load(Ordering::Relaxed);
+            done.served_busy += busy;
+            done.served += busy + idle.load(Ordering::Relaxed);
+        }
+        done
+    }
+}

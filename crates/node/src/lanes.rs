@@ -1,0 +1,198 @@
+//! The lanes of a node, each behind a lock of its own ([`tidegate_algo::lanes`]), and its device.
+//!
+//! A thread visits one lane at a time, for a batch. What it knows of the others it reads before it
+//! has the lock, and what the lane shows to them it writes before it lets go.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard};
+
+use tidegate_algo::device::Device;
+use tidegate_algo::lanes::{Fronts, LANES_MAX, Others};
+use tidegate_algo::scheduler::{Pacing, Scheduler};
+use tidegate_model::{Discipline, Time};
+use tidegate_proto::node::Site;
+
+/// Schedulers that threads share, for requests `J`.
+///
+/// ```
+/// use tidegate_model::{Discipline, Time};
+/// use tidegate_node::Lanes;
+/// use tidegate_proto::node::{Ask, Pacing, Slot};
+/// let lanes = Lanes::new(2, 32, Discipline::Sfq, Pacing::Even);
+/// lanes.visit(0).push(Time::ZERO, Slot::NOBODY, Ask::ONE, "request");
+/// let mut batch = Vec::new();
+/// lanes.fill(1, Time::ZERO, &|| Time::ZERO, &mut batch);
+/// assert_eq!(batch, ["request"]);
+/// let mut visit = lanes.visit(0);
+/// visit.complete(Time::ZERO, Slot::NOBODY, 1);
+/// visit.take(Time::ZERO, 1, &mut batch); // there is nothing instead
+/// assert_eq!(lanes.device().in_flight(), 0);
+/// ```
+pub struct Lanes<J> {
+    fronts: Fronts,
+    lanes: Box<[Lane<J>]>,
+    device: Device,
+    /// The most that one thread takes out before it works: its even part of the depth.
+    share: usize,
+}
+
+/// One lane, in cache lines of its own: processors fetch them in pairs.
+#[repr(align(128))]
+struct Lane<J>(Mutex<Scheduler<J>>);
+
+/// A lane that this thread has locked.
+pub struct Visit<'a, J> {
+    lanes: &'a Lanes<J>,
+    lane: usize,
+    others: Others,
+    scheduler: MutexGuard<'a, Scheduler<J>>,
+}
+
+impl<J> Lanes<J> {
+    /// So many lanes, from one to [`LANES_MAX`], in front of a device for `depth` requests at a
+    /// time.
+    pub fn new(count: usize, depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
+        let count = count.clamp(1, LANES_MAX);
+        let lane = |lane| Lane(Mutex::new(Scheduler::in_lane(lane, discipline, pacing)));
+        let device = Device::new(depth, count);
+        Self {
+            fronts: Fronts::new(count),
+            lanes: (0..count as u16).map(lane).collect(),
+            share: (device.depth() as usize).div_ceil(count),
+            device,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Locks a lane. The time that is told to it is to be read after this: read before, it would go
+    /// backwards from one thread to the next.
+    #[inline]
+    pub fn visit(&self, lane: usize) -> Visit<'_, J> {
+        let others = self.fronts.others(lane);
+        let mut scheduler = self.lock(lane);
+        scheduler.heed(&others);
+        Visit { lanes: self, lane, others, scheduler }
+    }
+
+    /// Which lane to take requests from, for a thread that is at home in one; none if nobody waits
+    /// who may go.
+    #[inline]
+    pub fn next(&self, now: Time, home: usize) -> Option<usize> {
+        self.fronts.next(now, home)
+    }
+
+    /// Takes out what may go to the device, from whichever lane it is the turn of, until `batch`
+    /// has one thread's part of the device, there is no more room, or nobody waits who may go.
+    /// Returns the time that was told last.
+    pub fn fill(
+        &self,
+        home: usize,
+        mut now: Time,
+        clock: &impl Fn() -> Time,
+        batch: &mut Vec<J>,
+    ) -> Time {
+        // Whether there is room is looked at last: see the words on sleeping in `algo::lanes`.
+        while batch.len() < self.share
+            && let Some(lane) = self.fronts.next(now, home)
+            && self.device.has_room()
+        {
+            let mut visit = self.visit(lane);
+            now = clock();
+            visit.take(now, 0, batch);
+        }
+        now
+    }
+
+    /// Notes whether the device is busy from now on, and says when somebody will be let in for whom
+    /// it has room; [`Time::MAX`] for never.
+    pub fn note(&self, now: Time) -> Time {
+        if !self.device.has_room() {
+            self.device.note(now, true);
+            return Time::MAX;
+        }
+        let (is_backlogged, next_eligible) = self.fronts.outlook();
+        self.device.note(now, is_backlogged);
+        next_eligible
+    }
+
+    /// A panic with a lane locked is a bug of ours; to go on with what it left would be another. It
+    /// poisons the lock, and every thread that comes by ends with it.
+    fn lock(&self, lane: usize) -> MutexGuard<'_, Scheduler<J>> {
+        self.lanes[lane].0.lock().unwrap_or_else(|_| panic!("a lane of the node has panicked"))
+    }
+}
+
+impl<J> Visit<'_, J> {
+    /// Takes out what may go to the device, as far as it is this lane's turn, `batch` does not have
+    /// one thread's part of it, and there is room: that of so many requests which are finished, and
+    /// more. What is left of the former is given back.
+    #[inline]
+    pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
+        let Self { lanes, others, scheduler, .. } = self;
+        let wanted = lanes.share.saturating_sub(batch.len()) as u32;
+        let more = wanted.saturating_sub(finished);
+        let mut room = finished + if more > 0 { lanes.device.reserve(more) } else { 0 };
+        let most = room.min(wanted);
+        for _ in 0..most {
+            let Some(next) = scheduler.pop_beside(now, others) else { break };
+            batch.push(next.job);
+            room -= 1;
+        }
+        if room > 0 {
+            lanes.device.release(room);
+        }
+    }
+}
+
+impl<J> Deref for Visit<'_, J> {
+    type Target = Scheduler<J>;
+
+    fn deref(&self) -> &Scheduler<J> {
+        &self.scheduler
+    }
+}
+
+impl<J> DerefMut for Visit<'_, J> {
+    fn deref_mut(&mut self) -> &mut Scheduler<J> {
+        &mut self.scheduler
+    }
+}
+
+impl<J> Drop for Visit<'_, J> {
+    fn drop(&mut self) {
+        self.lanes.fronts.show(self.lane, &self.scheduler.front());
+    }
+}
+
+impl<J> Site for &Lanes<J> {
+    type Job = J;
+
+    fn lanes(&self) -> usize {
+        self.count()
+    }
+
+    fn read<R>(&self, lane: usize, what: impl FnOnce(&Scheduler<J>) -> R) -> R {
+        what(&self.lock(lane))
+    }
+
+    fn change<R>(&mut self, lane: usize, what: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
+        what(&mut self.visit(lane))
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn note(&self, now: Time) {
+        Lanes::note(self, now);
+    }
+}

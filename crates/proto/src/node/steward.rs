@@ -1,0 +1,187 @@
+//! What a node decides for all its lanes together: which plan and which counts hold, from when to
+//! when, what it can do and what it tells its controller.
+//!
+//! None of this is done for each request, so a live node has the steward behind a lock that is
+//! rarely taken. Whoever holds it may lock lanes, one at a time, and nobody locks it who holds a
+//! lane.
+
+use alloc::collections::VecDeque;
+
+use tidegate_algo::device::Done;
+use tidegate_algo::estimate::{Capacity, Work};
+use tidegate_algo::scheduler::{Slot, Terms};
+use tidegate_model::{Discipline, Event, NodeId, Policy, Span, Time};
+
+use super::ledger::Ledger;
+use super::site::Site;
+use super::{Config, INTERVAL_MIN, Output};
+use crate::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
+
+/// The part of a node that is not about single requests. It is given the [`Site`] whenever it may
+/// have to change something there; always the same one.
+#[derive(Debug)]
+pub struct Steward {
+    pub(super) info: NodeInfo,
+    /// The number that the controller gave, while it is connected.
+    pub(super) number: Option<NodeId>,
+    /// What decides who is next while the plan does not say.
+    discipline: Discipline,
+    pub(super) ledger: Ledger,
+    pub(super) capacity: Capacity,
+    /// When the capacity was estimated last, and what the device had done by then.
+    observed: Time,
+    done: Done,
+    outputs: VecDeque<Output>,
+}
+
+impl Steward {
+    /// Of a node that serves everybody alike, and waits for a controller.
+    pub fn new(now: Time, info: NodeInfo, config: Config, site: &mut impl Site) -> Self {
+        // What comes before the plan is to be served after it, too, and not to starve.
+        let terms = Terms::of_weight(Policy::WEIGHT);
+        site.change_all(|scheduler| scheduler.set_terms(now, Slot::NOBODY, terms));
+        Self {
+            info,
+            number: None,
+            discipline: config.discipline,
+            ledger: Ledger::default(),
+            capacity: Capacity::new(config.capacity),
+            observed: now,
+            done: Done::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Who the node is, for its next hello.
+    pub fn info(&self) -> NodeInfo {
+        NodeInfo { revision: self.revision(), ..self.info.clone() }
+    }
+
+    /// The revision of the plan that it has, or zero.
+    pub fn revision(&self) -> u64 {
+        self.ledger.revision()
+    }
+
+    /// How many plans it has taken. When that changes, names may have other slots.
+    pub fn plans(&self) -> u64 {
+        self.ledger.plans
+    }
+
+    /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
+    /// same as long as the name stays in the plan.
+    pub fn slot(&self, tenant: &str) -> Slot {
+        self.ledger.slot(tenant)
+    }
+
+    /// When the period ends and [`Self::advance`] is to be called; [`Time::MAX`] for never.
+    pub fn ends(&self) -> Time {
+        self.ledger.ends()
+    }
+
+    /// There is a connection to a controller, perhaps another one than before. The world has said
+    /// hello with [`Self::info`].
+    pub fn on_connected(&mut self, now: Time, site: &mut impl Site) {
+        self.advance(now, site);
+        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+        self.ledger.on_connected();
+    }
+
+    /// The controller has said something.
+    pub fn on_message(&mut self, now: Time, message: ToNode, site: &mut impl Site) {
+        self.advance(now, site);
+        match message {
+            ToNode::Welcome { node, .. } => self.number = Some(node),
+            // The connection ends, and the world says when.
+            ToNode::Refused { .. } => {}
+            ToNode::Plan(plan) => {
+                let (revision, discipline) = (plan.revision, plan.discipline);
+                if self.ledger.on_plan(now, plan, site) {
+                    self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
+                }
+                let discipline = discipline.unwrap_or(self.discipline);
+                site.change_all(|scheduler| scheduler.set_discipline(now, discipline));
+            }
+            ToNode::Collect { turn, into, complete } => {
+                self.ledger.align(now, turn.period, into, site);
+                if let Some(report) = self.report(now, (turn, complete), site) {
+                    self.outputs.push_back(Output::Send(FromNode::Report(report)));
+                }
+            }
+            ToNode::Grant(grant) => {
+                let granted = self.ledger.on_grant(now, &grant, site);
+                self.outputs.push_back(Output::Send(granted));
+            }
+            ToNode::Count => {
+                let counts = FromNode::Counts(self.counts(now, site));
+                self.outputs.push_back(Output::Send(counts));
+            }
+        }
+        site.note(now);
+    }
+
+    /// There is no connection any more. Everything that was granted stays in force as it would.
+    pub fn on_disconnected(&mut self, now: Time, site: &mut impl Site) {
+        self.advance(now, site);
+        self.number = None;
+        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+    }
+
+    /// The node ends, and the world will dispatch nothing more.
+    pub fn on_ending(&mut self) {
+        self.outputs.push_back(Output::Send(FromNode::Goodbye));
+    }
+
+    /// What the world is to do next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Begins the periods that have begun.
+    #[inline]
+    pub fn advance(&mut self, now: Time, site: &mut impl Site) {
+        if now >= self.ledger.ends() {
+            self.turn(now, site);
+        }
+    }
+
+    fn turn(&mut self, now: Time, site: &mut impl Site) {
+        self.ledger.advance(now, site);
+        // Without questions from a controller, a period is the interval.
+        if now.since(self.observed) >= self.ledger.period() {
+            self.observe(now, site);
+        }
+    }
+
+    /// Estimates anew what the device can do and what tenants will ask for.
+    fn observe(&mut self, now: Time, site: &impl Site) {
+        site.note(now);
+        let interval = now.since(self.observed);
+        let done = site.device().done(now);
+        let before = core::mem::replace(&mut self.done, done);
+        self.capacity.observe(Work {
+            interval,
+            busy: done.busy.saturating_sub(before.busy),
+            completed: done.served - before.served,
+            completed_busy: done.served_busy - before.served_busy,
+        });
+        self.ledger.observe(now, interval, site);
+        self.observed = now;
+    }
+
+    /// The answer to the question of `turn`, if there is one.
+    fn report(
+        &mut self,
+        now: Time,
+        (turn, is_complete): (Turn, bool),
+        site: &impl Site,
+    ) -> Option<Report> {
+        // A question that came twice, or at the turn of a period, is no interval of its own.
+        let interval_min = Span(self.ledger.interval().0 / 4).max(INTERVAL_MIN);
+        if now.since(self.observed) >= interval_min {
+            self.observe(now, site);
+        }
+        let left = self.ledger.ends().since(now).min(self.ledger.period());
+        let capacity_left = self.capacity.within(left);
+        self.ledger.report(now, (turn, is_complete), capacity_left, site)
+    }
+}
