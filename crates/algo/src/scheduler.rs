@@ -39,7 +39,7 @@
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
-//!   [`Bound`] lets it (Eq. 12). What is cut off is forgotten.
+//!   [bound](crate::dsfq::Bound) lets it (Eq. 12). What is cut off is forgotten.
 //! - [`Discipline::Unified`]: what is cut off is a *debt*, which delays the next requests, each by
 //!   no more than its bound. So the minimum share is kept, for which the paper needs nothing but
 //!   that bound, and alternating bursts gain nothing. A debt is forgiven as the race passes what it
@@ -265,9 +265,12 @@ impl<J> Scheduler<J> {
         }
     }
 
-    /// Sets a slot's terms; they hold from the next dispatch.
+    /// Sets a slot's terms; they hold from the next dispatch. One that was removed has none.
     pub fn set_terms(&mut self, now: Time, slot: Slot, terms: Terms) {
         let index = self.index(slot);
+        if index == 0 && slot != Slot::NOBODY {
+            return;
+        }
         self.leave(now, index);
         self.states[index].set_terms(terms);
         self.settle(now, index);

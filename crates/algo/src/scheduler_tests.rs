@@ -466,6 +466,16 @@ fn nobody_takes_over_what_waited_and_no_more() {
     assert_eq!(scheduler.tally(Time(400), Slot::NOBODY).backlogged, Span(100));
 }
 
+#[test]
+fn terms_of_whom_there_is_no_more_are_not_nobodys() {
+    let (mut scheduler, slots) = backlogged(&[1, 1]);
+    scheduler.remove(Time::ZERO, slots[0]);
+    scheduler.set_terms(Time::ZERO, slots[0], Terms::of_weight(9));
+    let mut served = [0; 2];
+    (0..20).for_each(|_| served[serve(&mut scheduler).unwrap()] += 1);
+    assert_eq!(served, [10, 10]);
+}
+
 /// The races of urgent and of other reserved requests are apart: how far a tenant was in one does
 /// not hold it up in the other.
 #[test]
