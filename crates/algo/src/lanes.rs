@@ -18,8 +18,8 @@
 //! - **Races** are common, with some slack (the idea of MQFQ; Hedayati et al., USENIX ATC 2019):
 //!   what goes from a lane starts not later than what waits in any other lane, and the *lead*. A
 //!   thread stays with its lane as long as that may go on, and else helps the lane that is most
-//!   behind ([`Fronts::next`]). The lead is a power of two, more than 8 ([`LEAD`]) and at most 16
-//!   times as long as the longest request that went from any lane in this period and the last.
+//!   behind ([`Fronts::next`]). The lead is a power of two, more than 16 ([`LEAD`]) and at most
+//!   32 times as long as the longest request that went from any lane in this period and the last.
 //! - **Whoever comes** to a lane in which nobody waits begins where the farthest lane is
 //!   ([`crate::scheduler::Scheduler::heed`]): a lane that was idle gives no credit.
 //!
@@ -43,7 +43,7 @@
 //! # Example
 //! Tenants *a* and *b* with the same weight in two lanes, requests of length 1, two threads. While
 //! both go on, each serves its lane. If the second thread stops when *b* is at 100, the first
-//! serves *a* up to 112, and from then on *b* and *a* in turn.
+//! serves *a* up to 132, and from then on *b* and *a* in turn.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -54,7 +54,7 @@ use crate::scheduler::{Passed, Step};
 
 /// By how many of the longest requests a lane may be ahead of another, at least. So many that a
 /// thread can serve its lane for some batches while others are kept from theirs.
-pub const LEAD: u32 = 8;
+pub const LEAD: u32 = 16;
 
 /// The most lanes. A thread reads the fronts of all others for each batch.
 pub const LANES_MAX: usize = 16;
@@ -203,14 +203,14 @@ impl Others {
 ///     (0..100).for_each(|job| scheduler.push(now, slot, Ask::ONE, job));
 ///     fronts.show(lane, &scheduler.front());
 /// }
-/// // Nobody serves the second lane: the first is ahead by more than 8 requests and at most 16.
+/// // Nobody serves the second lane: the first is ahead by more than 16 requests and at most 32.
 /// while fronts.next(now, 0) == Some(0) {
 ///     let others = fronts.others(0);
 ///     schedulers[0].heed(&others);
 ///     assert!(schedulers[0].pop_beside(now, &others).is_some());
 ///     fronts.show(0, &schedulers[0].front());
 /// }
-/// assert_eq!(schedulers[0].waiting(), 87);
+/// assert_eq!(schedulers[0].waiting(), 74);
 /// assert_eq!(fronts.next(now, 0), Some(1));
 /// ```
 #[derive(Debug)]
