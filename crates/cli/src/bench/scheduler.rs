@@ -50,7 +50,7 @@ const JOIN_NS: f64 = 1_000.0;
 /// Streams whose memory is measured: so many that what was there before does not count.
 const STREAMS: u32 = 1_000_000;
 const STREAMS_QUICK: u32 = 10_000;
-/// What one may take, in bytes, with one request waiting.
+/// What one may take, in bytes, besides its requests.
 const STREAM_BYTES: f64 = 256.0;
 
 /// Measures what it takes.
@@ -157,7 +157,7 @@ fn joins(plan: Plan, peer: Result<Peer, String>, tell: &mut dyn FnMut(Row)) {
     let case = "another comes, with a request that is served, and goes";
     let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(guest));
     tell(row);
-    tell(memory(plan, bytes));
+    memory(plan, bytes).into_iter().for_each(tell);
 }
 
 /// What it takes if a stream is known and comes back.
@@ -201,8 +201,8 @@ fn join(
     (row, peer.map(|(bytes, _)| bytes))
 }
 
-/// What each stream with one request takes of the memory of this process.
-fn memory(plan: Plan, peer: Result<f64, String>) -> Row {
+/// What a stream takes of the memory of this process: itself, and with a request that waits.
+fn memory(plan: Plan, peer: Result<f64, String>) -> [Row; 2] {
     let count = if plan.is_full() { STREAMS } else { STREAMS_QUICK };
     let held = |depth| {
         let before = resident()?;
@@ -211,14 +211,14 @@ fn memory(plan: Plan, peer: Result<f64, String>) -> Row {
         drop(crowd);
         Some(after.saturating_sub(before) as f64 / f64::from(count))
     };
-    let [value, deeper] = [1, 2].map(held);
-    let row = Row::less(BENCH, "a stream with one request waiting", "B", value);
+    let [with_one, with_two] = [1, 2].map(held);
+    // What one more request takes is not the stream's.
+    let alone = with_one.zip(with_two).map(|(one, two)| 2.0 * one - two);
+    let row = Row::less(BENCH, "a stream that waits, without its requests", "B", alone);
     let row = if plan.is_full() { row.promised(STREAM_BYTES) } else { row };
-    let row = row.beside(PEER, peer);
-    match value.zip(deeper) {
-        Some((value, deeper)) => row.noted(format!("of it the request {:.0} B", deeper - value)),
-        None => row,
-    }
+    let row = row.beside(PEER, Err("its requests cannot be told apart".into()));
+    let one = Row::less(BENCH, "a stream with one request waiting", "B", with_one);
+    [row, one.beside(PEER, peer)]
 }
 
 /// The bytes of memory that this process has.
