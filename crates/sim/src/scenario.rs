@@ -31,7 +31,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer};
 use tidegate_model::{Iops, Span};
 
 /// One simulation, but for its seed's consequences.
@@ -278,14 +279,23 @@ where
     Ok([read(least)?, read(most)?])
 }
 
+/// Reads a scenario of any world, and does not check it.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ScenarioError> {
+    toml::from_str(text).map_err(|error| ScenarioError(error.to_string().trim_end().to_owned()))
+}
+
+/// Refuses a scenario in which something does not hold, with what to write instead.
+pub(crate) fn must(holds: bool, what: &str) -> Result<(), ScenarioError> {
+    if holds { Ok(()) } else { Err(ScenarioError(what.to_owned())) }
+}
+
 impl Scenario {
     /// Reads a scenario from TOML.
     ///
     /// # Errors
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let read: Self = toml::from_str(text)
-            .map_err(|error| ScenarioError(error.to_string().trim_end().to_owned()))?;
+        let read: Self = read(text)?;
         read.check()?;
         Ok(read)
     }
@@ -296,9 +306,6 @@ impl Scenario {
     /// The first thing that contradicts another, and what to write instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let Self { nodes, tenants, load, .. } = self;
-        let must = |holds: bool, what: &str| {
-            if holds { Ok(()) } else { Err(ScenarioError(what.to_owned())) }
-        };
         let divides = |part: Span| part.0 > 0 && self.period.0.is_multiple_of(part.0);
         must(self.periods > 0, "periods: measure at least 1")?;
         must(divides(self.redistribute), "redistribute: choose one that divides the period")?;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use tidegate_model::{Bytes, Discipline, Iops, Span};
 
 use crate::device::Disks;
-use crate::scenario::{ScenarioError, optional, text, texts};
+use crate::scenario::{ScenarioError, must, optional, read, text, texts};
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -203,8 +203,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let read: Self = toml::from_str(text)
-            .map_err(|error| ScenarioError(error.to_string().trim_end().to_owned()))?;
+        let read: Self = read(text)?;
         read.check()?;
         Ok(read)
     }
@@ -214,9 +213,6 @@ impl Scenario {
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let must = |holds: bool, what: &str| {
-            if holds { Ok(()) } else { Err(ScenarioError(what.to_owned())) }
-        };
         let Self { bricks, .. } = self;
         let divides = self.sample.0 > 0 && self.length.0.is_multiple_of(self.sample.0);
         must(divides, "sample: choose one that divides the length")?;
