@@ -4,9 +4,9 @@ use std::fs;
 use std::iter::from_fn;
 use std::time::Instant;
 
-use tidegate_tests::PATIENCE;
 use tidegate_tests::cluster::{Cluster, directories, volume};
 use tidegate_tests::nbd::Client;
+use tidegate_tests::{PATIENCE, eventually};
 
 use super::{OPEN, noise};
 
@@ -154,6 +154,10 @@ fn an_end_under_load_is_clean() {
     let file = format!("{}{}", directories(&["a"]), volume("db", "oltp", "1MiB", &["a"]));
     let mut cluster = Cluster::new(&file, policy);
     cluster.up();
+    // A node that was read has the policy: it was told that before.
+    eventually("the limit", || {
+        !cluster.bed().status()["cluster"]["nodes"][0]["counted_ns"].is_null()
+    });
     let mut client = cluster.enter("db");
     for block in 0..64 {
         client.ask_write(block * 4096, &[7; 4096]).unwrap();
