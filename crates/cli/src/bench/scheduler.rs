@@ -249,7 +249,7 @@ mod tests {
     fn everything_can_be_measured() {
         let mut rows = Vec::new();
         super::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
-        assert_eq!(rows.len(), 2 * PAIRS_QUICK + 3 + 2, "{rows:#?}");
+        assert_eq!(rows.len(), 2 * PAIRS_QUICK + 3 + 3, "{rows:#?}");
         assert!(rows.iter().all(|row| row.kept.is_none()), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
         assert_eq!(rows[0].reason.as_deref(), Some("only measured in full"));
