@@ -30,8 +30,9 @@ use crate::lanes::{Lanes, Visit};
 use crate::store::Medium;
 
 /// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
-/// meanwhile. With 32 requests at the device that is two thousand, or two milliseconds.
-const BATCHES_MAX: usize = 64;
+/// meanwhile. With 32 requests at the device and two workers, of whom each takes half, that is two
+/// thousand, or two milliseconds.
+const BATCHES_MAX: usize = 128;
 
 /// A request of up to this many bytes costs one; each further one begun costs one more.
 const UNIT: u32 = 128 << 10;
