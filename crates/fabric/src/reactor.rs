@@ -83,7 +83,8 @@ impl<T> Reactor<T> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        let inner = Mutex::new(Inner { letters: Vec::new(), is_asleep: false });
+        let inner = Inner { letters: Vec::new(), is_rung: false, is_asleep: false };
+        let inner = Mutex::new(inner);
         Ok(Self { epoll, mailbox: Arc::new(Mailbox { inner, bell }) })
     }
 
@@ -184,6 +185,8 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Inner<T> {
     letters: Vec<T>,
+    /// Somebody rang since the worker was last awake.
+    is_rung: bool,
     /// The worker waits, or will without looking here again.
     is_asleep: bool,
 }
@@ -212,9 +215,12 @@ impl<T> Mailbox<T> {
         self.wake(inner);
     }
 
-    /// Wakes the worker, if it sleeps, to look at something that is not a letter.
+    /// Has the worker look at something that is not a letter: wakes it, or keeps it from sleeping,
+    /// for it may have looked already and not be asleep yet.
     pub fn ring(&self) {
-        self.wake(self.inner());
+        let mut inner = self.inner();
+        inner.is_rung = true;
+        self.wake(inner);
     }
 
     fn wake(&self, mut inner: MutexGuard<'_, Inner<T>>) {
@@ -226,10 +232,10 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Declares the worker asleep, if there is no mail.
+    /// Declares the worker asleep, if there is no mail and nobody rang.
     fn falls_asleep(&self) -> bool {
         let mut inner = self.inner();
-        inner.is_asleep = inner.letters.is_empty();
+        inner.is_asleep = inner.letters.is_empty() && !inner.is_rung;
         inner.is_asleep
     }
 
@@ -239,7 +245,7 @@ impl<T> Mailbox<T> {
 
     fn take(&self, mail: &mut Vec<T>) {
         let mut inner = self.inner();
-        inner.is_asleep = false;
+        (inner.is_asleep, inner.is_rung) = (false, false);
         match mail.is_empty() {
             true => std::mem::swap(mail, &mut inner.letters),
             false => mail.append(&mut inner.letters),
@@ -316,6 +322,20 @@ mod tests {
         }
         assert!(seen.into_iter().eq(0..LETTERS));
         sender.join().unwrap();
+    }
+
+    /// Whoever rings has put something where the worker looks before it waits; it may have looked
+    /// just before that.
+    #[test]
+    fn a_ring_before_the_wait_is_heard() {
+        let mut reactor = Reactor::<u32>::new().unwrap();
+        let mailbox = reactor.mailbox();
+        mailbox.ring();
+        let since = std::time::Instant::now();
+        assert_eq!(wait(&mut reactor, PATIENCE), (vec![], vec![]));
+        assert!(since.elapsed() < PATIENCE.unwrap(), "the ring was lost");
+        // Once.
+        assert!(mailbox.falls_asleep());
     }
 
     #[test]
