@@ -25,10 +25,6 @@ use crate::live::{Live, Local};
 use crate::server::{Counts, Server};
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
 
-/// Lanes of a node's scheduler. One, though they are made for one of each worker: under load on all
-/// processors a request was once seen to wait for ever with more, and why is not known.
-const LANES: usize = 1;
-
 /// The most requests at the device at a time: more threads than this help no device.
 const DEPTH_MAX: u32 = 4096;
 
@@ -127,7 +123,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let node::Config { depth, discipline, pacing, .. } = machine_config(&config);
-    let lanes = Lanes::new(LANES, depth, discipline, pacing);
+    let lanes = Lanes::new(config.workers, depth, discipline, pacing);
     let steward = Steward::new(clock.now(), info(&config), machine_config(&config), &mut &lanes);
     let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), config.cost));
     let watch = Arc::new(Watch::new());
