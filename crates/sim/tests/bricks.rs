@@ -5,21 +5,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod folder;
 
+use folder::Folder;
 use tidegate_model::{Discipline, Span};
 use tidegate_sim::bricks::{self, Outcome, Scenario};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/dsfq")
-}
+const FOLDER: Folder = Folder("dsfq");
 
 /// A scenario, but shorter.
 fn read(name: &str) -> Scenario {
-    let path = folder().join(format!("{name}.toml"));
-    let text = fs::read_to_string(&path).unwrap();
-    let read = Scenario::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let read = FOLDER.read(name, Scenario::parse);
     let sample = Span(2 * Span::SECOND.0);
     Scenario { length: Span(10 * sample.0), sample, ..read }
 }
@@ -29,13 +25,7 @@ fn read(name: &str) -> Scenario {
 fn golden(name: &str) -> Outcome {
     let scenario = read(name);
     let outcome = bricks::run(&scenario).unwrap();
-    let table = format!("# {}\n{}", scenario.name, outcome.table());
-    let path = folder().join(format!("{name}.golden"));
-    if std::env::var_os("TIDEGATE_ACCEPT").is_some() {
-        fs::write(&path, &table).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(table, expected, "{} is out of date: see the head of this test", path.display());
+    FOLDER.golden(name, &scenario.name, &outcome.table());
     let [measured, bound] = [outcome.unfairness.measured(), outcome.unfairness.bound()];
     assert!(measured <= bound, "{measured} is above {bound}");
     outcome

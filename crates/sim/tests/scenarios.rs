@@ -6,26 +6,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod folder;
 
+use std::fs;
+
+use folder::Folder;
 use tidegate_model::Span;
 use tidegate_sim::cluster::{self, Outcome};
 use tidegate_sim::scenario::Scenario;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/pshift")
-}
+const FOLDER: Folder = Folder("pshift");
 
 fn read(name: &str) -> Scenario {
-    let path = folder().join(format!("{name}.toml"));
-    let text = fs::read_to_string(&path).unwrap();
-    Scenario::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    FOLDER.read(name, Scenario::parse)
 }
 
 #[test]
 fn every_scenario_can_be_run() {
-    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(FOLDER.path("")).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
     let names: Vec<_> =
         files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
@@ -39,13 +37,7 @@ fn golden(name: &str, sample: &str) -> Outcome {
     let mut scenario = read(name);
     scenario.sample = sample.parse::<Span>().unwrap();
     let outcome = cluster::run(&scenario).unwrap();
-    let table = format!("# {}\n{}", scenario.name, outcome.table());
-    let path = folder().join(format!("{name}.golden"));
-    if std::env::var_os("TIDEGATE_ACCEPT").is_some() {
-        fs::write(&path, &table).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(table, expected, "{} is out of date: see the head of this test", path.display());
+    FOLDER.golden(name, &scenario.name, &outcome.table());
     outcome
 }
 

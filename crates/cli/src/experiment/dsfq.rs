@@ -20,7 +20,7 @@ use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::Judged;
 use crate::failure::Failure;
-use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, tenths, thousandths};
+use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths};
 
 mod burst;
 mod figure10;
@@ -54,17 +54,8 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     }
 }
 
-/// Scenarios, as they were when this program was built.
-macro_rules! scenarios {
-    ($($name:ident = $file:literal;)*) => {
-        $(const $name: &str =
-            include_str!(concat!("../../../../scenarios/dsfq/", $file, ".toml"));)*
-        #[cfg(test)]
-        const ALL: &[&str] = &[$($name),*];
-    };
-}
-
 scenarios! {
+    "dsfq":
     FIGURE_8 = "figure-8";
     FIGURE_9A = "figure-9a";
     FIGURE_9B = "figure-9b";

@@ -21,6 +21,18 @@ use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
 use crate::table::Table;
 
+/// The scenarios of a paper, as they were when this program was built, and `ALL` of them.
+macro_rules! scenarios {
+    ($folder:literal: $($name:ident = $file:literal;)*) => {
+        $(pub(super) const $name: &str = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"), "/../../scenarios/", $folder, "/", $file, ".toml"
+        ));)*
+        #[cfg(test)]
+        const ALL: &[&str] = &[$($name),*];
+    };
+}
+pub(super) use scenarios;
+
 /// The worlds of a claim.
 pub(super) const SIMULATED: &str = "simulated";
 pub(super) const LIVE: &str = "live";

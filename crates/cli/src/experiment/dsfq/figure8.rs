@@ -88,31 +88,63 @@ fn grows_to_its_share(shares: &[f64], knee: Option<u32>) -> Judged {
 }
 
 fn latencies(sweep: &Sweep, knee: u32) -> Claim {
-    let (before, after): (Vec<_>, Vec<_>) =
-        sweep.points.iter().partition(|(count, _)| *count < knee);
-    let [least, most] = range(before.iter().filter_map(|(_, outcome)| latency(outcome, G)));
-    let last = after.last().and_then(|(_, outcome)| latency(outcome, G)).unwrap_or(0.0);
-    let [low, high] = range(after.iter().map(|(_, outcome)| mean(outcome, F, A)));
+    let latencies = Latencies::of(sweep, knee);
     sweep.source("8b").claim(
-        "g's latency stays the same until it has its share; then more threads give it more latency \
-         instead, and nothing changes for f",
+        LATENCIES,
         json!({
-            "latency_of_g_before_ms": [thousandths(least), thousandths(most)],
-            "latency_of_g_with_20_threads_ms": thousandths(last),
-            "throughput_of_f_changes_after_percent": tenths(apart(low, high)),
+            "latency_of_g_before_ms": latencies.before.map(thousandths),
+            "latency_of_g_with_20_threads_ms": thousandths(latencies.last),
+            "throughput_of_f_changes_after_percent": tenths(latencies.change()),
         }),
+        latencies.judged(),
+    )
+}
+
+/// What the paper says of latencies.
+pub(super) const LATENCIES: &str = "g's latency stays the same until it has its share; then more \
+    threads give it more latency instead, and nothing changes for f";
+
+/// What happens to latencies around the number of threads that gives g its share.
+pub(super) struct Latencies {
+    /// Of g, before: least and most, in milliseconds.
+    before: [f64; 2],
+    /// Of g, with the most threads.
+    last: f64,
+    /// Throughput of f, after: least and most.
+    other: [f64; 2],
+}
+
+impl Latencies {
+    pub(super) fn of(sweep: &Sweep, knee: u32) -> Self {
+        let (before, after): (Vec<_>, Vec<_>) =
+            sweep.points.iter().partition(|(count, _)| *count < knee);
+        Self {
+            before: range(before.iter().filter_map(|(_, outcome)| latency(outcome, G))),
+            last: after.last().and_then(|(_, outcome)| latency(outcome, G)).unwrap_or(0.0),
+            other: range(after.iter().map(|(_, outcome)| mean(outcome, F, A))),
+        }
+    }
+
+    /// Of f's throughput, in percent.
+    fn change(&self) -> f64 {
+        let [low, high] = self.other;
+        apart(low, high)
+    }
+
+    pub(super) fn judged(&self) -> Judged {
+        let [least, most] = self.before;
         all([
             holds_if(apart(least, most) <= SAME, || {
                 format!("before, it varies by {:.0} %", apart(least, most))
             }),
-            holds_if(last > most * (1.0 + 2.0 * SAME / 100.0), || {
-                format!("{last:.1} ms are hardly more than {most:.1}")
+            holds_if(self.last > most * (1.0 + 2.0 * SAME / 100.0), || {
+                format!("{:.1} ms are hardly more than {most:.1}", self.last)
             }),
-            holds_if(apart(low, high) <= SAME, || {
-                format!("f's throughput still changes by {:.0} %", apart(low, high))
+            holds_if(self.change() <= SAME, || {
+                format!("f's throughput still changes by {:.0} %", self.change())
             }),
-        ]),
-    )
+        ])
+    }
 }
 
 fn picture(sweep: &Sweep, live: &Sweep) -> String {

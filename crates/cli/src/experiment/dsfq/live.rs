@@ -19,10 +19,10 @@ use serde_json::{Map, Value, json};
 use tidegate_model::{Bytes, Discipline, Iops, Span};
 use tidegate_sim::bricks::{Cell, Outcome, Scenario, Unfairness};
 
-use super::figure8::{KNEE, SAME, SHARE, knee, latency};
+use super::figure8::{KNEE, LATENCIES, Latencies, SHARE, knee, latency};
 use super::figure12::{BALANCED, BALANCED_OWED, KEPT, NEARLY};
 use super::sweep::Sweep;
-use super::{A, B, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, MINIMUM, Source, all};
+use super::{B, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, MINIMUM, Source, all};
 use super::{apart, equal, holds_if, mean, range, scenario, share, tenths, thousandths, with};
 use crate::experiment::paper::{on_a_machine_that_stood_still, timed};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
@@ -100,30 +100,14 @@ fn throughput(live: &Live) -> Claim {
 
 fn latencies(live: &Live) -> Claim {
     let knee = knee(&live.sweep).unwrap_or(u32::MAX);
-    let (before, after): (Vec<_>, Vec<_>) =
-        live.sweep.points.iter().partition(|(count, _)| *count < knee);
-    let [least, most] = range(before.iter().filter_map(|(_, outcome)| latency(outcome, G)));
-    let last = after.last().and_then(|(_, outcome)| latency(outcome, G)).unwrap_or(0.0);
-    let [low, high] = range(after.iter().map(|(_, outcome)| mean(outcome, F, A)));
     live.claim(
         "8b",
-        "g's latency stays the same until it has its share; then more threads give it more latency \
-         instead, and nothing changes for f",
+        LATENCIES,
         json!({
             "latency_of_f_ms": live.each(|outcome| latency(outcome, F).unwrap_or(0.0)),
             "latency_of_g_ms": live.each(|outcome| latency(outcome, G).unwrap_or(0.0)),
         }),
-        all([
-            holds_if(apart(least, most) <= SAME, || {
-                format!("before, it varies by {:.0} %", apart(least, most))
-            }),
-            holds_if(last > most * (1.0 + 2.0 * SAME / 100.0), || {
-                format!("{last:.1} ms are hardly more than {most:.1}")
-            }),
-            holds_if(apart(low, high) <= SAME, || {
-                format!("f's throughput still changes by {:.0} %", apart(low, high))
-            }),
-        ]),
+        Latencies::of(&live.sweep, knee).judged(),
     )
 }
 
@@ -289,6 +273,7 @@ fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use super::super::A;
     use super::*;
     use client::Seen;
 

@@ -4,20 +4,11 @@ use tidegate_sim::cluster::{self, Outcome};
 use tidegate_sim::scenario::Scenario;
 
 use super::Desk;
-use super::paper::{self, simulate, wrong};
+use super::paper::{self, scenarios, simulate, wrong};
 use crate::failure::Failure;
 
-/// A scenario, as it was when this program was built.
-macro_rules! scenarios {
-    ($($name:ident = $file:literal;)*) => {
-        $(pub(super) const $name: &str =
-            include_str!(concat!("../../../../../scenarios/pshift/", $file, ".toml"));)*
-        #[cfg(test)]
-        const ALL: &[&str] = &[$($name),*];
-    };
-}
-
 scenarios! {
+    "pshift":
     EXPERIMENT_1 = "experiment-1";
     EXPERIMENT_2 = "experiment-2";
     EXPERIMENT_3_IN_TURN = "experiment-3-in-turn";
