@@ -18,4 +18,5 @@ pub mod memcached;
 pub mod message;
 pub mod meters;
 pub mod node;
+pub mod one_sided;
 pub mod stage;

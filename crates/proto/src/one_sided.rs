@@ -1,0 +1,236 @@
+//! One-sided access to the memory of a data node: what can be asked of it, and what is promised.
+//!
+//! # Problem
+//! The processor of a data node takes no part in reads and writes of its memory, so whoever reads
+//! and writes must get along with four operations and the order in which they take effect. The
+//! machines on top (the key-value client, the engine, the monitor) are to be the same over shared
+//! memory, over a modelled network card, in simulated time and over RDMA.
+//!
+//! # Model
+//! A data node has one *region*, named by offsets from its beginning; a client has *buffers* of
+//! [`BUFFER`] bytes. An operation moves bytes between the two, or changes a word of the region.
+//!
+//! - Operations of one fabric begin in the order of their posts. Nothing else is promised of a read
+//!   and what follows it: whoever needs its result waits until it is done.
+//! - What one fabric writes is seen by others in the order of its writes.
+//! - A word is eight bytes at a multiple of eight. It is never seen half-written. Everything longer
+//!   can be, so it needs a checksum.
+//! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among
+//!   fabrics only: a word that is changed by them is changed by nothing else, not by the node's own
+//!   processor either (an RDMA card need not agree with it).
+use alloc::vec::Vec;
+use core::fmt;
+
+use tidegate_model::Time;
+
+/// Bytes of a buffer: a value of 4 KiB with its head, to a whole cache line.
+pub const BUFFER: u32 = 4160;
+
+/// Bytes of a word.
+pub const WORD: u64 = 8;
+
+/// One operation, and the name that its completion will have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// Whatever the caller wants to know it by.
+    pub id: u64,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// What can be done to a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Copies bytes of the region into a buffer.
+    Read {
+        /// Where in the region they begin.
+        from: u64,
+        /// Where they go.
+        into: Place,
+        /// How many, from 1 to [`BUFFER`].
+        length: u32,
+    },
+    /// Copies bytes of a buffer into the region.
+    Write {
+        /// Where they are.
+        from: Place,
+        /// Where in the region they go.
+        to: u64,
+        /// How many, from 1 to [`BUFFER`].
+        length: u32,
+    },
+    /// Writes one word, which needs no buffer.
+    WriteWord {
+        /// What.
+        word: u64,
+        /// Where, a multiple of [`WORD`].
+        to: u64,
+    },
+    /// Adds to a word, around 2^64, and tells what it was.
+    FetchAdd {
+        /// Where, a multiple of [`WORD`].
+        at: u64,
+        /// How much. To subtract, add the two's complement.
+        add: u64,
+    },
+    /// Replaces a word if it is what is expected, and tells what it was.
+    CompareSwap {
+        /// Where, a multiple of [`WORD`].
+        at: u64,
+        /// What it must be.
+        expected: u64,
+        /// What it becomes.
+        new: u64,
+    },
+}
+
+impl Operation {
+    /// The part of the region that it touches: where it begins, and how many bytes.
+    pub const fn touches(&self) -> (u64, u64) {
+        match *self {
+            Self::Read { from: at, length, .. } | Self::Write { to: at, length, .. } => {
+                (at, length as u64)
+            }
+            Self::WriteWord { to: at, .. }
+            | Self::FetchAdd { at, .. }
+            | Self::CompareSwap { at, .. } => (at, WORD),
+        }
+    }
+
+    /// The part of a buffer that it touches, if any, and how many bytes.
+    pub const fn place(&self) -> Option<(Place, u32)> {
+        match *self {
+            Self::Read { into: place, length, .. } | Self::Write { from: place, length, .. } => {
+                Some((place, length))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a region of so many bytes and so many buffers have what it touches.
+    ///
+    /// # Errors
+    /// Why not. A back end refuses it then, and nothing has happened.
+    pub fn check(&self, region: u64, buffers: u32) -> Result<(), PostError> {
+        let (at, length) = self.touches();
+        let is_inside = at.checked_add(length).is_some_and(|end| end <= region);
+        let is_word = !matches!(self, Self::Read { .. } | Self::Write { .. });
+        if length == 0 || !is_inside {
+            return Err(PostError::Outside);
+        }
+        if is_word && at % WORD != 0 {
+            return Err(PostError::Unaligned);
+        }
+        match self.place() {
+            Some((Place { buffer, offset }, length))
+                if buffer >= buffers || offset.checked_add(length).is_none_or(|e| e > BUFFER) =>
+            {
+                Err(PostError::Outside)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A place in a client's buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which one, from 0.
+    pub buffer: u32,
+    /// How many bytes from its beginning.
+    pub offset: u32,
+}
+
+impl Place {
+    /// The beginning of a buffer.
+    pub const fn start(buffer: u32) -> Self {
+        Self { buffer, offset: 0 }
+    }
+}
+
+/// One operation that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// The name that it was posted with.
+    pub id: u64,
+    /// What the word was, for the two operations that tell; else 0.
+    pub word: u64,
+}
+
+/// Why an operation was not taken. Nothing has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// As many are under way as the fabric can hold: poll, then try again.
+    Full,
+    /// It reaches beyond the region or the buffer.
+    Outside,
+    /// A word that is not at a multiple of eight.
+    Unaligned,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "too many operations are under way",
+            Self::Outside => "the operation reaches beyond the region or the buffer",
+            Self::Unaligned => "the word is not at a multiple of eight bytes",
+        })
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// The region cannot be reached any more: the client was fenced off, or the connection broke.
+/// What was under way may or may not have happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the data node's memory cannot be reached any more")
+    }
+}
+
+impl core::error::Error for Lost {}
+
+/// One-sided access to one region.
+///
+/// A fabric belongs to one thread at a time. No call waits.
+pub trait Fabric {
+    /// Takes an operation. It begins with the next [`Self::flush`] at the latest.
+    ///
+    /// # Errors
+    /// If it is not taken.
+    fn post(&mut self, post: Post) -> Result<(), PostError>;
+
+    /// Begins all that was posted (rings the doorbell).
+    ///
+    /// # Errors
+    /// If the region is lost.
+    fn flush(&mut self, now: Time) -> Result<(), Lost>;
+
+    /// Appends what is done by now. What was posted before the last [`Self::flush`] comes to its
+    /// end without further calls of it.
+    ///
+    /// # Errors
+    /// If the region is lost.
+    fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost>;
+
+    /// How many buffers there are.
+    fn buffers(&self) -> u32;
+
+    /// The bytes of a buffer, [`BUFFER`] of them.
+    ///
+    /// # Panics
+    /// If there is no such buffer, or an operation on it is under way.
+    fn buffer(&self, buffer: u32) -> &[u8];
+
+    /// The same, to be changed.
+    ///
+    /// # Panics
+    /// As [`Self::buffer`].
+    fn buffer_mut(&mut self, buffer: u32) -> &mut [u8];
+
+    /// Bytes of the region.
+    fn region(&self) -> u64;
+}
