@@ -316,3 +316,43 @@ impl fmt::Debug for Region {
         write!(f, "Region({} bytes)", self.length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memfd(seals: SealFlags) -> OwnedFd {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_could_vanish_under_its_readers_is_no_region() {
+        let refused = |file| Region::from_fd(file).unwrap_err().kind();
+        assert_eq!(refused(memfd(SealFlags::empty())), io::ErrorKind::InvalidData);
+        assert_eq!(refused(memfd(SealFlags::SHRINK)), io::ErrorKind::InvalidData);
+        assert_eq!(refused(tempfile::tempfile().unwrap().into()), io::ErrorKind::InvalidData);
+        assert_eq!(refused(std::io::pipe().unwrap().0.into()), io::ErrorKind::InvalidData);
+        assert_eq!(Region::from_fd(memfd(SEALS)).unwrap().length(), 4096);
+        assert!(Region::create(0).is_err() && Region::create(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_region_keeps_its_size() {
+        let region = Region::create(10_000).unwrap();
+        assert_eq!(rustix::fs::ftruncate(&region, 4096), Err(rustix::io::Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(&region, 20_000), Err(rustix::io::Errno::PERM));
+        let more = rustix::fs::fcntl_add_seals(&region, SealFlags::FUTURE_WRITE);
+        assert_eq!(more, Err(rustix::io::Errno::PERM), "nobody can shut others out");
+        region.populate().unwrap();
+        assert_eq!(rustix::fs::fstat(&region).unwrap().st_blocks * 512, 3 * 4096);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the region")]
+    fn beyond_the_region_there_is_nothing() {
+        Region::create(4096).unwrap().read(4090, &mut [0; 7]);
+    }
+}
