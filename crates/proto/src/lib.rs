@@ -14,6 +14,8 @@ pub mod codec;
 pub mod controller;
 pub mod data;
 pub mod gateway;
+#[cfg(feature = "kv")]
+pub mod kv;
 pub mod memcached;
 pub mod message;
 pub mod meters;
