@@ -181,7 +181,9 @@ impl Game {
             match way {
                 None => self.begin(at),
                 Some(way) => {
-                    if std::env::var_os("DBG").is_some() { eprintln!("{at}: {}", self.players[at].client.fabric().describe(way)); }
+                    if std::env::var_os("DBG").is_some() {
+                        eprintln!("{at}: {}", self.players[at].client.fabric().describe(way));
+                    }
                     self.players[at].client.fabric_mut().go(way);
                     self.poll(at);
                 }
@@ -253,8 +255,7 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
         Some(seed) => Double::adverse(memory, buffers, seed),
         None => Double::adverse_whole(memory, buffers),
     };
-    let settings =
-        Settings { outstanding: depth as u32, locations: 8, extent: 4, rest: Span(0) };
+    let settings = Settings { outstanding: depth as u32, locations: 8, extent: 4, rest: Span(0) };
     let client = Client::new(fabric, layout, settings).unwrap();
     Player { client, plan: VecDeque::new(), depth }
 }
@@ -336,7 +337,9 @@ fn two_who_insert_the_same_key_make_one_slot_in_every_order() {
         game.begin(0);
         game.begin(1);
         game.play(&mut choices, 0);
-        if !game.history.iter().all(|e| e.told == Some(Told::Stored)) { eprintln!("{:?}", choices.made); }
+        if !game.history.iter().all(|e| e.told == Some(Told::Stored)) {
+            eprintln!("{:?}", choices.made);
+        }
         let stored = |entry: &Entry| entry.told == Some(Told::Stored);
         assert!(game.history.iter().all(stored), "{:?}", game.history);
         audit(&mut game, &memory, layout, 1, true);
