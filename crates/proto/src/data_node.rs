@@ -266,6 +266,16 @@ impl Book {
         self.guests.push(Guest { seat, tenant: tenant.into(), reservation, limit });
     }
 
+    /// How many seats are taken.
+    pub fn guests(&self) -> usize {
+        self.guests.len()
+    }
+
+    /// Notes that all seats are free.
+    pub fn clear(&mut self) {
+        self.guests.clear();
+    }
+
     /// Notes that a seat is free.
     pub fn leave(&mut self, seat: u16) {
         self.guests.retain(|guest| guest.seat != seat);
