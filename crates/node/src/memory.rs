@@ -36,8 +36,8 @@ use std::thread::{self, JoinHandle};
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, BindError, Listener};
 use tidegate_fabric::tls::Way;
+use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
-use tidegate_model::{Bytes, Policy};
 use tidegate_proto::kv::LayoutError;
 
 use crate::clock::Clock;
@@ -53,10 +53,9 @@ pub struct Config {
     pub listen: PathBuf,
     /// Data nodes of the cluster: each has an equal part of what a tenant is promised.
     pub nodes: u64,
-    /// The way to the controller; none for a node that goes by the same policy for good.
+    /// The way to the controller, which says which policy holds; none for a node that promises
+    /// nothing.
     pub controller: Option<Way>,
-    /// The policy until a controller names another.
-    pub policy: Option<Policy>,
 }
 
 /// Why a data node cannot start. Nothing of it is left then.
@@ -114,13 +113,13 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let Config { node, listen, nodes, controller, policy } = config;
+    let Config { node, listen, nodes, controller } = config;
     // Whoever holds the address is alive, so it comes before memory is taken.
     let listener = Listener::bind(&Address::Unix(listen), door::admits());
     let listener = listener.map_err(StartError::Bind)?;
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
-    let host = Arc::new(Host::new(node, nodes, policy, clock)?);
+    let host = Arc::new(Host::new(node, nodes, clock)?);
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let is_ending = Arc::new(AtomicBool::new(false));

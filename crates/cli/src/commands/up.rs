@@ -44,7 +44,7 @@ Examples:
   tidegate up examples/cluster.toml --state /srv/tidegate
   tidegate up examples/cluster.toml --role node --name a")]
 pub(crate) struct Args {
-    /// The cluster: its nodes, volumes and gateways
+    /// The cluster: its nodes, volumes, gateways and data nodes
     #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
 
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, env = "TIDEGATE_ROLE", hide_env_values = true)]
     role: Option<Role>,
 
-    /// Run only the node or gateway of this name; may be repeated
+    /// Run only the node, gateway or data node of this name; may be repeated
     #[arg(long, value_name = "NAME", requires = "role")]
     name: Vec<String>,
 
@@ -91,6 +91,8 @@ enum Role {
     Node,
     /// Gateways, where clients connect.
     Gateway,
+    /// Data nodes, whose memory clients read and write themselves.
+    DataNode,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -116,7 +118,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let file = cluster.as_ref().map(|file| &file.cluster);
     let socket = socket(common, file, &base);
     let controller = match (args.role, file.and_then(|file| remote(file))) {
-        (Some(Role::Node | Role::Gateway), Some(address)) if common.chosen_socket().is_none() => {
+        (Some(Role::Node | Role::Gateway | Role::DataNode), Some(address))
+            if common.chosen_socket().is_none() =>
+        {
             resolved(address, &base)?
         }
         _ => stream::Address::Unix(socket.clone()),
@@ -125,6 +129,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let choice = Choice {
         nodes: matches!(args.role, None | Some(Role::Node)),
         gateways: matches!(args.role, None | Some(Role::Gateway)),
+        data_nodes: matches!(args.role, None | Some(Role::DataNode)),
         names: args.name.clone(),
     };
     let plan = Plan { cluster, choice, base, socket, controller, guards, json: common.json };

@@ -37,6 +37,10 @@ const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
 /// Connections at a time: all seats, and whoever else asks.
 const GUESTS_MAX: usize = 512;
 
+/// How long clients that come first wait for the policy. A controller that is there has told it
+/// within milliseconds.
+const BEGINNING_MAX: Span = Span::SECOND;
+
 /// How long clients have to leave the memory that the node moves away from.
 const MOVE_MAX: Span = Span::SECOND;
 
@@ -77,6 +81,8 @@ pub(super) struct DoorKeeper {
     next: u64,
     /// Until when guests may leave the memory, if the node is about to move.
     moving: Option<Time>,
+    /// Until when the controller may say which policy holds, at the beginning.
+    beginning: Option<Time>,
     controller: Option<Way>,
     link: Option<Link<ToGateway>>,
     retry: Retry,
@@ -92,6 +98,7 @@ impl DoorKeeper {
         controller: Option<Way>,
     ) -> io::Result<Self> {
         reactor.add(&listener, LISTENER, Interest::READ)?;
+        let beginning = controller.is_some().then(|| clock.now().after(BEGINNING_MAX));
         Ok(Self {
             reactor,
             listener,
@@ -101,6 +108,7 @@ impl DoorKeeper {
             guests: BTreeMap::new(),
             next: GUESTS,
             moving: None,
+            beginning,
             controller,
             link: None,
             retry: Retry::new(RETRY[0], RETRY[1]),
@@ -113,6 +121,7 @@ impl DoorKeeper {
         while !is_ending.load(Ordering::Acquire) {
             self.connect_if_due();
             self.move_if_due();
+            self.begin_if_due();
             if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut letters) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 return tracing::error!("the data node's door cannot wait: {error}");
@@ -136,7 +145,7 @@ impl DoorKeeper {
             (Some(_), None) => Some(self.retry.at()),
             _ => None,
         };
-        let next = attempt.into_iter().chain(self.moving).min();
+        let next = attempt.into_iter().chain(self.moving).chain(self.beginning).min();
         next.map(|next| self.clock.until(next))
     }
 
@@ -189,11 +198,10 @@ impl DoorKeeper {
         }
     }
 
-    /// Answers a guest's hello, unless the memory is about to move.
+    /// Answers a guest's hello, unless the memory is about to move or the policy to come.
     fn answer(&mut self, token: u64) {
-        let Some(guest) = self.guests.get_mut(&token).filter(|_| self.moving.is_none()) else {
-            return;
-        };
+        let is_held = self.moving.or(self.beginning).is_some();
+        let Some(guest) = self.guests.get_mut(&token).filter(|_| !is_held) else { return };
         let Some(hello) = guest.hello.take() else { return };
         let pid = guest.visitor.peer.pid;
         let answered = match self.host.seat(&guest.visitor, &hello) {
@@ -255,6 +263,19 @@ impl DoorKeeper {
             }
         }
         self.moving = None;
+        self.answer_all();
+    }
+
+    /// Opens to those who came before there was a policy, if none is to be expected any more.
+    fn begin_if_due(&mut self) {
+        if self.beginning.is_some_and(|until| self.clock.now() >= until) {
+            self.beginning = None;
+            self.answer_all();
+        }
+    }
+
+    /// Answers those who could not be answered before.
+    fn answer_all(&mut self) {
         let waiting: Vec<u64> = self.guests.keys().copied().collect();
         waiting.into_iter().for_each(|token| self.answer(token));
     }
@@ -287,6 +308,7 @@ impl DoorKeeper {
                 Ok(Some(ToGateway::Policy { revision, policy })) => {
                     tracing::info!(revision, "policy");
                     self.host.apply(policy);
+                    self.beginning = self.beginning.map(|_| Time::ZERO);
                     self.retry.succeed();
                 }
                 Ok(Some(ToGateway::Count)) => {}

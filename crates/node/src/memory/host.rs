@@ -45,12 +45,7 @@ struct Inner {
 
 impl Host {
     /// Makes the memory and what is in it.
-    pub(super) fn new(
-        node: DataNode,
-        nodes: u64,
-        policy: Option<Policy>,
-        clock: Clock,
-    ) -> Result<Self, StartError> {
+    pub(super) fn new(node: DataNode, nodes: u64, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
         if node.fabric == Fabric::Model {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
@@ -58,7 +53,7 @@ impl Host {
         format(&region)?;
         let monitor = monitor(&node, &region, clock.now())?;
         let book = Book::new(Share { period: node.period, nodes });
-        let inner = Mutex::new(Inner { region, monitor, book, policy });
+        let inner = Mutex::new(Inner { region, monitor, book, policy: None });
         Ok(Self { node, clock, inner })
     }
 
@@ -247,7 +242,11 @@ mod tests {
             client = "500 iops"
         "#;
         let node = Cluster::parse(text).unwrap().data_nodes.remove(0);
-        Host::new(node, 1, Policy::parse(policy).ok(), Clock::start()).unwrap()
+        let host = Host::new(node, 1, Clock::start()).unwrap();
+        if let Ok(policy) = Policy::parse(policy) {
+            host.apply(policy);
+        }
+        host
     }
 
     const POLICY: &str = r#"
