@@ -9,7 +9,7 @@
 //! Whose client it is says the client, if the policy lets its user act for that tenant; or else the
 //! first rule of the policy that asks for nothing but what the kernel says of a process: user,
 //! executable and control group. What a tenant is promised is divided over its clients in the order
-//! in which they came ([`Book`]): each gets what it asks for, or whatever is left.
+//! in which they came ([`Book`]): each gets what it asks for, or a part of it, or whatever is left.
 //!
 //! Example: a tenant is promised 100 operations per period. One client asks for 30 and another for
 //! nothing in particular: they get 30 and 70. A third that asks for some is refused; one that asks
@@ -40,10 +40,13 @@ pub struct Hello {
     pub version: u16,
     /// The tenant it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// What of its tenant's reservation it wants to have; none for whatever is left of it.
+    /// What of its tenant's reservation it wants to have; none for its part of it.
     pub reservation: Option<Iops>,
-    /// The most that it wants to do; none for whatever its tenant's limit leaves.
+    /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
+    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
+    /// not say how much: of 1 for all that is left.
+    pub parts: u32,
     /// Whether it wants the memory without a seat, tokens and limits: to measure what those cost.
     pub is_bare: bool,
 }
@@ -207,8 +210,22 @@ impl Share {
 struct Guest {
     seat: u16,
     tenant: String,
+    ask: Ask,
+}
+
+/// How much of what its tenant is promised a client wants to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ask {
     reservation: Option<Iops>,
     limit: Option<Iops>,
+    parts: u64,
+}
+
+impl Ask {
+    fn of(hello: &Hello) -> Self {
+        let Hello { reservation, limit, parts, .. } = *hello;
+        Self { reservation, limit, parts: u64::from(parts.max(1)) }
+    }
 }
 
 /// Who has a seat, in the order in which they came, and what each is promised.
@@ -257,13 +274,12 @@ impl Book {
                 tenant.name
             ));
         }
-        Ok(self.part(left, asked, hello.limit))
+        Ok(self.part(tenant, left, Ask::of(hello)))
     }
 
     /// Notes who has a seat now.
     pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
-        let (reservation, limit) = (hello.reservation, hello.limit);
-        self.guests.push(Guest { seat, tenant: tenant.into(), reservation, limit });
+        self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
     }
 
     /// How many seats are taken.
@@ -292,12 +308,11 @@ impl Book {
     pub fn promises(&self, policy: &Policy) -> Vec<(u16, Promise)> {
         let promise = |(at, guest): (usize, &Guest)| {
             let Some((_, tenant)) = policy.tenant_named(&guest.tenant) else {
-                return (guest.seat, Promise { reservation: 0, limit: self.cap(guest.limit) });
+                return (guest.seat, Promise { reservation: 0, limit: self.cap(guest.ask.limit) });
             };
             let before = self.guests[..at].iter().filter(|other| other.tenant == guest.tenant);
             let left = self.left(tenant, before);
-            let asked = guest.reservation.map(|asked| self.share.of_client(asked));
-            (guest.seat, self.part(left, asked, guest.limit))
+            (guest.seat, self.part(tenant, left, guest.ask))
         };
         self.guests.iter().enumerate().map(promise).collect()
     }
@@ -306,22 +321,34 @@ impl Book {
         limit.map_or(u64::MAX, |limit| self.share.of_client(limit).max(1))
     }
 
-    fn part(&self, left: Promise, asked: Option<u64>, limit: Option<Iops>) -> Promise {
-        let limit = self.cap(limit).min(left.limit);
-        let reservation = asked.unwrap_or(u64::MAX).min(left.reservation).min(limit);
-        Promise { reservation, limit }
+    /// All that a tenant is promised here.
+    fn whole(&self, tenant: &Tenant) -> Promise {
+        let share = |rate: Option<Iops>| rate.map(|rate| self.share.of_tenant(rate));
+        Promise {
+            reservation: share(tenant.reservation.operations).unwrap_or(0),
+            limit: share(tenant.limit.operations).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What a client gets of what is left.
+    fn part(&self, tenant: &Tenant, left: Promise, ask: Ask) -> Promise {
+        let whole = self.whole(tenant);
+        let limit = match ask.limit {
+            None if whole.limit == u64::MAX => whole.limit,
+            None => (whole.limit / ask.parts).max(1),
+            limit => self.cap(limit),
+        };
+        let limit = limit.min(left.limit);
+        let reservation = ask.reservation.map(|asked| self.share.of_client(asked));
+        let reservation = reservation.unwrap_or(whole.reservation / ask.parts);
+        Promise { reservation: reservation.min(left.reservation).min(limit), limit }
     }
 
     /// What these guests leave of what their tenant is promised.
     fn left<'a>(&'a self, tenant: &Tenant, guests: impl Iterator<Item = &'a Guest>) -> Promise {
-        let share = |rate: Option<Iops>| rate.map(|rate| self.share.of_tenant(rate));
-        let whole = Promise {
-            reservation: share(tenant.reservation.operations).unwrap_or(0),
-            limit: share(tenant.limit.operations).unwrap_or(u64::MAX),
-        };
+        let whole = self.whole(tenant);
         guests.fold(whole, |left, guest| {
-            let asked = guest.reservation.map(|asked| self.share.of_client(asked));
-            let part = self.part(left, asked, guest.limit);
+            let part = self.part(tenant, left, guest.ask);
             let limit = if whole.limit == u64::MAX { whole.limit } else { left.limit - part.limit };
             Promise { reservation: left.reservation - part.reservation, limit }
         })
@@ -387,7 +414,8 @@ mod tests {
 
     fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {
         let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
-        Hello { version: VERSION, tenant: "oltp".into(), reservation, limit, is_bare: false }
+        let (version, tenant) = (VERSION, "oltp".into());
+        Hello { version, tenant, reservation, limit, parts: 1, is_bare: false }
     }
 
     #[test]
@@ -421,12 +449,14 @@ mod tests {
         let book = Book::new(Share { period: Span(Span::SECOND.0 / 10), nodes: 2 });
         let promise = book.offer(Some(oltp), &hello(None, None)).unwrap();
         assert_eq!((promise.reservation, promise.limit), (5, 10));
+        let promise = book.offer(Some(oltp), &Hello { parts: 3, ..hello(None, None) }).unwrap();
+        assert_eq!((promise.reservation, promise.limit), (1, 3));
     }
 
     #[test]
     fn golden_bytes() {
         let hello = postcard::to_allocvec(&hello(Some(300), None)).unwrap();
-        assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x00");
+        assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00");
         let seat = Seat {
             number: 2,
             rules: TokenRules::Sound,

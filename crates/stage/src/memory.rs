@@ -87,10 +87,13 @@ const OWN: u64 = u64::MAX;
 pub struct Settings {
     /// The tenant that it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// What of its tenant's reservation it wants to have; none for whatever is left of it.
+    /// What of its tenant's reservation it wants to have; none for its part of it.
     pub reservation: Option<Iops>,
-    /// The most that it wants to do; none for whatever its tenant's limit leaves.
+    /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
+    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
+    /// not say how much: of 1 for all that is left.
+    pub parts: u32,
     /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
     pub outstanding: u32,
     /// For how many keys to remember where they are, 16 bytes each.
@@ -108,6 +111,7 @@ impl Default for Settings {
             tenant: String::new(),
             reservation: None,
             limit: None,
+            parts: 1,
             outstanding: 0,
             locations: 1 << 16,
             is_bare: false,
@@ -237,6 +241,15 @@ impl Connection {
     /// The seat, and by what it goes; none without one.
     pub fn seat(&self) -> Option<&Seat> {
         self.welcome.seat.as_ref()
+    }
+
+    /// Operations that are reserved for the period that runs; none without a seat.
+    pub fn reservation(&self) -> u64 {
+        match self.client.fabric() {
+            Access::Shm(port) => port.purse().promise().reservation,
+            Access::Model(port) => port.purse().promise().reservation,
+            _ => 0,
+        }
     }
 
     /// What the engine has counted since the memory was given to us; none without a seat.
@@ -489,6 +502,7 @@ fn enter(path: &Path, settings: &Settings) -> Result<(Lifeline, Welcome, Client<
         tenant: settings.tenant.clone(),
         reservation: settings.reservation,
         limit: settings.limit,
+        parts: settings.parts,
         is_bare: settings.is_bare,
     };
     let (lifeline, welcome, file) = Lifeline::say(path, &hello, settings.patience)?;

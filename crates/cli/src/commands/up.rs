@@ -241,6 +241,11 @@ impl Plan {
         let doors = |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base);
         parts.zip(file).map(doors).unwrap_or_default()
     }
+
+    /// Where clients of data nodes come for memory.
+    fn memories(parts: Option<&Parts>) -> Vec<String> {
+        parts.map(|parts| parts.memories().collect()).unwrap_or_default()
+    }
 }
 
 /// Applies the policy that was given, or the one that is to be the first, and asks how things are
@@ -262,7 +267,7 @@ fn first_questions(
 /// next.
 fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = status;
-    let (socket, doors) = (&plan.socket, plan.doors(parts));
+    let (socket, doors, memories) = (&plan.socket, plan.doors(parts), Plan::memories(parts));
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
         let mut told = json!({
@@ -278,6 +283,7 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         if let Some(parts) = parts {
             told["parts"] = parts.names().collect();
             told["volumes"] = doors.into();
+            told["memories"] = memories.into();
         }
         return format!("{told}\n");
     }
@@ -295,6 +301,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
             format!("tidegate load \"{door}\" --fill, tidegate status")
         }
         (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
+        (None, _) if !memories.is_empty() => {
+            format!("tidegate kv bench --at {}, tidegate status", memories[0])
+        }
         (None, None) => "tidegate apply FILE".into(),
         (None, Some(tenant)) => {
             format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name)
@@ -307,14 +316,14 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
     format!(
         "tidegate {release} is ready at {}{remote}{http}; {policy}\n{}next: {next}{elsewhere}\n",
         socket.display(),
-        listed(&doors),
+        listed(&doors, &memories),
     )
 }
 
 /// The same where the controller is elsewhere.
 fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
     let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
-    let doors = plan.doors(parts);
+    let (doors, memories) = (plan.doors(parts), Plan::memories(parts));
     if plan.json {
         let mut told = json!({
             "ready": true,
@@ -322,6 +331,7 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
             "pid": std::process::id(),
             "parts": names,
             "volumes": doors,
+            "memories": memories,
         });
         match &plan.controller {
             stream::Address::Unix(path) => told["socket"] = json!(path),
@@ -334,11 +344,15 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
         stream::Address::Tcp(address) => address.to_string(),
     };
     let (release, parts) = (env!("CARGO_PKG_VERSION"), names.join(", "));
-    format!("tidegate {release}: {parts} of the cluster at {controller}\n{}", listed(&doors))
+    format!(
+        "tidegate {release}: {parts} of the cluster at {controller}\n{}",
+        listed(&doors, &memories)
+    )
 }
 
-fn listed(doors: &[String]) -> String {
-    doors.iter().map(|door| format!("  {door}\n")).collect()
+fn listed(doors: &[String], memories: &[String]) -> String {
+    let doors = doors.iter().map(|door| format!("  {door}\n"));
+    doors.chain(memories.iter().map(|path| format!("  memory at {path}\n"))).collect()
 }
 
 impl From<ServeError> for Failure {

@@ -255,7 +255,8 @@ mod tests {
 
     fn hello(tenant: &str, reservation: u64) -> Hello {
         let reservation = Some(tidegate_model::Iops(reservation));
-        Hello { version: VERSION, tenant: tenant.into(), reservation, limit: None, is_bare: false }
+        let (version, tenant) = (VERSION, tenant.into());
+        Hello { version, tenant, reservation, limit: None, parts: 1, is_bare: false }
     }
 
     fn visitor(uid: u32) -> Visitor {
