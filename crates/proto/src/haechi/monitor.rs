@@ -8,7 +8,7 @@
 //!
 //! When a period is over it writes all grants and then adds what makes the pool one of the next
 //! period. Clients' final words of the old one are read a [`GRACE`] later, and what is learned from
-//! them counts from the period after.
+//! them counts from then on.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -453,7 +453,6 @@ impl<F: Fabric> Monitor<F> {
         let capacity = self.estimator.capacity();
         let first = self.books.begin(period, capacity, self.roster.promises());
         self.write_grants();
-        self.post(WRITE, Operation::WriteWord { word: capacity, to: place::LEARNED });
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), Step::Beginning);
     }
@@ -522,6 +521,9 @@ impl<F: Fabric> Monitor<F> {
         let (tokens, held) = (closing.capacity, closing.held);
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
+        let learned = self.estimator.capacity();
+        self.books.revise(learned);
+        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
