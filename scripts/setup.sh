@@ -44,7 +44,7 @@ libaio-dev           | test            | a test program that submits through lib
 liburing-dev         | test            | a test program that submits through liburing
 memcached            | test bench ycsb | what stands behind a key-value node
 libmemcached-tools   | test            | memccapable, memcaslap: clients of the gateway
-qemu-system-x86      | guest verbs     | a virtual machine: its disk is a volume, its memory a node's
+qemu-system-x86      | guest verbs     | virtual machines: one on a volume, one with RDMA
 busybox-static       | guest verbs     | all that runs in it
 libibverbs1          | verbs           | one-sided access over RDMA
 ibverbs-providers    | verbs           | RDMA in software, for the same

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests of one-sided access over RDMA in a virtual machine whose kernel has a device in
-# software (rdma_rxe), because few machines have a card. Everything in it comes from Debian packages.
-# Where something is missing it says so and does nothing, unless TIDEGATE_NO_SKIP is set.
+# software (rdma_rxe), because few machines have a card. All of it comes from Debian packages. Where
+# one is missing it says so and does nothing, or fails if TIDEGATE_NO_SKIP is set.
 set -eu
 cd "$(dirname "$0")/.."
 

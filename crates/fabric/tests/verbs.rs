@@ -278,4 +278,7 @@ fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
     assert_eq!(fenced.flush(Time::ZERO), Err(Lost), "for good");
     assert_eq!(perform(&mut other, &[add]), Ok(vec![3]));
     assert_eq!((node.word(64), node.word(128)), (4, 1));
+    node.process.kill().unwrap();
+    node.process.wait().unwrap();
+    assert_eq!(perform(&mut other, &[add]), Err(Lost), "with its node");
 }

@@ -125,7 +125,7 @@ impl Region {
         self.length as u64
     }
 
-    /// Where its bytes are, for a network card that reaches them. Nobody may make a reference of it.
+    /// Where its bytes are, for a card that reaches them. Nobody may make a reference of it.
     #[cfg(feature = "verbs")]
     pub(super) fn mapped(&self) -> *mut [u8] {
         std::ptr::slice_from_raw_parts_mut(self.address.as_ptr(), self.length)

@@ -12,12 +12,13 @@
 //!   seen in its order.
 //! - Reads are dealt out to the others, so that a window of 64 is under way in spite of the limit,
 //!   and no control word waits behind them. Only while a change is under way do reads go behind it,
-//!   on the first: so an operation never overtakes a change that was posted before it.
+//!   on the first: so an operation never overtakes a change that was posted before it. Of two reads
+//!   either may be carried out first.
 //!
 //! What is posted waits for `flush`, which hands each queue pair its requests as one list: the card
-//! is told once. A read or an atomic operation tells when it is done. Of changes in a row only the
-//! last does, and one in seventeen: the queue pair works in order, so it speaks for all before it. Up
-//! to [`INLINE`] bytes travel in the request itself, which saves the card a fetch.
+//! is told once. A read or an atomic operation tells when it is done. Of writes in a row only the
+//! last does, and one in seventeen: the queue pair works in order, so it speaks for all before it.
+//! Up to [`INLINE`] bytes travel in the request itself, which saves the card a fetch.
 //!
 //! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
 //! which travel over any connection. To shut one out it takes its queue pairs away
@@ -26,7 +27,8 @@
 //!
 //! # Bound
 //! All clients of a region use one card of the node, whose atomic operations agree with each other;
-//! a card that has none is refused. A client whose card gets no acknowledgement loses the region
+//! a card that has none is refused. That an aligned word is never seen half-written is what cards
+//! do, not what a standard says. A client whose card gets no acknowledgement loses the region
 //! after 0.5 to 2 s. Over RoCE, packets are neither encrypted nor signed: whoever can forge them on
 //! the network between the machines can write to the region.
 
@@ -43,7 +45,7 @@ mod library;
 mod pinned;
 mod queue;
 
-pub use device::{Device, Endpoint};
+pub use device::Device;
 pub use error::RdmaError;
 pub use host::{Answer, Client, Host, Request};
 
@@ -280,10 +282,13 @@ impl Fabric for Verbs {
     }
 
     fn flush(&mut self, _: Time) -> Result<(), Lost> {
-        for queue in &mut self.queues {
-            // SAFETY: the memory of all pieces is registered, and dropped after the queues.
-            let flushed = unsafe { queue.flush() };
-            self.is_lost |= flushed.is_err();
+        if !self.is_lost {
+            // The first comes last: what reads wait in the others were posted before its changes.
+            let flushed = self.queues.iter_mut().rev().try_for_each(|queue| {
+                // SAFETY: the memory of all pieces is registered, and dropped after the queues.
+                unsafe { queue.flush() }
+            });
+            self.is_lost = flushed.is_err();
         }
         if self.is_lost { Err(Lost) } else { Ok(()) }
     }

@@ -15,8 +15,8 @@ use super::library::{access, field, state};
 /// wait up to four times as long.
 const TIMEOUT: u8 = 14;
 
-/// How often it tries again before the connection is lost: 0.5 s to 2 s after the peer is gone. Seven
-/// is the most that there is, but the kernel's device in software takes that for ever.
+/// How often it tries again before the connection is lost: 0.5 s to 2 s after the peer is gone.
+/// Seven is the most that there is, but the kernel's device in software takes that for ever.
 const RETRIES: u8 = 6;
 
 /// Routers on the way between two ports, at most.
@@ -180,8 +180,8 @@ impl Device {
     }
 }
 
-/// Which of a port's addresses is best, the least first: RoCE v2 with an IPv4 address, which routers
-/// know; with an IPv6 address; one for the link alone; RoCE v1. On InfiniBand all are alike.
+/// Which of a port's addresses is best, the least first: RoCE v2 with an IPv4 address, which
+/// routers know; with an IPv6 address; one for the link alone; RoCE v1. InfiniBand's are alike.
 fn rank(gid: &[u8; 16], kind: &str) -> u8 {
     let is_ipv4 = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
     let is_link_local = gid[..2] == [0xfe, 0x80];
@@ -207,7 +207,7 @@ impl Drop for Device {
 
 /// One side of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
+pub(super) struct Endpoint {
     gid: [u8; 16],
     lid: u16,
     mtu: u8,

@@ -3,6 +3,8 @@
 //!
 //! No reference to what a device may be writing exists at any time: bytes are lent out only when no
 //! operation on them is under way, for which whoever asks is responsible.
+//!
+//! A process that forks keeps these pages, and its child has copies: Linux does that since 5.12.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

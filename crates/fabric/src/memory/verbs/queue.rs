@@ -138,8 +138,8 @@ impl Queue {
         }
     }
 
-    /// Tells who waits for what is done, now that the request of this id is: the queue pair works in
-    /// order, so all before it are.
+    /// Tells who waits for what is done, now that the request of this id is: the queue pair works
+    /// in order, so all before it are.
     pub(super) fn settle(&mut self, id: u64, mut tell: impl FnMut(Waiting)) {
         let number = id - self.mark;
         while self.done <= number && self.done < self.handed {
