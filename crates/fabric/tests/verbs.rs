@@ -21,10 +21,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_fabric::memory::verbs::{Answer, Client, Device, Host, Opening, Request, Verbs};
+use tidegate_fabric::memory::verbs::{
+    Answer, Client, Device, Host, Opening, RdmaError, Request, Verbs,
+};
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Time;
+use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post};
 
 /// How long anything may take until it counts as lost.
@@ -229,6 +232,32 @@ fn perform(fabric: &mut Verbs, operations: &[Operation]) -> Result<Vec<u64>, Los
     }
     done.sort_by_key(|done| done.id);
     Ok(done.iter().map(|done| done.word).collect())
+}
+
+/// A request that no client of ours makes: so many queue pairs, of a device that says it can do
+/// nothing.
+fn foreign(queues: usize) -> Request {
+    let pairs = vec![(u32::MAX, u32::MAX); queues];
+    let (mut bytes, mut decoder) = (Vec::new(), Decoder::new());
+    codec::encode(&([0u8; 16], 0u16, 0u8, 0u8, 0u8, pairs), &mut bytes).unwrap();
+    decoder.extend(&bytes);
+    decoder.next_message().unwrap().unwrap()
+}
+
+#[test]
+fn what_a_client_asks_for_may_be_nonsense() {
+    let Some(Looped(mut host)) = looped() else { return };
+    for queues in [0, 17, 1000] {
+        assert_eq!(host.admit(&foreign(queues)).unwrap_err(), RdmaError::Peer);
+    }
+    host.admit(&foreign(5)).unwrap_err();
+    let mut client = host.loop_back(1, 1).unwrap();
+    let add = Operation::FetchAdd { at: 64, add: 1 };
+    assert_eq!(perform(&mut client, &[add]), Ok(vec![0]), "others are let in as before");
+    let device = device().unwrap();
+    assert!(matches!(Opening::new(&device, 1, 0), Err(RdmaError::Window { .. })));
+    assert!(matches!(Opening::new(&device, 1, u32::MAX), Err(RdmaError::Window { .. })));
+    assert!(matches!(Device::open(Some("none")), Err(RdmaError::NoDevice { .. })));
 }
 
 #[test]
