@@ -25,7 +25,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -105,9 +106,9 @@ impl Region {
         Ok(region)
     }
 
-    /// Takes all memory now, and maps it in this process. The first touch of a page is a hundred
-    /// times slower than others are, and without this it is too late for an error if there is no
-    /// memory left. Of what another process has populated, this maps.
+    /// Takes all memory now, and maps it in this process; what another process has taken is only
+    /// mapped. Without this, the first touch of each page takes microseconds, and if there is no
+    /// memory left it is too late for an error.
     ///
     /// # Errors
     /// If there is not so much memory, or the kernel is older than 5.14.
@@ -151,17 +152,12 @@ impl Region {
                 0
             }
             Operation::WriteWord { word, to } => {
-                self.word(to).store(word, Ordering::Release);
+                self.word(to).store(word, Release);
                 0
             }
-            Operation::FetchAdd { at, add } => self.word(at).fetch_add(add, Ordering::SeqCst),
+            Operation::FetchAdd { at, add } => self.word(at).fetch_add(add, SeqCst),
             Operation::CompareSwap { at, expected, new } => {
-                let swap = self.word(at).compare_exchange(
-                    expected,
-                    new,
-                    Ordering::SeqCst,
-                    Ordering::SeqCst,
-                );
+                let swap = self.word(at).compare_exchange(expected, new, SeqCst, SeqCst);
                 swap.unwrap_or_else(|found| found)
             }
         }
@@ -189,7 +185,7 @@ impl Region {
         let source = self.part(from, into.len());
         // SAFETY: as many bytes are there, in the mapping and in the slice, which is private.
         unsafe { copy_out(source, into.as_mut_ptr(), into.len()) };
-        fence(Ordering::Acquire);
+        fence(Acquire);
     }
 
     /// Copies bytes to `to`.
@@ -199,7 +195,7 @@ impl Region {
     #[inline]
     fn write(&self, to: u64, from: &[u8]) {
         let target = self.part(to, from.len());
-        fence(Ordering::Release);
+        fence(Release);
         // SAFETY: as many bytes are there, in the mapping and in the slice, which is private.
         unsafe { copy_in(from.as_ptr(), target, from.len()) };
     }
@@ -230,14 +226,14 @@ unsafe fn copy_out(from: *mut u8, into: *mut u8, length: usize) {
     let words = (length - head) / WORD as usize;
     let tail = head + words * WORD as usize;
     // SAFETY: bytes before and behind the words, all of them within `length`.
-    let byte = |at| unsafe { into.add(at).write(AtomicU8::from_ptr(from.add(at)).load(RELAXED)) };
+    let byte = |at| unsafe { into.add(at).write(AtomicU8::from_ptr(from.add(at)).load(Relaxed)) };
     (0..head).for_each(byte);
     // SAFETY: `words` whole words lie behind the head, aligned on the side of the region.
     unsafe {
         let (from, into) = (from.add(head).cast::<u64>(), into.add(head).cast::<u64>());
         if !string_copy(from, into, words) {
             let word =
-                |at| into.add(at).write_unaligned(AtomicU64::from_ptr(from.add(at)).load(RELAXED));
+                |at| into.add(at).write_unaligned(AtomicU64::from_ptr(from.add(at)).load(Relaxed));
             (0..words).for_each(word);
         }
     }
@@ -254,22 +250,20 @@ unsafe fn copy_in(from: *const u8, into: *mut u8, length: usize) {
     let words = (length - head) / WORD as usize;
     let tail = head + words * WORD as usize;
     // SAFETY: bytes before and behind the words, all of them within `length`.
-    let byte = |at| unsafe { AtomicU8::from_ptr(into.add(at)).store(from.add(at).read(), RELAXED) };
+    let byte = |at| unsafe { AtomicU8::from_ptr(into.add(at)).store(from.add(at).read(), Relaxed) };
     (0..head).for_each(byte);
     // SAFETY: `words` whole words lie behind the head, aligned on the side of the region.
     unsafe {
         let (from, into) = (from.add(head).cast::<u64>(), into.add(head).cast::<u64>());
         if !string_copy(from, into, words) {
             let word = |at| {
-                AtomicU64::from_ptr(into.add(at)).store(from.add(at).read_unaligned(), RELAXED)
+                AtomicU64::from_ptr(into.add(at)).store(from.add(at).read_unaligned(), Relaxed)
             };
             (0..words).for_each(word);
         }
     }
     (tail..length).for_each(byte);
 }
-
-const RELAXED: Ordering = Ordering::Relaxed;
 
 /// Copies words with one instruction, if that is worth it.
 ///
