@@ -2,6 +2,7 @@
 //! down while another stands on it: registered memory, queues and queue pairs hold the device.
 
 use std::ffi::{CStr, c_int};
+use std::fmt;
 use std::fs;
 use std::sync::Arc;
 
@@ -23,7 +24,6 @@ const RETRIES: u8 = 6;
 const HOPS: u8 = 64;
 
 /// An open device with a port that carries packets, and a protection domain of its own.
-#[derive(Debug)]
 pub struct Device {
     library: &'static Library,
     context: *mut library::Context,
@@ -39,7 +39,6 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// The port that is used.
-#[derive(Debug)]
 struct Port {
     number: u8,
     lid: u16,
@@ -49,7 +48,7 @@ struct Port {
 }
 
 /// What a device allows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// Operations under way on one queue pair.
     pub requests: u32,
@@ -190,6 +189,12 @@ fn rank(gid: &[u8; 16], kind: &str) -> u8 {
         _ if is_ipv4 => 0,
         _ if is_link_local => 2,
         _ => 1,
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, port {})", self.name, self.port.number)
     }
 }
 

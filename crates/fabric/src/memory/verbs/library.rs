@@ -314,7 +314,6 @@ const _: () = {
 macro_rules! calls {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The calls that have names.
-        #[derive(Debug)]
         pub(super) struct Library {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
