@@ -19,6 +19,9 @@ use conformance::{Threads, World};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::haechi::engine::Promise;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{
@@ -26,8 +29,10 @@ use tidegate_fabric::memory::verbs::{
 };
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::Link;
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{self, Decoder};
+use tidegate_proto::haechi::monitor::Settings;
+use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
 use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post};
 
 /// How long anything may take until it counts as lost.
@@ -310,4 +315,59 @@ fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
     node.process.kill().unwrap();
     node.process.wait().unwrap();
     assert_eq!(perform(&mut other, &[add]), Err(Lost), "with its node");
+}
+
+/// What engines and a monitor agree on here: a device in software does a thousand operations a
+/// second.
+const TERMS: Terms = Terms { rules: Rules::SOUND, period: Span(500_000_000), local_rate: 500 };
+const PROFILE: Profile = Profile { mean: 400, deviation: 20, local: 250, increment: 4, history: 5 };
+
+/// Reads a hundred blocks, each of which takes a token.
+fn reads_with_tokens(fabric: Verbs, seat: u16, clock: impl Fn() -> Time) {
+    let window = 16;
+    let mut port = Port::new(fabric, TERMS, seat, window, clock()).unwrap();
+    let (mut posted, mut done) = (0, Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while done.len() < 100 {
+        assert!(Instant::now() < deadline, "{} are done: {:?}", done.len(), port.counts());
+        if posted < 100 && posted - done.len() < window as usize {
+            let into = Place::start(posted as u32 % 2);
+            let read = Operation::Read { from: place::DATA, into, length: 4096 };
+            port.post(Post { id: posted as u64, operation: read }).unwrap();
+            posted += 1;
+        }
+        port.flush(clock()).unwrap();
+        port.poll(clock(), &mut done).unwrap();
+    }
+    assert_eq!(port.counts().operations, 100);
+}
+
+#[test]
+fn tokens_are_had_over_rdma() {
+    let Some(device) = device() else { return };
+    let region = Region::create(place::DATA + (1 << 20)).unwrap();
+    let mut host = Host::new(&device, region.into()).unwrap();
+    let begin = Instant::now();
+    let clock = || Time(1 + begin.elapsed().as_nanos() as u64);
+    let settings = Settings { terms: TERMS, profile: PROFILE, seats: 2, window: 16 };
+    let mut monitor = Monitor::new(host.loop_back(3, WINDOW).unwrap(), settings, clock()).unwrap();
+    // One has a reservation, the other has what is left.
+    let seats = [100, 0]
+        .map(|reservation| monitor.admit(Promise { reservation, limit: u64::MAX }).unwrap());
+    let clients = seats.map(|seat| (host.loop_back(4, WINDOW).unwrap(), seat));
+    let mut events = Vec::new();
+    std::thread::scope(|scope| {
+        let clients = clients
+            .map(|(fabric, seat)| scope.spawn(move || reads_with_tokens(fabric, seat, clock)));
+        while clients.iter().any(|client| !client.is_finished()) {
+            monitor.poll(clock(), &mut events).unwrap();
+            std::thread::yield_now();
+        }
+    });
+    let cheats = events.iter().filter(|event| matches!(event, Event::Overstepped { .. }));
+    assert_eq!(cheats.count(), 0, "{events:?}");
+    for event in &events {
+        let Event::Over(over) = event else { continue };
+        assert!(over.granted <= over.minted && over.minted <= over.capacity, "{over:?}");
+    }
 }
