@@ -319,8 +319,8 @@ fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
 
 /// What engines and a monitor agree on here: a device in software does a thousand operations a
 /// second.
-const TERMS: Terms = Terms { rules: Rules::SOUND, period: Span(500_000_000), local_rate: 500 };
-const PROFILE: Profile = Profile { mean: 400, deviation: 20, local: 250, increment: 4, history: 5 };
+const TERMS: Terms = Terms { rules: Rules::SOUND, period: Span::SECOND, local_rate: 500 };
+const PROFILE: Profile = Profile { mean: 800, deviation: 20, local: 500, increment: 8, history: 5 };
 
 /// Reads a hundred blocks, each of which takes a token.
 fn reads_with_tokens(fabric: Verbs, seat: u16, clock: impl Fn() -> Time) {
