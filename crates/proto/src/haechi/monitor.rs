@@ -353,6 +353,9 @@ impl<F: Fabric> Monitor<F> {
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
         self.hear(now, events);
+        // What was taken since the pool was changed is gone: it is not to be given out again.
+        let tokens = Pool::read(self.seen).tokens;
+        self.books.changed(tokens, tokens);
         if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
             self.close(events);
         }
@@ -367,10 +370,7 @@ impl<F: Fabric> Monitor<F> {
             self.void(seat as u16);
         }
         let target = self.books.target(now);
-        let tokens = Pool::read(self.seen).tokens;
         if target == tokens {
-            // What was taken is known without a change.
-            self.books.changed(tokens, tokens);
             return self.rest(now);
         }
         self.add((target - tokens) as u64, Step::Changing);
