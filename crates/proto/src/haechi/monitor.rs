@@ -8,7 +8,7 @@
 //!
 //! When a period is over it writes all grants and then adds what makes the pool one of the next
 //! period. Clients' final words of the old one are read a [`GRACE`] later, and what is learned from
-//! them counts from the period after.
+//! them counts from then on.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -207,9 +207,10 @@ impl<F: Fabric> Monitor<F> {
         self.estimator.capacity()
     }
 
-    /// When to poll at the latest although nothing is done.
+    /// When to poll although none of its operations is done; never, if it waits for one.
     pub fn next_deadline(&self) -> Time {
         match self.step {
+            _ if self.pending > 0 => Time::MAX,
             Step::Resting => self.tick,
             Step::Over => Time::MAX,
             _ => self.looked,
@@ -352,6 +353,9 @@ impl<F: Fabric> Monitor<F> {
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
         self.hear(now, events);
+        // What was taken since the pool was changed is gone: it is not to be given out again.
+        let tokens = Pool::read(self.seen).tokens;
+        self.books.changed(tokens, tokens);
         if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
             self.close(events);
         }
@@ -366,10 +370,7 @@ impl<F: Fabric> Monitor<F> {
             self.void(seat as u16);
         }
         let target = self.books.target(now);
-        let tokens = Pool::read(self.seen).tokens;
         if target == tokens {
-            // What was taken is known without a change.
-            self.books.changed(tokens, tokens);
             return self.rest(now);
         }
         self.add((target - tokens) as u64, Step::Changing);
@@ -452,7 +453,6 @@ impl<F: Fabric> Monitor<F> {
         let capacity = self.estimator.capacity();
         let first = self.books.begin(period, capacity, self.roster.promises());
         self.write_grants();
-        self.post(WRITE, Operation::WriteWord { word: capacity, to: place::LEARNED });
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), Step::Beginning);
     }
@@ -521,6 +521,9 @@ impl<F: Fabric> Monitor<F> {
         let (tokens, held) = (closing.capacity, closing.held);
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
+        let learned = self.estimator.capacity();
+        self.books.revise(learned);
+        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
