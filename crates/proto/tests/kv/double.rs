@@ -68,7 +68,6 @@ impl Double {
         self.reads.len() + usize::from(!self.changes.is_empty())
     }
 
-    pub fn describe(&self, way: usize) -> String { if way<self.reads.len() {format!("{:x?}",self.reads[way].post.operation)} else {format!("{:x?}",self.changes[0].post.operation)} }
     /// One of them happens.
     pub fn go(&mut self, way: usize) {
         let is_read = way < self.reads.len();
@@ -204,9 +203,8 @@ impl Double {
     fn assert_free(&self, buffer: u32) {
         let posts = self.posted.iter();
         let running = self.reads.iter().chain(&self.changes).map(|running| &running.post);
-        let is_used = |post: &Post| {
-            post.operation.place().is_some_and(|(place, _)| place.buffer == buffer)
-        };
+        let is_used =
+            |post: &Post| post.operation.place().is_some_and(|(place, _)| place.buffer == buffer);
         assert!(!posts.chain(running).any(is_used), "buffer {buffer} is in use");
     }
 }

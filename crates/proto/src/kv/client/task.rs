@@ -163,7 +163,8 @@ impl Task {
 
     /// The slots, with their numbers.
     pub(super) fn sights(&self) -> impl Iterator<Item = Sight> + '_ {
-        let sight = |(place, word): (usize, &Slot)| Sight { slot: self.home.slot(place), word: *word };
+        let sight =
+            |(place, word): (usize, &Slot)| Sight { slot: self.home.slot(place), word: *word };
         self.slots.iter().enumerate().map(sight)
     }
 
