@@ -216,7 +216,7 @@ impl Layout {
     /// Where a key belongs.
     pub(super) fn home(&self, key: &[u8]) -> Home {
         let hash = XxHash3_64::oneshot_with_seed(self.seed, key);
-        let scaled = |half: u64| (half * u64::from(self.buckets) >> 32) as u32;
+        let scaled = |half: u64| ((half * u64::from(self.buckets)) >> 32) as u32;
         let first = scaled(hash >> 32);
         let second = scaled(hash & 0xffff_ffff);
         let second = if second != first { second } else { (first + 1) % self.buckets };

@@ -69,7 +69,7 @@ impl Locations {
     }
 
     fn set(&mut self, hash: u64) -> Option<&mut [Entry; WAYS]> {
-        let at = (u128::from(hash) * self.sets.len() as u128 >> 64) as usize;
+        let at = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
         self.sets.get_mut(at).map(|set| &mut set.0)
     }
 }

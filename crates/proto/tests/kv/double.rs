@@ -68,13 +68,6 @@ impl Double {
         self.reads.len() + usize::from(!self.changes.is_empty())
     }
 
-    pub fn describe(&self, way: usize) -> String {
-        if way < self.reads.len() {
-            format!("{:x?}", self.reads[way].post.operation)
-        } else {
-            format!("{:x?}", self.changes[0].post.operation)
-        }
-    }
     /// One of them happens.
     pub fn go(&mut self, way: usize) {
         let is_read = way < self.reads.len();

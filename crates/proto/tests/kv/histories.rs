@@ -129,10 +129,22 @@ impl Game {
         self.poll(at);
     }
 
+    /// One player begins an operation, and so many steps of it happen, or all.
+    fn alone(&mut self, at: usize, act: (u8, Act), steps: usize) {
+        self.players[at].plan = [act].into();
+        self.begin(at);
+        for _ in 0..steps {
+            if self.players[at].client.outstanding() == 0 {
+                break;
+            }
+            self.players[at].client.fabric_mut().go(0);
+            self.poll(at);
+        }
+    }
+
     fn poll(&mut self, at: usize) {
         let client = &mut self.players[at].client;
         let mut outcomes = Vec::new();
-        // What waits for a block is asked for by one poll and begun by the next.
         client.poll(Time(self.clock as u64), &mut outcomes).unwrap();
         for outcome in outcomes {
             let entry = &mut self.history[outcome.token as usize];
@@ -181,9 +193,6 @@ impl Game {
             match way {
                 None => self.begin(at),
                 Some(way) => {
-                    if std::env::var_os("DBG").is_some() {
-                        eprintln!("{at}: {}", self.players[at].client.fabric().describe(way));
-                    }
                     self.players[at].client.fabric_mut().go(way);
                     self.poll(at);
                 }
@@ -275,17 +284,27 @@ fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bo
     assert!(!is_calm || claims == 0, "{claims} claims are left");
 }
 
-fn random_game(seed: u64, deaths: usize) {
+/// What a random game is like.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// Of eight operations, so many are gets, so many puts, and the rest deletes.
+    gets: usize,
+    puts: usize,
+    keys: usize,
+    deaths: usize,
+}
+
+fn random_game(seed: u64, kind: Kind) {
     let mut random = Random(seed);
     let clients = 2 + random.choose(3);
-    let keys = 1 + random.choose(3) as u8;
+    let keys = 1 + random.choose(kind.keys) as u8;
     let (memory, layout) = fresh(2 + random.choose(2) as u32, 64, seed);
     let mut next = 0;
     let mut plan = |random: &mut Random| {
         next += 1;
         let act = match random.choose(8) {
-            0..3 => Act::Get,
-            3..7 => Act::Put(next),
+            act if act < kind.gets => Act::Get,
+            act if act < kind.gets + kind.puts => Act::Put(next),
             _ => Act::Delete,
         };
         (random.choose(usize::from(keys)) as u8, act)
@@ -296,58 +315,68 @@ fn random_game(seed: u64, deaths: usize) {
         player
     });
     let mut game = Game { players: players.collect(), history: Vec::new(), clock: 0 };
-    game.play(&mut random, deaths);
-    audit(&mut game, &memory, layout, keys, deaths == 0);
+    game.play(&mut random, kind.deaths);
+    audit(&mut game, &memory, layout, keys, kind.deaths == 0);
 }
+
+fn random_games(kind: Kind) {
+    let games = if std::env::var_os("TIDEGATE_LONG").is_some() { 200_000 } else { 1_000 };
+    for seed in 0..games {
+        let run = std::panic::catch_unwind(|| random_game(seed, kind));
+        assert!(run.is_ok(), "seed {seed}");
+    }
+}
+
+// `TIDEGATE_LONG=1` plays 200 times as many games of each kind.
 
 #[test]
 fn any_interleaving_of_torn_operations_is_that_of_a_map() {
-    for seed in 0..seeds() {
-        let run = std::panic::catch_unwind(|| random_game(seed, 0));
-        assert!(run.is_ok(), "seed {seed}");
-    }
+    random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0 });
+}
+
+#[test]
+fn keys_that_come_and_go_are_those_of_a_map() {
+    random_games(Kind { gets: 1, puts: 4, keys: 6, deaths: 0 });
 }
 
 #[test]
 fn what_was_acknowledged_outlives_clients_that_die_at_any_point() {
-    for seed in 0..seeds() {
-        let run = std::panic::catch_unwind(|| random_game(seed, 2));
-        assert!(run.is_ok(), "seed {seed}");
-    }
+    random_games(Kind { gets: 2, puts: 4, keys: 3, deaths: 2 });
 }
 
-/// `TIDEGATE_LONG=1` plays 200 times as many.
-fn seeds() -> u64 {
-    if std::env::var_os("TIDEGATE_LONG").is_some() { 200_000 } else { 1_000 }
-}
-
-/// Every order of what two clients do who insert the same new key, in whole operations.
+/// Every order of what two clients do who insert the same new key, in whole operations. Another key
+/// is deleted after the first has read the index, so that each sees a different slot empty and both
+/// have a claim.
 #[test]
 fn two_who_insert_the_same_key_make_one_slot_in_every_order() {
+    let runs: usize = (1..=4).map(two_insert).sum();
+    eprintln!("runs {runs}");
+    assert!(runs > 10_000, "only {runs} orders");
+}
+
+fn two_insert(neighbour: u8) -> usize {
     let mut choices = Exhaustive::default();
     let mut runs = 0;
     loop {
-        let (memory, layout) = fresh(2, 8, 0);
-        let players = (1..=2).map(|at| {
-            let mut player = player(&memory, layout, 1, None);
-            player.plan = [(0, Act::Put(at))].into();
-            player
-        });
-        let mut game = Game { players: players.collect(), history: Vec::new(), clock: 0 };
-        game.begin(0);
-        game.begin(1);
+        let (memory, layout) = fresh(2, 16, 0);
+        let mut game = Game {
+            players: [(); 2].map(|()| player(&memory, layout, 1, None)).into(),
+            history: Vec::new(),
+            clock: 0,
+        };
+        game.alone(0, (neighbour, Act::Put(8)), usize::MAX);
+        // A block is written, and both buckets are read.
+        game.alone(0, (0, Act::Put(1)), 3);
+        game.alone(1, (neighbour, Act::Delete), usize::MAX);
+        game.alone(1, (0, Act::Put(2)), 0);
         game.play(&mut choices, 0);
-        if !game.history.iter().all(|e| e.told == Some(Told::Stored)) {
-            eprintln!("{:?}", choices.made);
-        }
+        let is_put = |entry: &&Entry| entry.key == 0;
         let stored = |entry: &Entry| entry.told == Some(Told::Stored);
-        assert!(game.history.iter().all(stored), "{:?}", game.history);
-        audit(&mut game, &memory, layout, 1, true);
+        assert!(game.history.iter().filter(is_put).all(stored), "{:?}", game.history);
+        audit(&mut game, &memory, layout, 5, true);
         runs += 1;
         if !choices.advance() {
-            break;
+            return runs;
         }
     }
-    eprintln!("{runs}");
-    assert!(runs > 10_000, "only {runs} orders");
 }

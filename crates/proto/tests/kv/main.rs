@@ -7,8 +7,10 @@ use std::rc::Rc;
 
 use tidegate_proto::kv::{Area, Layout};
 
+#[allow(unreachable_pub, reason = "an example in the documentation includes it, too")]
 mod double;
 mod histories;
+mod store;
 
 /// Memory with an empty store.
 fn fresh(buckets: u32, blocks: u32, seed: u64) -> (double::Memory, Layout) {
