@@ -8,6 +8,7 @@
 //! - [`time`]: the clock, in picoseconds; the machines' nanoseconds are made at the edge.
 //! - [`event`]: what happens next; a binary heap and a timing wheel with the same total order.
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
+//! - [`keys`]: which records are asked for, as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
@@ -64,6 +65,7 @@ pub mod bricks;
 pub mod cluster;
 pub mod device;
 pub mod event;
+pub mod keys;
 pub mod link;
 pub mod one_sided;
 pub mod rng;

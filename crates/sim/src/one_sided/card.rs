@@ -333,3 +333,7 @@ fn page(rate: Iops) -> u64 {
 const fn time(page: u64, size: u32) -> Picoseconds {
     Picoseconds(page * size as u64 / PAGE)
 }
+
+#[cfg(test)]
+#[path = "card_tests.rs"]
+mod tests;

@@ -416,3 +416,7 @@ impl Fabric for Loopback {
         self.region
     }
 }
+
+#[cfg(test)]
+#[path = "fabric_tests.rs"]
+mod tests;
