@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use tidegate_sim::one_sided::{self, Outcome, Scenario};
 
 use super::paper::{self, Paper, simulate, wrong};
-use super::plot;
+use super::plot::{self, Panel, Series};
 use super::verdict::Judged;
 use crate::failure::Failure;
+use crate::table::{Cell, Table};
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
 mod bare;
@@ -58,27 +59,26 @@ fn scenario(text: &str) -> Result<Scenario, Failure> {
 }
 
 /// Runs that several figures look at, and that are simulated once.
-struct Kept(OnceLock<Vec<Shown>>);
+struct Kept {
+    scenarios: fn() -> Result<Vec<Scenario>, Failure>,
+    shown: OnceLock<Vec<Shown>>,
+}
 
 impl Kept {
-    const fn new() -> Self {
-        Self(OnceLock::new())
+    const fn new(scenarios: fn() -> Result<Vec<Scenario>, Failure>) -> Self {
+        Self { scenarios, shown: OnceLock::new() }
     }
 
     /// What they have shown, in the order of their scenarios.
     ///
     /// # Errors
     /// If somebody ends the command.
-    fn get(
-        &'static self,
-        desk: &Desk,
-        scenarios: fn() -> Result<Vec<Scenario>, Failure>,
-    ) -> Result<&'static [Shown], Failure> {
-        if let Some(kept) = self.0.get() {
-            return Ok(kept);
+    fn get(&'static self, desk: &Desk) -> Result<&'static [Shown], Failure> {
+        if let Some(shown) = self.shown.get() {
+            return Ok(shown);
         }
-        let shown = simulate(desk, scenarios()?, one_sided::run)?;
-        Ok(self.0.get_or_init(|| shown))
+        let shown = simulate(desk, (self.scenarios)()?, one_sided::run)?;
+        Ok(self.shown.get_or_init(|| shown))
     }
 }
 
@@ -117,6 +117,34 @@ fn mean_of(outcome: &Outcome, clients: core::ops::Range<usize>) -> f64 {
 /// How many clients there are.
 fn clients(outcome: &Outcome) -> core::ops::Range<usize> {
     0..outcome.latency.len()
+}
+
+/// Rates of clients, and their sums: a line for each run, which has a name.
+fn table(rows: &[(String, Vec<f64>)]) -> Table {
+    let mut table = Table::new().left("K/s");
+    let names = ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"];
+    for name in names.into_iter().take(rows.first().map_or(0, |(_, rates)| rates.len())) {
+        table = table.right(name);
+    }
+    table = table.right("ALL");
+    for (name, rates) in rows {
+        let mut row: Vec<Cell> = vec![name.clone().into()];
+        row.extend(rates.iter().map(|rate| Cell::from(told(*rate))));
+        row.push(told(rates.iter().sum()).into());
+        table.row(row);
+    }
+    table
+}
+
+/// The same as a picture.
+fn by_client(title: &str, rows: &[(String, Vec<f64>)]) -> Panel {
+    let line = |(name, rates): &(String, Vec<f64>)| {
+        let points = (1u32..).zip(rates).map(|(client, rate)| (f64::from(client), *rate));
+        Series::line(name, points.collect())
+    };
+    let series = rows.iter().map(line).collect();
+    let y = "thousand reads per second";
+    Panel { title: title.into(), x: "client", y, series, levels: Vec::new() }
 }
 
 /// So near to what the paper prints is the same, in percent. Its own runs differ as much: ten

@@ -21,6 +21,8 @@ pub struct Outcome {
     pub seed: u64,
     /// How long a period is.
     pub period: Span,
+    /// What each client is promised in a period, and what it wants of that.
+    pub promised: Vec<u64>,
     /// The measured periods.
     pub samples: Vec<Sample>,
     /// How long each client's reads took, in all of them.
@@ -53,6 +55,14 @@ impl Outcome {
     fn per_second(&self, count: impl Fn(&Sample) -> u64) -> impl Iterator<Item = f64> {
         let seconds = self.period.as_seconds();
         self.samples.iter().map(move |sample| count(sample) as f64 / seconds)
+    }
+
+    /// By how much of its promise a client was served too little in the worst period, in percent;
+    /// 0 if it always had it.
+    pub fn missing_percent(&self, client: usize) -> f64 {
+        let promised = self.promised[client];
+        let least = self.samples.iter().map(|sample| sample.completed[client]).min().unwrap_or(0);
+        promised.saturating_sub(least) as f64 * 100.0 / promised.max(1) as f64
     }
 
     /// A table for people and golden files: reads of each client, of all, and of jobs besides, a

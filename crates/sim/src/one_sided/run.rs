@@ -27,6 +27,7 @@ fn show<D: Door>(scenario: &Scenario, mut world: World<D>) -> Outcome {
     Outcome {
         seed: scenario.seed,
         period: scenario.period,
+        promised: scenario.promised(),
         samples: (0..scenario.periods).map(|_| world.pass(length)).collect(),
         latency: world.latencies(),
         counts: world.counts(),

@@ -166,6 +166,16 @@ impl Scenario {
         slowed
     }
 
+    /// What each client is promised in a period, and wants.
+    pub(super) fn promised(&self) -> Vec<u64> {
+        let each = self.client.iter().flat_map(|clients| {
+            let reservation = self.in_a_period(clients.reservation.unwrap_or_default());
+            let wanted = clients.demand.map_or(u64::MAX, |rate| self.in_a_period(rate));
+            core::iter::repeat_n(reservation.min(wanted), clients.count.into())
+        });
+        each.collect()
+    }
+
     /// What is asked or promised per second, counted over a period.
     pub(super) fn in_a_period(&self, rate: Iops) -> u64 {
         let whole = u128::from(rate.0) * u128::from(self.period.0);

@@ -2,55 +2,35 @@
 //! spike, in bursts and at a constant rate.
 
 use serde_json::json;
-use tidegate_sim::one_sided::{Order, Scenario, Service};
+use tidegate_sim::one_sided::{self, Order, Scenario, Service};
 
-use super::plot::{Panel, Series, draw};
-use super::{Desk, FIGURE_8A, FIGURE_8B, FIGURE_8C, Kept, Number, Part, Shown, beside, clients};
-use super::{holds_if, mean, mean_of, scenario, simulate, source, tenths, told, total};
+use super::plot::draw;
+use super::{
+    Desk, FIGURE_8A, FIGURE_8B, FIGURE_8C, Kept, Number, Part, Shown, beside, by_client, clients,
+};
+use super::{holds_if, mean, mean_of, scenario, simulate, source, table, tenths, total};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
-use tidegate_sim::one_sided;
 
 /// Those whose demand is the spike, C1 to C3.
 const SPIKE: core::ops::Range<usize> = 0..3;
 
 /// 8a, 8b and 8c.
-static RUNS: Kept = Kept::new();
-
-fn runs(desk: &Desk) -> Result<&'static [Shown], Failure> {
-    RUNS.get(desk, || [FIGURE_8A, FIGURE_8B, FIGURE_8C].into_iter().map(scenario).collect())
-}
+static RUNS: Kept =
+    Kept::new(|| [FIGURE_8A, FIGURE_8B, FIGURE_8C].into_iter().map(scenario).collect());
 
 /// A figure and what it shows.
 const NAMES: [(&str, &str); 3] =
     [("8a", "uniform, burst"), ("8b", "spike, burst"), ("8c", "spike, constant rate")];
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = runs(desk)?;
-    let mut table = Table::new().left("K/s");
-    for name in ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "ALL"] {
-        table = table.right(name);
-    }
-    for ((figure, what), shown) in NAMES.iter().zip(runs) {
-        let mut row: Vec<Cell> = vec![format!("{figure} {what}").into()];
-        let rates = clients(&shown.outcome).map(|client| mean(&shown.outcome, client));
-        row.extend(rates.map(|rate| Cell::from(told(rate))));
-        row.push(told(total(&shown.outcome)).into());
-        table.row(row);
-    }
-    let series = |(figure, what): &(&str, &str), shown: &Shown| {
-        let points = clients(&shown.outcome);
-        let points = points.map(|client| (client as f64 + 1.0, mean(&shown.outcome, client)));
-        Series::line(format!("{figure} {what}"), points.collect())
-    };
-    let panel = Panel {
-        title: "What each client reads".into(),
-        x: "client",
-        y: "thousand reads per second",
-        series: NAMES.iter().zip(runs).map(|(name, shown)| series(name, shown)).collect(),
-        levels: Vec::new(),
-    };
+    let runs = RUNS.get(desk)?;
+    let rows = NAMES.iter().zip(runs).map(|((figure, what), shown)| {
+        let name = format!("{figure} {what}");
+        (name, clients(&shown.outcome).map(|client| mean(&shown.outcome, client)).collect())
+    });
+    let rows: Vec<(String, Vec<f64>)> = rows.collect();
+    let panel = by_client("What each client reads", &rows);
     let texts = [
         "if ten clients want the same in bursts, each reads a tenth of what the data node can",
         "if three want more than the others, all at the beginning of a period, the data node \
@@ -67,7 +47,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         })
         .collect();
     claims.push(sensitivity(desk, total(&runs[1].outcome))?);
-    Ok(Part { claims, table, picture: draw("Demands without control", &[panel]) })
+    Ok(Part { claims, table: table(&rows), picture: draw("Demands without control", &[panel]) })
 }
 
 fn all_numbers(runs: &[Shown]) -> [[Number; 2]; 3] {
@@ -90,7 +70,7 @@ fn all_numbers(runs: &[Shown]) -> [[Number; 2]; 3] {
 
 /// What the paper prints of this figure.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    Ok(all_numbers(runs(desk)?).into_iter().flatten().collect())
+    Ok(all_numbers(RUNS.get(desk)?).into_iter().flatten().collect())
 }
 
 /// Of what the paper does not say, nothing changes the result by more, in percent.
