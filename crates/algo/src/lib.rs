@@ -16,6 +16,7 @@ pub mod device;
 pub mod dsfq;
 pub mod estimate;
 pub mod fair_share;
+pub mod haechi;
 pub mod histogram;
 pub mod lanes;
 pub mod owner;

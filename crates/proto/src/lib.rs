@@ -14,6 +14,7 @@ pub mod codec;
 pub mod controller;
 pub mod data;
 pub mod gateway;
+pub mod haechi;
 pub mod memcached;
 pub mod message;
 pub mod meters;

@@ -1,0 +1,100 @@
+//! Guarantees for I/O that nobody but its issuer sees: Haechi (Liu and Varman).
+//!
+//! # Problem
+//! Clients read and write the memory of a data node by one-sided operations. The node's processor
+//! sees none of them, so no scheduler there can give a client what it was promised: whoever issues
+//! more gets more.
+//!
+//! # Model
+//! Time goes by in *periods*. The node can do so many operations in one, its *capacity* Ω, and
+//! promises each client R of them if it asks for them in time. One token is the right to one
+//! operation. At the beginning of a period each client is given R *reservation tokens*; the others,
+//! Ω − ΣR, are *pool tokens*, which whoever has used up its own takes in batches from one word in
+//! the node's memory, by a one-sided fetch-and-add. Who does not ask yields its reservation tokens
+//! bit by bit, and they become pool tokens (*conversion*), so that no operation is lost.
+//!
+//! # Mechanism
+//! [`engine`] holds the tokens of one client. [`monitor`] decides how many pool tokens there are.
+//! [`capacity`] learns Ω from period to period, and [`admission`] refuses what cannot be promised.
+//! Both sides look at the clock themselves and derive what is due from the time that has passed,
+//! never from the number of times they looked.
+//!
+//! There are two sets of [`Rules`]. *Paper* is the text as it stands. *Sound* departs from it where
+//! the text loses a promise; where and why stands in the modules.
+//!
+//! Bounds. Counts are below 2^26 per client and period, as the words that carry them are.
+
+pub mod admission;
+pub mod capacity;
+pub mod engine;
+pub mod monitor;
+
+use tidegate_model::{Span, Time};
+
+/// The largest count of operations in a period, of one client or of the node: what words carry.
+pub const COUNT_MAX: u64 = (1 << 26) - 1;
+
+/// Which rules a data node and its clients go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The text, or what is sound.
+    pub mode: Mode,
+    /// Whether what clients yield becomes pool tokens. Without it this is Basic Haechi.
+    pub converts: bool,
+    /// Whether tokens are given out over the period at the rate at which they can be used, rather
+    /// than all at its beginning. Sound rules only.
+    pub paces: bool,
+}
+
+impl Rules {
+    /// The text.
+    pub const PAPER: Self = Self { mode: Mode::Paper, converts: true, paces: false };
+    /// The text without conversion.
+    pub const BASIC: Self = Self { converts: false, ..Self::PAPER };
+    /// What is sound, with pacing.
+    pub const SOUND: Self = Self { mode: Mode::Sound, converts: true, paces: true };
+    /// What is sound, with all tokens at the beginning.
+    pub const UNPACED: Self = Self { paces: false, ..Self::SOUND };
+}
+
+/// The text, or what is sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As the paper says, also where that loses a promise.
+    Paper,
+    /// With the departures that [`engine`], [`monitor`] and [`capacity`] list.
+    Sound,
+}
+
+/// What is due of `count` when `passed` of a period is over: `count × passed ÷ period`, rounded
+/// down, and all of it from the period's end on.
+pub(crate) fn due(count: u64, passed: Span, period: Span) -> u64 {
+    if passed.0 >= period.0 {
+        return count;
+    }
+    // Less than `count`, so it fits.
+    (u128::from(count) * u128::from(passed.0) / u128::from(period.0)) as u64
+}
+
+/// One period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// Its number, from 1; 0 is before the first.
+    pub epoch: u64,
+    /// When it began.
+    pub begun: Time,
+    /// How long it takes.
+    pub length: Span,
+}
+
+impl Period {
+    /// What is due of `count` at a time.
+    pub fn due(&self, count: u64, now: Time) -> u64 {
+        due(count, now.since(self.begun), self.length)
+    }
+
+    /// When it is over.
+    pub fn end(&self) -> Time {
+        self.begun.after(self.length)
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether a data node can keep what it is asked to promise.
+//!
+//! # Model
+//! The node does at most C_G operations per period, a client at most C_L (Definition 2). Both must
+//! hold: ΣR ≤ C_G, and each R ≤ C_L.
+//!
+//! That is enough if tokens are paced. If not, it is not (the paper's second example): clients with
+//! small reservations use theirs at once and take an equal part of the node from those with large
+//! ones, who cannot make up for it afterwards, as each can do no more than C_L alone. Whether all
+//! are done in time if all begin at once is found by *filling*: all that are left go on at the same
+//! rate, C_L or an equal part of C_G, until the one with the least left is done, and so on.
+//!
+//! Bounds. Exact, in integers: time is in parts of a period, and a rate in operations per period.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What a data node and a client can do in a period, in operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// C_G.
+    pub global: u64,
+    /// C_L.
+    pub local: u64,
+}
+
+/// Why a reservation is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// All reservations together are more than the node can do.
+    Aggregate {
+        /// What is asked for, in operations per period.
+        reserved: u64,
+        /// What the node can do.
+        global: u64,
+    },
+    /// One is more than a client can do.
+    Local {
+        /// Which, in the order given.
+        client: usize,
+        /// What it asks for, in operations per period.
+        reservation: u64,
+        /// What a client can do.
+        local: u64,
+    },
+    /// If all begin at once, this one is not done in time.
+    Burst {
+        /// Which, in the order given.
+        client: usize,
+        /// What it asks for, in operations per period.
+        reservation: u64,
+        /// What it would be done of that.
+        done: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aggregate { reserved, global } => write!(
+                f,
+                "all reservations together are {reserved} operations per period, and the node can \
+                 do {global}; lower them by {}",
+                reserved - global
+            ),
+            Self::Local { client, reservation, local } => write!(
+                f,
+                "client {client} reserves {reservation} operations per period, and a client can \
+                 do {local}; lower it, or reserve as several clients"
+            ),
+            Self::Burst { client, reservation, done } => write!(
+                f,
+                "client {client} reserves {reservation} operations per period, and would get \
+                 {done} if all clients began at once; pace the tokens, or lower it"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Whether these reservations, in operations per period, can be promised.
+///
+/// ```
+/// use tidegate_algo::haechi::admission::{Capacity, Refusal, admit};
+/// // The paper's second example.
+/// let capacity = Capacity { global: 100, local: 50 };
+/// let asked = [40, 10, 10, 10, 10];
+/// assert_eq!(admit(capacity, &asked, true), Ok(()));
+/// assert_eq!(
+///     admit(capacity, &asked, false),
+///     Err(Refusal::Burst { client: 0, reservation: 40, done: 35 })
+/// );
+/// ```
+///
+/// # Errors
+/// The first thing that cannot be kept.
+pub fn admit(capacity: Capacity, reservations: &[u64], is_paced: bool) -> Result<(), Refusal> {
+    let Capacity { global, local } = capacity;
+    let mut each = reservations.iter().enumerate();
+    if let Some((client, reservation)) = each.find(|(_, reservation)| **reservation > local) {
+        return Err(Refusal::Local { client, reservation: *reservation, local });
+    }
+    let reserved = reservations.iter().fold(0, |sum: u64, one| sum.saturating_add(*one));
+    if reserved > global {
+        return Err(Refusal::Aggregate { reserved, global });
+    }
+    if is_paced {
+        return Ok(());
+    }
+    let served = fill(capacity, reservations);
+    let short = |client: &usize| served[*client] < reservations[*client];
+    match (0..served.len()).filter(short).max_by_key(|client| reservations[*client]) {
+        None => Ok(()),
+        Some(client) => {
+            Err(Refusal::Burst { client, reservation: reservations[client], done: served[client] })
+        }
+    }
+}
+
+/// How much of its demand each client is served within a period, if all begin at once and the node
+/// is shared equally. Rounded down.
+pub fn fill(capacity: Capacity, demands: &[u64]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..demands.len()).collect();
+    order.sort_by_key(|client| demands[*client]);
+    // All that are left have been served the same so far. Times are fractions of a period with the
+    // product of all earlier denominators below them; to stay exact in bounded numbers, time is
+    // told in 2^-64 of a period, rounded up, which is less than a billionth of an operation each.
+    let (mut passed, mut level) = (0u128, 0u64);
+    let mut served = alloc::vec![0; demands.len()];
+    for (at, client) in order.iter().enumerate() {
+        let left = (demands.len() - at) as u64;
+        // Each one's rate, times `left`.
+        let rate = u128::from(capacity.global.min(capacity.local.saturating_mul(left)));
+        let more = u128::from(demands[*client] - level);
+        if rate == 0 {
+            break;
+        }
+        let takes = ((more * u128::from(left)) << 64).div_ceil(rate);
+        if passed + takes > 1 << 64 {
+            let time = (1 << 64) - passed;
+            let done = level + u64::try_from((time * rate / u128::from(left)) >> 64).unwrap_or(0);
+            order[at..].iter().for_each(|client| served[*client] = done.min(demands[*client]));
+            break;
+        }
+        (passed, level) = (passed + takes, demands[*client]);
+        served[*client] = level;
+    }
+    served
+}

@@ -1,0 +1,356 @@
+//! How many pool tokens there are.
+//!
+//! # Model
+//! A [`Pool`] keeps the books of one data node's tokens. It is told what clients report and what
+//! the word in memory was each time it was changed, and says what the word is to be. Whoever took
+//! tokens took them from a word whose value before and after the monitor knows, so it knows to the
+//! token how many were granted, though no client says so.
+//!
+//! # Mechanism
+//! *Paper*: the pool is Ω − ΣR at the beginning of a period; once somebody takes from it, it is set
+//! to max(Ω (T − t) ÷ T − L, 0) at each look, L being the reservation tokens that clients reported
+//! to have left. That forgets what was taken before: tokens in hand and operations under way are
+//! given out again, and more can be issued than Ω.
+//!
+//! *Sound*: tokens are never given out twice. There are Ω; R of each client's are its own until it
+//! yields them; what was granted is gone. Two ways to give out the others:
+//!
+//! - *All at once*: what was not granted, as long as there is time for it: at most
+//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand.
+//! - *Paced*: as a stream of (Ω − ΣR) ÷ T, to which comes what is yielded. What nobody takes for
+//!   [`SLACK`] is gone, for the time in which the node could have done it has passed.
+//!
+//! And in both, none are given out while a client that asks is behind its reservation by more than
+//! [`LATE`] of it: the node is slower than Ω says, or others are in the way, and pool tokens would
+//! only add to it. This is what keeps promises within a period; the next one's Ω is
+//! [`capacity`](super::capacity)'s business. A client that catches nothing up in [`HOPE`] of this
+//! is held up by something else, and is not waited for until the next period.
+//!
+//! A client that is not heard of for [`SUSPECT`] has stopped: its tokens are given to others, and
+//! the number of its grant changes, so that it cannot use them if it comes back.
+//!
+//! Bounds. Paced, whatever clients do: in any interval of length I at most
+//! Ω (I + SLACK) ÷ T + what clients had in hand or in arrears before it are issued.
+
+use alloc::vec::Vec;
+
+use tidegate_model::{Span, Time};
+
+use super::engine::Promise;
+use super::{Mode, Period, Rules};
+
+/// How much of the node's time paced tokens wait for somebody to take them.
+pub const SLACK: Span = Span(5 * Span::MILLISECOND.0);
+
+/// How far behind its reservation a client may be before others get no more than theirs.
+pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
+
+/// For how long others are held for a client that does not catch up.
+pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
+
+/// After so long without a word a client counts as stopped.
+pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
+
+/// What a client says of a period, of its own accord.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Reservation tokens left.
+    pub residual: u64,
+    /// Operations done in this period.
+    pub completed: u64,
+    /// Pool tokens in hand.
+    pub in_hand: u64,
+    /// Operations under way.
+    pub in_flight: u64,
+    /// Pool tokens taken in this period.
+    pub obtained: u64,
+    /// Reservation tokens yielded in this period.
+    pub yielded: u64,
+    /// It has something to do.
+    pub is_busy: bool,
+    /// It could do something, and has no token.
+    pub is_starved: bool,
+    /// What it could do its limit forbids.
+    pub is_limited: bool,
+    /// It wants no tokens of the next period.
+    pub is_leaving: bool,
+}
+
+/// One client in the books.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    promise: Promise,
+    /// The last report of this period.
+    report: Option<Report>,
+    /// When something was last heard of it.
+    heard: Time,
+    is_suspect: bool,
+    /// How far it was behind when others began to be held for it, and since when.
+    behind: Option<(u64, Time)>,
+    is_hopeless: bool,
+}
+
+impl Seat {
+    /// Reservation tokens that it may have.
+    fn residual(&self) -> u64 {
+        match (self.is_suspect, self.report) {
+            (true, _) => 0,
+            (false, None) => self.promise.reservation,
+            (false, Some(report)) => report.residual,
+        }
+    }
+}
+
+/// The books of one data node's tokens.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    rules: Rules,
+    period: Period,
+    /// Ω of this period.
+    capacity: u64,
+    seats: Vec<Option<Seat>>,
+    /// What the word was after it was last changed by the monitor.
+    left: i64,
+    granted: u64,
+    minted: u64,
+    /// Somebody took from the pool in this period.
+    is_used: bool,
+    /// Until when tokens have been given out, and the parts of one that came of it, in tokens times
+    /// nanoseconds.
+    paced: Time,
+    parts: u128,
+    /// Yielded, and not given out yet.
+    returned: u64,
+    is_held: bool,
+}
+
+impl Pool {
+    /// With nobody, before the first period.
+    pub fn new(rules: Rules, length: Span) -> Self {
+        Self {
+            rules,
+            period: Period { epoch: 0, begun: Time::ZERO, length },
+            capacity: 0,
+            seats: Vec::new(),
+            left: 0,
+            granted: 0,
+            minted: 0,
+            is_used: false,
+            paced: Time::ZERO,
+            parts: 0,
+            returned: 0,
+            is_held: false,
+        }
+    }
+
+    /// Begins a period, with what each seat is promised in it, and says what the word is to be.
+    pub fn begin(
+        &mut self,
+        period: Period,
+        capacity: u64,
+        promises: impl IntoIterator<Item = Option<Promise>>,
+    ) -> u64 {
+        let heard: Vec<_> = self.seats.iter().map(|seat| seat.map(|seat| seat.heard)).collect();
+        let heard = |seat: usize| heard.get(seat).copied().flatten().unwrap_or(period.begun);
+        let seats = promises.into_iter().enumerate().map(|(seat, promise)| {
+            promise.map(|promise| Seat {
+                promise,
+                report: None,
+                heard: heard(seat),
+                is_suspect: false,
+                behind: None,
+                is_hopeless: false,
+            })
+        });
+        self.seats = seats.collect();
+        (self.period, self.capacity) = (period, capacity);
+        (self.granted, self.returned, self.parts) = (0, 0, 0);
+        (self.is_used, self.is_held, self.paced) = (false, false, period.begun);
+        let first = match self.rules.paces {
+            true => 0,
+            false => capacity.saturating_sub(self.reserved()),
+        };
+        self.minted = first;
+        first
+    }
+
+    /// ΣR, of those that count.
+    fn reserved(&self) -> u64 {
+        self.active().map(|(_, seat)| seat.promise.reservation).sum()
+    }
+
+    fn active(&self) -> impl Iterator<Item = (usize, &Seat)> {
+        let seats = self.seats.iter().enumerate();
+        seats
+            .filter_map(|(number, seat)| Some((number, seat.as_ref()?)))
+            .filter(|(_, seat)| !seat.is_suspect)
+    }
+
+    /// Takes in what a client said of this period, or that it said something at all.
+    pub fn hear(&mut self, now: Time, seat: usize, report: Option<Report>) {
+        let Some(Some(seat)) = self.seats.get_mut(seat) else { return };
+        seat.heard = now;
+        let Some(report) = report else { return };
+        // One that was given up has no tokens left in this period, whatever it says.
+        if !seat.is_suspect {
+            let before = seat.report.map_or(0, |report| report.yielded);
+            self.returned += report.yielded.saturating_sub(before);
+        }
+        seat.report = Some(report);
+    }
+
+    /// Whom nobody has heard of for too long: their tokens are given to others now, and their
+    /// grants are to be made void.
+    pub fn suspects(&mut self, now: Time) -> Vec<usize> {
+        let mut gone = Vec::new();
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            let Some(seat) = seat else { continue };
+            if seat.is_suspect || now.since(seat.heard) < SUSPECT {
+                continue;
+            }
+            // What was due and not used; what is for later joins the stream of those who are left.
+            let later = seat.promise.reservation - self.period.due(seat.promise.reservation, now);
+            let residual = seat.residual();
+            let hand = seat.report.map_or(0, |report| report.in_hand);
+            self.returned += match self.rules.paces {
+                true => residual.saturating_sub(later),
+                false => residual + hand,
+            };
+            seat.is_suspect = true;
+            gone.push(number);
+        }
+        gone
+    }
+
+    /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now.
+    pub fn changed(&mut self, before: i64, after: i64) {
+        let taken = self.left.max(0).saturating_sub(before.max(0));
+        self.granted += u64::try_from(taken).unwrap_or(0);
+        self.is_used |= before < self.left;
+        self.left = after;
+    }
+
+    /// Takes in what the word is at the beginning of a period.
+    pub fn opened(&mut self, after: i64) {
+        self.left = after;
+    }
+
+    /// What the word is to be now, if it is `left`.
+    pub fn target(&mut self, now: Time) -> i64 {
+        let left = self.left.max(0).unsigned_abs();
+        let target = match (self.rules.mode, self.rules.paces) {
+            (Mode::Paper, _) if !self.rules.converts || !self.is_used => left,
+            (Mode::Paper, _) => self.remaining(now).saturating_sub(self.residual()),
+            (Mode::Sound, false) => self.at_once(now),
+            (Mode::Sound, true) => self.paced(now, left),
+        };
+        self.minted += target.saturating_sub(left);
+        i64::try_from(target).unwrap_or(i64::MAX)
+    }
+
+    /// Ω (T − t) ÷ T.
+    fn remaining(&self, now: Time) -> u64 {
+        self.capacity - self.period.due(self.capacity, now)
+    }
+
+    /// L.
+    fn residual(&self) -> u64 {
+        self.active().map(|(_, seat)| seat.residual()).sum()
+    }
+
+    fn at_once(&mut self, now: Time) -> u64 {
+        self.is_held = self.somebody_is_behind(now);
+        if self.is_held {
+            return 0;
+        }
+        let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
+        let tokens = (self.capacity + self.returned).saturating_sub(own + self.granted);
+        // What reports do not know of yet is in hand.
+        let told = |of: fn(&Report) -> u64| -> u64 {
+            self.active().filter_map(|(_, seat)| seat.report.as_ref()).map(of).sum()
+        };
+        let untold = self.granted.saturating_sub(told(|report| report.obtained));
+        let owed = self.residual() + told(|report| report.in_hand) + untold;
+        tokens.min(self.remaining(now).saturating_sub(owed))
+    }
+
+    fn paced(&mut self, now: Time, left: u64) -> u64 {
+        let until = now.min(self.period.end());
+        let passed = until.since(self.paced);
+        self.paced = self.paced.max(until);
+        let rate = self.capacity.saturating_sub(self.reserved());
+        self.parts += u128::from(rate) * u128::from(passed.0);
+        let length = u128::from(self.period.length.0);
+        let fresh = u64::try_from(self.parts / length).unwrap_or(u64::MAX);
+        self.parts %= length;
+        let fresh = fresh + core::mem::take(&mut self.returned);
+        self.is_held = self.somebody_is_behind(now);
+        match self.is_held {
+            true => 0,
+            false => (left + fresh).min(super::due(self.capacity, SLACK, self.period.length)),
+        }
+    }
+
+    /// Whether somebody who asks is behind its reservation, and it helps to wait for it.
+    fn somebody_is_behind(&mut self, now: Time) -> bool {
+        let period = self.period;
+        let mut any = false;
+        for seat in self.seats.iter_mut().flatten() {
+            let Some(report) = seat.report else { continue };
+            if seat.is_suspect || seat.is_hopeless || !report.is_busy || report.is_starved {
+                seat.behind = None;
+                continue;
+            }
+            let reservation = seat.promise.reservation;
+            let bound = reservation - period.due(reservation, now);
+            let behind = report.residual.saturating_sub(bound);
+            let late = super::due(reservation, LATE, period.length).max(1);
+            match seat.behind {
+                _ if behind == 0 => seat.behind = None,
+                None if behind > late => seat.behind = Some((behind, now)),
+                Some((first, since)) if now.since(since) >= HOPE => {
+                    seat.is_hopeless = behind >= first;
+                    seat.behind = (!seat.is_hopeless).then_some((behind, now));
+                }
+                _ => {}
+            }
+            any |= seat.behind.is_some();
+        }
+        any
+    }
+
+    /// Pool tokens granted in this period, exactly.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Pool tokens made in this period.
+    pub fn minted(&self) -> u64 {
+        self.minted
+    }
+
+    /// Whether pool tokens are held back for somebody who is behind.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Ω of this period.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// This period.
+    pub fn period(&self) -> Period {
+        self.period
+    }
+
+    /// What a seat last said of this period.
+    pub fn report(&self, seat: usize) -> Option<Report> {
+        self.seats.get(seat).copied().flatten()?.report
+    }
+
+    /// Whether a seat is not heard of any more.
+    pub fn is_suspect(&self, seat: usize) -> bool {
+        self.seats.get(seat).copied().flatten().is_some_and(|seat| seat.is_suspect)
+    }
+}

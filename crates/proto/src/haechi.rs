@@ -1,0 +1,47 @@
+//! Guarantees for one-sided I/O: the engine at the client and the monitor at the data node.
+//!
+//! # Problem
+//! Both sides must agree on who may issue how much, over the same one-sided operations that they
+//! are about: neither side waits for the other, and each may stop, start again or be late at any
+//! moment.
+//!
+//! # Mechanism
+//! They talk through *words* at fixed places of the region ([`words`] and [`place`]). The monitor
+//! writes each client's *grant* once a period and adds to the *pool*; clients read their grants,
+//! take from the pool and write *reports*. Each word says of which period it is, and counts for
+//! nothing in another, so nothing that is late can do harm.
+//!
+//! [`Port`] is a client's engine. It is a [`Fabric`](crate::one_sided::Fabric) in front of one, and
+//! lets through what has a token. [`Monitor`] is the data node's, and needs a fabric, too: the pool
+//! is changed by fabrics only.
+//!
+//! The paper's monitor sends each client a message when a period begins, and another when it is to
+//! report. Here clients read their grants when their own clocks say that a period is over, and
+//! report as long as they have something to do: nothing is sent that could be lost.
+//!
+//! Bounds. Counts are below 2^26 per client and period. The period's number in a word comes round
+//! after 2^12 periods, and who was silent for three has been evicted.
+
+pub mod monitor;
+pub mod place;
+pub mod port;
+pub mod words;
+
+pub use monitor::{Event, Monitor};
+pub use port::Port;
+
+use tidegate_model::Span;
+
+/// How often both sides look at what time has changed: the paper's δ and its check interval.
+pub const TICK: Span = Span::MILLISECOND;
+
+/// What client and data node agree on when they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The rules, the same for all.
+    pub rules: tidegate_algo::haechi::Rules,
+    /// T.
+    pub period: Span,
+    /// C_L: operations per second.
+    pub local_rate: u64,
+}

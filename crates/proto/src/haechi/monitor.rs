@@ -1,0 +1,696 @@
+//! The data node's monitor: it opens periods, keeps the pool, and learns what the node can do.
+//!
+//! # Mechanism
+//! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::haechi::monitor)
+//! decide, and adds the difference to the pool by a fetch-and-add, whose answer tells what was
+//! taken in between. So it never overwrites what clients take, and nothing is granted that is not
+//! in the books.
+//!
+//! When a period is over it writes all grants and then adds what makes the pool one of the next
+//! period. Clients' final words of the old one are read a [`GRACE`] later, and what is learned from
+//! them counts from the period after.
+//!
+//! All that another monitor needs stands in the region: the lease, the grants with what was
+//! promised, and the capacity that was learned. One that starts takes the lease, which ends the
+//! work of a former one, and opens a period, which voids all tokens of the former.
+//!
+//! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
+
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::admission::{Capacity, Refusal, admit};
+use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, Verdict, WHOLE};
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::monitor::{Pool as Books, Report};
+use tidegate_algo::haechi::{Mode, Period};
+use tidegate_model::{Span, Time};
+
+use super::port::word;
+use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use super::{TICK, Terms, place};
+use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
+
+/// How long after a period final words are read.
+pub const GRACE: Span = Span(5 * Span::MILLISECOND.0);
+
+/// After so many periods without a word a client loses its seat.
+pub const EVICT: u64 = 3;
+
+/// After so many periods in a row below its reservation a client is told of.
+pub const UNUSED: u32 = 10;
+
+/// Pool tokens to take at a time, at most: the paper's B.
+const BATCH_MAX: u64 = 1000;
+
+/// Seats of a buffer.
+const PER_BUFFER: u16 = (BUFFER as u64 / place::LINE) as u16;
+
+/// Words of a line.
+const LINE: usize = (place::LINE / WORD) as usize;
+
+/// What a monitor is told when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What it agrees on with its clients.
+    pub terms: Terms,
+    /// What the node can do, from profiling.
+    pub profile: Profile,
+    /// Seats that there are.
+    pub seats: u16,
+    /// Operations that a client keeps under way at most.
+    pub window: u32,
+}
+
+/// What happened that somebody should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A period is over.
+    Over(Summary),
+    /// A client stopped. Its tokens are given to others.
+    Silent(u16),
+    /// And has not come back: its seat is free. It is to be fenced off before the seat is given
+    /// away.
+    Evicted(u16),
+    /// A client has given its seat back.
+    Left(u16),
+    /// A client did more than it had tokens for. It is to be fenced off.
+    Overstepped {
+        /// Which.
+        seat: u16,
+        /// Operations done and under way in the period.
+        issued: u64,
+        /// Tokens that it had.
+        tokens: u64,
+    },
+    /// A client has not used its reservation in this many periods, and may have asked for too much.
+    Unused {
+        /// Which.
+        seat: u16,
+        /// Periods.
+        periods: u32,
+    },
+    /// Another monitor has taken over. This one does nothing any more.
+    Superseded,
+}
+
+/// A period that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Its number.
+    pub epoch: u64,
+    /// Ω of it.
+    pub capacity: u64,
+    /// Pool tokens made and granted.
+    pub minted: u64,
+    /// Pool tokens granted.
+    pub granted: u64,
+    /// For which part of it pool tokens were held back, in 255ths.
+    pub held: u8,
+    /// What was learned.
+    pub verdict: Verdict,
+    /// What each client was promised and did, by seat; nothing for free seats.
+    pub seats: Vec<Option<(Promise, Outcome)>>,
+}
+
+/// A seat that is taken.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    promise: Promise,
+    /// Of this period; a client that comes has a part only in the next.
+    is_in: bool,
+    generation: u16,
+    beat: Option<u16>,
+    /// Periods in which nothing was heard.
+    silent: u64,
+    unused: u32,
+    has_overstepped: bool,
+    is_leaving: bool,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Finding out what there is in the region.
+    Opening,
+    /// Taking the lease.
+    Taking,
+    /// Waiting for the next tick.
+    Resting,
+    /// Reading reports, pool and lease.
+    Looking,
+    /// Changing the pool.
+    Changing,
+    /// Making the pool one of another period.
+    Beginning,
+    /// Another monitor is at work.
+    Over,
+}
+
+/// Names of operations.
+const READ: u64 = 0;
+const PEEK: u64 = 1;
+const LEASE: u64 = 2;
+const CHANGE: u64 = 3;
+const WRITE: u64 = 4;
+
+/// A data node's monitor.
+#[derive(Debug)]
+pub struct Monitor<F> {
+    fabric: F,
+    settings: Settings,
+    books: Books,
+    estimator: Estimator,
+    seats: Vec<Option<Seat>>,
+    step: Step,
+    /// Operations of this step that are under way.
+    pending: u32,
+    done: Vec<Done>,
+    lease: u64,
+    seen_lease: u64,
+    /// The pool as it was seen last, and what is being added to it.
+    seen: u64,
+    added: u64,
+    epoch: u64,
+    tick: Time,
+    /// The period before, until its final words were read.
+    closing: Option<Closing>,
+    held: Span,
+    looked: Time,
+}
+
+/// A period whose final words are still to be read.
+#[derive(Clone, Debug)]
+struct Closing {
+    epoch: u64,
+    at: Time,
+    capacity: u64,
+    minted: u64,
+    granted: u64,
+    held: u8,
+    seats: Vec<Option<(Promise, Outcome)>>,
+}
+
+impl<F: Fabric> Monitor<F> {
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero.
+    ///
+    /// # Errors
+    /// The fabric, if its region has no control area or it has too few buffers for the seats.
+    pub fn new(fabric: F, settings: Settings, now: Time) -> Result<Self, F> {
+        let seats = settings.seats.min(place::SEATS);
+        let needed = 2 * u32::from(seats.div_ceil(PER_BUFFER)) + 1;
+        if fabric.region() < place::DATA || fabric.buffers() < needed {
+            return Err(fabric);
+        }
+        let Terms { rules, period, .. } = settings.terms;
+        let mut monitor = Self {
+            fabric,
+            settings: Settings { seats, ..settings },
+            books: Books::new(rules, period),
+            estimator: Estimator::new(rules.mode, settings.profile, None),
+            seats: (0..seats).map(|_| None).collect(),
+            step: Step::Opening,
+            pending: 0,
+            done: Vec::new(),
+            lease: 0,
+            seen_lease: 0,
+            seen: 0,
+            added: 0,
+            epoch: 0,
+            tick: now,
+            closing: None,
+            held: Span::ZERO,
+            looked: now,
+        };
+        monitor.read(place::HEADER, 0, place::CARD as u32);
+        monitor.read_lines(place::GRANTS);
+        Ok(monitor)
+    }
+
+    /// Gives a client a seat, from the next period on.
+    ///
+    /// # Errors
+    /// Why its reservation cannot be promised beside the others. Nothing has changed then.
+    pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
+        self.check(None, promise)?;
+        let free = self.seats.iter().position(Option::is_none).ok_or(Denied::Full)?;
+        self.seats[free] = Some(Seat {
+            promise,
+            is_in: false,
+            generation: 0,
+            beat: None,
+            silent: 0,
+            unused: 0,
+            has_overstepped: false,
+            is_leaving: false,
+        });
+        Ok(free as u16)
+    }
+
+    /// Takes a seat back, from now on: what its client has is void.
+    pub fn dismiss(&mut self, seat: u16) {
+        if let Some(Some(taken)) = self.seats.get_mut(usize::from(seat)) {
+            taken.is_leaving = true;
+        }
+    }
+
+    /// What a seat is promised, if it is taken.
+    pub fn promise(&self, seat: u16) -> Option<Promise> {
+        self.seats.get(usize::from(seat)).copied().flatten().map(|seat| seat.promise)
+    }
+
+    /// Promises a seat something else, from the next period on.
+    ///
+    /// # Errors
+    /// As [`Self::admit`]; also if the seat is free.
+    pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
+        self.check(Some(seat), promise)?;
+        match self.seats.get_mut(usize::from(seat)) {
+            Some(Some(taken)) => taken.promise = promise,
+            _ => return Err(Denied::Full),
+        }
+        Ok(())
+    }
+
+    /// Whether something can be promised beside all others.
+    fn check(&self, seat: Option<u16>, promise: Promise) -> Result<(), Denied> {
+        let others = self.seats.iter().enumerate();
+        let others = others.filter(|(number, _)| Some(*number) != seat.map(usize::from));
+        let others = others.filter_map(|(_, other)| other.as_ref());
+        let others = others.filter(|other| !other.is_leaving);
+        let mut asked: Vec<u64> = others.map(|other| other.promise.reservation).collect();
+        asked.push(promise.reservation);
+        let Settings { profile, terms, .. } = self.settings;
+        let capacity = Capacity { global: self.estimator.capacity(), local: profile.local };
+        admit(capacity, &asked, terms.rules.paces).map_err(Denied::Infeasible)
+    }
+
+    /// The books of this period.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Ω of the next period, as far as is known.
+    pub fn capacity(&self) -> u64 {
+        self.estimator.capacity()
+    }
+
+    /// When to poll at the latest although nothing is done.
+    pub fn next_deadline(&self) -> Time {
+        match self.step {
+            Step::Resting => self.tick,
+            Step::Over => Time::MAX,
+            _ => self.looked,
+        }
+    }
+
+    /// Goes on as far as can be, and tells what happened.
+    ///
+    /// # Errors
+    /// If the region is lost.
+    pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), Lost> {
+        if self.step == Step::Resting && now >= self.tick {
+            self.look(now);
+        }
+        loop {
+            self.fabric.flush(now)?;
+            let mut done = core::mem::take(&mut self.done);
+            self.fabric.poll(now, &mut done)?;
+            let some = !done.is_empty();
+            done.iter().for_each(|one| self.on_done(*one));
+            done.clear();
+            self.done = done;
+            if self.pending > 0 {
+                if some {
+                    continue;
+                }
+                return Ok(());
+            }
+            match self.step {
+                Step::Opening => self.open(),
+                Step::Taking => self.on_lease(now, events),
+                Step::Looking => self.decide(now, events),
+                Step::Changing | Step::Beginning => self.rest(now),
+                Step::Resting | Step::Over => return Ok(()),
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
+        self.pending -= 1;
+        match done.id {
+            PEEK => self.seen = done.word,
+            LEASE => self.seen_lease = done.word,
+            CHANGE => {
+                self.seen = done.word.wrapping_add(self.added);
+                let [before, after] = [done.word, self.seen].map(|word| Pool::read(word).tokens);
+                match self.step {
+                    Step::Beginning => self.books.opened(after),
+                    _ => self.books.changed(before, after),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn post(&mut self, id: u64, operation: Operation) {
+        // The steps post less than any fabric holds, all of it in the control area.
+        let is_posted = self.fabric.post(Post { id, operation }).is_ok();
+        debug_assert!(is_posted, "{operation:?}");
+        self.pending += u32::from(is_posted);
+    }
+
+    fn read(&mut self, from: u64, buffer: u32, length: u32) {
+        self.post(READ, Operation::Read { from, into: Place::start(buffer), length });
+    }
+
+    /// The buffers of lines: how many, after that of the header.
+    fn line_buffers(&self) -> u32 {
+        self.settings.seats.div_ceil(PER_BUFFER).into()
+    }
+
+    fn read_lines(&mut self, area: u64) {
+        for at in 0..self.line_buffers() {
+            let first = at as u16 * PER_BUFFER;
+            let seats = (self.settings.seats - first).min(PER_BUFFER);
+            let length = u32::from(seats) * place::LINE as u32;
+            self.read(place::line(area, first), 1 + at, length);
+        }
+    }
+
+    /// The words of a line that was read.
+    fn line(&self, seat: u16) -> [u64; LINE] {
+        let buffer = self.fabric.buffer(1 + u32::from(seat / PER_BUFFER));
+        core::array::from_fn(|at| word(buffer, usize::from(seat % PER_BUFFER) * LINE + at))
+    }
+
+    /// The region is known now.
+    fn open(&mut self) {
+        let header = self.fabric.buffer(0);
+        let at = |place: u64| word(header, (place / WORD) as usize);
+        let (magic, learned) = (at(place::HEADER), at(place::LEARNED));
+        (self.lease, self.seen) = (at(place::LEASE), at(place::POOL));
+        self.epoch = self.seen >> 48;
+        if magic == place::MAGIC {
+            let learned = Some(learned).filter(|learned| *learned > 0);
+            let mode = self.settings.terms.rules.mode;
+            self.estimator = Estimator::new(mode, self.settings.profile, learned);
+            for seat in 0..self.settings.seats {
+                let [head, reservation, limit, ..] = self.line(seat);
+                let grant = Grant::read([head, reservation, limit], 0);
+                self.seats[usize::from(seat)] = grant.map(|grant| Seat {
+                    promise: grant.promise,
+                    is_in: false,
+                    generation: grant.generation,
+                    beat: None,
+                    silent: 0,
+                    unused: 0,
+                    has_overstepped: false,
+                    is_leaving: false,
+                });
+            }
+        }
+        for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
+            self.post(WRITE, Operation::WriteWord { word, to: place });
+        }
+        let (expected, new) = (self.lease, self.lease + 1);
+        self.post(LEASE, Operation::CompareSwap { at: place::LEASE, expected, new });
+        self.step = Step::Taking;
+    }
+
+    fn on_lease(&mut self, now: Time, events: &mut Vec<Event>) {
+        if self.seen_lease != self.lease {
+            return self.give_up(events);
+        }
+        self.lease += 1;
+        self.look(now);
+    }
+
+    fn give_up(&mut self, events: &mut Vec<Event>) {
+        self.step = Step::Over;
+        events.push(Event::Superseded);
+    }
+
+    fn look(&mut self, now: Time) {
+        self.held.0 += if self.books.is_held() { now.since(self.looked).0 } else { 0 };
+        self.looked = now;
+        self.read_lines(place::REPORTS);
+        self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });
+        if self.is_over(now) {
+            self.post(LEASE, Operation::FetchAdd { at: place::LEASE, add: 0 });
+        }
+        self.step = Step::Looking;
+    }
+
+    fn is_over(&self, now: Time) -> bool {
+        let period = self.books.period();
+        period.epoch == 0 || now >= period.end()
+    }
+
+    /// All that is to be known is known.
+    fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
+        self.hear(now, events);
+        if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
+            self.close(events);
+        }
+        if self.is_over(now) {
+            if self.seen_lease != self.lease {
+                return self.give_up(events);
+            }
+            return self.begin(now, events);
+        }
+        for seat in self.books.suspects(now) {
+            events.push(Event::Silent(seat as u16));
+            self.void(seat as u16);
+        }
+        let target = self.books.target(now);
+        let tokens = Pool::read(self.seen).tokens;
+        if target == tokens {
+            // What was taken is known without a change.
+            self.books.changed(tokens, tokens);
+            return self.rest(now);
+        }
+        self.add((target - tokens) as u64, Step::Changing);
+    }
+
+    /// Adds to the pool.
+    fn add(&mut self, add: u64, step: Step) {
+        (self.added, self.step) = (add, step);
+        self.post(CHANGE, Operation::FetchAdd { at: place::POOL, add });
+    }
+
+    fn rest(&mut self, now: Time) {
+        let end = self.books.period().end();
+        self.tick = now.after(TICK).min(end.max(now.after(Span(1))));
+        self.step = Step::Resting;
+    }
+
+    /// Takes in all reports.
+    fn hear(&mut self, now: Time, events: &mut Vec<Event>) {
+        for number in 0..self.settings.seats {
+            let at = usize::from(number);
+            let Some(mut seat) = self.seats[at] else { continue };
+            let line = self.line(number);
+            let words: [u64; REPORT] = core::array::from_fn(|at| line[at]);
+            let beat = Some(words::beat(words));
+            if seat.beat != beat {
+                (seat.beat, seat.silent) = (beat, 0);
+                let report = words::read_report(words, self.epoch).filter(|_| seat.is_in);
+                self.books.hear(now, at, report);
+                if let Some(report) = report {
+                    self.judge(number, &mut seat, &report, events);
+                }
+            }
+            self.seats[at] = Some(seat);
+        }
+    }
+
+    fn judge(&self, number: u16, seat: &mut Seat, report: &Report, events: &mut Vec<Event>) {
+        seat.is_leaving |= report.is_leaving;
+        let issued = report.completed + report.in_flight;
+        let own = seat.promise.reservation.saturating_sub(report.residual + report.yielded);
+        // It cannot have taken more than all together did.
+        let pooled = report.obtained.min(self.books.granted()).saturating_sub(report.in_hand);
+        let tokens = own + pooled;
+        // What was under way when the period began counts in it.
+        let slack = 2 * u64::from(self.settings.window);
+        if issued > tokens + slack && !seat.has_overstepped {
+            seat.has_overstepped = true;
+            events.push(Event::Overstepped { seat: number, issued, tokens });
+        }
+    }
+
+    /// Makes a client's grant void, until the next period.
+    fn void(&mut self, number: u16) {
+        if let Some(seat) = &mut self.seats[usize::from(number)] {
+            seat.generation = seat.generation.wrapping_add(1);
+        }
+        let Some(seat) = self.seats[usize::from(number)] else { return };
+        let grant = self.grant(&seat, self.epoch);
+        self.post(
+            WRITE,
+            Operation::WriteWord { word: grant.words()[0], to: place::line(place::GRANTS, number) },
+        );
+    }
+
+    fn grant(&self, seat: &Seat, epoch: u64) -> Grant {
+        Grant { epoch, generation: seat.generation, batch: self.batch(), promise: seat.promise }
+    }
+
+    /// B: small enough that what all have in hand is a small part of a period.
+    fn batch(&self) -> u16 {
+        let seats = self.seats.iter().flatten().count().max(1) as u64;
+        let capacity = self.estimator.capacity();
+        let Terms { rules, period, .. } = self.settings.terms;
+        let window = u64::from(self.settings.window).min(BATCH_MAX);
+        let batch = match (rules.mode, rules.paces) {
+            (Mode::Paper, _) => BATCH_MAX,
+            (Mode::Sound, false) => capacity / 200 / seats,
+            (Mode::Sound, true) => Period { epoch: 0, begun: Time::ZERO, length: period }
+                .due(capacity, Time::ZERO.after(TICK))
+                .div_ceil(seats),
+        };
+        batch.clamp(window, BATCH_MAX) as u16
+    }
+
+    /// Opens the next period.
+    fn begin(&mut self, now: Time, events: &mut Vec<Event>) {
+        if self.epoch > 0 && self.books.period().epoch > 0 {
+            self.shut(now, events);
+        }
+        let number = words::next(self.epoch);
+        self.sweep(events);
+        self.epoch = number;
+        // Late by less than a period it keeps to the beat.
+        let (end, length) = (self.books.period().end(), self.settings.terms.period);
+        let is_late = self.books.period().epoch == 0 || now.since(end).0 >= length.0 / 100;
+        let period = Period { epoch: number, begun: if is_late { now } else { end }, length };
+        let capacity = self.estimator.capacity();
+        let promises: Vec<_> = self.seats.iter().map(|seat| seat.map(|s| s.promise)).collect();
+        let first = self.books.begin(period, capacity, promises);
+        self.write_grants();
+        self.post(WRITE, Operation::WriteWord { word: capacity, to: place::LEARNED });
+        let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
+        self.add(word.wrapping_sub(self.seen), Step::Beginning);
+    }
+
+    /// Frees the seats of those who left and of those who were silent for too long.
+    fn sweep(&mut self, events: &mut Vec<Event>) {
+        for number in 0..self.settings.seats {
+            let Some(seat) = &mut self.seats[usize::from(number)] else { continue };
+            seat.silent += 1;
+            let event = match seat {
+                Seat { is_leaving: true, .. } => Event::Left(number),
+                Seat { silent, .. } if *silent > EVICT => Event::Evicted(number),
+                _ => {
+                    seat.is_in = true;
+                    continue;
+                }
+            };
+            events.push(event);
+            self.seats[usize::from(number)] = None;
+        }
+    }
+
+    fn write_grants(&mut self) {
+        let buffers = self.line_buffers();
+        for at in 0..buffers {
+            let first = at as u16 * PER_BUFFER;
+            let seats = (self.settings.seats - first).min(PER_BUFFER);
+            for number in first..first + seats {
+                let seat = self.seats[usize::from(number)];
+                let words = seat.map_or([0; GRANT], |seat| self.grant(&seat, self.epoch).words());
+                let line = usize::from(number - first) * place::LINE as usize;
+                let bytes = self.fabric.buffer_mut(1 + buffers + at);
+                for (at, word) in words.iter().enumerate() {
+                    let to = line + at * WORD as usize;
+                    bytes[to..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
+                }
+            }
+            self.post(
+                WRITE,
+                Operation::Write {
+                    from: Place::start(1 + buffers + at),
+                    to: place::line(place::GRANTS, first),
+                    length: u32::from(seats) * place::LINE as u32,
+                },
+            );
+        }
+    }
+
+    /// Notes what is known of a period that is over.
+    fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
+        if self.closing.is_some() {
+            self.close(events);
+        }
+        let length = self.settings.terms.period.0.max(1);
+        let held = core::mem::take(&mut self.held).0.min(length);
+        let told = |(number, seat): (usize, &Option<Seat>)| {
+            let seat = seat.as_ref().filter(|seat| seat.is_in)?;
+            let report = self.books.report(number).unwrap_or_default();
+            let outcome = Outcome { completed: report.completed, ..Outcome::default() };
+            Some((seat.promise, outcome))
+        };
+        self.closing = Some(Closing {
+            epoch: self.epoch,
+            at: now.after(GRACE),
+            capacity: self.books.capacity(),
+            minted: self.books.minted(),
+            granted: self.books.granted(),
+            held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
+            seats: self.seats.iter().enumerate().map(told).collect(),
+        });
+    }
+
+    /// Reads the final words of the period before, and learns from it.
+    fn close(&mut self, events: &mut Vec<Event>) {
+        let Some(mut closing) = self.closing.take() else { return };
+        let final_at = FINALS + (closing.epoch & 1) as usize;
+        for (number, seat) in closing.seats.iter_mut().enumerate() {
+            let Some((_, outcome)) = seat else { continue };
+            let word = self.line(number as u16)[final_at];
+            *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
+        }
+        let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
+        let windows = u64::from(self.settings.window) * outcomes.len() as u64;
+        let (tokens, held) = (closing.capacity, closing.held);
+        let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
+        let verdict = self.estimator.learn(&lesson);
+        self.count_unused(&closing, events);
+        let Closing { epoch, capacity, minted, granted, held, seats, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats };
+        events.push(Event::Over(summary));
+    }
+
+    fn count_unused(&mut self, closing: &Closing, events: &mut Vec<Event>) {
+        for (number, told) in closing.seats.iter().enumerate() {
+            let (Some(seat), Some((promise, outcome))) = (&mut self.seats[number], told) else {
+                continue;
+            };
+            let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
+            seat.unused = if is_unused { seat.unused + 1 } else { 0 };
+            if seat.unused > 0 && seat.unused.is_multiple_of(UNUSED) {
+                events.push(Event::Unused { seat: number as u16, periods: seat.unused });
+            }
+        }
+    }
+}
+
+/// Why a client gets no seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// What it asks for cannot be promised.
+    Infeasible(Refusal),
+    /// There is no seat left, or no such seat.
+    Full,
+}
+
+impl core::fmt::Display for Denied {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Infeasible(refusal) => refusal.fmt(f),
+            Self::Full => f.write_str("all seats of the data node are taken"),
+        }
+    }
+}
+
+impl core::error::Error for Denied {}

@@ -1,0 +1,561 @@
+//! A client's engine: a fabric that lets through what has a token.
+//!
+//! # Mechanism
+//! Operations wait in the order in which they were posted until there is a token for each, which is
+//! one whatever the operation: none moves more than a block. On the way there is a comparison and
+//! a decrement; all else happens when the clock says that it is time.
+//!
+//! When a period is over by its own clock, a client reads its grant until that is a new one, often
+//! at first; its next period begins when it has it. Old tokens are void a [`GUARD`] after the end.
+//! A pool that shows a later period than the client's is another reason to look.
+//!
+//! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor) may have
+//! been given up meanwhile, so it reads its grant before it issues anything.
+//!
+//! If no monitor has begun a period for [`ALONE`] of them, the client goes on by itself with its
+//! reservation, paced, and takes nothing from the pool. That is safe, as all reservations together
+//! are within what the node can do.
+//!
+//! Bounds. Beyond its tokens a client issues nothing. At most one window's worth was taken before
+//! it noticed that it had been away.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
+use tidegate_algo::haechi::engine::Purse;
+use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::haechi::{Mode, Period, Rules};
+use tidegate_model::{Span, Time};
+
+use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use super::{TICK, Terms, place};
+use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError, WORD};
+
+/// For how long tokens of a period that is over may be used, for clocks are not the same.
+pub const GUARD: Span = TICK;
+
+/// Who did not look at the clock for so long asks whether its tokens are still its own.
+pub const AWAY: Span = Span(5 * Span::MILLISECOND.0);
+
+/// After so many periods without a monitor a client goes on by itself.
+pub const ALONE: u64 = 2;
+
+/// How often a client looks for the next grant, at first and later.
+const LOOK: [Span; 2] = [Span(50_000), TICK];
+
+/// For how long it looks often.
+const EAGER: Span = Span(3 * Span::MILLISECOND.0);
+
+/// How often a client that has something to do reports, and one that has not.
+const REPORT_BUSY: Span = Span(2 * Span::MILLISECOND.0);
+const REPORT_IDLE: Span = Span(10 * Span::MILLISECOND.0);
+
+/// When to look again at an empty pool, at first and at most.
+const RETRY: [Span; 2] = [TICK, Span(4 * Span::MILLISECOND.0)];
+
+/// Operations of the engine itself have this bit in their names; those of callers have not.
+pub const OWN: u64 = 1 << 63;
+
+const LOOKED: u64 = OWN | 1;
+const REPORTED: u64 = OWN | 2;
+const FINISHED: u64 = OWN | 3;
+const TOOK: u64 = OWN | 4;
+
+/// Buffers of the engine itself: the last two.
+const OWN_BUFFERS: u32 = 2;
+
+/// Operations of the engine itself that may be under way: a fabric must hold so many beside the
+/// window.
+pub const OWN_OPERATIONS: u32 = 4;
+
+/// What it takes to issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Tokens are its own.
+    Sure,
+    /// It must read its grant first.
+    Unsure,
+    /// There is no monitor.
+    Alone,
+}
+
+/// What the engine itself has under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    look: bool,
+    report: bool,
+    finish: bool,
+    take: bool,
+}
+
+/// What a client's engine has counted since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations of callers.
+    pub operations: u64,
+    /// Operations of the engine itself, of all kinds.
+    pub own: u64,
+    /// Periods that began.
+    pub periods: u64,
+}
+
+/// A client's engine, in front of a fabric.
+#[derive(Debug)]
+pub struct Port<F> {
+    fabric: F,
+    rules: Rules,
+    length: Span,
+    seat: u16,
+    window: u32,
+    purse: Purse,
+    waiting: VecDeque<Post>,
+    in_flight: u32,
+    state: State,
+    own: Own,
+    generation: u16,
+    batch: u16,
+    /// The last period that the monitor began.
+    confirmed: Time,
+    /// When the clock was looked at last, and when it is time again.
+    now: Time,
+    tick: Time,
+    look: Time,
+    report: Time,
+    retry: Time,
+    pause: Span,
+    beat: u16,
+    is_leaving: bool,
+    completed: u64,
+    /// For how long in this period there was work and no token, and as many operations under way
+    /// as may be.
+    starved: Span,
+    backlogged: Span,
+    counts: Counts,
+}
+
+impl<F: Fabric> Port<F> {
+    /// The engine of a seat, for a client that keeps at most `window` operations under way. It has
+    /// no tokens until the monitor's next period begins.
+    ///
+    /// # Errors
+    /// The fabric, if it has too few buffers or its region no control area.
+    ///
+    /// # Panics
+    /// If the window is 0, or there is no such seat.
+    pub fn new(fabric: F, terms: Terms, seat: u16, window: u32, now: Time) -> Result<Self, F> {
+        assert!(window > 0 && seat < place::SEATS);
+        if fabric.buffers() <= OWN_BUFFERS || fabric.region() < place::DATA {
+            return Err(fabric);
+        }
+        Ok(Self {
+            fabric,
+            rules: terms.rules,
+            length: terms.period,
+            seat,
+            window,
+            purse: Purse::new(terms.rules, terms.local_rate),
+            waiting: VecDeque::with_capacity(window as usize),
+            in_flight: 0,
+            state: State::Unsure,
+            own: Own::default(),
+            generation: 0,
+            batch: 0,
+            confirmed: now,
+            now,
+            tick: now,
+            look: now,
+            report: now,
+            retry: now,
+            pause: RETRY[0],
+            beat: 0,
+            is_leaving: false,
+            completed: 0,
+            starved: Span::ZERO,
+            backlogged: Span::ZERO,
+            counts: Counts::default(),
+        })
+    }
+
+    /// The tokens.
+    pub fn purse(&self) -> &Purse {
+        &self.purse
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Callers' operations that wait for a token, and that are under way.
+    pub fn outstanding(&self) -> (usize, u32) {
+        (self.waiting.len(), self.in_flight)
+    }
+
+    /// Whether it goes on by itself, as there is no monitor.
+    pub fn is_alone(&self) -> bool {
+        self.state == State::Alone
+    }
+
+    /// Asks for no tokens from the next period on, so that the seat can be given away.
+    pub fn leave(&mut self) {
+        self.is_leaving = true;
+        self.report = self.now;
+    }
+
+    /// The fabric behind it.
+    pub fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    /// When to poll at the latest although nothing is done.
+    pub fn next_deadline(&self) -> Time {
+        let due = match self.waiting.is_empty() {
+            true => None,
+            false => self.purse.next_due().filter(|_| self.state != State::Unsure),
+        };
+        due.map_or(self.tick, |due| self.tick.min(due))
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty() || self.in_flight >= self.window
+    }
+
+    /// Takes in that time has passed since the last call, with what was left to do then.
+    fn look_at_clock(&mut self, now: Time) -> Result<(), Lost> {
+        let passed = now.since(self.now);
+        let before = self.now;
+        self.now = self.now.max(now);
+        if passed.0 > 0 {
+            let is_starved = !self.waiting.is_empty() && self.purse.ready() == 0;
+            if is_starved && self.purse.room() > 0 {
+                self.starved.0 += passed.0;
+            } else if self.is_busy() {
+                self.backlogged.0 += passed.0;
+            }
+            self.purse.note(before, self.is_busy());
+        }
+        if passed > AWAY && self.state == State::Sure {
+            self.state = State::Unsure;
+            self.look = now;
+        }
+        if now >= self.tick {
+            self.on_tick(now)?;
+        }
+        Ok(())
+    }
+
+    fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
+        let end = self.purse.period().end();
+        if self.rules.mode == Mode::Sound && now >= end.after(GUARD) && self.state == State::Sure {
+            self.purse.void();
+        }
+        self.purse.settle(now);
+        let is_over = now >= end || self.state != State::Sure;
+        if is_over && now >= self.look {
+            self.look_at_grant(now)?;
+        }
+        if now.since(self.confirmed).0 >= ALONE * self.length.0 + GUARD.0 {
+            self.go_alone(now);
+        }
+        if now >= self.report && self.state != State::Alone {
+            self.send_report(now)?;
+        }
+        self.tick = now.after(TICK).min(self.report.max(now.after(Span(1))));
+        let until = if now >= end || self.state != State::Sure { self.look } else { end };
+        self.tick = self.tick.min(until.max(now.after(Span(1))));
+        Ok(())
+    }
+
+    /// Posts one operation of the engine itself.
+    fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
+        self.counts.own += 1;
+        // Its window has room for these, and they are inside the control area.
+        self.fabric.post(Post { id, operation }).map_err(|_| Lost)
+    }
+
+    fn look_at_grant(&mut self, now: Time) -> Result<(), Lost> {
+        let eager = now.since(self.purse.period().end()) < EAGER;
+        self.look = now.after(LOOK[usize::from(!eager)]);
+        if core::mem::replace(&mut self.own.look, true) {
+            return Ok(());
+        }
+        self.post_own(
+            LOOKED,
+            Operation::Read {
+                from: place::line(place::GRANTS, self.seat),
+                into: Place::start(self.fabric.buffers() - 1),
+                length: (GRANT as u64 * WORD) as u32,
+            },
+        )
+    }
+
+    fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
+        let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
+        let words = core::array::from_fn(|at| word(buffer, at));
+        let Some(grant) = Grant::read(words, self.purse.period().epoch) else { return Ok(()) };
+        let period = self.purse.period();
+        if grant.epoch > period.epoch {
+            return self.begin(grant, now);
+        }
+        if grant.generation != self.generation {
+            self.purse.void();
+            self.generation = grant.generation;
+        }
+        // Alone it stays until there is a new period.
+        if self.state == State::Unsure && now < period.end() {
+            self.state = State::Sure;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, grant: Grant, now: Time) -> Result<(), Lost> {
+        if self.purse.period().epoch > 0 {
+            self.send_final()?;
+        }
+        (self.generation, self.batch) = (grant.generation, grant.batch.max(1));
+        (self.confirmed, self.state) = (now, State::Sure);
+        self.begin_period(grant.epoch, grant.promise, now);
+        (self.report, self.tick) = (now, now.after(Span(1)));
+        Ok(())
+    }
+
+    fn begin_period(
+        &mut self,
+        epoch: u64,
+        promise: tidegate_algo::haechi::engine::Promise,
+        now: Time,
+    ) {
+        self.purse.begin(Period { epoch, begun: now, length: self.length }, promise);
+        (self.starved, self.backlogged, self.completed) = (Span::ZERO, Span::ZERO, 0);
+        (self.retry, self.pause) = (now, RETRY[0]);
+        self.counts.periods += 1;
+    }
+
+    /// Another period without a monitor, with the promise of the last.
+    fn go_alone(&mut self, now: Time) {
+        let period = self.purse.period();
+        let is_over = self.state != State::Alone || now >= period.end();
+        if period.epoch > 0 && is_over {
+            self.state = State::Alone;
+            self.begin_period(period.epoch, self.purse.promise(), now);
+        }
+    }
+
+    /// A part of the period so far, in 255ths.
+    fn part(&self, of: Span) -> u8 {
+        let part = u128::from(of.0) * u128::from(WHOLE) / u128::from(self.length.0);
+        part.min(WHOLE.into()) as u8
+    }
+
+    fn send_final(&mut self) -> Result<(), Lost> {
+        let epoch = self.purse.period().epoch;
+        let outcome = Outcome {
+            completed: self.completed,
+            starved: self.part(self.starved),
+            backlogged: self.part(self.backlogged),
+        };
+        if core::mem::replace(&mut self.own.finish, true) {
+            return Ok(());
+        }
+        let line = place::line(place::REPORTS, self.seat);
+        let to = line + (FINALS as u64 + (epoch & 1)) * WORD;
+        let word = words::last(epoch, &outcome);
+        self.post_own(FINISHED, Operation::WriteWord { word, to })
+    }
+
+    fn send_report(&mut self, now: Time) -> Result<(), Lost> {
+        let is_busy = self.is_busy();
+        let pause = match (self.rules.mode, is_busy) {
+            (Mode::Paper, _) => TICK,
+            (Mode::Sound, true) => REPORT_BUSY,
+            (Mode::Sound, false) => REPORT_IDLE,
+        };
+        self.report = now.after(pause);
+        if self.own.report {
+            return Ok(());
+        }
+        self.own.report = true;
+        let ledger = self.purse.ledger();
+        let is_starved = !self.waiting.is_empty() && self.purse.ready() == 0;
+        let report = Report {
+            residual: self.purse.reserved(),
+            completed: self.completed,
+            in_hand: self.purse.pool(),
+            in_flight: self.in_flight.into(),
+            obtained: ledger.obtained,
+            yielded: ledger.yielded,
+            is_busy,
+            is_starved: is_starved && self.purse.room() > 0,
+            is_limited: is_starved && self.purse.room() == 0,
+            is_leaving: self.is_leaving,
+        };
+        self.beat = self.beat.wrapping_add(1);
+        let words = words::report(self.purse.period().epoch, self.beat, &report);
+        let buffer = self.fabric.buffers() - 2;
+        let bytes = self.fabric.buffer_mut(buffer);
+        for (at, word) in words.iter().enumerate() {
+            bytes[at * WORD as usize..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
+        }
+        self.post_own(
+            REPORTED,
+            Operation::Write {
+                from: Place::start(buffer),
+                to: place::line(place::REPORTS, self.seat),
+                length: (REPORT as u64 * WORD) as u32,
+            },
+        )
+    }
+
+    /// Takes a batch from the pool if it is about to need one.
+    fn fetch(&mut self, now: Time) -> Result<(), Lost> {
+        let mark = match self.rules.mode {
+            Mode::Paper => 0,
+            Mode::Sound => u64::from(self.window / 2),
+        };
+        let hand = self.purse.ready();
+        let wants = self.state == State::Sure
+            && !self.own.take
+            && hand <= mark
+            && self.purse.room() > hand
+            && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
+            && now >= self.retry
+            && now < self.purse.period().end();
+        if !wants {
+            return Ok(());
+        }
+        self.own.take = true;
+        let batch = u64::from(self.batch).min(self.purse.room());
+        self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
+    }
+
+    fn on_pool(&mut self, now: Time, word: u64) {
+        let pool = Pool::read(word);
+        let batch = u64::from(self.batch).min(self.purse.room());
+        if !pool.is_of(self.purse.period().epoch) {
+            // A period has begun that this client does not know of yet, or the answer is of the
+            // one before. Either way these are not tokens of this one.
+            self.retry = now.after(TICK);
+            if pool.epoch.wrapping_sub(self.purse.period().epoch as u16) as i16 > 0 {
+                self.look = now;
+                self.state = State::Unsure;
+                self.tick = now;
+            }
+            return;
+        }
+        let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
+        self.purse.put(tokens);
+        if tokens == batch {
+            (self.retry, self.pause) = (now, RETRY[0]);
+            return;
+        }
+        // Clients that found nothing together should not come back together.
+        let spread = (u64::from(self.seat) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
+        self.retry = now.after(Span(self.pause.0 + self.pause.0 * spread / 64));
+        self.pause = match tokens {
+            0 => Span((2 * self.pause.0).min(RETRY[1].0)),
+            _ => RETRY[0],
+        };
+    }
+
+    /// Issues what there are tokens for.
+    fn issue(&mut self, now: Time) {
+        while self.state != State::Unsure && self.in_flight < self.window {
+            let Some(post) = self.waiting.front() else { return };
+            if !self.purse.take(now) {
+                return;
+            }
+            if self.fabric.post(*post).is_err() {
+                // The fabric is smaller than the window: the token is lost, and the next is tried
+                // when something is done.
+                return;
+            }
+            self.waiting.pop_front();
+            self.in_flight += 1;
+            self.counts.operations += 1;
+        }
+    }
+
+    fn on_own(&mut self, now: Time, done: Done) -> Result<(), Lost> {
+        match done.id {
+            LOOKED => {
+                self.own.look = false;
+                self.on_grant(now)?;
+            }
+            REPORTED => self.own.report = false,
+            FINISHED => self.own.finish = false,
+            _ => {
+                self.own.take = false;
+                self.on_pool(now, done.word);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A word of a buffer.
+pub(super) fn word(buffer: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; WORD as usize];
+    bytes.copy_from_slice(&buffer[at * WORD as usize..][..WORD as usize]);
+    u64::from_le_bytes(bytes)
+}
+
+impl<F: Fabric> Fabric for Port<F> {
+    /// Takes an operation, which waits for its token.
+    fn post(&mut self, post: Post) -> Result<(), PostError> {
+        assert!(post.id < OWN, "names from 2^63 on are the engine's");
+        post.operation.check(self.fabric.region(), self.buffers())?;
+        if self.waiting.len() >= self.window as usize {
+            return Err(PostError::Full);
+        }
+        self.waiting.push_back(post);
+        Ok(())
+    }
+
+    fn flush(&mut self, now: Time) -> Result<(), Lost> {
+        self.look_at_clock(now)?;
+        self.issue(now);
+        self.fetch(now)?;
+        self.fabric.flush(now)
+    }
+
+    fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
+        self.look_at_clock(now)?;
+        let first = done.len();
+        self.fabric.poll(now, done)?;
+        let mut kept = first;
+        for at in first..done.len() {
+            let one = done[at];
+            if one.id >= OWN {
+                self.on_own(now, one)?;
+                continue;
+            }
+            self.in_flight -= 1;
+            self.completed += 1;
+            done[kept] = one;
+            kept += 1;
+        }
+        done.truncate(kept);
+        self.issue(now);
+        self.fetch(now)?;
+        self.fabric.flush(now)
+    }
+
+    fn buffers(&self) -> u32 {
+        self.fabric.buffers() - OWN_BUFFERS
+    }
+
+    fn buffer(&self, buffer: u32) -> &[u8] {
+        assert!(buffer < self.buffers());
+        self.fabric.buffer(buffer)
+    }
+
+    fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
+        assert!(buffer < self.buffers());
+        self.fabric.buffer_mut(buffer)
+    }
+
+    fn region(&self) -> u64 {
+        self.fabric.region()
+    }
+}
