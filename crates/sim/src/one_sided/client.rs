@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 use tidegate_model::Time;
+use tidegate_proto::haechi::{Port, place};
 use tidegate_proto::one_sided::{Done, Fabric, Operation, Place, Post};
 
 use super::fabric::Endpoint;
@@ -26,6 +27,12 @@ impl Door for Endpoint {
     }
 }
 
+impl Door for Port<Endpoint> {
+    fn next_deadline(&self) -> Time {
+        Self::next_deadline(self)
+    }
+}
+
 /// What a client does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -33,8 +40,6 @@ pub(super) struct Plan {
     pub(super) demand: Option<u64>,
     pub(super) pattern: Pattern,
     pub(super) window: u32,
-    /// Where in the region pages begin.
-    pub(super) pages: u64,
     /// How long after the beginning of a period its first read is due, if they are at distances,
     /// in thousandths of one.
     pub(super) shift: u64,
@@ -134,7 +139,7 @@ impl<D: Door> Client<D> {
             let Some(buffer) = self.free.pop() else { break };
             self.reads[buffer as usize] = Read { begun: now, due: self.due() };
             let operation = Operation::Read {
-                from: self.plan.pages + u64::from(buffer) * u64::from(PAGE),
+                from: place::DATA + u64::from(buffer) * u64::from(PAGE),
                 into: Place::start(buffer),
                 length: PAGE,
             };

@@ -1,6 +1,7 @@
 //! What a run shows.
 
 use tidegate_model::Span;
+use tidegate_proto::haechi::Event;
 
 use super::client::Latency;
 use super::fabric::Counts;
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub latency: Vec<Latency>,
     /// What each client has asked of the data node, in the whole run.
     pub counts: Vec<Counts>,
+    /// What the monitor told, if there is one, in the whole run.
+    pub events: Vec<Event>,
 }
 
 impl Outcome {

@@ -1,6 +1,8 @@
 //! What is simulated: a TOML file with strict keys.
 
 use serde::Deserialize;
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::capacity::Profile;
 use tidegate_model::{Iops, Span};
 
 use super::card::Cards;
@@ -35,6 +37,15 @@ pub struct Scenario {
     /// Changes of what the data node can do.
     #[serde(default)]
     pub change: Vec<Change>,
+    /// How far what the data node does in a second strays, by its profile. Only the paper's rules
+    /// look at it.
+    #[serde(default = "deviation", deserialize_with = "text")]
+    pub deviation: Iops,
+}
+
+/// Chosen by hand: the paper does not say what its profile gave.
+const fn deviation() -> Iops {
+    Iops(20_000)
 }
 
 /// Who controls the clients.
@@ -44,6 +55,26 @@ pub enum Control {
     /// Nobody.
     #[default]
     None,
+    /// Haechi as the paper says, without conversion.
+    Basic,
+    /// Haechi as the paper says.
+    Paper,
+    /// Haechi with sound rules, and all tokens at the beginning of a period.
+    Unpaced,
+    /// Haechi with sound rules, as it ships.
+    Sound,
+}
+
+impl Control {
+    pub(super) const fn rules(self) -> Option<Rules> {
+        match self {
+            Self::None => None,
+            Self::Basic => Some(Rules::BASIC),
+            Self::Paper => Some(Rules::PAPER),
+            Self::Unpaced => Some(Rules::UNPACED),
+            Self::Sound => Some(Rules::SOUND),
+        }
+    }
 }
 
 /// Clients that are alike. Each reads 4 KiB at a time.
@@ -156,6 +187,7 @@ impl Scenario {
         let mut slowed = self.clone();
         slow(&mut slowed.cards.client);
         slow(&mut slowed.cards.node);
+        slow(&mut slowed.deviation);
         slowed.change.iter_mut().for_each(|change| slow(&mut change.node));
         for clients in &mut slowed.client {
             let rates = [&mut clients.reservation, &mut clients.limit, &mut clients.demand];
@@ -174,6 +206,18 @@ impl Scenario {
             core::iter::repeat_n(reservation.min(wanted), clients.count.into())
         });
         each.collect()
+    }
+
+    /// What the data node is known to do, before any client comes.
+    pub(super) fn profile(&self) -> Profile {
+        let mean = self.in_a_period(self.cards.node);
+        Profile {
+            mean,
+            deviation: self.in_a_period(self.deviation),
+            local: self.in_a_period(self.cards.client),
+            increment: (mean / 100).max(1),
+            history: 5,
+        }
     }
 
     /// What is asked or promised per second, counted over a period.

@@ -3,18 +3,16 @@
 use std::collections::VecDeque;
 
 use tidegate_model::Iops;
+use tidegate_proto::haechi::{Event, Monitor};
 
 use super::client::{Client, Door, Latency, Plan};
-use super::fabric::{Counts, Endpoint, Network};
+use super::fabric::{Counts, Endpoint, Loopback, Network};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
 use crate::time::Picoseconds;
 
-/// The part of the region that is real, before the pages.
-const CONTROL: usize = 1 << 20;
-
 /// The region: a store of a million pages and more.
-const REGION: u64 = 8 << 30;
+pub(super) const REGION: u64 = 8 << 30;
 
 /// What happens to the world from outside, at a given time.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +34,19 @@ pub(super) struct World<D> {
     alarms: Vec<Picoseconds>,
     first: Picoseconds,
     turns: VecDeque<(Picoseconds, Turn)>,
+    monitor: Option<Monitor<Loopback>>,
+    /// When it is to be called.
+    look: Picoseconds,
+    events: Vec<Event>,
 }
 
 impl<D: Door> World<D> {
-    /// `door` is put between each client and its data node.
-    pub(super) fn new(scenario: &Scenario, mut door: impl FnMut(Endpoint) -> D) -> Self {
-        let network = Network::new(&scenario.cards, REGION, CONTROL, scenario.seed);
+    /// `door` connects each client, with so many buffers, in their order.
+    pub(super) fn new(
+        scenario: &Scenario,
+        network: &Network,
+        mut door: impl FnMut(u32) -> D,
+    ) -> Self {
         let groups = scenario.client.iter();
         let plans: Vec<Plan> = groups
             .flat_map(|group| {
@@ -49,7 +54,6 @@ impl<D: Door> World<D> {
                     demand: group.demand.map(|rate| scenario.in_a_period(rate)),
                     pattern: group.pattern,
                     window: group.window,
-                    pages: CONTROL as u64,
                     shift: 0,
                 };
                 std::iter::repeat_n(plan, group.count.into())
@@ -58,20 +62,29 @@ impl<D: Door> World<D> {
         let count = plans.len() as u64;
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
             let plan = Plan { shift: 1_000 * number / count, ..plan };
-            Client::new(door(network.connect(plan.window)), plan)
+            Client::new(door(plan.window), plan)
         });
         let clients: Vec<Client<D>> = clients.collect();
         let background: Vec<_> =
-            scenario.background.iter().flat_map(|jobs| besides(&network, jobs)).collect();
+            scenario.background.iter().flat_map(|jobs| besides(network, jobs)).collect();
         Self {
             now: Picoseconds::ZERO,
             alarms: vec![Picoseconds::MAX; clients.len() + background.len()],
             first: Picoseconds::MAX,
             turns: turns(scenario),
-            network,
+            network: network.clone(),
             clients,
             background,
+            monitor: None,
+            look: Picoseconds::MAX,
+            events: Vec::new(),
         }
+    }
+
+    /// A monitor watches over all that.
+    pub(super) fn watch(&mut self, monitor: Monitor<Loopback>) {
+        self.monitor = Some(monitor);
+        self.look = self.now;
     }
 
     /// Lets a period of some length pass.
@@ -102,11 +115,16 @@ impl<D: Door> World<D> {
         (0..self.clients.len() as u32).map(|client| self.network.counts(client)).collect()
     }
 
+    /// What the monitor told.
+    pub(super) fn events(&mut self) -> Vec<Event> {
+        core::mem::take(&mut self.events)
+    }
+
     /// Lets everything happen that happens before `end`.
     fn run_until(&mut self, end: Picoseconds) {
         loop {
             let turn = self.turns.front().map_or(Picoseconds::MAX, |(at, _)| *at);
-            let next = self.network.next().min(self.first).min(turn);
+            let next = self.network.next().min(self.first).min(self.look).min(turn);
             if next >= end {
                 break;
             }
@@ -116,6 +134,9 @@ impl<D: Door> World<D> {
             }
             if next >= self.first {
                 self.ring();
+            }
+            if next >= self.look {
+                self.look();
             }
             if next >= turn {
                 self.turn();
@@ -158,6 +179,13 @@ impl<D: Door> World<D> {
         }
     }
 
+    /// Calls the monitor.
+    fn look(&mut self) {
+        let Some(monitor) = &mut self.monitor else { return };
+        monitor.poll(self.now.time(), &mut self.events).expect("nothing is lost here");
+        self.look = Picoseconds::from(monitor.next_deadline());
+    }
+
     fn turn(&mut self) {
         match self.turns.pop_front() {
             Some((_, Turn::Node(rate))) => self.network.set_node(rate),
@@ -178,13 +206,7 @@ impl<D: Door> World<D> {
 
 /// Jobs beside the clients, which do nothing yet.
 fn besides(network: &Network, jobs: &Background) -> Vec<Client<Endpoint>> {
-    let plan = Plan {
-        demand: None,
-        pattern: Pattern::Burst,
-        window: jobs.window,
-        pages: CONTROL as u64,
-        shift: 0,
-    };
+    let plan = Plan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
     let job = |_| Client::new(network.connect(plan.window), plan);
     (0..jobs.count).map(job).collect()
 }
