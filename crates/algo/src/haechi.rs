@@ -34,6 +34,10 @@ use tidegate_model::{Span, Time};
 /// The largest count of operations in a period, of one client or of the node: what words carry.
 pub const COUNT_MAX: u64 = (1 << 26) - 1;
 
+/// Paced reservation tokens are all due this part of a period before its end, so that who was held
+/// up by others can catch up in it.
+pub const MARGIN: u64 = 50;
+
 /// Which rules a data node and its clients go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -91,6 +95,11 @@ impl Period {
     /// What is due of `count` at a time.
     pub fn due(&self, count: u64, now: Time) -> u64 {
         due(count, now.since(self.begun), self.length)
+    }
+
+    /// What is due of `count` at a time if all of it is to be due a [`MARGIN`]th before the end.
+    pub fn due_early(&self, count: u64, now: Time) -> u64 {
+        due(count, now.since(self.begun), Span(self.length.0 - self.length.0 / MARGIN))
     }
 
     /// When it is over.

@@ -10,6 +10,8 @@ pub mod buffer;
 mod clock;
 #[cfg(feature = "cluster")]
 pub mod crowd;
+#[cfg(feature = "memory")]
+pub mod memory;
 pub mod place;
 #[cfg(feature = "cluster")]
 pub mod reactor;

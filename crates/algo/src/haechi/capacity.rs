@@ -14,6 +14,8 @@
 //! *Sound*: who wanted more decides.
 //! - Somebody was *starved*, with work and without a token, and U comes up to Ω: Ω is too small. It
 //!   grows by η, and twice as much with each period in a row, as nothing is known of how far it is.
+//!   When that proves to be too much, the next attempt is made a period later than the one before,
+//!   at most [`PATIENCE`] periods.
 //! - U is below Ω, somebody was *backlogged*, with as many operations under way as it may, and
 //!   nobody was starved: the node did all it could, and that was U. Ω goes three quarters of the
 //!   way there. Who did as much as a client can do alone (C_L) is no witness.
@@ -30,6 +32,9 @@ use super::{COUNT_MAX, Mode};
 
 /// How often the increment doubles at most.
 const DOUBLINGS: u32 = 4;
+
+/// For how many periods at most an estimate stays that was too high when it was raised last.
+pub const PATIENCE: u32 = 4;
 
 /// A part of a period, in 255ths.
 pub const WHOLE: u8 = 255;
@@ -111,14 +116,18 @@ pub struct Estimator {
     profile: Profile,
     capacity: u64,
     history: VecDeque<u64>,
+    /// How often in a row it was raised.
     raised: u32,
+    /// How many periods it stays after it was too high, and how many of them are left.
+    pause: u32,
+    resting: u32,
 }
 
 impl Estimator {
     /// Starts from what a profile says, or from what was learned before.
     pub fn new(mode: Mode, profile: Profile, learned: Option<u64>) -> Self {
         let capacity = learned.unwrap_or(profile.mean).clamp(1, COUNT_MAX);
-        Self { mode, profile, capacity, history: VecDeque::new(), raised: 0 }
+        Self { mode, profile, capacity, history: VecDeque::new(), raised: 0, pause: 0, resting: 0 }
     }
 
     /// Ω: operations per period.
@@ -168,11 +177,23 @@ impl Estimator {
         let witness = outcomes.iter().any(|outcome| self.is_witness(outcome));
         let raised = core::mem::take(&mut self.raised);
         match (is_full, starved, witness) {
+            (true, true, _) if self.resting > 0 => {
+                self.resting -= 1;
+                self.capacity
+            }
             (true, true, _) => {
                 self.raised = (raised + 1).min(DOUBLINGS);
+                // Twice in a row is more than a trial.
+                self.pause = if raised > 0 { 0 } else { self.pause };
                 self.capacity + (self.profile.increment << raised)
             }
-            (false, false, true) => used + (self.capacity.saturating_sub(used)) / 4,
+            (false, false, true) => {
+                if raised > 0 {
+                    self.pause = (self.pause + 1).min(PATIENCE);
+                }
+                self.resting = self.pause;
+                used + self.capacity.saturating_sub(used) / 4
+            }
             _ => self.capacity,
         }
     }

@@ -19,15 +19,17 @@
 //! window dips for a microsecond between a completion and the next request loses next to nothing,
 //! and one that is done is past its arrears soon.
 //!
-//! *Paced*: of the reservation tokens those are *usable* that are due, ρ(t + lead); the others are
-//! for later. What a client could not use in time stays usable, so it catches up.
+//! *Paced*: of the reservation tokens those are *usable* that are due, the others are for later.
+//! They come at a steady rate, a little faster than ρ(t), so that all are due a
+//! [`MARGIN`](super::MARGIN)th of the period before its end. What a client could not use in time
+//! stays usable, so it catches up.
 //!
 //! A client has one limit, on what it issues in a period, whatever the tokens. What its limit does
 //! not let it use of its reservation it yields.
 
 use tidegate_model::{Span, Time};
 
-use super::{Mode, Period, Rules};
+use super::{MARGIN, Mode, Period, Rules};
 
 /// How far ahead of the clock paced tokens may be used, so that a client need not look at the clock
 /// for each.
@@ -212,7 +214,11 @@ impl Purse {
     fn pace(&mut self, now: Time) {
         let all = self.reserved();
         self.held = match self.rules.paces {
-            true => self.bound(now.after(LEAD)).min(all),
+            true => {
+                let reservation = self.promise.reservation;
+                let due = self.period.due_early(reservation, now.after(LEAD));
+                (reservation - due).min(all)
+            }
             false => 0,
         };
         self.usable = all - self.held;
@@ -244,7 +250,8 @@ impl Purse {
         (self.held > 0).then(|| {
             // The first time at which one more than now is for use: R − held + 1 are due.
             let count = reservation - u128::from(self.held) + 1;
-            let passed = (count * u128::from(self.period.length.0)).div_ceil(reservation);
+            let length = self.period.length.0 - self.period.length.0 / MARGIN;
+            let passed = (count * u128::from(length)).div_ceil(reservation);
             let passed = u64::try_from(passed).unwrap_or(u64::MAX);
             Time(self.period.begun.after(Span(passed)).0.saturating_sub(LEAD.0))
         })

@@ -17,8 +17,9 @@
 //!
 //! - *All at once*: what was not granted, as long as there is time for it: at most
 //!   Ω (T − t) ÷ T − L − H, with H what clients have in hand.
-//! - *Paced*: as a stream of (Ω − ΣR) ÷ T, to which comes what is yielded. What nobody takes for
-//!   [`SLACK`] is gone, for the time in which the node could have done it has passed.
+//! - *Paced*: as a stream that, with the reservation tokens that become due, is Ω ÷ T, to which
+//!   comes what is yielded. What nobody takes for [`SLACK`] is gone, for the time in which the node
+//!   could have done it has passed.
 //!
 //! And in both, none are given out while a client that asks is behind its reservation by more than
 //! [`LATE`] of it: the node is slower than Ω says, or others are in the way, and pool tokens would
@@ -40,7 +41,7 @@ use super::engine::Promise;
 use super::{Mode, Period, Rules};
 
 /// How much of the node's time paced tokens wait for somebody to take them.
-pub const SLACK: Span = Span(5 * Span::MILLISECOND.0);
+pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
 /// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
@@ -115,10 +116,8 @@ pub struct Pool {
     minted: u64,
     /// Somebody took from the pool in this period.
     is_used: bool,
-    /// Until when tokens have been given out, and the parts of one that came of it, in tokens times
-    /// nanoseconds.
-    paced: Time,
-    parts: u128,
+    /// Paced tokens that were given out or forgone, of those that are due.
+    streamed: u64,
     /// Yielded, and not given out yet.
     returned: u64,
     is_held: bool,
@@ -136,8 +135,7 @@ impl Pool {
             granted: 0,
             minted: 0,
             is_used: false,
-            paced: Time::ZERO,
-            parts: 0,
+            streamed: 0,
             returned: 0,
             is_held: false,
         }
@@ -164,8 +162,8 @@ impl Pool {
         });
         self.seats = seats.collect();
         (self.period, self.capacity) = (period, capacity);
-        (self.granted, self.returned, self.parts) = (0, 0, 0);
-        (self.is_used, self.is_held, self.paced) = (false, false, period.begun);
+        (self.granted, self.returned, self.streamed) = (0, 0, 0);
+        (self.is_used, self.is_held) = (false, false);
         let first = match self.rules.paces {
             true => 0,
             false => capacity.saturating_sub(self.reserved()),
@@ -275,15 +273,12 @@ impl Pool {
     }
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
-        let until = now.min(self.period.end());
-        let passed = until.since(self.paced);
-        self.paced = self.paced.max(until);
-        let rate = self.capacity.saturating_sub(self.reserved());
-        self.parts += u128::from(rate) * u128::from(passed.0);
-        let length = u128::from(self.period.length.0);
-        let fresh = u64::try_from(self.parts / length).unwrap_or(u64::MAX);
-        self.parts %= length;
-        let fresh = fresh + core::mem::take(&mut self.returned);
+        let own: u64 = self.active().map(|(_, seat)| seat.promise.reservation).sum();
+        let due = self.period.due(self.capacity, now);
+        let due = due.saturating_sub(self.period.due_early(own, now));
+        // Clients with a large part of all are served faster at first.
+        let fresh = due.saturating_sub(self.streamed) + core::mem::take(&mut self.returned);
+        self.streamed = self.streamed.max(due);
         self.is_held = self.somebody_is_behind(now);
         match self.is_held {
             true => 0,
@@ -293,7 +288,7 @@ impl Pool {
 
     /// Whether somebody who asks is behind its reservation, and it helps to wait for it.
     fn somebody_is_behind(&mut self, now: Time) -> bool {
-        let period = self.period;
+        let (period, is_paced) = (self.period, self.rules.paces);
         let mut any = false;
         for seat in self.seats.iter_mut().flatten() {
             let Some(report) = seat.report else { continue };
@@ -302,7 +297,11 @@ impl Pool {
                 continue;
             }
             let reservation = seat.promise.reservation;
-            let bound = reservation - period.due(reservation, now);
+            let due = match is_paced {
+                true => period.due_early(reservation, now),
+                false => period.due(reservation, now),
+            };
+            let bound = reservation - due;
             let behind = report.residual.saturating_sub(bound);
             let late = super::due(reservation, LATE, period.length).max(1);
             match seat.behind {

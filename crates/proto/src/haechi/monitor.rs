@@ -16,14 +16,20 @@
 //!
 //! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
 
+mod event;
+mod roster;
+
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::admission::{Capacity, Refusal, admit};
-use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, Verdict, WHOLE};
+use tidegate_algo::haechi::admission::Capacity;
+use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::{Pool as Books, Report};
+use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
+
+pub use event::{Denied, Event, Summary};
+use roster::{Roster, Seat};
 
 use super::port::word;
 use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
@@ -61,72 +67,6 @@ pub struct Settings {
     pub window: u32,
 }
 
-/// What happened that somebody should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A period is over.
-    Over(Summary),
-    /// A client stopped. Its tokens are given to others.
-    Silent(u16),
-    /// And has not come back: its seat is free. It is to be fenced off before the seat is given
-    /// away.
-    Evicted(u16),
-    /// A client has given its seat back.
-    Left(u16),
-    /// A client did more than it had tokens for. It is to be fenced off.
-    Overstepped {
-        /// Which.
-        seat: u16,
-        /// Operations done and under way in the period.
-        issued: u64,
-        /// Tokens that it had.
-        tokens: u64,
-    },
-    /// A client has not used its reservation in this many periods, and may have asked for too much.
-    Unused {
-        /// Which.
-        seat: u16,
-        /// Periods.
-        periods: u32,
-    },
-    /// Another monitor has taken over. This one does nothing any more.
-    Superseded,
-}
-
-/// A period that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Its number.
-    pub epoch: u64,
-    /// Ω of it.
-    pub capacity: u64,
-    /// Pool tokens made and granted.
-    pub minted: u64,
-    /// Pool tokens granted.
-    pub granted: u64,
-    /// For which part of it pool tokens were held back, in 255ths.
-    pub held: u8,
-    /// What was learned.
-    pub verdict: Verdict,
-    /// What each client was promised and did, by seat; nothing for free seats.
-    pub seats: Vec<Option<(Promise, Outcome)>>,
-}
-
-/// A seat that is taken.
-#[derive(Clone, Copy, Debug)]
-struct Seat {
-    promise: Promise,
-    /// Of this period; a client that comes has a part only in the next.
-    is_in: bool,
-    generation: u16,
-    beat: Option<u16>,
-    /// Periods in which nothing was heard.
-    silent: u64,
-    unused: u32,
-    has_overstepped: bool,
-    is_leaving: bool,
-}
-
 /// What is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -160,7 +100,7 @@ pub struct Monitor<F> {
     settings: Settings,
     books: Books,
     estimator: Estimator,
-    seats: Vec<Option<Seat>>,
+    roster: Roster,
     step: Step,
     /// Operations of this step that are under way.
     pending: u32,
@@ -207,7 +147,7 @@ impl<F: Fabric> Monitor<F> {
             settings: Settings { seats, ..settings },
             books: Books::new(rules, period),
             estimator: Estimator::new(rules.mode, settings.profile, None),
-            seats: (0..seats).map(|_| None).collect(),
+            roster: Roster::new(seats),
             step: Step::Opening,
             pending: 0,
             done: Vec::new(),
@@ -231,31 +171,7 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// Why its reservation cannot be promised beside the others. Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
-        self.check(None, promise)?;
-        let free = self.seats.iter().position(Option::is_none).ok_or(Denied::Full)?;
-        self.seats[free] = Some(Seat {
-            promise,
-            is_in: false,
-            generation: 0,
-            beat: None,
-            silent: 0,
-            unused: 0,
-            has_overstepped: false,
-            is_leaving: false,
-        });
-        Ok(free as u16)
-    }
-
-    /// Takes a seat back, from now on: what its client has is void.
-    pub fn dismiss(&mut self, seat: u16) {
-        if let Some(Some(taken)) = self.seats.get_mut(usize::from(seat)) {
-            taken.is_leaving = true;
-        }
-    }
-
-    /// What a seat is promised, if it is taken.
-    pub fn promise(&self, seat: u16) -> Option<Promise> {
-        self.seats.get(usize::from(seat)).copied().flatten().map(|seat| seat.promise)
+        self.roster.admit(self.limits(), self.settings.terms.rules.paces, promise)
     }
 
     /// Promises a seat something else, from the next period on.
@@ -263,25 +179,22 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// As [`Self::admit`]; also if the seat is free.
     pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
-        self.check(Some(seat), promise)?;
-        match self.seats.get_mut(usize::from(seat)) {
-            Some(Some(taken)) => taken.promise = promise,
-            _ => return Err(Denied::Full),
-        }
-        Ok(())
+        self.roster.renew(seat, self.limits(), self.settings.terms.rules.paces, promise)
     }
 
-    /// Whether something can be promised beside all others.
-    fn check(&self, seat: Option<u16>, promise: Promise) -> Result<(), Denied> {
-        let others = self.seats.iter().enumerate();
-        let others = others.filter(|(number, _)| Some(*number) != seat.map(usize::from));
-        let others = others.filter_map(|(_, other)| other.as_ref());
-        let others = others.filter(|other| !other.is_leaving);
-        let mut asked: Vec<u64> = others.map(|other| other.promise.reservation).collect();
-        asked.push(promise.reservation);
-        let Settings { profile, terms, .. } = self.settings;
-        let capacity = Capacity { global: self.estimator.capacity(), local: profile.local };
-        admit(capacity, &asked, terms.rules.paces).map_err(Denied::Infeasible)
+    /// What the node and a client can do, as far as is known.
+    fn limits(&self) -> Capacity {
+        Capacity { global: self.estimator.capacity(), local: self.settings.profile.local }
+    }
+
+    /// Takes a seat back at the end of this period.
+    pub fn dismiss(&mut self, seat: u16) {
+        self.roster.dismiss(seat);
+    }
+
+    /// What a seat is promised, if it is taken.
+    pub fn promise(&self, seat: u16) -> Option<Promise> {
+        self.roster.get(seat).map(|seat| seat.promise)
     }
 
     /// The books of this period.
@@ -396,17 +309,7 @@ impl<F: Fabric> Monitor<F> {
             self.estimator = Estimator::new(mode, self.settings.profile, learned);
             for seat in 0..self.settings.seats {
                 let [head, reservation, limit, ..] = self.line(seat);
-                let grant = Grant::read([head, reservation, limit], 0);
-                self.seats[usize::from(seat)] = grant.map(|grant| Seat {
-                    promise: grant.promise,
-                    is_in: false,
-                    generation: grant.generation,
-                    beat: None,
-                    silent: 0,
-                    unused: 0,
-                    has_overstepped: false,
-                    is_leaving: false,
-                });
+                self.roster.take_over(seat, Grant::read([head, reservation, limit], 0));
             }
         }
         for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
@@ -487,58 +390,40 @@ impl<F: Fabric> Monitor<F> {
     /// Takes in all reports.
     fn hear(&mut self, now: Time, events: &mut Vec<Event>) {
         for number in 0..self.settings.seats {
-            let at = usize::from(number);
-            let Some(mut seat) = self.seats[at] else { continue };
             let line = self.line(number);
+            let Some(seat) = self.roster.get_mut(number) else { continue };
             let words: [u64; REPORT] = core::array::from_fn(|at| line[at]);
-            let beat = Some(words::beat(words));
-            if seat.beat != beat {
-                (seat.beat, seat.silent) = (beat, 0);
-                let report = words::read_report(words, self.epoch).filter(|_| seat.is_in);
-                self.books.hear(now, at, report);
-                if let Some(report) = report {
-                    self.judge(number, &mut seat, &report, events);
-                }
+            if !seat.has_news(words::beat(words)) {
+                continue;
             }
-            self.seats[at] = Some(seat);
-        }
-    }
-
-    fn judge(&self, number: u16, seat: &mut Seat, report: &Report, events: &mut Vec<Event>) {
-        seat.is_leaving |= report.is_leaving;
-        let issued = report.completed + report.in_flight;
-        let own = seat.promise.reservation.saturating_sub(report.residual + report.yielded);
-        // It cannot have taken more than all together did.
-        let pooled = report.obtained.min(self.books.granted()).saturating_sub(report.in_hand);
-        let tokens = own + pooled;
-        // What was under way when the period began counts in it.
-        let slack = 2 * u64::from(self.settings.window);
-        if issued > tokens + slack && !seat.has_overstepped {
-            seat.has_overstepped = true;
-            events.push(Event::Overstepped { seat: number, issued, tokens });
+            let report = words::read_report(words, self.epoch).filter(|_| seat.is_in);
+            self.books.hear(now, number.into(), report);
+            let window = self.settings.window;
+            let granted = self.books.granted();
+            events.extend(report.and_then(|r| self.roster.judge(number, &r, granted, window)));
         }
     }
 
     /// Makes a client's grant void, until the next period.
     fn void(&mut self, number: u16) {
-        if let Some(seat) = &mut self.seats[usize::from(number)] {
-            seat.generation = seat.generation.wrapping_add(1);
-        }
-        let Some(seat) = self.seats[usize::from(number)] else { return };
-        let grant = self.grant(&seat, self.epoch);
+        let Some(seat) = self.roster.get_mut(number) else { return };
+        seat.generation = seat.generation.wrapping_add(1);
+        let seat = *seat;
+        let grant = self.grant(&seat);
         self.post(
             WRITE,
             Operation::WriteWord { word: grant.words()[0], to: place::line(place::GRANTS, number) },
         );
     }
 
-    fn grant(&self, seat: &Seat, epoch: u64) -> Grant {
+    fn grant(&self, seat: &Seat) -> Grant {
+        let epoch = self.epoch;
         Grant { epoch, generation: seat.generation, batch: self.batch(), promise: seat.promise }
     }
 
     /// B: small enough that what all have in hand is a small part of a period.
     fn batch(&self) -> u16 {
-        let seats = self.seats.iter().flatten().count().max(1) as u64;
+        let seats = self.roster.count().max(1) as u64;
         let capacity = self.estimator.capacity();
         let Terms { rules, period, .. } = self.settings.terms;
         let window = u64::from(self.settings.window).min(BATCH_MAX);
@@ -558,37 +443,18 @@ impl<F: Fabric> Monitor<F> {
             self.shut(now, events);
         }
         let number = words::next(self.epoch);
-        self.sweep(events);
+        self.roster.sweep(events);
         self.epoch = number;
         // Late by less than a period it keeps to the beat.
         let (end, length) = (self.books.period().end(), self.settings.terms.period);
         let is_late = self.books.period().epoch == 0 || now.since(end).0 >= length.0 / 100;
         let period = Period { epoch: number, begun: if is_late { now } else { end }, length };
         let capacity = self.estimator.capacity();
-        let promises: Vec<_> = self.seats.iter().map(|seat| seat.map(|s| s.promise)).collect();
-        let first = self.books.begin(period, capacity, promises);
+        let first = self.books.begin(period, capacity, self.roster.promises());
         self.write_grants();
         self.post(WRITE, Operation::WriteWord { word: capacity, to: place::LEARNED });
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), Step::Beginning);
-    }
-
-    /// Frees the seats of those who left and of those who were silent for too long.
-    fn sweep(&mut self, events: &mut Vec<Event>) {
-        for number in 0..self.settings.seats {
-            let Some(seat) = &mut self.seats[usize::from(number)] else { continue };
-            seat.silent += 1;
-            let event = match seat {
-                Seat { is_leaving: true, .. } => Event::Left(number),
-                Seat { silent, .. } if *silent > EVICT => Event::Evicted(number),
-                _ => {
-                    seat.is_in = true;
-                    continue;
-                }
-            };
-            events.push(event);
-            self.seats[usize::from(number)] = None;
-        }
     }
 
     fn write_grants(&mut self) {
@@ -597,8 +463,8 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                let seat = self.seats[usize::from(number)];
-                let words = seat.map_or([0; GRANT], |seat| self.grant(&seat, self.epoch).words());
+                let seat = self.roster.get(number);
+                let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;
                 let bytes = self.fabric.buffer_mut(1 + buffers + at);
                 for (at, word) in words.iter().enumerate() {
@@ -624,9 +490,9 @@ impl<F: Fabric> Monitor<F> {
         }
         let length = self.settings.terms.period.0.max(1);
         let held = core::mem::take(&mut self.held).0.min(length);
-        let told = |(number, seat): (usize, &Option<Seat>)| {
-            let seat = seat.as_ref().filter(|seat| seat.is_in)?;
-            let report = self.books.report(number).unwrap_or_default();
+        let told = |number: u16| {
+            let seat = self.roster.get(number).filter(|seat| seat.is_in)?;
+            let report = self.books.report(number.into()).unwrap_or_default();
             let outcome = Outcome { completed: report.completed, ..Outcome::default() };
             Some((seat.promise, outcome))
         };
@@ -637,7 +503,7 @@ impl<F: Fabric> Monitor<F> {
             minted: self.books.minted(),
             granted: self.books.granted(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
-            seats: self.seats.iter().enumerate().map(told).collect(),
+            seats: (0..self.settings.seats).map(told).collect(),
         });
     }
 
@@ -655,42 +521,11 @@ impl<F: Fabric> Monitor<F> {
         let (tokens, held) = (closing.capacity, closing.held);
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
-        self.count_unused(&closing, events);
+        for (number, told) in closing.seats.iter().enumerate() {
+            events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
+        }
         let Closing { epoch, capacity, minted, granted, held, seats, .. } = closing;
         let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats };
         events.push(Event::Over(summary));
     }
-
-    fn count_unused(&mut self, closing: &Closing, events: &mut Vec<Event>) {
-        for (number, told) in closing.seats.iter().enumerate() {
-            let (Some(seat), Some((promise, outcome))) = (&mut self.seats[number], told) else {
-                continue;
-            };
-            let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
-            seat.unused = if is_unused { seat.unused + 1 } else { 0 };
-            if seat.unused > 0 && seat.unused.is_multiple_of(UNUSED) {
-                events.push(Event::Unused { seat: number as u16, periods: seat.unused });
-            }
-        }
-    }
 }
-
-/// Why a client gets no seat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// What it asks for cannot be promised.
-    Infeasible(Refusal),
-    /// There is no seat left, or no such seat.
-    Full,
-}
-
-impl core::fmt::Display for Denied {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Infeasible(refusal) => refusal.fmt(f),
-            Self::Full => f.write_str("all seats of the data node are taken"),
-        }
-    }
-}
-
-impl core::error::Error for Denied {}

@@ -49,7 +49,7 @@ const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 
 /// How often a client that has something to do reports, and one that has not.
 const REPORT_BUSY: Span = Span(2 * Span::MILLISECOND.0);
-const REPORT_IDLE: Span = Span(10 * Span::MILLISECOND.0);
+const REPORT_IDLE: Span = Span(5 * Span::MILLISECOND.0);
 
 /// When to look again at an empty pool, at first and at most.
 const RETRY: [Span; 2] = [TICK, Span(4 * Span::MILLISECOND.0)];

@@ -1,0 +1,24 @@
+//! Live one-sided access to the memory of a data node, without its processor.
+//!
+//! # Problem
+//! A data node's memory is read and written by its clients themselves; the node may be busy, slow
+//! or stopped. So whatever carries that out runs at the client: its processor, or a network card.
+//!
+//! # Mechanism
+//! A node makes a [`region::Region`], memory with a descriptor, and hands the descriptor to clients
+//! on its machine over a Unix socket ([`handover`]). A client maps it and has one of two fabrics:
+//!
+//! - [`shm::Shm`] copies at once, as fast as the processor does.
+//! - [`model::Model`] does the same after the time that a network card would have taken, of which
+//!   there is one for all clients: guarantees have nothing to do before something is short.
+//!
+//! # Bound
+//! Whoever has mapped a region has it for good, and can write anywhere in it. To shut one client
+//! out, the node makes another region for those that stay.
+
+mod buffers;
+pub mod handover;
+pub mod model;
+#[allow(unsafe_code, reason = "memory that other processes write is mapped and copied")]
+pub mod region;
+pub mod shm;

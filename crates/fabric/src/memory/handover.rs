@@ -1,0 +1,108 @@
+//! A descriptor on its way from one process to another, over a Unix socket.
+//!
+//! It travels with the bytes of one message, so that the receiver learns what it is for in the same
+//! call. Whoever may have it is the sender's to decide, before.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::cmsg_space;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Sends `message`, at least one byte, and with its first byte `file`. Tells how many bytes the
+/// kernel took; the rest, if any, is to be sent without the descriptor.
+///
+/// # Errors
+/// `WouldBlock` if the socket does not block and nothing can be sent now; else the peer is gone, or
+/// this is no Unix socket.
+pub fn send(socket: impl AsFd, message: &[u8], file: BorrowedFd<'_>) -> io::Result<usize> {
+    assert!(!message.is_empty(), "a descriptor travels with a byte");
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file];
+    let is_room = control.push(SendAncillaryMessage::ScmRights(&files));
+    assert!(is_room, "the space was made for one descriptor");
+    let pieces = [IoSlice::new(message)];
+    let send = || sendmsg(&socket, &pieces, &mut control, SendFlags::NOSIGNAL);
+    Ok(rustix::io::retry_on_intr(send)?)
+}
+
+/// Reads bytes of a message into `message`, and the descriptor if one came with them; of what was
+/// sent after those bytes nothing is read then. No bytes mean that the peer has closed the
+/// connection. The descriptor is not passed on to programs that this one starts.
+///
+/// # Errors
+/// `WouldBlock` if the socket does not block and nothing is there now; `InvalidData` if more than
+/// one descriptor came, all of which are closed then; else the connection is gone.
+pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut pieces = [IoSliceMut::new(message)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let receive = || recvmsg(&socket, &mut pieces, &mut control, flags);
+    let received = rustix::io::retry_on_intr(receive)?;
+    let files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    let mut files = files.flatten();
+    let file = files.next();
+    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) || files.next().is_some() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "more than one descriptor came"));
+    }
+    Ok((received.bytes, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::io::{FdFlags, fcntl_getfd};
+
+    use super::*;
+
+    fn send_three(socket: &UnixStream) {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [socket.as_fd(); 3];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn a_descriptor_comes_with_its_message() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        assert_eq!(send(&ours, b"first", reader.as_fd()).unwrap(), 5);
+        assert_eq!(rustix::io::write(&ours, b"second").unwrap(), 6);
+        let mut message = [0; 64];
+        let (count, file) = receive(&theirs, &mut message).unwrap();
+        assert_eq!(&message[..count], b"first");
+        let file = file.unwrap();
+        assert_eq!(fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
+        io::Write::write_all(&mut writer, b"through").unwrap();
+        assert_eq!(rustix::io::read(&file, &mut message).unwrap(), 7);
+        assert!(matches!(receive(&theirs, &mut message), Ok((6, None))));
+        drop(ours);
+        assert!(matches!(receive(&theirs, &mut message), Ok((0, None))));
+        assert_eq!(
+            send(&theirs, b"x", file.as_fd()).unwrap_err().kind(),
+            io::ErrorKind::BrokenPipe
+        );
+    }
+
+    #[test]
+    fn more_than_one_descriptor_is_refused_and_none_is_kept() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        send_three(&ours);
+        let refused = receive(&theirs, &mut [0; 8]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        drop(ours);
+        // Had one been kept, the other end would still be open.
+        assert!(matches!(receive(&theirs, &mut [0; 8]), Ok((0, None))));
+    }
+}

@@ -1,0 +1,190 @@
+//! Who has which seat of a data node, and how each behaves.
+
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::admission::{Capacity, admit};
+use tidegate_algo::haechi::capacity::Outcome;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::monitor::Report;
+
+use super::{Denied, EVICT, Event, UNUSED};
+use crate::haechi::words::Grant;
+
+/// A seat that is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub(super) promise: Promise,
+    /// Of this period; a client that comes has a part only in the next.
+    pub(super) is_in: bool,
+    pub(super) generation: u16,
+    /// The number of its last report.
+    beat: Option<u16>,
+    /// Periods in which nothing was heard.
+    silent: u64,
+    /// Periods in a row in which it did not use its reservation, of its own will.
+    unused: u32,
+    has_overstepped: bool,
+    is_leaving: bool,
+}
+
+impl Seat {
+    fn new(promise: Promise, generation: u16) -> Self {
+        Self {
+            promise,
+            is_in: false,
+            generation,
+            beat: None,
+            silent: 0,
+            unused: 0,
+            has_overstepped: false,
+            is_leaving: false,
+        }
+    }
+
+    /// Whether there is a report that was not seen yet.
+    pub(super) fn has_news(&mut self, beat: u16) -> bool {
+        if self.beat == Some(beat) {
+            return false;
+        }
+        (self.beat, self.silent) = (Some(beat), 0);
+        true
+    }
+}
+
+/// Who has which seat.
+#[derive(Debug)]
+pub(super) struct Roster {
+    seats: Vec<Option<Seat>>,
+}
+
+impl Roster {
+    pub(super) fn new(seats: u16) -> Self {
+        Self { seats: (0..seats).map(|_| None).collect() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.seats.iter().flatten().count()
+    }
+
+    pub(super) fn get(&self, seat: u16) -> Option<&Seat> {
+        self.seats.get(usize::from(seat))?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, seat: u16) -> Option<&mut Seat> {
+        self.seats.get_mut(usize::from(seat))?.as_mut()
+    }
+
+    /// What each seat is promised.
+    pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
+        self.seats.iter().map(|seat| seat.as_ref().map(|seat| seat.promise))
+    }
+
+    /// Takes over a seat from what a former monitor granted.
+    pub(super) fn take_over(&mut self, seat: u16, grant: Option<Grant>) {
+        self.seats[usize::from(seat)] =
+            grant.map(|grant| Seat::new(grant.promise, grant.generation));
+    }
+
+    pub(super) fn admit(
+        &mut self,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<u16, Denied> {
+        self.check(None, capacity, is_paced, promise)?;
+        let free = self.seats.iter().position(Option::is_none).ok_or(Denied::Full)?;
+        self.seats[free] = Some(Seat::new(promise, 0));
+        Ok(free as u16)
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        seat: u16,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<(), Denied> {
+        self.check(Some(seat), capacity, is_paced, promise)?;
+        self.get_mut(seat).ok_or(Denied::Full)?.promise = promise;
+        Ok(())
+    }
+
+    /// Whether something can be promised beside all others.
+    fn check(
+        &self,
+        seat: Option<u16>,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<(), Denied> {
+        let others = self.seats.iter().enumerate();
+        let others = others.filter(|(number, _)| Some(*number) != seat.map(usize::from));
+        let others = others.filter_map(|(_, other)| other.as_ref());
+        let others = others.filter(|other| !other.is_leaving);
+        let mut asked: Vec<u64> = others.map(|other| other.promise.reservation).collect();
+        asked.push(promise.reservation);
+        admit(capacity, &asked, is_paced).map_err(Denied::Infeasible)
+    }
+
+    pub(super) fn dismiss(&mut self, seat: u16) {
+        if let Some(seat) = self.get_mut(seat) {
+            seat.is_leaving = true;
+        }
+    }
+
+    /// Whether a client did more than it had tokens for, of which all together took `granted` from
+    /// the pool, with at most `window` operations under way. It is told once.
+    pub(super) fn judge(
+        &mut self,
+        number: u16,
+        report: &Report,
+        granted: u64,
+        window: u32,
+    ) -> Option<Event> {
+        let seat = self.get_mut(number)?;
+        seat.is_leaving |= report.is_leaving;
+        let issued = report.completed + report.in_flight;
+        let own = seat.promise.reservation.saturating_sub(report.residual + report.yielded);
+        let pooled = report.obtained.min(granted).saturating_sub(report.in_hand);
+        let tokens = own + pooled;
+        // What was under way when the period began counts in it.
+        let slack = 2 * u64::from(window);
+        if issued <= tokens + slack || seat.has_overstepped {
+            return None;
+        }
+        seat.has_overstepped = true;
+        Some(Event::Overstepped { seat: number, issued, tokens })
+    }
+
+    /// Frees the seats of those who left and of those who were silent for too long. The others are
+    /// in the next period.
+    pub(super) fn sweep(&mut self, events: &mut Vec<Event>) {
+        for (number, place) in self.seats.iter_mut().enumerate() {
+            let Some(seat) = place else { continue };
+            seat.silent += 1;
+            events.push(match seat {
+                Seat { is_leaving: true, .. } => Event::Left(number as u16),
+                Seat { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
+                _ => {
+                    seat.is_in = true;
+                    continue;
+                }
+            });
+            *place = None;
+        }
+    }
+
+    /// Takes in what a client did of its own will in a period that is over, and tells of one that
+    /// does not use what it reserved.
+    pub(super) fn count_unused(
+        &mut self,
+        number: u16,
+        (promise, outcome): (Promise, Outcome),
+    ) -> Option<Event> {
+        let seat = self.get_mut(number)?;
+        let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
+        seat.unused = if is_unused { seat.unused + 1 } else { 0 };
+        let tells = seat.unused > 0 && seat.unused.is_multiple_of(UNUSED);
+        tells.then_some(Event::Unused { seat: number, periods: seat.unused })
+    }
+}
