@@ -365,11 +365,11 @@ impl<F: Fabric> Monitor<F> {
             events.push(Event::Silent(seat as u16));
             self.void(seat as u16);
         }
-        let target = self.books.target(now);
         let tokens = Pool::read(self.seen).tokens;
+        // What was taken so far, or it would be given out again.
+        self.books.changed(tokens, tokens);
+        let target = self.books.target(now);
         if target == tokens {
-            // What was taken is known without a change.
-            self.books.changed(tokens, tokens);
             return self.rest(now);
         }
         self.add((target - tokens) as u64, Step::Changing);
