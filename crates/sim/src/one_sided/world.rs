@@ -171,7 +171,9 @@ impl<D: Door> World<D> {
                 job.next()
             }
         };
-        let before = core::mem::replace(&mut self.alarms[number], next.max(now));
+        // Machines round down to nanoseconds.
+        let next = next.max(now);
+        let before = core::mem::replace(&mut self.alarms[number], next);
         if next < self.first {
             self.first = next;
         } else if before == self.first {
@@ -183,7 +185,7 @@ impl<D: Door> World<D> {
     fn look(&mut self) {
         let Some(monitor) = &mut self.monitor else { return };
         monitor.poll(self.now.time(), &mut self.events).expect("nothing is lost here");
-        self.look = Picoseconds::from(monitor.next_deadline());
+        self.look = Picoseconds::from(monitor.next_deadline()).max(self.now);
     }
 
     fn turn(&mut self) {
