@@ -282,6 +282,11 @@ impl Book {
         self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
     }
 
+    /// Whether a seat is taken.
+    pub fn has(&self, seat: u16) -> bool {
+        self.guests.iter().any(|guest| guest.seat == seat)
+    }
+
     /// How many seats are taken.
     pub fn guests(&self) -> usize {
         self.guests.len()

@@ -255,8 +255,8 @@ impl DoorKeeper {
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(()) => {
-                let took = self.clock.now().since(started);
-                tracing::warn!("the memory was moved, in {took}: clients come again");
+                let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
+                tracing::warn!(took_ms, "the memory was moved; clients come again");
             }
             Err(error) => {
                 tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")

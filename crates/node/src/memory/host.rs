@@ -126,6 +126,11 @@ impl Host {
         lock(&self.inner).book.tenant(seat).into()
     }
 
+    /// Whether a seat is taken by a client that has not left.
+    pub(super) fn has_guest(&self, seat: u16) -> bool {
+        lock(&self.inner).book.has(seat)
+    }
+
     /// How many seats are taken.
     pub(super) fn guests(&self) -> usize {
         lock(&self.inner).book.guests()

@@ -36,6 +36,8 @@ fn told(host: &Host, event: &Event) -> Option<Letter> {
             let (period, verdict) = (summary.epoch, summary.verdict);
             tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
         }
+        // One that has left says nothing more until its seat is free.
+        Event::Silent(seat) if !host.has_guest(seat) => {}
         Event::Silent(seat) => {
             tracing::info!(seat, tenant = tenant(seat), "a client stopped; others have its tokens");
         }
