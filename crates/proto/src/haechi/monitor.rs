@@ -518,7 +518,9 @@ impl<F: Fabric> Monitor<F> {
         }
         let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        let (tokens, held) = (closing.capacity, closing.held);
+        // With all tokens at once it is nothing unusual that somebody is waited for.
+        let is_paced = self.settings.terms.rules.paces;
+        let (tokens, held) = (closing.capacity, if is_paced { closing.held } else { 0 });
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
