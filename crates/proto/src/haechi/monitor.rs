@@ -214,9 +214,10 @@ impl<F: Fabric> Monitor<F> {
         self.estimator.capacity()
     }
 
-    /// When to poll at the latest although nothing is done.
+    /// When to poll although none of its operations is done; never, if it waits for one.
     pub fn next_deadline(&self) -> Time {
         match self.step {
+            _ if self.pending > 0 => Time::MAX,
             Step::Resting => self.tick,
             Step::Over => Time::MAX,
             _ => self.looked,

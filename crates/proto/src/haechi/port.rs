@@ -210,10 +210,11 @@ impl<F: Fabric> Port<F> {
 
     /// When to poll at the latest although nothing is done.
     pub fn next_deadline(&self) -> Time {
-        let due = match self.waiting.is_empty() {
-            true => None,
-            false => self.purse.next_due().filter(|_| self.state != State::Unsure),
-        };
+        let is_starved = !self.waiting.is_empty()
+            && self.in_flight < self.window
+            && self.state != State::Unsure
+            && self.purse.room() > 0;
+        let due = self.purse.next_due().filter(|_| is_starved);
         due.map_or(self.tick, |due| self.tick.min(due))
     }
 
