@@ -8,11 +8,14 @@
 //! - [`time`]: the clock, in picoseconds; the machines' nanoseconds are made at the edge.
 //! - [`event`]: what happens next; a binary heap and a timing wheel with the same total order.
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
+//! - [`keys`]: which records are asked for, as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
+//! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
+//!   the Haechi paper.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
 //!
 //! ```
@@ -62,7 +65,9 @@ pub mod bricks;
 pub mod cluster;
 pub mod device;
 pub mod event;
+pub mod keys;
 pub mod link;
+pub mod one_sided;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::Common;
 use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
+use crate::experiment::haechi::HAECHI;
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{self, Claim, Verdict};
 use crate::experiment::{self, figure4};
@@ -32,7 +33,10 @@ Papers and their figures:
   dsfq    burst, partition, unified
                    what that paper leaves open, and what is done about it here, simulated
 
-Figures of pshift and dsfq go to the directory --out; --seconds, --directory, --no-cgroups and
+  haechi  6, 7, 8  who reads how much of a data node without any control, simulated (half a minute)
+  haechi  numbers  all that the paper prints beside what the model gives
+
+Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups and
 --plain say nothing to them.
 
 Examples:
@@ -61,6 +65,9 @@ enum Paper {
     Paio,
     /// Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007).
     Dsfq,
+    /// Haechi: A Token-based QoS Mechanism for One-sided I/Os in RDMA based Storage System
+    /// (ICDCS 2021).
+    Haechi,
     /// Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation (MSST 2019).
     Pshift,
 }
@@ -71,6 +78,7 @@ impl Paper {
         match self {
             Self::Paio => &["4", "10"],
             Self::Dsfq => DSFQ.figures,
+            Self::Haechi => HAECHI.figures,
             Self::Pshift => PSHIFT.figures,
         }
     }
@@ -119,6 +127,10 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Paper::Dsfq => {
             let out: PathBuf = args.wanted.options(SECONDS, "out/repro-dsfq", common).out;
             DSFQ.run(&figures, &out, common.json, &mut note)?;
+        }
+        Paper::Haechi => {
+            let out: PathBuf = args.wanted.options(SECONDS, "out/repro-haechi", common).out;
+            HAECHI.run(&figures, &out, common.json, &mut note)?;
         }
         Paper::Pshift => {
             let out: PathBuf = args.wanted.options(SECONDS, "out/repro-pshift", common).out;

@@ -36,6 +36,7 @@ pub(crate) mod dsfq;
 pub(crate) mod figure4;
 mod files;
 pub(crate) mod fio;
+pub(crate) mod haechi;
 pub(crate) mod interrupt;
 mod live;
 mod machine;

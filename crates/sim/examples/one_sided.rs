@@ -1,0 +1,46 @@
+//! Runs one-sided scenarios and prints what their clients read: `cargo run --release -p
+//! tidegate-sim --example one_sided -- FILE…`.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tidegate_proto::haechi::Event;
+use tidegate_sim::one_sided::{self, Scenario};
+
+fn main() -> ExitCode {
+    for path in std::env::args().skip(1) {
+        if let Err(error) = show(&path) {
+            eprintln!("{path}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn show(path: &str) -> Result<(), Box<dyn Error>> {
+    let scenario = Scenario::parse(&std::fs::read_to_string(path)?)?;
+    let start = Instant::now();
+    let outcome = one_sided::run(&scenario)?;
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{}\n{}", scenario.name, outcome.table());
+    for event in &outcome.events {
+        match event {
+            Event::Over(summary) => println!(
+                "period {}: capacity {}, {} of {} pool tokens granted, held for {} of 255, {:?}",
+                summary.epoch,
+                summary.capacity,
+                summary.granted,
+                summary.minted,
+                summary.held,
+                summary.verdict
+            ),
+            event => println!("{event:?}"),
+        }
+    }
+    let count = |of: fn(&one_sided::Counts) -> u64| outcome.counts.iter().map(of).sum::<u64>();
+    let (data, control) = (count(|counts| counts.data), count(|counts| counts.control));
+    let each = seconds * 1e9 / data.max(1) as f64;
+    println!("{data} reads, {control} operations for control, {each:.0} ns each");
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! One-sided access in virtual time: clients that read a data node's memory through their network
+//! cards, the setting of the Haechi paper (§III).
+//!
+//! ```text
+//!  client ──▶ door ──▶ its card ──┐
+//!  client ──▶ door ──▶ its card ──┼─▶ link of the data node ──▶ memory
+//!  job in the background ─────────┘
+//! ```
+//!
+//! [`Network`] gives each client a [`Fabric`](tidegate_proto::one_sided::Fabric), so whatever runs
+//! over shared memory or RDMA runs here, too. What cards take is two numbers ([`Cards`]), which are
+//! the paper's.
+//!
+//! # Load
+//! A client keeps up to a window of reads of 4 KiB under way. In each period it wants so many, all
+//! at the beginning or at equal distances ([`Pattern`]), and what it has not begun at the end it
+//! does not want any more.
+//!
+//! # What is measured
+//! The reads that each client completes in each period, and how long they took.
+//!
+//! ```
+//! use tidegate_sim::one_sided::{self, Scenario};
+//! let scenario = Scenario::parse(r#"
+//!     name = "four clients saturate a data node, of which each could use a fourth alone"
+//!     seed = 1
+//!     period = "100ms"
+//!     periods = 2
+//!     cards = { client = "40k iops", node = "157k iops" }
+//!     client = [{ count = 4 }]
+//! "#)?;
+//! let outcome = one_sided::run(&scenario)?;
+//! assert!((156e3..158e3).contains(&outcome.total()));
+//! assert!((39e3..40e3).contains(&outcome.mean(0)));
+//! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
+//! ```
+
+mod card;
+mod client;
+mod fabric;
+mod outcome;
+mod run;
+mod scenario;
+mod world;
+
+pub use card::{Cards, HEAD, Order, Service};
+pub use client::Latency;
+pub use fabric::{Counts, DEPTH, Endpoint, Loopback, Network};
+pub use outcome::{Outcome, Sample};
+pub use run::run;
+pub use scenario::{Background, Change, Clients, Control, Pattern, Scenario};

@@ -1,0 +1,178 @@
+//! A client that reads: when it begins what, and how long that took.
+//!
+//! Which page it reads changes nothing here, because the model's cards know none; so each of its
+//! buffers always gets the same one.
+
+use hdrhistogram::Histogram;
+use tidegate_model::Time;
+use tidegate_proto::haechi::{Port, place};
+use tidegate_proto::one_sided::{Done, Fabric, Operation, Place, Post};
+
+use super::fabric::Endpoint;
+use super::scenario::Pattern;
+use crate::time::Picoseconds;
+
+/// Bytes of a read.
+const PAGE: u32 = 4096;
+
+/// What stands between a client and its data node.
+pub(super) trait Door: Fabric {
+    /// When it wants to be called by itself.
+    fn next_deadline(&self) -> Time;
+}
+
+impl Door for Endpoint {
+    fn next_deadline(&self) -> Time {
+        Time::MAX
+    }
+}
+
+impl Door for Port<Endpoint> {
+    fn next_deadline(&self) -> Time {
+        Self::next_deadline(self)
+    }
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Reads in a period; without it, as many as can be.
+    pub(super) demand: Option<u64>,
+    pub(super) pattern: Pattern,
+    pub(super) window: u32,
+    /// How long after the beginning of a period its first read is due, if they are at distances,
+    /// in thousandths of one.
+    pub(super) shift: u64,
+}
+
+/// How long reads took, in nanoseconds, to three digits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latency {
+    /// Since they were begun.
+    pub begun: Histogram<u64>,
+    /// Since they were due: with what they waited for their own client's window.
+    pub due: Histogram<u64>,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        // Up to a minute: periods are shorter, and what is late is given up at their ends.
+        let new = || Histogram::new_with_bounds(1, 60_000_000_000, 3);
+        let none = || new().expect("the bounds are in order");
+        Self { begun: none(), due: none() }
+    }
+}
+
+/// A read under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Read {
+    begun: Picoseconds,
+    due: Picoseconds,
+}
+
+/// One of those who read.
+#[derive(Debug)]
+pub(super) struct Client<D> {
+    pub(super) door: D,
+    plan: Plan,
+    /// The period that it is in: its beginning, and the distance of two reads that are due.
+    start: Picoseconds,
+    distance: Picoseconds,
+    /// Reads of this period that it has begun.
+    begun: u64,
+    /// By buffers, and the buffers that are free.
+    reads: Vec<Read>,
+    free: Vec<u32>,
+    done: Vec<Done>,
+    /// Reads that are done, since this was taken.
+    pub(super) completed: u64,
+    pub(super) latency: Option<Latency>,
+}
+
+impl<D: Door> Client<D> {
+    /// One that wants nothing yet.
+    pub(super) fn new(door: D, plan: Plan) -> Self {
+        Self {
+            door,
+            start: Picoseconds::ZERO,
+            distance: Picoseconds::MAX,
+            begun: u64::MAX,
+            reads: vec![Read::default(); plan.window as usize],
+            free: (0..plan.window).rev().collect(),
+            done: Vec::new(),
+            completed: 0,
+            latency: None,
+            plan,
+        }
+    }
+
+    /// A period of some length begins.
+    pub(super) fn begin(&mut self, now: Picoseconds, length: Picoseconds) {
+        let apart = length.0 / self.plan.demand.unwrap_or(1).max(1);
+        self.distance = match self.plan.pattern {
+            Pattern::Burst => Picoseconds::ZERO,
+            Pattern::Constant => Picoseconds(apart),
+        };
+        self.start = now.after(Picoseconds(self.distance.0 * self.plan.shift / 1_000));
+        self.begun = 0;
+    }
+
+    /// It wants nothing more.
+    pub(super) fn end(&mut self) {
+        self.begun = u64::MAX;
+    }
+
+    /// Takes what is done, and begins what is due.
+    pub(super) fn run(&mut self, now: Picoseconds) {
+        self.door.poll(now.time(), &mut self.done).expect("nothing is lost here");
+        for done in self.done.drain(..) {
+            self.completed += 1;
+            self.free.push(done.id as u32);
+            if let Some(latency) = &mut self.latency {
+                let read = self.reads[done.id as usize];
+                latency.begun.saturating_record(now.since(read.begun).0 / 1_000);
+                latency.due.saturating_record(now.since(read.due).0 / 1_000);
+            }
+        }
+        let mut has_begun = false;
+        while self.is_due(now) {
+            let Some(buffer) = self.free.pop() else { break };
+            self.reads[buffer as usize] = Read { begun: now, due: self.due() };
+            let operation = Operation::Read {
+                from: place::DATA + u64::from(buffer) * u64::from(PAGE),
+                into: Place::start(buffer),
+                length: PAGE,
+            };
+            let post = Post { id: u64::from(buffer), operation };
+            self.door.post(post).expect("a window is smaller than what a fabric holds");
+            self.begun += 1;
+            has_begun = true;
+        }
+        if has_begun {
+            self.door.flush(now.time()).expect("nothing is lost here");
+        }
+    }
+
+    /// When it is to be called again, if nothing is done before.
+    pub(super) fn next(&self) -> Picoseconds {
+        let door = Picoseconds::from(self.door.next_deadline());
+        match !self.free.is_empty() && self.wants() {
+            true => door.min(self.due()),
+            false => door,
+        }
+    }
+
+    /// Whether it wants anything more of this period.
+    fn wants(&self) -> bool {
+        self.begun < self.plan.demand.unwrap_or(u64::MAX)
+    }
+
+    /// When its next read is due.
+    const fn due(&self) -> Picoseconds {
+        self.start.after(Picoseconds(self.distance.0.saturating_mul(self.begun)))
+    }
+
+    fn is_due(&self, now: Picoseconds) -> bool {
+        self.wants() && self.due() <= now
+    }
+}

@@ -1,0 +1,228 @@
+//! What is simulated: a TOML file with strict keys.
+
+use serde::Deserialize;
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::capacity::Profile;
+use tidegate_model::{Iops, Span};
+
+use super::card::Cards;
+use crate::scenario::{ScenarioError, must, optional, read, text};
+
+/// One simulation, but for its seed's consequences.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows, for people.
+    pub name: String,
+    /// What every random number of the run follows from.
+    pub seed: u64,
+    /// Who controls the clients.
+    #[serde(default)]
+    pub control: Control,
+    /// The time over which promises and demands are counted.
+    #[serde(deserialize_with = "text")]
+    pub period: Span,
+    /// How many periods pass before one is measured.
+    #[serde(default)]
+    pub skip: u32,
+    /// How many periods are measured.
+    pub periods: u32,
+    /// The network cards.
+    pub cards: Cards,
+    /// Those who read.
+    pub client: Vec<Clients>,
+    /// Those who read besides, and ask nobody.
+    #[serde(default)]
+    pub background: Option<Background>,
+    /// Changes of what the data node can do.
+    #[serde(default)]
+    pub change: Vec<Change>,
+    /// How far what the data node does in a second strays, by its profile. Only the paper's rules
+    /// look at it.
+    #[serde(default = "deviation", deserialize_with = "text")]
+    pub deviation: Iops,
+}
+
+/// Chosen by hand: the paper does not say what its profile gave.
+const fn deviation() -> Iops {
+    Iops(20_000)
+}
+
+/// Who controls the clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Control {
+    /// Nobody.
+    #[default]
+    None,
+    /// Haechi as the paper says, without conversion.
+    Basic,
+    /// Haechi as the paper says.
+    Paper,
+    /// Haechi with sound rules, and all tokens at the beginning of a period.
+    Unpaced,
+    /// Haechi with sound rules, as it ships.
+    Sound,
+}
+
+impl Control {
+    pub(super) const fn rules(self) -> Option<Rules> {
+        match self {
+            Self::None => None,
+            Self::Basic => Some(Rules::BASIC),
+            Self::Paper => Some(Rules::PAPER),
+            Self::Unpaced => Some(Rules::UNPACED),
+            Self::Sound => Some(Rules::SOUND),
+        }
+    }
+}
+
+/// Clients that are alike. Each reads 4 KiB at a time.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// How many there are.
+    pub count: u16,
+    /// What each is promised per second.
+    #[serde(default, deserialize_with = "optional")]
+    pub reservation: Option<Iops>,
+    /// What each never gets more of.
+    #[serde(default, deserialize_with = "optional")]
+    pub limit: Option<Iops>,
+    /// What each wants per second, counted over a period; without it, as much as it can get.
+    #[serde(default, deserialize_with = "optional")]
+    pub demand: Option<Iops>,
+    /// When it asks for that.
+    #[serde(default)]
+    pub pattern: Pattern,
+    /// How many of its reads are under way at most.
+    #[serde(default = "window")]
+    pub window: u32,
+}
+
+const fn window() -> u32 {
+    64
+}
+
+/// When a client asks for what it wants of a period.
+///
+/// What it has not begun when the period ends it does not want any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// All of it at the beginning of the period.
+    #[default]
+    Burst,
+    /// At equal distances.
+    Constant,
+}
+
+/// A job beside each client that takes part of the link and knows of no tokens.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// How many there are.
+    pub count: u16,
+    /// How many reads each keeps under way.
+    pub window: u32,
+    /// When they begin, from the start of the run.
+    #[serde(default, deserialize_with = "text")]
+    pub from: Span,
+    /// When they end; without it, never.
+    #[serde(default, deserialize_with = "optional")]
+    pub until: Option<Span>,
+}
+
+/// A change of what the data node can do.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, from the start of the run.
+    #[serde(deserialize_with = "text")]
+    pub at: Span,
+    /// Operations of 4 KiB in a second from then on.
+    #[serde(deserialize_with = "text")]
+    pub node: Iops,
+}
+
+impl Scenario {
+    /// Reads a scenario from TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line where there is one.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let read: Self = read(text)?;
+        read.check()?;
+        Ok(read)
+    }
+
+    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    ///
+    /// # Errors
+    /// The first thing that contradicts another, and what to write instead.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let Self { cards, client, background, change, .. } = self;
+        must(self.period.0 > 0, "period: longer than nothing")?;
+        must(self.periods > 0, "periods: measure at least 1")?;
+        let known = |rate: Iops| (1..=1_000_000_000).contains(&rate.0);
+        let mut rates = vec![cards.client, cards.node];
+        rates.extend(change.iter().map(|change| change.node));
+        must(rates.into_iter().all(known), "cards: from \"1 iops\" to \"1G iops\"")?;
+        must(client.iter().any(|clients| clients.count > 0), "client: at least 1")?;
+        let mut windows: Vec<u32> = client.iter().map(|clients| clients.window).collect();
+        windows.extend(background.iter().map(|background| background.window));
+        let known = windows.iter().all(|window| (1..=1024).contains(window));
+        must(known, "window: from 1 to 1024")?;
+        let promised = |clients: &Clients| clients.reservation > clients.limit;
+        let contradicts = client.iter().any(|one| one.limit.is_some() && promised(one));
+        must(!contradicts, "client: a reservation above its limit")
+    }
+
+    /// The same at a part of its speed, with windows as much smaller, so that times stay what they
+    /// are; but no window becomes smaller than 8, because a client would then wait for answers.
+    #[must_use]
+    pub fn slowed(&self, by: u32) -> Self {
+        let slow = |rate: &mut Iops| rate.0 /= u64::from(by);
+        let narrow = |window: &mut u32| *window = window.div_ceil(by).max(8.min(*window));
+        let mut slowed = self.clone();
+        slow(&mut slowed.cards.client);
+        slow(&mut slowed.cards.node);
+        slow(&mut slowed.deviation);
+        slowed.change.iter_mut().for_each(|change| slow(&mut change.node));
+        for clients in &mut slowed.client {
+            let rates = [&mut clients.reservation, &mut clients.limit, &mut clients.demand];
+            rates.into_iter().flatten().for_each(slow);
+            narrow(&mut clients.window);
+        }
+        slowed.background.iter_mut().for_each(|background| narrow(&mut background.window));
+        slowed
+    }
+
+    /// What each client is promised in a period, and wants.
+    pub(super) fn promised(&self) -> Vec<u64> {
+        let each = self.client.iter().flat_map(|clients| {
+            let reservation = self.in_a_period(clients.reservation.unwrap_or_default());
+            let wanted = clients.demand.map_or(u64::MAX, |rate| self.in_a_period(rate));
+            core::iter::repeat_n(reservation.min(wanted), clients.count.into())
+        });
+        each.collect()
+    }
+
+    /// What the data node is known to do, before any client comes.
+    pub(super) fn profile(&self) -> Profile {
+        let mean = self.in_a_period(self.cards.node);
+        Profile {
+            mean,
+            deviation: self.in_a_period(self.deviation),
+            local: self.in_a_period(self.cards.client),
+            increment: (mean / 100).max(1),
+            history: 5,
+        }
+    }
+
+    /// What is asked or promised per second, counted over a period.
+    pub(super) fn in_a_period(&self, rate: Iops) -> u64 {
+        let whole = u128::from(rate.0) * u128::from(self.period.0);
+        (whole / u128::from(Span::SECOND.0)) as u64
+    }
+}
