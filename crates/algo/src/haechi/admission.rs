@@ -10,7 +10,7 @@
 //! are done in time if all begin at once is found by *filling*: all that are left go on at the same
 //! rate, C_L or an equal part of C_G, until the one with the least left is done, and so on.
 //!
-//! Bounds. Exact, in integers: time is in parts of a period, and a rate in operations per period.
+//! Bounds. Exact, in integers.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -120,31 +120,35 @@ pub fn admit(capacity: Capacity, reservations: &[u64], is_paced: bool) -> Result
 
 /// How much of its demand each client is served within a period, if all begin at once and the node
 /// is shared equally. Rounded down.
+///
+/// # Panics
+/// If a sum of demands, or the product of both capacities, is more than a number can hold.
 pub fn fill(capacity: Capacity, demands: &[u64]) -> Vec<u64> {
+    let [global, local] = [capacity.global, capacity.local].map(u128::from);
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by_key(|client| demands[*client]);
-    // All that are left have been served the same so far. Times are fractions of a period with the
-    // product of all earlier denominators below them; to stay exact in bounded numbers, time is
-    // told in 2^-64 of a period, rounded up, which is less than a billionth of an operation each.
-    let (mut passed, mut level) = (0u128, 0u64);
+    // All that are left have been served the same so far, `level`. First the node is the limit, and
+    // it has done `together`; then each client is, and has done `alone` since. So the time is
+    // together ÷ global + alone ÷ local, in periods.
+    let (mut together, mut alone, mut level) = (0u128, 0u128, 0u128);
     let mut served = alloc::vec![0; demands.len()];
     for (at, client) in order.iter().enumerate() {
-        let left = (demands.len() - at) as u64;
-        // Each one's rate, times `left`.
-        let rate = u128::from(capacity.global.min(capacity.local.saturating_mul(left)));
-        let more = u128::from(demands[*client] - level);
-        if rate == 0 {
+        let left = (demands.len() - at) as u128;
+        let more = u128::from(demands[*client]) - level;
+        let most = match local * left < global {
+            false => (global - together) / left,
+            true => (global * local - together * local - alone * global) / global,
+        };
+        let done = more.min(most);
+        match local * left < global {
+            false => together += done * left,
+            true => alone += done,
+        }
+        level += done;
+        order[at..].iter().for_each(|client| served[*client] = level as u64);
+        if done < more {
             break;
         }
-        let takes = ((more * u128::from(left)) << 64).div_ceil(rate);
-        if passed + takes > 1 << 64 {
-            let time = (1 << 64) - passed;
-            let done = level + u64::try_from((time * rate / u128::from(left)) >> 64).unwrap_or(0);
-            order[at..].iter().for_each(|client| served[*client] = done.min(demands[*client]));
-            break;
-        }
-        (passed, level) = (passed + takes, demands[*client]);
-        served[*client] = level;
     }
     served
 }

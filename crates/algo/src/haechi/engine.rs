@@ -137,9 +137,10 @@ impl Purse {
         self.pace(period.begun);
     }
 
-    /// Voids all tokens, until the next period begins.
+    /// Voids all tokens. Its reservation tokens count as yielded.
     pub fn void(&mut self) {
-        (self.usable, self.held, self.pool, self.room) = (0, 0, 0, 0);
+        self.ledger.yielded += self.reserved();
+        (self.usable, self.held, self.pool, self.arrears) = (0, 0, 0, 0);
     }
 
     /// Takes the token for one operation, if there is one.

@@ -27,8 +27,9 @@
 //! [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of this is
 //! held up by something else, and is not waited for until the next period.
 //!
-//! A client that is not heard of for [`SUSPECT`] has stopped: its tokens are given to others, and
-//! the number of its grant changes, so that it cannot use them if it comes back.
+//! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
+//! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
+//! its tokens are given to others. If something is, it says itself what it has left.
 //!
 //! Bounds. Paced, whatever clients do: in any interval of length I at most
 //! Ω (I + SLACK) ÷ T + what clients had in hand or in arrears before it are issued.
@@ -88,6 +89,8 @@ struct Seat {
     report: Option<Report>,
     /// When something was last heard of it.
     heard: Time,
+    /// Its grant is void, and it may not know yet.
+    is_doubted: bool,
     is_suspect: bool,
     /// What others are held for, if they are.
     wait: Option<Wait>,
@@ -167,6 +170,7 @@ impl Pool {
                 promise,
                 report: None,
                 heard: heard(seat),
+                is_doubted: false,
                 is_suspect: false,
                 wait: None,
                 is_hopeless: false,
@@ -204,7 +208,7 @@ impl Pool {
     /// Takes in what a client said of this period, or that it said something at all.
     pub fn hear(&mut self, now: Time, seat: usize, report: Option<Report>) {
         let Some(Some(seat)) = self.seats.get_mut(seat) else { return };
-        seat.heard = now;
+        (seat.heard, seat.is_doubted) = (now, false);
         let Some(report) = report else { return };
         // One that was given up has no tokens left in this period, whatever it says.
         if !seat.is_suspect {
@@ -214,35 +218,51 @@ impl Pool {
         seat.report = Some(report);
     }
 
-    /// Whom nobody has heard of for too long: their tokens are given to others now, and their
-    /// grants are to be made void.
+    /// Whom nobody has heard of for too long: their grants are to be made void now, before reports
+    /// are read again.
+    pub fn doubts(&mut self, now: Time) -> Vec<usize> {
+        let mut doubted = Vec::new();
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            let Some(seat) = seat else { continue };
+            if !seat.is_suspect && !seat.is_doubted && now.since(seat.heard) >= SUSPECT {
+                seat.is_doubted = true;
+                doubted.push(number);
+            }
+        }
+        doubted
+    }
+
+    /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
+    /// now.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
         let mut gone = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
-            let Some(seat) = seat else { continue };
-            if seat.is_suspect || now.since(seat.heard) < SUSPECT {
-                continue;
-            }
-            // What was due and not used; what is for later joins the stream of those who are left.
-            let later = seat.promise.reservation - self.period.due(seat.promise.reservation, now);
+            let Some(seat) = seat.as_mut().filter(|seat| seat.is_doubted) else { continue };
             let residual = seat.residual();
-            let hand = seat.report.map_or(0, |report| report.in_hand);
+            // Paced, what is for later joins the stream of those who are left, and what was due and
+            // is not left was used.
             self.returned += match self.rules.paces {
-                true => residual.saturating_sub(later),
-                false => residual + hand,
+                true => {
+                    let due = self.period.due_early(seat.promise.reservation, now);
+                    self.streamed += due;
+                    residual.saturating_sub(seat.promise.reservation - due)
+                }
+                false => residual + seat.report.map_or(0, |report| report.in_hand),
             };
-            seat.is_suspect = true;
+            (seat.is_suspect, seat.is_doubted) = (true, false);
             gone.push(number);
         }
         gone
     }
 
-    /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now.
+    /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now;
+    /// the same if it only looked.
     pub fn changed(&mut self, before: i64, after: i64) {
-        let taken = self.left.max(0).saturating_sub(before.max(0));
-        self.granted += u64::try_from(taken).unwrap_or(0);
-        self.is_used |= before < self.left;
-        self.left = after;
+        // What is there and was not made is taken away with the next change.
+        let kept = before.min(self.left);
+        self.granted += self.left.max(0).abs_diff(kept.max(0));
+        self.is_used |= kept < self.left;
+        self.left = kept + (after - before);
     }
 
     /// Takes in what the word is at the beginning of a period.
@@ -250,7 +270,7 @@ impl Pool {
         self.left = after;
     }
 
-    /// What the word is to be now, if it is `left`.
+    /// What the word is to be now, after all that was [seen](Self::changed).
     pub fn target(&mut self, now: Time) -> i64 {
         let left = self.left.max(0).unsigned_abs();
         let target = match (self.rules.mode, self.rules.paces) {
@@ -281,11 +301,11 @@ impl Pool {
         let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
         let tokens = (self.capacity + self.returned).saturating_sub(own + self.granted);
         // What reports do not know of yet is in hand.
-        let told = |of: fn(&Report) -> u64| -> u64 {
-            self.active().filter_map(|(_, seat)| seat.report.as_ref()).map(of).sum()
-        };
-        let untold = self.granted.saturating_sub(told(|report| report.obtained));
-        let owed = self.residual() + told(|report| report.in_hand) + untold;
+        let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
+        let told: u64 = reports.map(|report| report.obtained).sum();
+        let in_hand = self.active().filter_map(|(_, seat)| seat.report);
+        let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
+        let owed = self.residual() + in_hand + self.granted.saturating_sub(told);
         tokens.min(self.remaining(now).saturating_sub(owed))
     }
 

@@ -106,7 +106,8 @@ pub struct Monitor<F> {
     pending: u32,
     done: Vec<Done>,
     lease: u64,
-    seen_lease: u64,
+    /// What the lease was in this step, if it was asked for.
+    seen_lease: Option<u64>,
     /// The pool as it was seen last, and what is being added to it.
     seen: u64,
     added: u64,
@@ -152,7 +153,7 @@ impl<F: Fabric> Monitor<F> {
             pending: 0,
             done: Vec::new(),
             lease: 0,
-            seen_lease: 0,
+            seen_lease: None,
             seen: 0,
             added: 0,
             epoch: 0,
@@ -260,7 +261,7 @@ impl<F: Fabric> Monitor<F> {
         self.pending -= 1;
         match done.id {
             PEEK => self.seen = done.word,
-            LEASE => self.seen_lease = done.word,
+            LEASE => self.seen_lease = Some(done.word),
             CHANGE => {
                 self.seen = done.word.wrapping_add(self.added);
                 let [before, after] = [done.word, self.seen].map(|word| Pool::read(word).tokens);
@@ -329,7 +330,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn on_lease(&mut self, now: Time, events: &mut Vec<Event>) {
-        if self.seen_lease != self.lease {
+        if self.seen_lease != Some(self.lease) {
             return self.give_up(events);
         }
         self.lease += 1;
@@ -343,7 +344,7 @@ impl<F: Fabric> Monitor<F> {
 
     fn look(&mut self, now: Time) {
         self.held.0 += if self.books.is_held() { now.since(self.looked).0 } else { 0 };
-        self.looked = now;
+        (self.looked, self.seen_lease) = (now, None);
         self.read_lines(place::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });
         if self.is_over(now) {
@@ -354,7 +355,13 @@ impl<F: Fabric> Monitor<F> {
 
     fn is_over(&self, now: Time) -> bool {
         let period = self.books.period();
-        period.epoch == 0 || now >= period.end()
+        period.epoch == 0 || now >= period.end() || self.is_usurped()
+    }
+
+    /// Another monitor has made the pool one of its own period. One that has lost the lease gives
+    /// up then; one that has it begins another period, which voids the tokens of both.
+    fn is_usurped(&self) -> bool {
+        self.books.period().epoch > 0 && !Pool::read(self.seen).is_of(self.epoch)
     }
 
     /// All that is to be known is known.
@@ -367,15 +374,16 @@ impl<F: Fabric> Monitor<F> {
         if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
             self.close(events);
         }
-        if self.is_over(now) {
-            if self.seen_lease != self.lease {
-                return self.give_up(events);
-            }
-            return self.begin(now, events);
+        match self.seen_lease {
+            Some(lease) if lease != self.lease => return self.give_up(events),
+            Some(_) => return self.begin(now, events),
+            None if self.is_usurped() => return self.look(now),
+            None => {}
         }
-        for seat in self.books.suspects(now) {
-            events.push(Event::Silent(seat as u16));
-            self.void(seat as u16);
+        let gone = self.books.suspects(now);
+        events.extend(gone.into_iter().map(|seat| Event::Silent(seat as u16)));
+        if self.doubt(now) {
+            self.write_grants();
         }
         let target = self.books.target(now);
         if target == tokens {
@@ -406,28 +414,32 @@ impl<F: Fabric> Monitor<F> {
                 continue;
             }
             let report = words::read_report(words, self.epoch).filter(|_| seat.is_in);
+            let before = self.books.report(number.into()).unwrap_or_default();
             self.books.hear(now, number.into(), report);
-            let window = self.settings.window;
-            let granted = self.books.granted();
-            events.extend(report.and_then(|r| self.roster.judge(number, &r, granted, window)));
+            let Some(report) = report else { continue };
+            // Words of one report may come one after the other, so what it did by the report before
+            // is held against what it had by this one.
+            let issued = before.completed + before.in_flight;
+            let (granted, window) = (self.books.granted(), self.settings.window);
+            events.extend(self.roster.judge(number, issued, &report, granted, window));
         }
     }
 
-    /// Makes a client's grant void, until the next period.
-    fn void(&mut self, number: u16) {
-        let Some(seat) = self.roster.get_mut(number) else { return };
-        seat.generation = seat.generation.wrapping_add(1);
-        let seat = *seat;
-        let grant = self.grant(&seat);
-        self.post(
-            WRITE,
-            Operation::WriteWord { word: grant.words()[0], to: place::line(place::GRANTS, number) },
-        );
+    /// Makes the grants of those void of whom nothing has been heard, until the next period, if
+    /// there are any. They are still to be written.
+    fn doubt(&mut self, now: Time) -> bool {
+        let doubted = self.books.doubts(now);
+        for seat in &doubted {
+            if let Some(seat) = self.roster.get_mut(*seat as u16) {
+                seat.is_void = true;
+            }
+        }
+        !doubted.is_empty()
     }
 
     fn grant(&self, seat: &Seat) -> Grant {
         let epoch = self.epoch;
-        Grant { epoch, generation: seat.generation, batch: self.batch(), promise: seat.promise }
+        Grant { epoch, is_void: seat.is_void, batch: self.batch(), promise: seat.promise }
     }
 
     /// B: small enough that what all have in hand is a small part of a period.
@@ -451,7 +463,8 @@ impl<F: Fabric> Monitor<F> {
         if self.epoch > 0 && self.books.period().epoch > 0 {
             self.shut(now, events);
         }
-        let number = words::next(self.epoch);
+        let ahead = Pool::read(self.seen).epoch.wrapping_sub(self.epoch as u16) as i16;
+        let number = words::next(self.epoch + u64::from(ahead.max(0).unsigned_abs()));
         self.roster.sweep(events);
         self.epoch = number;
         // Late by less than a period it keeps to the beat.
@@ -460,6 +473,7 @@ impl<F: Fabric> Monitor<F> {
         let period = Period { epoch: number, begun: if is_late { now } else { end }, length };
         let capacity = self.estimator.capacity();
         let first = self.books.begin(period, capacity, self.roster.promises());
+        self.doubt(now);
         self.write_grants();
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), Step::Beginning);

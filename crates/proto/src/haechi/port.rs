@@ -5,16 +5,21 @@
 //! one whatever the operation: none moves more than a block. On the way there is a comparison and
 //! a decrement; all else happens when the clock says that it is time.
 //!
-//! When a period is over by its own clock, a client reads its grant until that is a new one, often
-//! at first; its next period begins when it has it. Old tokens are void a [`GUARD`] after the end.
-//! A pool that shows a later period than the client's is another reason to look.
+//! A [`GUARD`] before a period is over by its own clock, a client begins to read its grant until
+//! that is a new one, often at first; its next period begins when it has it. So the clocks of both
+//! sides are set by each other once a period. Whoever finds a new grant and does not know for how
+//! long it has stood there goes on looking, once a tick, until it has seen one come. Old tokens are
+//! void a [`GUARD`] after the end. A pool that shows a later period than the client's is another
+//! reason to look.
 //!
-//! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor) may have
-//! been given up meanwhile, so it reads its grant before it issues anything.
+//! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor), or whose
+//! reports do not arrive, may have been given up meanwhile. It reports, then reads its grant, and
+//! issues nothing before it knows. The monitor makes a grant void, then reads reports, and gives
+//! nothing away before. So one of them sees what the other wrote.
 //!
 //! If no monitor has begun a period for [`ALONE`] of them, the client goes on by itself with its
-//! reservation, paced, and takes nothing from the pool. That is safe, as all reservations together
-//! are within what the node can do.
+//! reservation, and takes nothing from the pool. That is safe, as all reservations together are
+//! within what the node can do. Who reads that it has no seat any more does not.
 //!
 //! Bounds. Beyond its tokens a client issues nothing. At most one window's worth was taken before
 //! it noticed that it had been away.
@@ -24,7 +29,7 @@ use alloc::vec::Vec;
 
 use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
 use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
-use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::haechi::monitor::{Report, SUSPECT};
 use tidegate_algo::haechi::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
 
@@ -37,6 +42,9 @@ pub const GUARD: Span = TICK;
 
 /// Who did not look at the clock for so long asks whether its tokens are still its own.
 pub const AWAY: Span = Span(5 * Span::MILLISECOND.0);
+
+/// And so does who has not been heard for so long, half of what makes the monitor doubt.
+const UNHEARD: Span = Span(SUSPECT.0 / 2);
 
 /// After so many periods without a monitor a client goes on by itself.
 pub const ALONE: u64 = 2;
@@ -90,7 +98,8 @@ struct Own {
     look: bool,
     report: bool,
     finish: bool,
-    take: bool,
+    /// How many pool tokens are asked for.
+    take: Option<u64>,
 }
 
 /// What a client's engine has counted since it began.
@@ -116,11 +125,21 @@ pub struct Port<F> {
     waiting: VecDeque<Post>,
     in_flight: u32,
     state: State,
+    /// Since when it has been unsure, and whether it must report before it looks.
+    unsure: Time,
+    owes_report: bool,
     own: Own,
-    generation: u16,
     batch: u16,
-    /// The last period that the monitor began.
+    /// When it saw last that a monitor is at work.
     confirmed: Time,
+    /// When it asked for its grant, and when it did so last and there was no new one.
+    asked: Time,
+    unchanged: Option<Time>,
+    /// It does not know when its period began for the monitor.
+    is_late: bool,
+    /// When the last report that has arrived was sent, and the last of all.
+    heard: Time,
+    spoke: Time,
     /// When the clock was looked at last, and when it is time again.
     now: Time,
     tick: Time,
@@ -164,10 +183,16 @@ impl<F: Fabric> Port<F> {
             waiting: VecDeque::with_capacity(window as usize),
             in_flight: 0,
             state: State::Unsure,
+            unsure: now,
+            owes_report: false,
             own: Own::default(),
-            generation: 0,
             batch: 0,
             confirmed: now,
+            asked: now,
+            unchanged: None,
+            is_late: false,
+            heard: now,
+            spoke: now,
             now,
             tick: now,
             look: now,
@@ -224,6 +249,16 @@ impl<F: Fabric> Port<F> {
         }
     }
 
+    /// Reads its grant before it issues anything.
+    fn doubt(&mut self, now: Time) {
+        self.state = State::Unsure;
+        (self.unsure, self.look, self.tick) = (now, now, now);
+    }
+
+    fn is_out_of_tokens(&self) -> bool {
+        !self.waiting.is_empty() && self.purse.ready() == 0
+    }
+
     fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || self.in_flight >= self.window
     }
@@ -234,17 +269,19 @@ impl<F: Fabric> Port<F> {
         let before = self.now;
         self.now = self.now.max(now);
         if passed.0 > 0 {
-            let is_starved = !self.waiting.is_empty() && self.purse.ready() == 0;
-            if is_starved && self.purse.room() > 0 {
-                self.starved.0 += passed.0;
-            } else if self.is_busy() {
+            // Whom its limit holds is neither.
+            if self.in_flight >= self.window {
                 self.backlogged.0 += passed.0;
+            } else if self.is_out_of_tokens() && self.purse.room() > 0 {
+                self.starved.0 += passed.0;
             }
             self.purse.note(before, self.is_busy());
         }
-        if passed > AWAY && self.state == State::Sure {
-            self.state = State::Unsure;
-            self.look = now;
+        let is_away = passed > AWAY || now.since(self.heard) > UNHEARD;
+        if is_away && self.state == State::Sure {
+            self.doubt(now);
+            self.owes_report = true;
+            self.report = now;
         }
         if now >= self.tick {
             self.on_tick(now)?;
@@ -254,23 +291,24 @@ impl<F: Fabric> Port<F> {
 
     fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
         let end = self.purse.period().end();
-        if self.rules.mode == Mode::Sound && now >= end.after(GUARD) && self.state == State::Sure {
+        let is_sound = self.rules.mode == Mode::Sound && self.state != State::Alone;
+        if is_sound && now >= end.after(GUARD) {
             self.purse.void();
         }
         self.purse.settle(now);
-        let is_over = now >= end || self.state != State::Sure;
-        if is_over && now >= self.look {
+        if now >= self.report {
+            self.send_report(now)?;
+        }
+        let looks = self.state != State::Sure || self.is_late || now.after(GUARD) >= end;
+        if looks && now >= self.look && !self.owes_report {
             self.look_at_grant(now)?;
         }
         if now.since(self.confirmed).0 >= ALONE * self.length.0 + GUARD.0 {
             self.go_alone(now);
         }
-        if now >= self.report && self.state != State::Alone {
-            self.send_report(now)?;
-        }
-        self.tick = now.after(TICK).min(self.report.max(now.after(Span(1))));
-        let until = if now >= end || self.state != State::Sure { self.look } else { end };
-        self.tick = self.tick.min(until.max(now.after(Span(1))));
+        let until = if looks { self.look } else { Time(end.0.saturating_sub(GUARD.0)) };
+        let soon = now.after(Span(1));
+        self.tick = now.after(TICK).min(self.report.max(soon)).min(until.max(soon));
         Ok(())
     }
 
@@ -282,11 +320,14 @@ impl<F: Fabric> Port<F> {
     }
 
     fn look_at_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let eager = now.since(self.purse.period().end()) < EAGER;
-        self.look = now.after(LOOK[usize::from(!eager)]);
+        let end = self.purse.period().end();
+        let is_due = now.after(GUARD) >= end && now.since(end) < EAGER;
+        let is_eager = is_due || now.since(self.unsure) < EAGER;
+        self.look = now.after(LOOK[usize::from(!is_eager)]);
         if core::mem::replace(&mut self.own.look, true) {
             return Ok(());
         }
+        self.asked = now;
         self.post_own(
             LOOKED,
             Operation::Read {
@@ -300,29 +341,46 @@ impl<F: Fabric> Port<F> {
     fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
         let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
         let words = core::array::from_fn(|at| word(buffer, at));
-        let Some(grant) = Grant::read(words, self.purse.period().epoch) else { return Ok(()) };
         let period = self.purse.period();
-        if grant.epoch > period.epoch {
-            return self.begin(grant, now);
+        match Grant::read(words, period.epoch) {
+            Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
+            // Alone it stays until there is a new period.
+            Some(_) if self.state == State::Alone => {}
+            Some(grant) => {
+                if grant.is_void {
+                    self.purse.void();
+                }
+                if self.has_asked() && now < period.end() {
+                    self.state = State::Sure;
+                }
+            }
+            // The seat is another's, or will be.
+            None if words == [0; GRANT] => {
+                self.purse.void();
+                (self.state, self.confirmed) = (State::Unsure, now);
+            }
+            None => {}
         }
-        if grant.generation != self.generation {
-            self.purse.void();
-            self.generation = grant.generation;
-        }
-        // Alone it stays until there is a new period.
-        if self.state == State::Unsure && now < period.end() {
-            self.state = State::Sure;
-        }
+        self.unchanged = Some(self.asked);
         Ok(())
+    }
+
+    /// Whether the answer is to what it asked since it is unsure, after its report.
+    fn has_asked(&self) -> bool {
+        !self.owes_report && self.asked >= self.unsure
     }
 
     fn begin(&mut self, grant: Grant, now: Time) -> Result<(), Lost> {
         if self.purse.period().epoch > 0 {
             self.send_final()?;
         }
-        (self.generation, self.batch) = (grant.generation, grant.batch.max(1));
-        (self.confirmed, self.state) = (now, State::Sure);
+        self.is_late = self.unchanged.is_none_or(|at| now.since(at) > AWAY);
+        (self.batch, self.confirmed) = (grant.batch.max(1), now);
         self.begin_period(grant.epoch, grant.promise, now);
+        if grant.is_void {
+            self.purse.void();
+        }
+        self.state = if self.has_asked() { State::Sure } else { State::Unsure };
         (self.report, self.tick) = (now, now.after(Span(1)));
         Ok(())
     }
@@ -338,7 +396,8 @@ impl<F: Fabric> Port<F> {
     fn go_alone(&mut self, now: Time) {
         let period = self.purse.period();
         let is_over = self.state != State::Alone || now >= period.end();
-        if period.epoch > 0 && is_over {
+        let asked = self.unchanged.filter(|at| at.since(self.confirmed).0 >= ALONE * self.length.0);
+        if period.epoch > 0 && is_over && asked.is_some() {
             self.state = State::Alone;
             self.begin_period(period.epoch, self.purse.promise(), now);
         }
@@ -373,13 +432,15 @@ impl<F: Fabric> Port<F> {
             (Mode::Sound, true) => REPORT_BUSY,
             (Mode::Sound, false) => REPORT_IDLE,
         };
-        self.report = now.after(pause);
         if self.own.report {
+            self.report = now.after(LOOK[0]);
             return Ok(());
         }
+        self.report = now.after(pause);
         self.own.report = true;
+        (self.spoke, self.owes_report) = (now, false);
         let ledger = self.purse.ledger();
-        let is_starved = !self.waiting.is_empty() && self.purse.ready() == 0;
+        let is_starved = self.is_out_of_tokens();
         let report = Report {
             residual: self.purse.reserved(),
             completed: self.completed,
@@ -417,7 +478,7 @@ impl<F: Fabric> Port<F> {
         };
         let hand = self.purse.ready();
         let wants = self.state == State::Sure
-            && !self.own.take
+            && self.own.take.is_none()
             && hand <= mark
             && self.purse.room() > hand
             && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
@@ -426,23 +487,24 @@ impl<F: Fabric> Port<F> {
         if !wants {
             return Ok(());
         }
-        self.own.take = true;
         let batch = u64::from(self.batch).min(self.purse.room());
+        self.own.take = Some(batch);
         self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
     }
 
-    fn on_pool(&mut self, now: Time, word: u64) {
+    fn on_pool(&mut self, now: Time, word: u64, batch: u64) {
         let pool = Pool::read(word);
-        let batch = u64::from(self.batch).min(self.purse.room());
-        if !pool.is_of(self.purse.period().epoch) {
+        let period = self.purse.period();
+        if !pool.is_of(period.epoch) {
             // A period has begun that this client does not know of yet, or the answer is of the
             // one before. Either way these are not tokens of this one.
             self.retry = now.after(TICK);
-            if pool.epoch.wrapping_sub(self.purse.period().epoch as u16) as i16 > 0 {
-                self.look = now;
-                self.state = State::Unsure;
-                self.tick = now;
+            if pool.epoch.wrapping_sub(period.epoch as u16) as i16 > 0 {
+                self.doubt(now);
             }
+            return;
+        }
+        if self.state == State::Alone || now >= period.end().after(GUARD) {
             return;
         }
         let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
@@ -492,11 +554,12 @@ impl<F: Fabric> Port<F> {
                 self.own.look = false;
                 self.on_grant(now)?;
             }
-            REPORTED => self.own.report = false,
+            REPORTED => (self.own.report, self.heard) = (false, self.spoke),
             FINISHED => self.own.finish = false,
             _ => {
-                self.own.take = false;
-                self.on_pool(now, done.word);
+                if let Some(batch) = self.own.take.take() {
+                    self.on_pool(now, done.word, batch);
+                }
             }
         }
         Ok(())

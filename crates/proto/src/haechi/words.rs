@@ -81,8 +81,8 @@ impl Pool {
 pub struct Grant {
     /// The period.
     pub epoch: u64,
-    /// Changes when what was granted is void.
-    pub generation: u16,
+    /// What was granted is void: nothing has been heard of the client for too long.
+    pub is_void: bool,
     /// How many pool tokens to take at a time.
     pub batch: u16,
     /// What the client is promised.
@@ -95,7 +95,7 @@ pub const GRANT: usize = 3;
 impl Grant {
     /// As words.
     pub const fn words(&self) -> [u64; GRANT] {
-        let head = (self.generation as u64) << 16 | self.batch as u64;
+        let head = (self.is_void as u64) << 16 | self.batch as u64;
         let epoch = self.epoch << LOW;
         [
             epoch | head,
@@ -125,7 +125,7 @@ impl Grant {
         };
         Some(Self {
             epoch,
-            generation: bits(head, 16, 16) as u16,
+            is_void: bits(head, 16, 1) == 1,
             batch: bits(head, 0, 16) as u16,
             promise: Promise { reservation: bits(reservation, 0, LOW), limit },
         })

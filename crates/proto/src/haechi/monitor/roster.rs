@@ -16,7 +16,8 @@ pub(super) struct Seat {
     pub(super) promise: Promise,
     /// Of this period; a client that comes has a part only in the next.
     pub(super) is_in: bool,
-    pub(super) generation: u16,
+    /// Its grant of this period is void.
+    pub(super) is_void: bool,
     /// The number of its last report.
     beat: Option<u16>,
     /// Periods in which nothing was heard.
@@ -28,11 +29,11 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    fn new(promise: Promise, generation: u16) -> Self {
+    fn new(promise: Promise) -> Self {
         Self {
             promise,
             is_in: false,
-            generation,
+            is_void: false,
             beat: None,
             silent: 0,
             unused: 0,
@@ -81,8 +82,7 @@ impl Roster {
 
     /// Takes over a seat from what a former monitor granted.
     pub(super) fn take_over(&mut self, seat: u16, grant: Option<Grant>) {
-        self.seats[usize::from(seat)] =
-            grant.map(|grant| Seat::new(grant.promise, grant.generation));
+        self.seats[usize::from(seat)] = grant.map(|grant| Seat::new(grant.promise));
     }
 
     pub(super) fn admit(
@@ -93,7 +93,7 @@ impl Roster {
     ) -> Result<u16, Denied> {
         self.check(None, capacity, is_paced, promise)?;
         let free = self.seats.iter().position(Option::is_none).ok_or(Denied::Full)?;
-        self.seats[free] = Some(Seat::new(promise, 0));
+        self.seats[free] = Some(Seat::new(promise));
         Ok(free as u16)
     }
 
@@ -132,18 +132,18 @@ impl Roster {
         }
     }
 
-    /// Whether a client did more than it had tokens for, of which all together took `granted` from
-    /// the pool, with at most `window` operations under way. It is told once.
+    /// Whether a client issued more than it had tokens for, of which all together took `granted`
+    /// from the pool, with at most `window` operations under way. It is told once.
     pub(super) fn judge(
         &mut self,
         number: u16,
+        issued: u64,
         report: &Report,
         granted: u64,
         window: u32,
     ) -> Option<Event> {
         let seat = self.get_mut(number)?;
         seat.is_leaving |= report.is_leaving;
-        let issued = report.completed + report.in_flight;
         let own = seat.promise.reservation.saturating_sub(report.residual + report.yielded);
         let pooled = report.obtained.min(granted).saturating_sub(report.in_hand);
         let tokens = own + pooled;
@@ -166,7 +166,7 @@ impl Roster {
                 Seat { is_leaving: true, .. } => Event::Left(number as u16),
                 Seat { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
                 _ => {
-                    seat.is_in = true;
+                    (seat.is_in, seat.is_void) = (true, false);
                     continue;
                 }
             });

@@ -1,0 +1,424 @@
+//! Races of clients that are late, stand still, die or come: R6 to R11, and R16 to R19.
+
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::monitor::SUSPECT;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::monitor::EVICT;
+use tidegate_proto::haechi::{Event, TICK, place, words};
+use tidegate_proto::one_sided::{BUFFER, Fabric, Operation, Place, Post, PostError};
+
+use crate::world::{CAPACITY, LOCAL, PERIOD, STEP, World, percent, reserve, slack};
+
+const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
+
+/// A grant is late by most of a period, then by more than one: nothing is begun twice, and periods
+/// that were missed are not made up for.
+#[test]
+fn r06_a_late_grant_begins_one_period_once() {
+    for late in [70, 140] {
+        let mut world = World::new(Rules::UNPACED, &[reserve(2_000), reserve(2_000)]);
+        world.run_into_next(percent(90));
+        let lever = world.clients[0].lever.clone();
+        lever.deafen();
+        world.run(percent(10 + late));
+        let (issued, periods) = (lever.issued(), world.clients[0].port.counts().periods);
+        lever.go();
+        world.run(Span(4 * TICK.0));
+        assert_eq!(world.clients[0].port.counts().periods, periods + 1);
+        // Once begun, it stays the same period, however often its grant is read.
+        let ledger = world.clients[0].port.purse().ledger();
+        assert!(ledger.reserved <= 2_000);
+        let own = ledger.reserved + world.clients[0].port.purse().reserved() + ledger.yielded;
+        assert_eq!(own, 2_000);
+        let epoch = world.epoch();
+        while world.epoch() == epoch {
+            world.step();
+        }
+        assert!(lever.issued() - issued <= 2_000 + CAPACITY);
+        // Now it knows when periods begin.
+        world.run(Span(2 * TICK.0));
+        assert_eq!(world.clients[0].port.purse().period().epoch, world.epoch());
+    }
+}
+
+/// A report of one period takes effect in the next: it says nothing of that.
+#[test]
+fn r07_a_report_of_another_period_counts_for_nothing() {
+    let mut world = World::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
+    world.run_into_next(percent(60));
+    let told = world.monitor.books().report(0).unwrap();
+    assert!(told.completed > 1_000);
+    let lever = world.clients[0].lever.clone();
+    while !lever.asked().iter().any(|one| matches!(one, Operation::Write { .. })) {
+        lever.go();
+        lever.hold();
+        world.clients[0].turn(world.now);
+        world.step();
+    }
+    world.clients[0].is_stopped = true;
+    // It was silent for some milliseconds when its old report arrives in the new period.
+    world.run_into_next(Span(5 * TICK.0));
+    while lever.step() {}
+    world.run(Span(5 * TICK.0));
+    assert_eq!(world.monitor.books().report(0), None);
+    assert!(world.monitor.books().report(1).is_some());
+}
+
+/// The words of a report are seen one after the other, in either order, with any delay: nobody is
+/// accused, words of two periods are no report, and nothing is made of it.
+#[test]
+fn r08_a_torn_report_accuses_nobody() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(500), reserve(500)]);
+        let lever = world.clients[0].lever.clone();
+        for turn in 0..8_000u32 {
+            // Between reports it does a lot, so that two of them differ by much.
+            let reports = lever.asked().iter().any(|one| matches!(one, Operation::Write { .. }));
+            if reports {
+                lever.hold();
+                for _ in 0..turn % 3 {
+                    lever.step();
+                }
+                world.now = world.now.after(TICK);
+                world.monitor.poll(world.now, &mut world.events).unwrap();
+            }
+            lever.go();
+            lever.hold();
+            world.step();
+            lever.go();
+            lever.hold();
+        }
+        let accused = |event: &&Event| matches!(event, Event::Overstepped { .. });
+        assert_eq!(world.events.iter().find(accused), None);
+        assert!(world.summaries().count() > 2);
+        world.check_books();
+    }
+}
+
+/// Who does more than it has tokens for is told of. (So that the test before this one means
+/// something.)
+#[test]
+fn who_oversteps_is_told_of() {
+    let mut world = World::new(Rules::SOUND, &[reserve(500), reserve(500)]);
+    world.run_into_next(percent(20));
+    // An engine that is not ours: it reports the truth, and issues what it likes.
+    world.clients[0].is_stopped = true;
+    for beat in 1..9u16 {
+        let report = tidegate_algo::haechi::monitor::Report {
+            residual: 300,
+            completed: 300 * u64::from(beat),
+            is_busy: true,
+            ..Default::default()
+        };
+        let words = words::report(world.epoch(), 1_000 + beat, &report);
+        for (at, word) in words.iter().enumerate() {
+            world.node.set(place::line(place::REPORTS, 0) + 8 * at as u64, *word);
+        }
+        world.run(Span(2 * TICK.0));
+    }
+    let told = |event: &&Event| matches!(event, Event::Overstepped { seat: 0, .. });
+    assert_eq!(world.events.iter().filter(told).count(), 1);
+}
+
+/// A client dies with all its tokens in hand: others use them soon, and its seat is free after
+/// three periods.
+#[test]
+fn r09_what_a_dead_client_had_goes_to_others() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(5_000), reserve(2_000), reserve(2_000)]);
+        world.run_into_next(percent(2));
+        world.clients[0].lever.cut();
+        world.clients[0].is_stopped = true;
+        let died = world.now;
+        let mut before = world.issued();
+        // In the period of its death, too, all that is left of it.
+        world.run_into_next(Span::ZERO);
+        let lost = CAPACITY * SUSPECT.0 / PERIOD.0;
+        assert!(world.issued() - before + lost + slack(3) > CAPACITY / 100 * 90, "{rules:?}");
+        for period in 0..6 {
+            before = world.issued();
+            world.run_into_next(Span::ZERO);
+            let issued = world.issued() - before;
+            assert!(issued <= CAPACITY + slack(3), "{rules:?}: {issued} in {period}");
+            let most = if period < 3 { lost / 50 } else { 0 } + slack(3);
+            assert!(issued + most >= CAPACITY, "{rules:?}: {issued} in {period}");
+        }
+        let evicted = |event: &&Event| **event == Event::Evicted(0);
+        assert_eq!(world.events.iter().filter(evicted).count(), 1);
+        let limit = died.after(Span((EVICT + 1) * PERIOD.0));
+        assert!(world.monitor.promise(0).is_none() && world.now > limit);
+        world.check_books();
+    }
+}
+
+/// A client stands still for about as long as it takes to be given up, comes back at every moment
+/// of that, and also across the end of a period: what it had is used once, by it or by others.
+#[test]
+fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
+    let around = (SUSPECT.0 / STEP.0 - 60)..(SUSPECT.0 / STEP.0 + 60);
+    for rules in RULES {
+        for (begin, steps) in around.clone().step_by(3).map(|steps| (20, steps)).chain([
+            (80, 1_000),
+            (10, 3_800),
+            (95, 4_400),
+        ]) {
+            let mut world = World::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+            world.run_into_next(Span::ZERO);
+            let before = world.issued();
+            let epoch = world.epoch();
+            world.run(percent(begin));
+            let lever = world.clients[0].lever.clone();
+            world.clients[0].is_stopped = true;
+            for _ in 0..steps {
+                world.step();
+            }
+            world.clients[0].is_stopped = false;
+            // Its first read of the grant is answered at once, and takes a while to be heard of.
+            world.clients[0].turn(world.now);
+            lever.deafen();
+            world.run(Span(steps % 7 * STEP.0));
+            lever.go();
+            world.run_into_next(Span::ZERO);
+            let periods = world.epoch() - epoch;
+            let issued = world.issued() - before;
+            let most = periods * (CAPACITY + slack(3));
+            assert!(issued <= most, "{rules:?}, {begin} %, {steps} steps: {issued} > {most}");
+            world.check_books();
+            // And afterwards it has its reservation again.
+            world.run_into_next(Span::ZERO);
+            let before = lever.issued();
+            world.run_into_next(Span::ZERO);
+            let issued = lever.issued() - before;
+            assert!(issued + slack(1) >= 6_000, "{rules:?}, {begin} %, {steps} steps: {issued}");
+        }
+    }
+}
+
+/// Who comes back reads its grant before it is void, and the monitor makes it void without knowing:
+/// it gives nothing away before it has looked for reports again, and finds one.
+#[test]
+fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+        world.run_into_next(percent(20));
+        let before = world.issued();
+        world.clients[0].is_stopped = true;
+        // Until the monitor is about to say that it doubts.
+        let silent = |world: &World| world.events.contains(&Event::Silent(0));
+        let writes = |operation: &Operation| matches!(operation, Operation::Write { to, .. } if *to == place::GRANTS);
+        while !world.lever.asked().iter().any(writes) {
+            world.lever.go();
+            world.lever.hold();
+            for _ in 0..2 {
+                world.monitor.poll(world.now, &mut world.events).unwrap();
+                if world.lever.asked().iter().any(writes) {
+                    break;
+                }
+                while world.lever.step() {}
+            }
+            if !world.lever.asked().iter().any(writes) {
+                world.step();
+            }
+        }
+        assert!(!silent(&world));
+        // Now the client comes back, finds its grant in order, and goes on.
+        world.clients[0].is_stopped = false;
+        for _ in 0..3 {
+            world.clients[0].turn(world.now);
+        }
+        world.lever.go();
+        let epoch = world.epoch();
+        world.run_into_next(Span::ZERO);
+        assert!(!silent(&world), "{rules:?}: it was heard");
+        assert_eq!(world.epoch(), epoch + 1);
+        assert!(world.issued() - before <= CAPACITY + slack(3));
+    }
+}
+
+/// Clocks of clients show other times and run at other speeds, and answers take a while: still both
+/// sides begin periods together, also after a thousand of them and after one was missed by much.
+#[test]
+fn r11_clocks_that_drift_meet_once_a_period() {
+    let mut world = World::new(Rules::SOUND, &[reserve(3_000), reserve(3_000), reserve(3_000)]);
+    world.clients[0].ahead = Span(5 * Span::SECOND.0);
+    world.clients[1].drift = 300;
+    world.clients[2].drift = -300;
+    // Nobody takes from the pool, which would tell.
+    let mut apart = Span::ZERO;
+    for period in 0..300 {
+        for client in &mut world.clients {
+            client.wants = 2_000;
+        }
+        world.run_into_next(Span(2 * TICK.0));
+        if period == 100 {
+            // Late by a third of a period.
+            world.run(percent(90));
+            world.clients[0].is_stopped = true;
+            world.run(percent(35));
+            world.clients[0].is_stopped = false;
+            world.run_into_next(Span(2 * TICK.0));
+        }
+        let begun = world.monitor.books().period().begun;
+        for client in &world.clients {
+            let period = client.port.purse().period();
+            assert_eq!(period.epoch, world.epoch());
+            apart = apart.max(period.begun.since(client.time(begun)));
+        }
+        assert!(apart <= Span(2 * TICK.0), "{apart:?} in period {period}");
+    }
+}
+
+/// What is done between the last report and the end of a period is counted in it, and nothing of it
+/// in the next.
+#[test]
+fn r16_the_last_millisecond_counts() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(5_000), reserve(2_000)]);
+        // What the client itself counts at the moment at which a period ends for it.
+        let mut counted = Vec::new();
+        let mut epochs = [0; 2];
+        let mut before = [0; 2];
+        for _ in 0..6 * PERIOD.0 / STEP.0 {
+            world.step();
+            for (at, client) in world.clients.iter().enumerate() {
+                let epoch = client.port.purse().period().epoch;
+                if epoch != epochs[at] {
+                    counted.push((epochs[at], at, client.completed - before[at]));
+                    (epochs[at], before[at]) = (epoch, client.completed);
+                }
+            }
+        }
+        let mut compared = 0;
+        for (epoch, at, completed) in counted.into_iter().filter(|(epoch, ..)| *epoch > 1) {
+            let Some(summary) = world.summaries().find(|summary| summary.epoch == epoch) else {
+                continue;
+            };
+            // Those that came with the grant are of one period or the other.
+            let told = summary.seats[at].unwrap().1.completed;
+            assert!(told.abs_diff(completed) <= 16, "{rules:?}: {told}, {completed}");
+            compared += 1;
+        }
+        assert!(compared >= 6);
+    }
+}
+
+/// All have reached their limits and the node stands still: that says nothing of what it can do.
+/// And nobody passes its limit.
+#[test]
+fn r17_limits_are_not_a_lack_of_capacity() {
+    for rules in RULES {
+        let promise = Promise { reservation: 1_000, limit: 2_000 };
+        let mut world = World::new(rules, &[promise, promise]);
+        let levers: Vec<_> = world.clients.iter().map(|client| client.lever.clone()).collect();
+        world.run_into_next(percent(5));
+        for _ in 0..6 {
+            let before: Vec<_> = levers.iter().map(|lever| lever.issued()).collect();
+            world.run_into_next(percent(5));
+            for (lever, before) in levers.iter().zip(before) {
+                // Within its window of clocks, and of a period of its own.
+                assert!((1_900..=2_110).contains(&(lever.issued() - before)));
+            }
+            assert_eq!(world.monitor.capacity(), CAPACITY, "{rules:?}");
+        }
+        for summary in world.summaries().skip(1) {
+            let done = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed);
+            done.for_each(|done| assert!(done <= 2_000 + 8, "{done}"));
+        }
+    }
+}
+
+/// Who joins within a period has a part from the next on; who leaves keeps its own until then; a
+/// seat is given to another only afterwards, and the last words of who left are not its words.
+#[test]
+fn r18_who_joins_or_leaves_does_so_between_periods() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(4_000), reserve(4_000)]);
+        world.run_into_next(percent(30));
+        world.join(reserve(2_000));
+        let lever = world.clients[2].lever.clone();
+        world.run(percent(60));
+        assert_eq!(lever.issued(), 0);
+        assert!(world.monitor.admit(reserve(1)).is_err(), "all is promised");
+        world.run_into_next(percent(90));
+        assert!(lever.issued() > 1_500, "{rules:?}: {}", lever.issued());
+        // One leaves: its part is promised to another, who gets it when it is gone.
+        world.run_into_next(percent(10));
+        world.clients[1].port.leave();
+        world.run(Span(5 * TICK.0));
+        let before = world.clients[1].lever.issued();
+        world.join(reserve(4_000));
+        assert_ne!(world.clients[3].seat, 1);
+        world.run(percent(50));
+        assert!(world.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
+        assert_eq!(world.clients[3].lever.issued(), 0);
+        world.run_into_next(percent(50));
+        assert!(world.events.contains(&Event::Left(1)));
+        assert!(world.clients[3].lever.issued() > 1_000);
+        // The seat is free now, and who left has nothing, now and later.
+        let before = world.clients[1].lever.issued();
+        world.clients.truncate(4);
+        let issued = world.issued_in(4);
+        assert_eq!(world.clients[1].lever.issued(), before, "{rules:?}");
+        assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(4)), "{issued:?}");
+        world.clients[3].port.leave();
+        world.run_into_next(percent(10));
+        world.join(reserve(3_000));
+        assert_eq!(world.clients[4].seat, 1, "{rules:?}");
+        let left = world.clients[1].lever.clone();
+        let (before, lever) = (left.issued(), world.clients[4].lever.clone());
+        // Who has left is fenced off before its seat is another's.
+        world.clients[1].is_stopped = true;
+        world.run_into_next(percent(90));
+        assert!(lever.issued() > 2_400, "{rules:?}: {}", lever.issued());
+        assert_eq!(left.issued(), before);
+    }
+}
+
+/// An operation is one token, whatever it is: of a byte or of a whole buffer, a read, a write or a
+/// change of a word. None is larger than a buffer, so none needs more.
+#[test]
+fn r19_an_operation_is_one_token_whatever_it_is() {
+    let from = place::DATA;
+    let into = Place::start(0);
+    let operations = [
+        Operation::Read { from, into, length: 1 },
+        Operation::Read { from, into, length: BUFFER },
+        Operation::Write { from: into, to: from, length: BUFFER },
+        Operation::WriteWord { word: 1, to: from },
+        Operation::FetchAdd { at: from, add: 1 },
+        Operation::CompareSwap { at: from, expected: 0, new: 1 },
+    ];
+    let mut world = World::new(Rules::UNPACED, &[reserve(100)]);
+    world.clients[0].wants = 0;
+    world.run_into_next(percent(1));
+    let now = world.now;
+    let client = &mut world.clients[0];
+    for operation in operations {
+        let before = client.port.purse().ledger().issued();
+        client.port.post(Post { id: 1, operation }).unwrap();
+        client.turn(now);
+        assert_eq!(client.port.purse().ledger().issued(), before + 1, "{operation:?}");
+    }
+    let operation = Operation::Read { from, into, length: BUFFER + 1 };
+    assert_eq!(client.port.post(Post { id: 1, operation }), Err(PostError::Outside));
+}
+
+/// The slowest of tests here takes a client that can do less than it could.
+#[test]
+fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
+    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    world.run_into_next(Span::ZERO);
+    let lever = world.clients[0].lever.clone();
+    let before = lever.issued();
+    // Once in seven milliseconds: it must ask each time whether it is still there.
+    for _ in 0..5 * PERIOD.0 / Span::MILLISECOND.0 / 7 {
+        world.clients[0].is_stopped = true;
+        world.run(Span(7 * Span::MILLISECOND.0));
+        world.clients[0].is_stopped = false;
+        world.run(Span(4 * STEP.0));
+    }
+    assert!(lever.issued() > before);
+    assert!(!world.events.contains(&Event::Silent(0)));
+    assert!(Time::ZERO < world.now && LOCAL > 0);
+}

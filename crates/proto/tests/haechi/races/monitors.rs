@@ -1,0 +1,209 @@
+//! Races of monitors that start again, stand still or are two: R12 to R14.
+
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::words::{self, Pool};
+use tidegate_proto::haechi::{Event, TICK, place};
+use tidegate_proto::one_sided::Operation;
+
+use crate::memory::Node;
+use crate::world::{CAPACITY, PERIOD, WINDOW, World, percent, reserve, slack};
+
+const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
+
+/// A monitor takes over, and the one before it goes on: it finds out by its next tick, makes
+/// nothing, and what was promised and learned goes on.
+#[test]
+fn r12_a_second_monitor_ends_the_first() {
+    for rules in RULES {
+        for at in [10, 35, 60, 85] {
+            let limited = Promise { reservation: 3_000, limit: 4_000 };
+            let mut world = World::new(rules, &[reserve(3_000), limited]);
+            world.node.set(place::LEARNED, 0);
+            world.run_into_next(Span::ZERO);
+            world.run_into_next(percent(at));
+            let (before, epoch) = (world.issued(), world.epoch());
+            let (mut former, _) = world.take_over();
+            let (mut told, mut turns) = (Vec::new(), 0);
+            world.step();
+            assert_eq!(world.epoch(), words::next(epoch), "its period begins at once");
+            while !told.contains(&Event::Superseded) {
+                world.step();
+                former.poll(world.now, &mut told).unwrap();
+                turns += 1;
+                assert!(turns < 50, "{rules:?}: it does not notice");
+            }
+            assert_eq!(former.next_deadline(), Time::MAX);
+            world.run_into_next(Span::ZERO);
+            let issued = world.issued() - before;
+            // A client hears of it when it next asks the pool, or at the end of its own period, and
+            // has until then what it had left.
+            let left = if rules.paces { 0 } else { 6_000 * (100 - at) / 100 };
+            assert!(issued <= CAPACITY + left + 2 * slack(2), "{rules:?}, {at}: {issued}");
+            assert_eq!(world.monitor.promise(0), Some(reserve(3_000)));
+            assert_eq!(world.monitor.promise(1), Some(limited));
+            assert_eq!(world.monitor.capacity(), CAPACITY);
+            let issued = world.issued_in(3);
+            assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
+            assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
+            world.check_books();
+        }
+    }
+}
+
+/// The former has looked at the pool before, and adds to it after: what it adds is nobody's, and is
+/// taken away again.
+#[test]
+fn r12_what_a_former_monitor_still_adds_is_taken_away() {
+    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    world.run_into_next(percent(40));
+    world.lever.hold();
+    let is_change = |one: &Operation| matches!(one, Operation::FetchAdd { add, .. } if *add != 0);
+    while !world.lever.asked().iter().any(is_change) {
+        world.now = world.now.after(TICK);
+        world.monitor.poll(world.now, &mut world.events).unwrap();
+        while !world.lever.asked().iter().any(is_change) && world.lever.step() {}
+        world.monitor.poll(world.now, &mut world.events).unwrap();
+    }
+    let (mut former, lever) = world.take_over();
+    // Nobody takes anything while this goes on.
+    world.clients.iter_mut().for_each(|client| client.is_stopped = true);
+    world.run(Span(3 * TICK.0));
+    world.node.set(place::POOL, world.node.word(place::POOL) + 3_000);
+    lever.go();
+    let foreign = world.pool().tokens;
+    assert!(foreign > 3_000);
+    world.run(Span(2 * TICK.0));
+    assert!(world.pool().tokens < 1_000, "{}", world.pool().tokens);
+    let mut told = Vec::new();
+    former.poll(world.now.after(TICK), &mut told).unwrap();
+    former.poll(world.now.after(Span(2 * TICK.0)), &mut told).unwrap();
+    assert_eq!(told, [Event::Superseded]);
+}
+
+/// Both begin a period at the same time, and the pool is of neither: who has the lease begins
+/// another.
+#[test]
+fn r12_two_monitors_that_begin_together_leave_one_pool() {
+    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    world.run_into_next(Span::ZERO);
+    // The former has read the lease, found that its period is over, and is about to begin.
+    let is_write = |one: &Operation| matches!(one, Operation::Write { .. });
+    world.lever.hold();
+    while !world.lever.asked().iter().any(is_write) {
+        while !world.lever.asked().iter().any(is_write) && world.lever.step() {}
+        world.now = world.now.after(Span(TICK.0 / 4));
+        world.monitor.poll(world.now, &mut world.events).unwrap();
+    }
+    let (mut former, lever) = world.take_over();
+    world.run(Span(3 * TICK.0));
+    lever.go();
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        world.run(TICK);
+        former.poll(world.now, &mut told).unwrap();
+    }
+    assert!(told.contains(&Event::Superseded));
+    assert!(world.pool().is_of(world.epoch()));
+    let issued = world.issued_in(3);
+    assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
+    assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
+}
+
+/// The monitor is gone: clients go on with what they are promised, and no more, without asking the
+/// pool. When it is back, all is as before. Neither side spins meanwhile.
+#[test]
+fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(3_000), reserve(2_000)]);
+        world.run_into_next(percent(50));
+        world.is_monitor_stopped = true;
+        world.run(Span(3 * PERIOD.0));
+        assert!(world.clients.iter().all(|client| client.port.is_alone()));
+        let takes = |world: &World| {
+            let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
+            world.clients[0].lever.log().iter().filter(is_take).count()
+        };
+        let (before, taken) = (world.issued(), takes(&world));
+        world.run(Span(4 * PERIOD.0));
+        let issued = world.issued() - before;
+        assert!((4 * 5_000 - slack(2)..=5 * 5_000).contains(&issued), "{rules:?}: {issued}");
+        assert_eq!(takes(&world), taken);
+        // Who waits for its deadlines only is not woken all the time.
+        let client = &mut world.clients[1];
+        client.wants = 0;
+        let (end, mut turns) = (world.now.after(PERIOD), 0);
+        let mut now = world.now;
+        while now < end {
+            now = client.port.next_deadline().max(now.after(Span(1)));
+            client.turn(now);
+            turns += 1;
+        }
+        assert!(turns < 1_000, "{rules:?}: {turns} turns");
+        world.now = end;
+        world.is_monitor_stopped = false;
+        world.run(Span(2 * TICK.0));
+        assert!(world.clients.iter().all(|client| !client.port.is_alone()));
+        world.clients[1].wants = u64::MAX;
+        let issued = world.issued_in(3);
+        assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
+        assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
+    }
+}
+
+/// A client that slept for periods is not alone when it wakes: it looks first.
+#[test]
+fn r13_who_slept_is_not_alone() {
+    let mut world = World::new(Rules::UNPACED, &[reserve(3_000), reserve(2_000)]);
+    world.run_into_next(percent(10));
+    world.clients[0].is_stopped = true;
+    world.run(Span(3 * PERIOD.0 - PERIOD.0 / 5));
+    let (before, lever) = (world.issued(), world.clients[0].lever.clone());
+    world.clients[0].is_stopped = false;
+    world.run(Span(20 * TICK.0));
+    assert!(!world.clients[0].port.is_alone());
+    world.run_into_next(Span::ZERO);
+    assert!(world.issued() - before <= CAPACITY, "{}", lever.issued());
+}
+
+/// Periods' numbers come round in words of 12 and of 16 bits, and nobody notices.
+#[test]
+fn r14_numbers_of_periods_come_round() {
+    for (rules, first) in RULES.into_iter().flat_map(|rules| [(rules, 4_092), (rules, 65_532)]) {
+        let node = Node::new();
+        // As a monitor would have left it.
+        node.set(place::HEADER, place::MAGIC);
+        node.set(place::LAYOUT, place::VERSION);
+        node.set(place::POOL, Pool::word(first, 0));
+        let mut world = World::on(node, rules, &[]);
+        world.step();
+        world.join(reserve(3_000));
+        world.join(reserve(2_000));
+        world.run_into_next(Span::ZERO);
+        let mut last = world.epoch();
+        let numbers: Vec<_> = (0..6)
+            .map(|_| {
+                let before = world.issued();
+                world.run_into_next(Span::ZERO);
+                let issued = world.issued() - before;
+                assert!((CAPACITY - slack(2)..=CAPACITY + slack(2)).contains(&issued), "{issued}");
+                assert_eq!(world.epoch(), words::next(last));
+                last = world.epoch();
+                for seat in 0..2 {
+                    let line = place::line(place::GRANTS, seat);
+                    assert_ne!(world.node.word(line) >> 48 & 0xFFF, 0);
+                }
+                last
+            })
+            .collect();
+        // One was left out.
+        assert_eq!(numbers[5] - numbers[0], 6, "{numbers:?}");
+        for summary in world.summaries().skip(2) {
+            let done = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed);
+            assert!(done.sum::<u64>() + slack(2) >= CAPACITY, "{summary:?}");
+        }
+        world.check_books();
+        assert_eq!(WINDOW, 8);
+    }
+}

@@ -1,0 +1,182 @@
+//! Races about the pool: R1 to R5, and R15.
+
+use tidegate_algo::haechi::Rules;
+use tidegate_model::Span;
+use tidegate_proto::haechi::words::Pool;
+use tidegate_proto::haechi::{TICK, place};
+use tidegate_proto::one_sided::Operation;
+
+use crate::world::{CAPACITY, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
+
+/// Both ways to give out pool tokens, and the text.
+const RULES: [Rules; 4] = [Rules::SOUND, Rules::UNPACED, Rules::PAPER, Rules::BASIC];
+
+/// The monitor reads the pool, a client takes from it, the monitor changes it: what was taken stays
+/// taken, and all of it is in the books, though the client says nothing.
+#[test]
+fn r01_the_monitor_overwrites_nothing_that_is_taken() {
+    for rules in [Rules::SOUND, Rules::UNPACED] {
+        let mut world = World::new(rules, &[reserve(1_000), reserve(1_000)]);
+        // The last of a period is not looked at, as what is taken while the next begins is lost.
+        for _ in 0..5 {
+            world.run_into_next(Span::ZERO);
+            let epoch = world.epoch();
+            while world.now.after(Span(3 * TICK.0)) < world.monitor.books().period().end() {
+                world.lever.hold();
+                _ = world.monitor.poll(world.now, &mut world.events);
+                world.clients.iter_mut().for_each(|client| client.turn(world.now));
+                while world.lever.step() {}
+                // Now the monitor knows what the pool was, and has posted what it adds.
+                _ = world.monitor.poll(world.now, &mut world.events);
+                world.clients.iter_mut().for_each(|client| client.turn(world.now));
+                world.lever.go();
+                world.step();
+            }
+            assert_eq!(world.epoch(), epoch);
+            // A look at a time at which nobody takes anything, and no word of theirs.
+            world.clients.iter().for_each(|client| client.lever.hold());
+            world.now = world.now.after(TICK);
+            world.monitor.poll(world.now, &mut world.events).unwrap();
+            let ledgers = world.clients.iter().map(|client| client.port.purse().ledger());
+            let obtained: u64 = ledgers.map(|ledger| ledger.obtained).sum();
+            assert_eq!(obtained, world.monitor.books().granted(), "{rules:?}");
+            world.check_books();
+            world.clients.iter().for_each(|client| client.lever.go());
+        }
+    }
+}
+
+/// A word is atomic among operations of one card only. So nobody writes the pool or reads it by
+/// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
+/// fabric is a queue pair of the same card is the business of the fabric that is made for it.)
+#[test]
+fn r02_the_pool_is_changed_by_fetch_and_add_only() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(1_000), reserve(1_000)]);
+        world.run(Span(3 * PERIOD.0));
+        let clients = world.clients.iter().map(|client| &client.lever);
+        let mut adds = 0;
+        for lever in clients.chain([&world.lever]) {
+            // The monitor's first look at the region is before anybody is there.
+            for operation in &lever.log()[usize::from(lever.log().len() > 1)..] {
+                let (at, length) = operation.touches();
+                if at < place::POOL + 8 && at + length > place::POOL {
+                    assert!(matches!(operation, Operation::FetchAdd { .. }), "{operation:?}");
+                    adds += 1;
+                }
+            }
+        }
+        assert!(adds > 300);
+    }
+}
+
+/// Many take from an empty pool: it is overdrawn by a batch for each and look, not for each turn of
+/// theirs, the monitor makes up for it at once, and the next tokens can be had.
+#[test]
+fn r03_an_overdrawn_pool_recovers() {
+    let promises = [reserve(1_200); 8];
+    let mut world = World::new(Rules::SOUND, &promises);
+    world.run_into_next(Span::ZERO);
+    let (mut least, mut empty) = (0, 0);
+    let looks = |world: &World| -> usize {
+        let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
+        world.clients.iter().map(|client| client.lever.log().iter().filter(is_take).count()).sum()
+    };
+    let before = looks(&world);
+    for _ in 0..PERIOD.0 / STEP.0 {
+        world.step();
+        least = least.min(world.pool().tokens);
+        empty += u64::from(world.pool().tokens <= 0);
+    }
+    let takes = (looks(&world) - before) as u64;
+    let batch = i64::from(WINDOW.max(CAPACITY as u32 / 100 / 8));
+    assert!(least < 0, "nobody found it empty");
+    assert!(least >= -2 * 8 * batch, "{least}");
+    // With a pause of a tick at least after each failure, and a few that succeed.
+    assert!(takes <= 8 * PERIOD.0 / TICK.0 + CAPACITY / 8, "{takes}");
+    assert!(empty > 0);
+    // One has enough, and what it yields is taken by the others, out of the same pool.
+    world.clients[0].wants = 0;
+    let issued = world.issued_in(3);
+    let least = CAPACITY - slack(8);
+    assert!(issued.iter().all(|issued| (least..=CAPACITY + slack(8)).contains(issued)));
+    world.check_books();
+}
+
+/// Clients keep batches in hand that they do not use, and say nothing of it: nothing is made again
+/// in their place.
+#[test]
+fn r04_tokens_in_hand_are_not_made_again() {
+    for rules in [Rules::SOUND, Rules::UNPACED] {
+        let mut world = World::new(rules, &[reserve(0), reserve(0), reserve(0)]);
+        world.run_into_next(percent(5));
+        for turn in 0..200 {
+            // They take when they have something to do, and then have not.
+            for client in &mut world.clients {
+                client.wants = if turn % 10 < 2 { 20 } else { 0 };
+            }
+            world.run(Span(4 * STEP.0));
+            let ledgers = world.clients.iter().map(|client| client.port.purse().ledger());
+            let obtained: u64 = ledgers.map(|ledger| ledger.obtained).sum();
+            let left = world.pool().tokens.max(0).unsigned_abs();
+            assert!(obtained + left <= CAPACITY, "{rules:?}: {obtained} and {left}");
+            world.check_books();
+        }
+    }
+}
+
+/// The answer to a fetch-and-add arrives when the next period has begun; tokens of the old one are
+/// in hand; and the client does not hear of the new one. Nothing of it is used in the new period.
+#[test]
+fn r05_tokens_of_an_old_period_die() {
+    for rules in [Rules::SOUND, Rules::UNPACED] {
+        let mut world = World::new(rules, &[reserve(100), reserve(100)]);
+        world.run_into_next(percent(30));
+        // Until it asks for a batch. It is answered much later, like all that it asks from then on.
+        let lever = world.clients[0].lever.clone();
+        let takes = |one: &Operation| matches!(one, Operation::FetchAdd { .. });
+        while !lever.asked().iter().any(takes) {
+            lever.go();
+            lever.hold();
+            world.step();
+        }
+        lever.go();
+        lever.deafen();
+        // Whatever it has in hand, it has when the period is over, and a guard later.
+        world.run_into_next(Span(2 * TICK.0));
+        let purse = world.clients[0].port.purse();
+        assert_eq!((purse.pool(), purse.reserved()), (0, 0), "{rules:?}: void, although unheard");
+        let issued = lever.issued();
+        world.run(Span(5 * TICK.0));
+        assert_eq!(lever.issued(), issued);
+        // The answer is of the old period.
+        lever.go();
+        world.clients[0].turn(world.now);
+        assert_eq!(world.clients[0].port.purse().pool(), 0, "{rules:?}: the old batch");
+        // And afterwards all is as ever.
+        world.run_into_next(percent(50));
+        assert!(lever.issued() > issued);
+    }
+}
+
+/// The pool never shrinks, as all of the node is reserved: who has nothing to do is heard of all
+/// the same, and what it yields is for others.
+#[test]
+fn r15_reports_come_though_the_pool_never_shrinks() {
+    for rules in [Rules::SOUND, Rules::UNPACED] {
+        let mut world = World::new(rules, &[reserve(4_000), reserve(6_000)]);
+        world.clients[1].wants = 0;
+        let issued = world.issued_in(4);
+        assert!(issued.iter().all(|issued| *issued > 9_000), "{rules:?}: {issued:?}");
+        assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
+        world.check_books();
+    }
+}
+
+/// What pools say, in other words: used by the tests beside this one.
+#[test]
+fn a_pool_that_many_take_from_keeps_its_period() {
+    let word = Pool::word(7, 10);
+    let taken = (0..1_000_000).fold(word, |word: u64, _| word.wrapping_sub(1_000));
+    assert_eq!(Pool::read(taken), Pool { epoch: 7, tokens: 10 - 1_000_000_000 });
+}

@@ -1,0 +1,228 @@
+//! A data node, its monitor and some clients, driven by a test a step at a time.
+
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::monitor::{Settings, Summary};
+use tidegate_proto::haechi::words::Pool;
+use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_proto::one_sided::{Done, Fabric, Operation, Place, Post};
+
+use super::memory::{Lever, Node, Wire};
+
+/// T.
+pub(crate) const PERIOD: Span = Span(100 * Span::MILLISECOND.0);
+/// Ω, in operations per period.
+pub(crate) const CAPACITY: u64 = 10_000;
+/// Operations that a client has under way at most.
+pub(crate) const WINDOW: u32 = 8;
+/// How often everybody is looked after: a window in each is what a client can do.
+pub(crate) const STEP: Span = Span(50_000);
+/// C_L, in operations per period.
+pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / STEP.0;
+
+/// What is promised to who has no limit.
+pub(crate) const fn reserve(reservation: u64) -> Promise {
+    Promise { reservation, limit: u64::MAX }
+}
+
+pub(crate) const fn terms(rules: Rules) -> Terms {
+    Terms { rules, period: PERIOD, local_rate: LOCAL * (Span::SECOND.0 / PERIOD.0) }
+}
+
+/// The memory does whatever it is asked, so an estimate could only grow; here it does not.
+pub(crate) const fn settings(rules: Rules) -> Settings {
+    let profile = Profile { mean: CAPACITY, deviation: 50, local: LOCAL, increment: 0, history: 5 };
+    Settings { terms: terms(rules), profile, seats: 16, window: WINDOW }
+}
+
+/// One client: its engine, and what it wants.
+pub(crate) struct Client {
+    pub(crate) port: Port<Wire>,
+    pub(crate) lever: Lever,
+    pub(crate) seat: u16,
+    /// How many operations it wants yet.
+    pub(crate) wants: u64,
+    /// Its process stands still.
+    pub(crate) is_stopped: bool,
+    /// What its clock shows beyond the node's, and parts of 10^6 by which it is fast.
+    pub(crate) ahead: Span,
+    pub(crate) drift: i64,
+    /// How many times it was looked after.
+    pub(crate) polls: u64,
+    done: Vec<Done>,
+    pub(crate) completed: u64,
+}
+
+impl Client {
+    pub(crate) fn time(&self, now: Time) -> Time {
+        let drift = now.0 as i128 * i128::from(self.drift) / 1_000_000;
+        Time((now.0 as i128 + drift) as u64).after(self.ahead)
+    }
+
+    /// Posts what it wants, and looks after its engine.
+    pub(crate) fn turn(&mut self, now: Time) {
+        let now = self.time(now);
+        self.polls += 1;
+        // Answers first: nobody reads a clock and then sleeps with answers in hand.
+        self.port.poll(now, &mut self.done).unwrap();
+        self.completed += self.done.len() as u64;
+        self.done.clear();
+        while self.wants > 0 {
+            let read = Operation::Read { from: place::DATA, into: Place::start(0), length: 8 };
+            if self.port.post(Post { id: 7, operation: read }).is_err() {
+                break;
+            }
+            self.wants -= 1;
+        }
+        self.port.flush(now).unwrap();
+    }
+}
+
+/// All of them.
+pub(crate) struct World {
+    pub(crate) rules: Rules,
+    pub(crate) now: Time,
+    pub(crate) node: Node,
+    pub(crate) monitor: Monitor<Wire>,
+    pub(crate) lever: Lever,
+    pub(crate) is_monitor_stopped: bool,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl World {
+    pub(crate) fn new(rules: Rules, promises: &[Promise]) -> Self {
+        Self::on(Node::new(), rules, promises)
+    }
+
+    pub(crate) fn on(node: Node, rules: Rules, promises: &[Promise]) -> Self {
+        let (wire, lever) = node.connect();
+        let now = Time::ZERO;
+        let monitor = Monitor::new(wire, settings(rules), now).map_err(|_| ()).unwrap();
+        let mut world = Self {
+            rules,
+            now,
+            node,
+            monitor,
+            lever,
+            is_monitor_stopped: false,
+            clients: Vec::new(),
+            events: Vec::new(),
+        };
+        promises.iter().for_each(|promise| world.join(*promise));
+        world
+    }
+
+    /// Another client, with more to do than it can.
+    pub(crate) fn join(&mut self, promise: Promise) {
+        let seat = self.monitor.admit(promise).unwrap();
+        self.sit(seat);
+    }
+
+    pub(crate) fn sit(&mut self, seat: u16) {
+        let (wire, lever) = self.node.connect();
+        let port = Port::new(wire, terms(self.rules), seat, WINDOW, self.now).map_err(|_| ());
+        self.clients.push(Client {
+            port: port.unwrap(),
+            lever,
+            seat,
+            wants: u64::MAX,
+            is_stopped: false,
+            ahead: Span::ZERO,
+            drift: 0,
+            polls: 0,
+            done: Vec::new(),
+            completed: 0,
+        });
+    }
+
+    /// A monitor that takes over, and the one there was.
+    pub(crate) fn take_over(&mut self) -> (Monitor<Wire>, Lever) {
+        let (wire, lever) = self.node.connect();
+        let next = Monitor::new(wire, settings(self.rules), self.now).map_err(|_| ()).unwrap();
+        let former = core::mem::replace(&mut self.monitor, next);
+        (former, core::mem::replace(&mut self.lever, lever))
+    }
+
+    /// Everybody who is not stopped takes a turn, then it is a little later.
+    pub(crate) fn step(&mut self) {
+        if !self.is_monitor_stopped {
+            self.monitor.poll(self.now, &mut self.events).unwrap();
+        }
+        for client in self.clients.iter_mut().filter(|client| !client.is_stopped) {
+            client.turn(self.now);
+        }
+        self.now = self.now.after(STEP);
+    }
+
+    pub(crate) fn run(&mut self, span: Span) {
+        let end = self.now.after(span);
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Goes on until so much of the next period is over.
+    pub(crate) fn run_into_next(&mut self, span: Span) {
+        let epoch = self.epoch();
+        while self.epoch() == epoch {
+            self.step();
+        }
+        self.run(span);
+    }
+
+    /// The period of the monitor.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.monitor.books().period().epoch
+    }
+
+    pub(crate) fn pool(&self) -> Pool {
+        Pool::read(self.node.word(place::POOL))
+    }
+
+    /// Operations on data that have happened.
+    pub(crate) fn issued(&self) -> u64 {
+        self.clients.iter().map(|client| client.lever.issued()).sum()
+    }
+
+    /// Goes on for some periods, and says how much was issued in each.
+    pub(crate) fn issued_in(&mut self, periods: usize) -> Vec<u64> {
+        let mut issued = Vec::new();
+        self.run_into_next(Span::ZERO);
+        for _ in 0..periods {
+            let before = self.issued();
+            self.run_into_next(Span::ZERO);
+            issued.push(self.issued() - before);
+        }
+        issued
+    }
+
+    /// What was told of periods that are over.
+    pub(crate) fn summaries(&self) -> impl DoubleEndedIterator<Item = &Summary> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Over(summary) => Some(summary),
+            _ => None,
+        })
+    }
+
+    /// No period granted more than was made.
+    pub(crate) fn check_books(&self) {
+        for summary in self.summaries() {
+            assert!(summary.granted <= summary.minted, "{summary:?}");
+        }
+        assert!(self.monitor.books().granted() <= self.monitor.books().minted());
+    }
+}
+
+/// What may be issued in a period beyond Ω: what was under way, and what is used of old tokens in
+/// the millisecond in which clocks may differ, twice.
+pub(crate) fn slack(clients: usize) -> u64 {
+    clients as u64 * u64::from(WINDOW) + 2 * CAPACITY / 100
+}
+
+/// A part of a period, in hundredths.
+pub(crate) const fn percent(part: u64) -> Span {
+    Span(PERIOD.0 / 100 * part)
+}
