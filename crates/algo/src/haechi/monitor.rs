@@ -47,6 +47,9 @@ pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 /// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
 
+/// How far behind one may still be who has caught up: a report is so old when it is read.
+const CAUGHT_UP: Span = Span::MILLISECOND;
+
 /// For how long others are held for a client that does not catch up.
 pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
 
@@ -331,15 +334,16 @@ impl Pool {
                 continue;
             }
             let (reservation, residual) = (seat.promise.reservation, report.residual);
+            // What it said is as old as that.
             let due = match is_paced {
-                true => period.due_early(reservation, now),
-                false => period.due(reservation, now),
+                true => period.due_early(reservation, seat.heard),
+                false => period.due(reservation, seat.heard),
             };
             let behind = residual.saturating_sub(reservation - due);
             let part = |span| super::due(reservation, span, period.length);
             let wait = Wait { since: now, behind, residual };
             match seat.wait {
-                _ if behind == 0 => seat.wait = None,
+                _ if behind <= part(CAUGHT_UP) => seat.wait = None,
                 None if behind > part(LATE).max(1) => seat.wait = Some(wait),
                 Some(first) if now.since(first.since) >= HOPE => {
                     // Paced, the others use no more than what is theirs, so it must catch up. At

@@ -172,7 +172,7 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// Why its reservation cannot be promised beside the others. Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
-        self.roster.admit(self.limits(), self.settings.terms.rules.paces, promise)
+        self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
     }
 
     /// Promises a seat something else, from the next period on.
@@ -180,7 +180,14 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// As [`Self::admit`]; also if the seat is free.
     pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
-        self.roster.renew(seat, self.limits(), self.settings.terms.rules.paces, promise)
+        self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
+    }
+
+    /// Whether what can be promised depends on all clients beginning at once. The text does not ask
+    /// that: its Definition 2 has two constraints only.
+    fn is_in_bursts(&self) -> bool {
+        let rules = self.settings.terms.rules;
+        rules.mode == Mode::Sound && !rules.paces
     }
 
     /// What the node and a client can do, as far as is known.
@@ -359,12 +366,11 @@ impl<F: Fabric> Monitor<F> {
 
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
-        let Pool { tokens, .. } = Pool::read(self.seen);
-        self.books.changed(tokens, tokens);
-        self.hear(now, events);
-        // What was taken since the pool was changed is gone: it is not to be given out again.
+        // What was taken since the pool was changed is gone: it is not to be given out again. And
+        // clients may have said so already.
         let tokens = Pool::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
+        self.hear(now, events);
         if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
             self.close(events);
         }
@@ -534,7 +540,9 @@ impl<F: Fabric> Monitor<F> {
         }
         let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        let (tokens, held) = (closing.capacity, closing.held);
+        // With all tokens at once it is nothing unusual that somebody is waited for.
+        let is_paced = self.settings.terms.rules.paces;
+        let (tokens, held) = (closing.capacity, if is_paced { closing.held } else { 0 });
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
