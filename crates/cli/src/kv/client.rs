@@ -56,7 +56,8 @@ struct Client {
     /// When the row began, and what the engine had counted then.
     begun: Time,
     counted: Counted,
-    /// Operations and the reservation of the period that runs, once it was seen to begin.
+    /// What the engine had counted when the period that runs began, if that was seen, and what is
+    /// reserved for it.
     period: Option<(u64, u64)>,
 }
 
@@ -217,9 +218,6 @@ impl Client {
         let task = self.tasks[token as usize];
         self.idle.push(token as usize);
         self.row.operations += 1;
-        if let Some((operations, _)) = &mut self.period {
-            *operations += 1;
-        }
         let took = self.connection.now().since(task.begun);
         self.latency.saturating_record(took.0.max(1));
         match answer {
@@ -230,9 +228,8 @@ impl Client {
                 self.connection.release(value);
             }
             Answer::Stored | Answer::Deleted => {}
-            Answer::Missing | Answer::Full | Answer::Crowded | Answer::Contended => {
-                self.row.missed += 1;
-            }
+            Answer::Missing | Answer::Full | Answer::Crowded => self.row.missed += 1,
+            Answer::Contended => self.row.contended += 1,
             Answer::Corrupt => self.row.wrong += 1,
         }
     }
@@ -256,18 +253,18 @@ impl Client {
             }
             return;
         }
-        let periods = self.count().periods;
+        let Counted { data, periods, .. } = self.count();
         if periods == self.counted.periods {
             return;
         }
         self.counted.periods = periods;
-        if let Some((operations, reservation)) = self.period {
+        if let Some((before, reservation)) = self.period {
             self.row.periods += 1;
             // What was under way when it began counts in it, and what is now in the next.
             let slack = u64::from(self.connection.window());
-            self.row.kept += u64::from(operations + slack >= reservation);
+            self.row.kept += u64::from(data - before + slack >= reservation);
         }
-        self.period = Some((0, self.connection.reservation()));
+        self.period = Some((data, self.connection.reservation()));
         if is_second {
             let _ = self.finish_row();
         }

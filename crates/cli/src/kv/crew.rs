@@ -24,8 +24,10 @@ const KEY: usize = 16;
 
 /// Put a data node under load, by clients that are a process each
 ///
-/// Each keeps as many operations under way as it may, and what it reads is checked. A reservation
-/// is kept if it was done in a period, and if one was not, the exit code is 99.
+/// Each keeps as many gets and puts under way as it may, and what it reads is checked. A get takes
+/// one operation on the memory if the client knows where the value is, and three if it does not;
+/// promises are about those. A reservation is kept if it was done in a period, and if one was not,
+/// the exit code is 99.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Bench {
     /// The socket of the data node
@@ -139,7 +141,7 @@ impl Bench {
             Distribution::Uniform => Choice::Uniform(self.keys),
             Distribution::Zipf => Choice::Zipf(Arc::new(Zipf::new(self.keys))),
         };
-        let locations = self.keys.saturating_mul(2).min(1 << 24) as u32;
+        let locations = self.keys.saturating_mul(4).min(1 << 24) as u32;
         let tenant = at(&self.tenant, client).unwrap_or_default();
         let others = (0..self.clients)
             .filter(|other| at(&self.tenant, *other).unwrap_or_default() == tenant);
@@ -307,6 +309,7 @@ impl Row {
         self.operations += other.operations;
         self.wrong += other.wrong;
         self.missed += other.missed;
+        self.contended += other.contended;
         self.periods += other.periods;
         self.kept += other.kept;
         self.data += other.data;

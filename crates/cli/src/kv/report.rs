@@ -39,6 +39,8 @@ pub(super) struct Row {
     pub(super) wrong: u64,
     /// Gets of keys without a value, and puts that found no room.
     pub(super) missed: u64,
+    /// Those that were given up because others changed the same key again and again.
+    pub(super) contended: u64,
     /// Periods that have ended, and those in which what was reserved was done.
     pub(super) periods: u64,
     /// See [`Self::periods`].
@@ -62,6 +64,7 @@ impl Row {
             operations: 0,
             wrong: 0,
             missed: 0,
+            contended: 0,
             periods: 0,
             kept: 0,
             data: 0,
@@ -98,6 +101,7 @@ pub(super) struct Told {
     operations_per_second: f64,
     wrong: u64,
     missed: u64,
+    contended: u64,
     periods: u64,
     periods_kept: u64,
     clients_alone: u64,
@@ -122,6 +126,7 @@ impl Sum {
         sum.operations += row.operations;
         sum.wrong += row.wrong;
         sum.missed += row.missed;
+        sum.contended += row.contended;
         sum.periods += row.periods;
         sum.kept += row.kept;
         sum.data += row.data;
@@ -151,6 +156,7 @@ impl Sum {
             operations_per_second: self.rate.round(),
             wrong: row.wrong,
             missed: row.missed,
+            contended: row.contended,
             periods: row.periods,
             periods_kept: row.kept,
             clients_alone: self.alone,
@@ -191,6 +197,7 @@ impl Told {
         note(self.clients_alone, "without a monitor");
         note(self.moves, "moved");
         note(self.missed, "missed");
+        note(self.contended, "contended");
         note(self.wrong, "WRONG");
         line
     }
