@@ -151,9 +151,8 @@ impl Client {
                 }
                 keys.next();
             }
-            let before = self.row.missed;
             self.goes_on()?;
-            if self.row.missed > before {
+            if self.row.full > 0 {
                 return Err(Error::Full);
             }
         }
@@ -228,7 +227,8 @@ impl Client {
                 self.connection.release(value);
             }
             Answer::Stored | Answer::Deleted => {}
-            Answer::Missing | Answer::Full | Answer::Crowded => self.row.missed += 1,
+            Answer::Missing => self.row.missing += 1,
+            Answer::Full | Answer::Crowded => self.row.full += 1,
             Answer::Contended => self.row.contended += 1,
             Answer::Corrupt => self.row.wrong += 1,
         }

@@ -308,7 +308,8 @@ impl Row {
         self.nanoseconds += other.nanoseconds;
         self.operations += other.operations;
         self.wrong += other.wrong;
-        self.missed += other.missed;
+        self.missing += other.missing;
+        self.full += other.full;
         self.contended += other.contended;
         self.periods += other.periods;
         self.kept += other.kept;

@@ -37,8 +37,10 @@ pub(super) struct Row {
     pub(super) operations: u64,
     /// Those of them that were not as they should have been: damaged, or of another key.
     pub(super) wrong: u64,
-    /// Gets of keys without a value, and puts that found no room.
-    pub(super) missed: u64,
+    /// Gets of keys without a value.
+    pub(super) missing: u64,
+    /// Puts that found no room.
+    pub(super) full: u64,
     /// Those that were given up because others changed the same key again and again.
     pub(super) contended: u64,
     /// Periods that have ended, and those in which what was reserved was done.
@@ -63,7 +65,8 @@ impl Row {
             nanoseconds: 0,
             operations: 0,
             wrong: 0,
-            missed: 0,
+            missing: 0,
+            full: 0,
             contended: 0,
             periods: 0,
             kept: 0,
@@ -100,7 +103,8 @@ pub(super) struct Told {
     operations: u64,
     operations_per_second: f64,
     wrong: u64,
-    missed: u64,
+    missing: u64,
+    full: u64,
     contended: u64,
     periods: u64,
     periods_kept: u64,
@@ -125,7 +129,8 @@ impl Sum {
         let sum = &mut self.row;
         sum.operations += row.operations;
         sum.wrong += row.wrong;
-        sum.missed += row.missed;
+        sum.missing += row.missing;
+        sum.full += row.full;
         sum.contended += row.contended;
         sum.periods += row.periods;
         sum.kept += row.kept;
@@ -155,7 +160,8 @@ impl Sum {
             operations: row.operations,
             operations_per_second: self.rate.round(),
             wrong: row.wrong,
-            missed: row.missed,
+            missing: row.missing,
+            full: row.full,
             contended: row.contended,
             periods: row.periods,
             periods_kept: row.kept,
@@ -196,7 +202,8 @@ impl Told {
         };
         note(self.clients_alone, "without a monitor");
         note(self.moves, "moved");
-        note(self.missed, "missed");
+        note(self.missing, "missing");
+        note(self.full, "without room");
         note(self.contended, "contended");
         note(self.wrong, "WRONG");
         line
