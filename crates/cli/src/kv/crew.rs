@@ -65,7 +65,7 @@ pub(crate) struct Bench {
 
     /// Bytes of a value
     #[arg(long, value_name = "SIZE", env = "TIDEGATE_VALUE", hide_env_values = true)]
-    #[arg(default_value = "4000B", value_parser = value)]
+    #[arg(default_value = "4KiB", value_parser = value)]
     value: usize,
 
     /// Of a hundred operations, how many read; the others write
