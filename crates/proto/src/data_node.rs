@@ -1,4 +1,4 @@
-//! A data node and its clients until all is one-sided: who comes, for whom, and what it is promised.
+//! A data node and its clients until all is one-sided: who comes, for whom, for which promise.
 //!
 //! # Mechanism
 //! A client says [`Hello`] on the data node's Unix socket, and hears [`ToClient`]: it has a seat,

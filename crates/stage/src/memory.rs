@@ -261,7 +261,7 @@ impl Connection {
         }
     }
 
-    /// Whether the data node has begun no period for a while, so that only what is reserved is used.
+    /// Whether no period has begun for a while, so that only what is reserved is used.
     pub fn is_alone(&self) -> bool {
         match self.client.fabric() {
             Access::Shm(port) => port.is_alone(),
@@ -335,7 +335,7 @@ impl Connection {
         }
     }
 
-    /// Begins to look for a key's value. `token` comes back with the outcome, and is not `u64::MAX`.
+    /// Begins to look for a key's value. `token` comes back with the outcome; `u64::MAX` is ours.
     ///
     /// # Errors
     /// If it is not begun.

@@ -259,7 +259,7 @@ impl Crew {
         }
     }
 
-    /// Sums up what they tell until all have ended; `row` is told each second that all have told of.
+    /// Sums up what they tell until all have ended; `row` is told each second that all told of.
     fn watch(
         &mut self,
         mut row: impl FnMut(&Sum, u64) -> Result<(), Failure>,

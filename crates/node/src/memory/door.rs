@@ -156,7 +156,11 @@ impl DoorKeeper {
             Err(error) => return tracing::warn!("a client was not let in: {error}"),
         };
         if self.guests.len() >= GUESTS_MAX {
-            return tracing::warn!("a client was not let in: too many are connected");
+            tracing::warn!("too many are connected; those who have said nothing are sent away");
+            self.guests.retain(|_, guest| guest.is_in || guest.hello.is_some());
+            if self.guests.len() >= GUESTS_MAX {
+                return;
+            }
         }
         let token = self.next;
         self.next += 1;

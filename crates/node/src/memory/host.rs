@@ -255,7 +255,10 @@ mod tests {
     }
 
     const POLICY: &str = r#"
-        tenant = [{ name = "a", reservation = "400 iops" }, { name = "b", reservation = "700 iops" }]
+        tenant = [
+            { name = "a", reservation = "400 iops" },
+            { name = "b", reservation = "700 iops" },
+        ]
     "#;
 
     fn hello(tenant: &str, reservation: u64) -> Hello {
