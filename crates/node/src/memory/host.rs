@@ -1,8 +1,10 @@
 //! What the two threads share: the region, the monitor over it, and who has which seat.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::sendfile;
@@ -32,6 +34,8 @@ const PIECE: u64 = 1 << 30;
 /// A data node without its threads.
 pub(super) struct Host {
     node: DataNode,
+    /// Where it is noted which memory is the node's.
+    note: PathBuf,
     clock: Clock,
     inner: Mutex<Inner>,
 }
@@ -41,11 +45,20 @@ struct Inner {
     monitor: Monitor<Shm>,
     book: Book,
     policy: Option<Policy>,
+    /// The memory of this node's former life, which a client may bring back.
+    former: Option<Identity>,
+    /// Seats that the former life gave, whose clients have not come again yet.
+    orphans: BTreeSet<u16>,
 }
 
 impl Host {
     /// Makes the memory and what is in it.
-    pub(super) fn new(node: DataNode, nodes: u64, clock: Clock) -> Result<Self, StartError> {
+    pub(super) fn new(
+        node: DataNode,
+        note: PathBuf,
+        nodes: u64,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
         let region = region(&node)?;
         if node.fabric == Fabric::Model {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
@@ -53,8 +66,49 @@ impl Host {
         format(&region)?;
         let monitor = monitor(&node, &region, clock.now())?;
         let book = Book::new(Share { period: node.period, nodes });
-        let inner = Mutex::new(Inner { region, monitor, book, policy: None });
-        Ok(Self { node, clock, inner })
+        let former = Identity::noted(&note);
+        let orphans = BTreeSet::new();
+        let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
+        Ok(Self { node, note, clock, inner })
+    }
+
+    /// Whether a client may yet bring back the memory of this node's former life.
+    pub(super) fn is_incomplete(&self) -> bool {
+        lock(&self.inner).former.is_some()
+    }
+
+    /// Goes on with the memory that this node had in its former life, if this is it.
+    ///
+    /// # Errors
+    /// If it is, and cannot be used.
+    pub(super) fn adopt(&self, file: OwnedFd) -> Result<bool, StartError> {
+        let mut inner = lock(&self.inner);
+        if inner.former.is_none() || Identity::of(&file)? != inner.former {
+            return Ok(false);
+        }
+        let region = Arc::new(Region::from_fd(file)?);
+        if region.length() != self.node.memory.0 {
+            return Err(StartError::Io(io::Error::other("its size is another than in the file")));
+        }
+        let now = self.clock.now();
+        let mut monitor = monitor(&self.node, &region, now)?;
+        // It takes over the seats that it finds, and begins a period at once.
+        let _ = monitor.poll(now, &mut Vec::new());
+        let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
+        inner.orphans = seats.collect();
+        (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        Ok(true)
+    }
+
+    /// Notes which memory is the node's from now on, for its next life.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        let mut inner = lock(&self.inner);
+        inner.former = None;
+        let identity = Identity::of(&*inner.region)?;
+        identity.map_or(Ok(()), |identity| identity.note(&self.note))
     }
 
     /// Has the monitor look, and tells when it is to look again.
@@ -84,7 +138,7 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, book, policy } = &mut *inner;
+        let Inner { region, monitor, book, policy, orphans, .. } = &mut *inner;
         let tenant = match policy {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
@@ -103,7 +157,13 @@ impl Host {
             true => None,
             false => {
                 let promise = book.offer(tenant, hello)?;
-                let number = monitor.admit(promise).map_err(|denied| denied.to_string())?;
+                // A seat that a former life of this node gave is still its client's.
+                let had = hello.seat.filter(|seat| orphans.remove(seat));
+                let number = match had {
+                    Some(seat) => monitor.renew(seat, promise).map(|()| seat),
+                    None => monitor.admit(promise),
+                };
+                let number = number.map_err(|denied| denied.to_string())?;
                 book.seat(number, &name, hello);
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })
@@ -168,7 +228,9 @@ impl Host {
         let mut inner = lock(&self.inner);
         (inner.region, inner.monitor) = (new, monitor);
         inner.book.clear();
-        Ok(())
+        inner.orphans.clear();
+        drop(inner);
+        Ok(self.settle()?)
     }
 }
 
@@ -217,6 +279,28 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     })
 }
 
+/// Which memory it is, among all that this machine has had since it was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity(String);
+
+impl Identity {
+    fn of(file: impl AsFd) -> io::Result<Option<Self>> {
+        let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
+            return Ok(None);
+        };
+        let found = rustix::fs::fstat(file)?;
+        Ok(Some(Self(format!("{} {} {}", boot.trim(), found.st_dev, found.st_ino))))
+    }
+
+    fn noted(path: &Path) -> Option<Self> {
+        fs::read_to_string(path).ok().map(Self)
+    }
+
+    fn note(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, &self.0)
+    }
+}
+
 /// Copies a part of a region to the same place of another.
 fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
     let mut target = File::from(to.as_fd().try_clone_to_owned()?);
@@ -237,7 +321,7 @@ mod tests {
     use tidegate_model::Cluster;
     use tidegate_proto::controller::Peer;
 
-    fn host(policy: &str) -> Host {
+    fn node() -> DataNode {
         let text = r#"
             [[data-node]]
             name = "m"
@@ -246,8 +330,13 @@ mod tests {
             capacity = "1000 iops"
             client = "500 iops"
         "#;
-        let node = Cluster::parse(text).unwrap().data_nodes.remove(0);
-        let host = Host::new(node, 1, Clock::start()).unwrap();
+        Cluster::parse(text).unwrap().data_nodes.remove(0)
+    }
+
+    fn host(policy: &str) -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("m.region");
+        let host = Host::new(node(), note, 1, Clock::start()).unwrap();
         if let Ok(policy) = Policy::parse(policy) {
             host.apply(policy);
         }
@@ -264,7 +353,7 @@ mod tests {
     fn hello(tenant: &str, reservation: u64) -> Hello {
         let reservation = Some(tidegate_model::Iops(reservation));
         let (version, tenant) = (VERSION, tenant.into());
-        Hello { version, tenant, reservation, limit: None, parts: 1, is_bare: false }
+        Hello { version, tenant, reservation, limit: None, parts: 1, seat: None, is_bare: false }
     }
 
     fn visitor(uid: u32) -> Visitor {
@@ -305,6 +394,36 @@ mod tests {
         assert!(anonymous(7).unwrap_err().starts_with("there is no policy that would let"));
         assert!(host.seat(&visitor(0), &hello("a", 0)).is_err());
         assert!(host.seat(&visitor(0), &hello("", 1)).is_err());
+    }
+
+    #[test]
+    fn memory_of_a_former_life_is_taken_back_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = || {
+            let note = folder.path().join("m.region");
+            let host = Host::new(node(), note, 1, Clock::start()).unwrap();
+            host.apply(Policy::parse(POLICY).unwrap());
+            host
+        };
+        let first = live();
+        assert!(!first.is_incomplete());
+        first.settle().unwrap();
+        let (welcome, memory) = first.seat(&visitor(0), &hello("a", 300)).unwrap();
+        first.tick(&mut Vec::new());
+        drop(first);
+        let second = live();
+        assert!(second.is_incomplete());
+        let file = |region: &Region| region.as_fd().try_clone_to_owned().unwrap();
+        let other = Region::create(8 << 20).unwrap();
+        assert!(!second.adopt(file(&other)).unwrap() && second.is_incomplete());
+        assert!(second.adopt(file(&memory)).unwrap() && !second.is_incomplete());
+        assert!(!second.adopt(file(&memory)).unwrap(), "once");
+        let seat = welcome.seat.map(|seat| seat.number);
+        let again = Hello { seat, ..hello("a", 300) };
+        let (welcome, _) = second.seat(&visitor(0), &again).unwrap();
+        assert_eq!(welcome.seat.map(|seat| seat.number), seat);
+        let (welcome, _) = second.seat(&visitor(0), &Hello { seat, ..hello("a", 1) }).unwrap();
+        assert_ne!(welcome.seat.map(|seat| seat.number), seat, "it has its client again");
     }
 
     #[test]
