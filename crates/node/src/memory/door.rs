@@ -108,7 +108,7 @@ impl DoorKeeper {
         let beginning = controller.is_some().then(|| clock.now().after(BEGINNING_MAX));
         let waiting = host.is_incomplete().then(|| clock.now().after(RETURN_MAX));
         if waiting.is_none() {
-            host.settle()?;
+            host.settle();
         }
         Ok(Self {
             reactor,
@@ -308,8 +308,8 @@ impl DoorKeeper {
         let now = self.clock.now();
         let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
         let is_alone = is_over(&mut self.waiting);
-        if is_alone && let Err(error) = self.host.settle() {
-            tracing::warn!("the memory cannot be found again after a restart: {error}");
+        if is_alone {
+            self.host.settle();
         }
         if is_over(&mut self.beginning) || is_alone {
             self.answer_all();

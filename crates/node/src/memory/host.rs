@@ -100,15 +100,17 @@ impl Host {
         Ok(true)
     }
 
-    /// Notes which memory is the node's from now on, for its next life.
-    ///
-    /// # Errors
-    /// If that cannot be written.
-    pub(super) fn settle(&self) -> io::Result<()> {
+    /// Notes which memory is the node's from now on, for its next life. Where that cannot be, the
+    /// memory is merely not found again.
+    pub(super) fn settle(&self) {
         let mut inner = lock(&self.inner);
         inner.former = None;
-        let identity = Identity::of(&*inner.region)?;
-        identity.map_or(Ok(()), |identity| identity.note(&self.note))
+        let noted = Identity::of(&*inner.region)
+            .and_then(|identity| identity.map_or(Ok(()), |identity| identity.note(&self.note)));
+        if let Err(error) = noted {
+            let path = self.note.display();
+            tracing::warn!("the memory will not be found again, as {path} is not written: {error}");
+        }
     }
 
     /// Has the monitor look, and tells when it is to look again.
@@ -230,7 +232,8 @@ impl Host {
         inner.book.clear();
         inner.orphans.clear();
         drop(inner);
-        Ok(self.settle()?)
+        self.settle();
+        Ok(())
     }
 }
 
@@ -407,7 +410,7 @@ mod tests {
         };
         let first = live();
         assert!(!first.is_incomplete());
-        first.settle().unwrap();
+        first.settle();
         let (welcome, memory) = first.seat(&visitor(0), &hello("a", 300)).unwrap();
         first.tick(&mut Vec::new());
         drop(first);
