@@ -120,7 +120,7 @@ fn a_data_node_may_change() {
 
 /// What is said for itself takes more of a slow data node than of a fast one, and a window is a
 /// larger part of a period: so far a promise may be missed here, and throughput fall, in percent.
-const COARSE: f64 = 5.0;
+const COARSE: f64 = 3.0;
 
 fn under(name: &str, control: Control) -> Outcome {
     run(&Scenario { control, ..read(name) })
@@ -175,11 +175,12 @@ fn the_text_loses_a_reservation_in_bursts() {
 #[test]
 fn conversion_gives_others_what_two_leave() {
     for name in ["figure-10a", "figure-10b"] {
-        let outcome = sound(name);
+        let outcome = golden(name);
+        keeps(&outcome);
         let basic = under(name, Control::Basic);
         let others = |outcome: &Outcome| (2..10).map(|client| outcome.mean(client)).sum::<f64>();
         assert!(others(&outcome) > others(&basic) * 1.05, "{name}");
-        assert!(basic.total() < outcome.total() * 0.95, "{name}");
+        assert!(basic.total() < outcome.total() * 0.97, "{name}");
     }
 }
 
