@@ -15,6 +15,8 @@ pub mod controller;
 pub mod data;
 pub mod gateway;
 pub mod haechi;
+#[cfg(feature = "kv")]
+pub mod kv;
 pub mod memcached;
 pub mod message;
 pub mod meters;
