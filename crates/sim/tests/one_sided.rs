@@ -1,5 +1,5 @@
-//! The scenarios under `scenarios/haechi/`: each is read, run at a hundredth of its speed, and compared
-//! with the table beside it.
+//! The scenarios under `scenarios/haechi/`: each is read, run at a hundredth of its speed, and
+//! compared with the table beside it.
 //!
 //! A table changes when the machines do, and is to be looked at before it is accepted:
 //! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test one_sided` writes it anew.

@@ -38,8 +38,8 @@ Papers and their figures:
                    some three minutes)
   haechi  numbers  all that the paper prints beside what the model gives
 
-Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups and
---plain say nothing to them.
+Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
+and --plain say nothing to them.
 
 Examples:
   tidegate repro paio
