@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone explains them: each `##` below is its help.
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-guest test-ycsb demo bench setup
+.PHONY: help test test-guest test-verbs test-ycsb demo bench setup
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -13,6 +13,10 @@ test: ## Install what tests need, then run every check and every test.
 test-guest: ## Boot a virtual machine whose disk is a volume.
 	@scripts/setup.sh guest
 	@scripts/guest.sh
+
+test-verbs: ## Reach memory over RDMA, in a virtual machine with a device in software.
+	-@scripts/setup.sh verbs
+	@scripts/verbs.sh
 
 test-ycsb: ## Run YCSB on a pool.
 	@scripts/setup.sh ycsb

@@ -1,18 +1,19 @@
 #!/bin/sh
 # Installs the system packages that the given parts of this repository need and that are missing:
 #
-#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb]    (the first three if none is named)
+#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs]
 #
-# It says what it installs and why, and it changes nothing else. When nothing is missing it asks
-# dpkg once and is done, so `make test` may call it every time. Installing needs root, or sudo;
-# asking does not. Rust is not its business: rustup and rust-version in Cargo.toml are.
+# The first three are meant if none is named. It says what it installs and why, and it changes
+# nothing else. When nothing is missing it asks dpkg once and is done, so `make test` may call it
+# every time. Installing needs root, or sudo; asking does not. Rust is not its business: rustup and
+# rust-version in Cargo.toml are.
 #
 # It knows Debian and Ubuntu. On another system it prints the list, warns and goes on, because the
 # same tools may be there under other names.
 set -eu
 
 usage() {
-    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb]" >&2
+    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs]" >&2
     exit 2
 }
 
@@ -33,7 +34,7 @@ sqlite3              | test            | a real program that tests run under a p
 qemu-utils           | test            | qemu-img, qemu-io: clients of the shim and the gateway
 libnbd-bin           | test guest      | nbdinfo, nbdcopy, nbdfuse: clients of the gateway
 e2fsprogs            | test            | a file system on a volume
-iproute2             | test            | two machines in one: name spaces of the network
+iproute2             | test verbs      | two machines in one, and an RDMA device in software
 fuse3                | test            | fusermount3, which nbdfuse needs unless it is root's
 rocksdb-tools        | test bench      | db_bench: threads with names, files with write hints
 default-jre-headless | test            | a real program that tests run under a policy | java
@@ -43,8 +44,10 @@ libaio-dev           | test            | a test program that submits through lib
 liburing-dev         | test            | a test program that submits through liburing
 memcached            | test bench ycsb | what stands behind a key-value node
 libmemcached-tools   | test            | memccapable, memcaslap: clients of the gateway
-qemu-system-x86      | guest           | a virtual machine whose disk is a volume
-busybox-static       | guest           | all that runs in it
+qemu-system-x86      | guest verbs     | virtual machines: one on a volume, one with RDMA
+busybox-static       | guest verbs     | all that runs in it
+libibverbs1          | verbs           | one-sided access over RDMA
+ibverbs-providers    | verbs           | RDMA in software, for the same
 maven                | ycsb            | fetches YCSB and builds its binding | mvn
 default-jdk-headless | ycsb            | compiles and runs both | javac
 nbdkit               | bench           | a block server, the peer in the table of the path
@@ -83,7 +86,7 @@ show() { # lines of package|why, aligned
 
 [ $# -gt 0 ] || set -- test demo bench
 for part in "$@"; do
-    case $part in test | demo | bench | guest | ycsb) ;; *) usage ;; esac
+    case $part in test | demo | bench | guest | ycsb | verbs) ;; *) usage ;; esac
 done
 
 command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2

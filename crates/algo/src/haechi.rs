@@ -99,7 +99,12 @@ impl Period {
 
     /// What is due of `count` at a time if all of it is to be due a [`MARGIN`]th before the end.
     pub fn due_early(&self, count: u64, now: Time) -> u64 {
-        due(count, now.since(self.begun), Span(self.length.0 - self.length.0 / MARGIN))
+        due(count, now.since(self.begun), self.early())
+    }
+
+    /// How long it takes until all paced reservation tokens are due.
+    pub fn early(&self) -> Span {
+        Span(self.length.0 - self.length.0 / MARGIN)
     }
 
     /// When it is over.

@@ -12,9 +12,13 @@
 //! - [`model::Model`] does the same after the time that a network card would have taken, of which
 //!   there is one for all clients: guarantees have nothing to do before something is short.
 //!
+//! To clients on other machines the node hands addresses and a key instead, and RDMA cards carry
+//! their operations out (`verbs`, with the feature of that name).
+//!
 //! # Bound
 //! Whoever has mapped a region has it for good, and can write anywhere in it. To shut one client
-//! out, the node makes another region for those that stay.
+//! out, the node makes another region for those that stay. Who comes through a card is shut out by
+//! taking its connection away.
 
 mod buffers;
 pub mod handover;
@@ -22,3 +26,6 @@ pub mod model;
 #[allow(unsafe_code, reason = "memory that other processes write is mapped and copied")]
 pub mod region;
 pub mod shm;
+#[cfg(feature = "verbs")]
+#[allow(unsafe_code, reason = "a C library is called, and a card writes memory")]
+pub mod verbs;

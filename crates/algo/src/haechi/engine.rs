@@ -29,11 +29,14 @@
 
 use tidegate_model::{Span, Time};
 
-use super::{MARGIN, Mode, Period, Rules};
+use super::{Mode, Period, Rules};
 
 /// How far ahead of the clock paced tokens may be used, so that a client need not look at the clock
 /// for each.
 pub const LEAD: Span = Span(Span::MILLISECOND.0 / 2);
+
+/// Fraction bits of a pace. With 2^26 tokens in a millisecond they are all of a word.
+const PACE: u32 = 44;
 
 /// What a client is promised by a data node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +90,8 @@ pub struct Purse {
     local_rate: u64,
     period: Period,
     promise: Promise,
+    /// Reservation tokens per nanosecond, in 2^-[`PACE`], of those that are paced.
+    pace: u64,
     /// Of the reservation tokens those that may be used now.
     usable: u64,
     /// And those that are for later.
@@ -110,6 +115,7 @@ impl Purse {
             local_rate,
             period: Period { epoch: 0, begun: Time::ZERO, length: Span::SECOND },
             promise: Promise { reservation: 0, limit: 0 },
+            pace: 0,
             usable: 0,
             held: 0,
             pool: 0,
@@ -123,6 +129,8 @@ impl Purse {
     /// Begins a period. What is left of the one before is void.
     pub fn begin(&mut self, period: Period, promise: Promise) {
         (self.period, self.promise) = (period, promise);
+        let pace = (u128::from(promise.reservation) << PACE) / u128::from(period.early().0.max(1));
+        self.pace = u64::try_from(pace).unwrap_or(u64::MAX);
         (self.usable, self.held, self.pool) = (promise.reservation, 0, 0);
         (self.room, self.ledger, self.arrears) = (promise.limit, Ledger::default(), 0);
         self.idle = self.idle.map(|_| period.begun);
@@ -216,9 +224,12 @@ impl Purse {
         let all = self.reserved();
         self.held = match self.rules.paces {
             true => {
-                let reservation = self.promise.reservation;
-                let due = self.period.due_early(reservation, now.after(LEAD));
-                (reservation - due).min(all)
+                // A division would take longer than all else; the error is less than a millionth
+                // of a token.
+                let passed = now.after(LEAD).since(self.period.begun);
+                let due = (u128::from(passed.0) * u128::from(self.pace)) >> PACE;
+                let due = if passed >= self.period.early() { u64::MAX } else { due as u64 };
+                self.promise.reservation.saturating_sub(due).min(all)
             }
             false => 0,
         };
@@ -251,8 +262,7 @@ impl Purse {
         (self.held > 0).then(|| {
             // The first time at which one more than now is for use: R − held + 1 are due.
             let count = reservation - u128::from(self.held) + 1;
-            let length = self.period.length.0 - self.period.length.0 / MARGIN;
-            let passed = (count * u128::from(length)).div_ceil(reservation);
+            let passed = (count * u128::from(self.period.early().0)).div_ceil(reservation);
             let passed = u64::try_from(passed).unwrap_or(u64::MAX);
             Time(self.period.begun.after(Span(passed)).0.saturating_sub(LEAD.0))
         })

@@ -24,8 +24,8 @@
 //! And in both, none are given out while a client that asks is behind its reservation by more than
 //! [`LATE`] of it: the node is slower than Ω says, or others are in the way, and pool tokens would
 //! only add to it. This is what keeps promises within a period; the next one's Ω is
-//! [`capacity`](super::capacity)'s business. A client that catches nothing up in [`HOPE`] of this
-//! is held up by something else, and is not waited for until the next period.
+//! [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of this is
+//! held up by something else, and is not waited for until the next period.
 //!
 //! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
@@ -46,6 +46,9 @@ pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
 /// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
+
+/// How far behind one may still be who has caught up: a report is so old when it is read.
+const CAUGHT_UP: Span = Span::MILLISECOND;
 
 /// For how long others are held for a client that does not catch up.
 pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
@@ -89,9 +92,18 @@ struct Seat {
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,
     is_suspect: bool,
-    /// How far it was behind when others began to be held for it, and since when.
-    behind: Option<(u64, Time)>,
+    /// What others are held for, if they are.
+    wait: Option<Wait>,
     is_hopeless: bool,
+}
+
+/// Others are held until a client catches up.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    since: Time,
+    /// How far it was behind then, and what it had left.
+    behind: u64,
+    residual: u64,
 }
 
 impl Seat {
@@ -160,7 +172,7 @@ impl Pool {
                 heard: heard(seat),
                 is_doubted: false,
                 is_suspect: false,
-                behind: None,
+                wait: None,
                 is_hopeless: false,
             })
         });
@@ -186,6 +198,11 @@ impl Pool {
         seats
             .filter_map(|(number, seat)| Some((number, seat.as_ref()?)))
             .filter(|(_, seat)| !seat.is_suspect)
+    }
+
+    /// Takes in that the node can do more or less than was thought, in this period already.
+    pub fn revise(&mut self, capacity: u64) {
+        self.capacity = capacity;
     }
 
     /// Takes in what a client said of this period, or that it said something at all.
@@ -313,27 +330,33 @@ impl Pool {
         for seat in self.seats.iter_mut().flatten() {
             let Some(report) = seat.report else { continue };
             if seat.is_suspect || seat.is_hopeless || !report.is_busy || report.is_starved {
-                seat.behind = None;
+                seat.wait = None;
                 continue;
             }
-            let reservation = seat.promise.reservation;
+            let (reservation, residual) = (seat.promise.reservation, report.residual);
+            // What it said is as old as that.
             let due = match is_paced {
-                true => period.due_early(reservation, now),
-                false => period.due(reservation, now),
+                true => period.due_early(reservation, seat.heard),
+                false => period.due(reservation, seat.heard),
             };
-            let bound = reservation - due;
-            let behind = report.residual.saturating_sub(bound);
-            let late = super::due(reservation, LATE, period.length).max(1);
-            match seat.behind {
-                _ if behind == 0 => seat.behind = None,
-                None if behind > late => seat.behind = Some((behind, now)),
-                Some((first, since)) if now.since(since) >= HOPE => {
-                    seat.is_hopeless = behind >= first;
-                    seat.behind = (!seat.is_hopeless).then_some((behind, now));
+            let behind = residual.saturating_sub(reservation - due);
+            let part = |span| super::due(reservation, span, period.length);
+            let wait = Wait { since: now, behind, residual };
+            match seat.wait {
+                _ if behind <= part(CAUGHT_UP) => seat.wait = None,
+                None if behind > part(LATE).max(1) => seat.wait = Some(wait),
+                Some(first) if now.since(first.since) >= HOPE => {
+                    // Paced, the others use no more than what is theirs, so it must catch up. At
+                    // once, they may use all that first, and it must get on.
+                    seat.is_hopeless = match is_paced {
+                        true => behind >= first.behind,
+                        false => first.residual.saturating_sub(residual) < part(HOPE) / 2,
+                    };
+                    seat.wait = (!seat.is_hopeless).then_some(wait);
                 }
                 _ => {}
             }
-            any |= seat.behind.is_some();
+            any |= seat.wait.is_some();
         }
         any
     }

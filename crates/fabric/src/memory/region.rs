@@ -126,6 +126,12 @@ impl Region {
         self.length as u64
     }
 
+    /// Where its bytes are, for a card that reaches them. Nobody may make a reference of it.
+    #[cfg(feature = "verbs")]
+    pub(super) fn mapped(&self) -> *mut [u8] {
+        std::ptr::slice_from_raw_parts_mut(self.address.as_ptr(), self.length)
+    }
+
     /// Carries out an operation, and tells what the word was, for those that tell; else 0.
     ///
     /// # Panics

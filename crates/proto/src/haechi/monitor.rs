@@ -8,7 +8,7 @@
 //!
 //! When a period is over it writes all grants and then adds what makes the pool one of the next
 //! period. Clients' final words of the old one are read a [`GRACE`] later, and what is learned from
-//! them counts from the period after.
+//! them counts from then on.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -172,7 +172,7 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// Why its reservation cannot be promised beside the others. Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
-        self.roster.admit(self.limits(), self.settings.terms.rules.paces, promise)
+        self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
     }
 
     /// Promises a seat something else, from the next period on.
@@ -180,7 +180,14 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// As [`Self::admit`]; also if the seat is free.
     pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
-        self.roster.renew(seat, self.limits(), self.settings.terms.rules.paces, promise)
+        self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
+    }
+
+    /// Whether what can be promised depends on all clients beginning at once. The text does not ask
+    /// that: its Definition 2 has two constraints only.
+    fn is_in_bursts(&self) -> bool {
+        let rules = self.settings.terms.rules;
+        rules.mode == Mode::Sound && !rules.paces
     }
 
     /// What the node and a client can do, as far as is known.
@@ -359,7 +366,9 @@ impl<F: Fabric> Monitor<F> {
 
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
-        let Pool { tokens, .. } = Pool::read(self.seen);
+        // What was taken since the pool was changed is gone: it is not to be given out again. And
+        // clients may have said so already.
+        let tokens = Pool::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
         self.hear(now, events);
         if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
@@ -466,7 +475,6 @@ impl<F: Fabric> Monitor<F> {
         let first = self.books.begin(period, capacity, self.roster.promises());
         self.doubt(now);
         self.write_grants();
-        self.post(WRITE, Operation::WriteWord { word: capacity, to: place::LEARNED });
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
         self.add(word.wrapping_sub(self.seen), Step::Beginning);
     }
@@ -532,9 +540,14 @@ impl<F: Fabric> Monitor<F> {
         }
         let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        let (tokens, held) = (closing.capacity, closing.held);
+        // With all tokens at once it is nothing unusual that somebody is waited for.
+        let is_paced = self.settings.terms.rules.paces;
+        let (tokens, held) = (closing.capacity, if is_paced { closing.held } else { 0 });
         let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
         let verdict = self.estimator.learn(&lesson);
+        let learned = self.estimator.capacity();
+        self.books.revise(learned);
+        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }

@@ -28,7 +28,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
-use tidegate_algo::haechi::engine::Purse;
+use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
 use tidegate_algo::haechi::monitor::{Report, SUSPECT};
 use tidegate_algo::haechi::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
@@ -61,6 +61,10 @@ const REPORT_IDLE: Span = Span(5 * Span::MILLISECOND.0);
 
 /// When to look again at an empty pool, at first and at most.
 const RETRY: [Span; 2] = [TICK, Span(4 * Span::MILLISECOND.0)];
+
+/// For how long tokens that are due soon are waited for together: less than how long before its
+/// time each may be used.
+const TOGETHER: Span = Span(LEAD.0 / 4);
 
 /// Operations of the engine itself have this bit in their names; those of callers have not.
 pub const OWN: u64 = 1 << 63;
@@ -142,6 +146,8 @@ pub struct Port<F> {
     look: Time,
     report: Time,
     retry: Time,
+    /// When to try again to issue, after there was no token.
+    again: Time,
     pause: Span,
     beat: u16,
     is_leaving: bool,
@@ -192,6 +198,7 @@ impl<F: Fabric> Port<F> {
             look: now,
             report: now,
             retry: now,
+            again: now,
             pause: RETRY[0],
             beat: 0,
             is_leaving: false,
@@ -235,12 +242,11 @@ impl<F: Fabric> Port<F> {
 
     /// When to poll at the latest although nothing is done.
     pub fn next_deadline(&self) -> Time {
-        let is_starved = !self.waiting.is_empty()
-            && self.in_flight < self.window
-            && self.state != State::Unsure
-            && self.purse.room() > 0;
-        let due = self.purse.next_due().filter(|_| is_starved);
-        due.map_or(self.tick, |due| self.tick.min(due))
+        let is_waiting = !self.waiting.is_empty() && self.in_flight < self.window;
+        match is_waiting && self.state != State::Unsure {
+            true => self.tick.min(self.again),
+            false => self.tick,
+        }
     }
 
     /// Reads its grant before it issues anything.
@@ -383,15 +389,10 @@ impl<F: Fabric> Port<F> {
         Ok(())
     }
 
-    fn begin_period(
-        &mut self,
-        epoch: u64,
-        promise: tidegate_algo::haechi::engine::Promise,
-        now: Time,
-    ) {
+    fn begin_period(&mut self, epoch: u64, promise: Promise, now: Time) {
         self.purse.begin(Period { epoch, begun: now, length: self.length }, promise);
         (self.starved, self.backlogged, self.completed) = (Span::ZERO, Span::ZERO, 0);
-        (self.retry, self.pause) = (now, RETRY[0]);
+        (self.retry, self.again, self.pause) = (now, now, RETRY[0]);
         self.counts.periods += 1;
     }
 
@@ -512,6 +513,7 @@ impl<F: Fabric> Port<F> {
         }
         let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
         self.purse.put(tokens);
+        self.again = if tokens > 0 { now } else { self.again };
         if tokens == batch {
             (self.retry, self.pause) = (now, RETRY[0]);
             return;
@@ -527,9 +529,16 @@ impl<F: Fabric> Port<F> {
 
     /// Issues what there are tokens for.
     fn issue(&mut self, now: Time) {
+        if now < self.again {
+            return;
+        }
         while self.state != State::Unsure && self.in_flight < self.window {
             let Some(post) = self.waiting.front() else { return };
             if !self.purse.take(now) {
+                // Those that come one by one may be used ahead of their time, so they can be
+                // waited for together.
+                let due = self.purse.next_due().filter(|_| self.purse.room() > 0);
+                self.again = due.map_or(Time::MAX, |due| due.max(now.after(TOGETHER)));
                 return;
             }
             if self.fabric.post(*post).is_err() {

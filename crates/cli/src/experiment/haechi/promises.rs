@@ -1,0 +1,235 @@
+//! Figures 9 and 12: reservations of nine tenths of the data node, equal and by Zipf's distribution,
+//! and then of less.
+
+use serde_json::json;
+use tidegate_sim::one_sided::{Control, Scenario};
+
+use super::plot::{Panel, Series, draw};
+use super::{BARE, Desk, FIGURE_9A, FIGURE_9B, Kept, MODES, Number, PAPER, Part, SOUND, Shown};
+use super::{all, at, beside, by_client, holds_if, keeps, kept, mean_of, means, named, of, ours};
+use super::{predicted, scenario, table, tenths, thousandths, told, total, under_all};
+use crate::experiment::verdict::Claim;
+use crate::failure::Failure;
+use crate::table::{Cell, Table};
+
+/// 9a, then 9b, each under every control.
+static RUNS: Kept = Kept::new(|| under_all([FIGURE_9A, FIGURE_9B], |_| ()));
+
+const UNIFORM: usize = 0;
+const ZIPF: usize = 1;
+
+/// C1 and C2, who are promised most.
+const FIRST: core::ops::Range<usize> = 0..2;
+
+/// Figure 9.
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = RUNS.get(desk)?;
+    let lines = |letter: &str, base| {
+        let promised = at(runs, base, BARE).promised.iter().map(|count| *count as f64 / 1e3);
+        let mut lines = vec![(format!("{letter} promised"), promised.collect())];
+        lines.extend(named(letter, |mode| means(at(runs, base, mode))));
+        lines
+    };
+    let [a, b] = [lines("9a", UNIFORM), lines("9b", ZIPF)];
+    let panels = [by_client("(a) uniform", &a), by_client("(b) Zipf", &b)];
+    let claims = vec![
+        uniform(runs),
+        ours(runs, UNIFORM, "9a", "with equal reservations all have them in each period"),
+        alone(runs),
+        zipf(runs),
+        ours(runs, ZIPF, "9b", "by Zipf's distribution all have their reservations in each period"),
+    ];
+    let table = table(&a.into_iter().chain(b).collect::<Vec<_>>());
+    Ok(Part { claims, table, picture: draw("Nine tenths are promised", &panels) })
+}
+
+fn uniform(runs: &[Shown]) -> Claim {
+    let [bare, paper] = [BARE, PAPER].map(|mode| at(runs, UNIFORM, mode));
+    let lost = (1.0 - total(paper) / total(bare)) * 100.0;
+    let (missing, has_all) = kept(paper);
+    of(runs, "9a", UNIFORM, &[BARE, PAPER]).claim(
+        "with equal reservations all clients have them in each period, and Haechi costs less than \
+         0.1 % of the throughput",
+        json!({ "throughput_lost_percent": thousandths(lost), "missing_percent": missing }),
+        predicted(all([has_all, holds_if(lost < 0.1, || format!("it costs {lost:.2} %"))])),
+    )
+}
+
+/// What C1 and C2 complete in 30 s without control, in the paper's unit.
+fn first_two(runs: &[Shown]) -> [Number; 2] {
+    let bare = at(runs, ZIPF, BARE);
+    let promised = bare.promised[0] as f64 * 30.0 / 1e3;
+    let done = mean_of(bare, FIRST) * 30.0;
+    let number =
+        |what, paper, model| Number { unit: "K", ..Number::rate("9b", what, paper, model) };
+    [
+        number("C1 and C2 promised, 30 s", 7080.0, promised).given(),
+        number("C1 and C2 without control, 30 s", 4742.0, done),
+    ]
+}
+
+fn alone(runs: &[Shown]) -> Claim {
+    let (measured, judged) = beside(&first_two(runs));
+    of(runs, "9b", ZIPF, &[BARE]).claim(
+        "without control, in 30 s C1 and C2 complete around 4,742 K of the 7,080 K that they are \
+         promised by Zipf's distribution",
+        measured,
+        judged,
+    )
+}
+
+fn zipf(runs: &[Shown]) -> Claim {
+    let paper = at(runs, ZIPF, PAPER);
+    let (missing, has_all) = kept(paper);
+    of(runs, "9b", ZIPF, &[PAPER]).claim(
+        "with Haechi all clients have at least their reservations by Zipf's distribution",
+        json!({ "missing_percent": missing, "throughput_kilo_per_second": told(total(paper)) }),
+        predicted(has_all),
+    )
+}
+
+/// Parts of the data node that are promised, in percent.
+const LEVELS: [u64; 5] = [50, 60, 70, 80, 90];
+
+/// Figure 12's runs: level by level, uniform and then Zipf, each under every control.
+static BY_LEVEL: Kept = Kept::new(|| {
+    let mut scenarios = Vec::new();
+    for level in LEVELS {
+        scenarios.extend(under_all([FIGURE_9A, FIGURE_9B], |scenario| promise(scenario, level))?);
+    }
+    Ok(scenarios)
+});
+
+/// Promises so many percent of the data node, where the files promise 90. Clients want all they can
+/// get.
+fn promise(scenario: &mut Scenario, level: u64) {
+    scenario.periods = 4;
+    for clients in &mut scenario.client {
+        clients.demand = None;
+        if let Some(reservation) = &mut clients.reservation {
+            reservation.0 = reservation.0 * level / 90;
+        }
+    }
+}
+
+/// Figure 12.
+pub(super) fn levels(desk: &Desk) -> Result<Part, Failure> {
+    let runs = BY_LEVEL.get(desk)?;
+    let total_of = |level: usize, base: usize, mode| total(at(runs, 2 * level + base, mode));
+    let mut table = Table::new().left("THROUGHPUT, K/s").right("50 %").right("60 %");
+    table = table.right("70 %").right("80 %").right("90 %");
+    let mut panels = Vec::new();
+    for (base, name) in [(UNIFORM, "uniform"), (ZIPF, "Zipf")] {
+        let mut series = Vec::new();
+        for (mode, (_, control)) in MODES.iter().enumerate() {
+            let rates: Vec<f64> = (0..LEVELS.len()).map(|at| total_of(at, base, mode)).collect();
+            let mut row: Vec<Cell> = vec![format!("{name}, {control}").into()];
+            row.extend(rates.iter().map(|rate| Cell::from(told(*rate))));
+            table.row(row);
+            let points = LEVELS.iter().zip(&rates).map(|(level, rate)| (*level as f64, *rate));
+            series.push(Series::line(*control, points.collect()));
+        }
+        panels.push(Panel {
+            title: name.into(),
+            x: "percent promised",
+            y: "thousand reads per second",
+            series,
+            levels: Vec::new(),
+        });
+    }
+    let claims = vec![met(runs), falls(runs), sound(runs), unpaced(desk)?];
+    Ok(Part { claims, table, picture: draw("By how much is promised", &panels) })
+}
+
+/// Levels and distributions at which some client misses its reservation.
+fn missed(runs: &[Shown], mode: usize) -> Vec<String> {
+    let all = (0..LEVELS.len()).flat_map(|level| [(level, UNIFORM), (level, ZIPF)]);
+    let misses = all.filter(|(level, base)| !keeps(at(runs, 2 * level + base, mode)));
+    let name = |(level, base): (usize, usize)| {
+        format!("{} % {}", LEVELS[level], if base == UNIFORM { "uniform" } else { "Zipf" })
+    };
+    misses.map(name).collect()
+}
+
+fn met(runs: &[Shown]) -> Claim {
+    let missed = missed(runs, PAPER);
+    super::source("12", runs).claim(
+        "whatever part of the data node is promised, from 50 to 90 %, all clients have their \
+         reservations in each period, with both distributions",
+        json!({ "missed_at": missed }),
+        predicted(holds_if(missed.is_empty(), || format!("missed at {}", missed.join(", ")))),
+    )
+}
+
+fn falls(runs: &[Shown]) -> Claim {
+    let rates = |base| (0..LEVELS.len()).map(move |level| total(at(runs, 2 * level + base, PAPER)));
+    let [uniform, zipf]: [Vec<f64>; 2] = [UNIFORM, ZIPF].map(|base| rates(base).collect());
+    let apart: Vec<f64> = uniform.iter().zip(&zipf).map(|(u, z)| (1.0 - z / u) * 100.0).collect();
+    let (first, last) = (apart[0], apart[LEVELS.len() - 1]);
+    super::source("12", runs).claim(
+        "with Zipf's distribution throughput falls when much is promised, and comes up to that \
+         with equal reservations when less is",
+        json!({
+            "lost_at_50_percent": thousandths(first),
+            "lost_at_90_percent": thousandths(last),
+        }),
+        predicted(holds_if(last > first + 1.0 && first < 1.0, || {
+            format!("it is {first:.1} % below at 50 % and {last:.1} % at 90 %: nothing is lost")
+        })),
+    )
+}
+
+fn sound(runs: &[Shown]) -> Claim {
+    let missed = missed(runs, SOUND);
+    let used = |place: usize| total(at(runs, place, SOUND)) / total(at(runs, place, BARE));
+    let least = (0..2 * LEVELS.len()).map(used).fold(f64::MAX, f64::min) * 100.0;
+    super::source("12", runs).claim(
+        "with sound rules all have them at every level, and at least 99 % of what clients read \
+         without control (ours)",
+        json!({ "missed_at": missed, "throughput_at_least_percent": thousandths(least) }),
+        all([
+            holds_if(missed.is_empty(), || format!("missed at {}", missed.join(", "))),
+            holds_if(least >= 99.0, || format!("only {least:.1} % at the lowest")),
+        ]),
+    )
+}
+
+/// Zipf's distribution at 80 and 90 %, with sound rules that do not pace.
+static UNPACED: Kept = Kept::new(|| {
+    let at_level = |level| {
+        let mut scenario = scenario(FIGURE_9B)?;
+        promise(&mut scenario, level);
+        scenario.control = Control::Unpaced;
+        Ok(scenario)
+    };
+    [80, 90].into_iter().map(at_level).collect()
+});
+
+fn unpaced(desk: &Desk) -> Result<Claim, Failure> {
+    let runs = UNPACED.get(desk)?;
+    let numbers = |shown: &Shown| {
+        let Shown { outcome, .. } = shown;
+        let promised = outcome.promised[0] as f64 / 1e3;
+        [tenths(promised), tenths(mean_of(outcome, FIRST)), tenths(total(outcome))]
+    };
+    let [at_80, at_90] = [0, 1].map(|place| numbers(&runs[place]));
+    let missed = runs.iter().filter(|shown| !keeps(&shown.outcome)).count();
+    Ok(super::source("12", runs).claim(
+        "without pacing, sound rules keep all promises at 80 and 90 % by Zipf's distribution, too \
+         (ours)",
+        json!({
+            "at_80_promised_reached_throughput_kilo_per_second": at_80,
+            "at_90_promised_reached_throughput_kilo_per_second": at_90,
+        }),
+        predicted(holds_if(missed == 0, || {
+            "clients that are done early take from the pool, and the data node divides equally: \
+             C1 and C2 cannot make up for it alone"
+                .into()
+        })),
+    ))
+}
+
+/// What the paper prints of figure 9.
+pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
+    Ok(first_two(RUNS.get(desk)?).to_vec())
+}

@@ -1,0 +1,526 @@
+//! An RDMA device, and what is made of it. Each thing owns what it needs, so that nothing is taken
+//! down while another stands on it: registered memory, queues and queue pairs hold the device.
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::fs;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::RdmaError;
+use super::library::{self, Library, library};
+use super::library::{access, field, state};
+
+/// How long a card waits for an acknowledgement: 4.096 us times two to this power, 67 ms. Cards may
+/// wait up to four times as long.
+const TIMEOUT: u8 = 14;
+
+/// How often it tries again before the connection is lost: 0.5 s to 2 s after the peer is gone.
+/// Seven is the most that there is, but the kernel's device in software takes that for ever.
+const RETRIES: u8 = 6;
+
+/// Routers on the way between two ports, at most.
+const HOPS: u8 = 64;
+
+/// An open device with a port that carries packets, and a protection domain of its own.
+pub struct Device {
+    library: &'static Library,
+    context: *mut library::Context,
+    domain: *mut library::Domain,
+    name: String,
+    port: Port,
+    limits: Limits,
+}
+
+// SAFETY: the library's calls may be made from all threads at once; that is part of its interface.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// The port that is used.
+struct Port {
+    number: u8,
+    lid: u16,
+    mtu: u32,
+    gid: [u8; 16],
+    gid_index: u8,
+}
+
+/// What a device allows.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Operations under way on one queue pair.
+    pub requests: u32,
+    /// Completions that wait in one queue.
+    pub completions: u32,
+    /// Reads and atomics that a queue pair answers at once.
+    pub reads_answered: u8,
+    /// Reads and atomics that a queue pair may ask for.
+    pub reads_asked: u8,
+}
+
+impl Device {
+    /// Opens the device of this name, such as `mlx5_0`; without one, the first that has a port that
+    /// carries packets.
+    ///
+    /// # Errors
+    /// If there is no library, no such device, none with an active port, or the device knows no
+    /// atomic operations.
+    pub fn open(name: Option<&str>) -> Result<Arc<Self>, RdmaError> {
+        let library = library()?;
+        let mut count: c_int = 0;
+        // SAFETY: the count is ours; the list is given back below, and devices stay open without.
+        let list = unsafe { (library.get_device_list)(&mut count) };
+        if list.is_null() {
+            return Err(RdmaError::NoDevice { name: name.map(str::to_owned) });
+        }
+        // SAFETY: the list has so many entries.
+        let devices = unsafe { std::slice::from_raw_parts(list, count.max(0) as usize) };
+        let mut found = Err(RdmaError::NoDevice { name: name.map(str::to_owned) });
+        for device in devices {
+            // SAFETY: the device is of the list; its name is a text that it owns.
+            let known = unsafe { CStr::from_ptr((library.get_device_name)(*device)) };
+            let known = known.to_string_lossy();
+            if name.is_none_or(|name| name == known) {
+                found = Self::open_one(library, *device, &known);
+                if found.is_ok() {
+                    break;
+                }
+            }
+        }
+        // SAFETY: the list came from the library and is not used any more.
+        unsafe { (library.free_device_list)(list) };
+        found.map(Arc::new)
+    }
+
+    fn open_one(
+        library: &'static Library,
+        device: *mut library::Device,
+        name: &str,
+    ) -> Result<Self, RdmaError> {
+        // SAFETY: the device is of a list that still stands.
+        let context = unsafe { (library.open_device)(device) };
+        if context.is_null() {
+            return Err(RdmaError::call("opening the device"));
+        }
+        let name = name.to_owned();
+        let mut raw = library::DeviceLimits::default();
+        // SAFETY: the context is open, the structure is ours.
+        let told = unsafe { (library.query_device)(context, &mut raw) };
+        // SAFETY: the context is open.
+        let domain = unsafe { (library.alloc_pd)(context) };
+        let limits = Limits {
+            requests: raw.requests.max(0) as u32,
+            completions: raw.completions.max(0) as u32,
+            reads_answered: raw.reads_answered.clamp(0, 255) as u8,
+            reads_asked: raw.reads_asked.clamp(0, 255) as u8,
+        };
+        // From here on the device is taken down by its drop.
+        let port = Port { number: 0, lid: 0, mtu: 0, gid: [0; 16], gid_index: 0 };
+        let mut opened = Self { library, context, domain, name, port, limits };
+        if told != 0 || domain.is_null() {
+            return Err(RdmaError::call("asking the device"));
+        }
+        if raw.atomics == library::ATOMICS_NONE {
+            return Err(RdmaError::NoAtomics { device: opened.name.clone() });
+        }
+        opened.port = (1..=raw.ports)
+            .find_map(|number| opened.active_port(number))
+            .ok_or_else(|| RdmaError::NoPort { device: opened.name.clone() })?;
+        Ok(opened)
+    }
+
+    /// The port of this number, if it carries packets and has an address.
+    fn active_port(&self, number: u8) -> Option<Port> {
+        let mut raw = library::Port::default();
+        // SAFETY: the context is open, the structure is ours.
+        let told = unsafe { (self.library.query_port)(self.context, number, &mut raw) };
+        if told != 0 || raw.state != library::PORT_ACTIVE {
+            return None;
+        }
+        let is_ethernet = raw.link_layer == library::LINK_ETHERNET;
+        let folder = format!("/sys/class/infiniband/{}/ports/{number}/gid_attrs/types", self.name);
+        let gids = (0..raw.gids.clamp(0, 255) as u8).filter_map(|index| {
+            let mut gid = [0; 16];
+            // SAFETY: the context is open, the address is ours.
+            let told = unsafe {
+                (self.library.query_gid)(self.context, number, c_int::from(index), &mut gid)
+            };
+            let is_given = told == 0 && gid[8..] != [0; 8];
+            let kind = || fs::read_to_string(format!("{folder}/{index}")).unwrap_or_default();
+            is_given.then(|| (rank(&gid, kind().trim()), index, gid))
+        });
+        // Of equals, the first.
+        let (_, gid_index, gid) = gids.min_by_key(|(rank, index, _)| (*rank, *index))?;
+        let lid = if is_ethernet { 0 } else { raw.lid };
+        Some(Port { number, lid, mtu: raw.mtu, gid, gid_index })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What a peer must know of this device to reach these queue pairs.
+    pub(super) fn endpoint(&self, pairs: &[QueuePair]) -> Endpoint {
+        Endpoint {
+            gid: self.port.gid,
+            lid: self.port.lid,
+            mtu: self.port.mtu as u8,
+            reads_answered: self.limits.reads_answered,
+            reads_asked: self.limits.reads_asked,
+            queues: pairs.iter().map(QueuePair::address).collect(),
+        }
+    }
+}
+
+/// Which of a port's addresses is best, the least first: RoCE v2 with an IPv4 address, which
+/// routers know; with an IPv6 address; one for the link alone; RoCE v1. InfiniBand's are alike.
+fn rank(gid: &[u8; 16], kind: &str) -> u8 {
+    let is_ipv4 = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
+    let is_link_local = gid[..2] == [0xfe, 0x80];
+    match kind {
+        "IB/RoCE v1" => 3,
+        _ if is_ipv4 => 0,
+        _ if is_link_local => 2,
+        _ => 1,
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, port {})", self.name, self.port.number)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: whatever stood on the domain held the device, so nothing does any more.
+        unsafe {
+            if !self.domain.is_null() {
+                (self.library.dealloc_pd)(self.domain);
+            }
+            (self.library.close_device)(self.context);
+        }
+    }
+}
+
+/// One side of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Endpoint {
+    gid: [u8; 16],
+    lid: u16,
+    mtu: u8,
+    reads_answered: u8,
+    reads_asked: u8,
+    pub(super) queues: Vec<QueueAddress>,
+}
+
+/// One queue pair, as its peer must know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct QueueAddress {
+    number: u32,
+    /// The number of its first packet.
+    first: u32,
+}
+
+/// Memory that a device may reach.
+#[derive(Debug)]
+pub(super) struct Registration {
+    device: Arc<Device>,
+    raw: *mut library::Registration,
+}
+
+// SAFETY: it is only looked at, and taken down once; the library's calls may come from any thread.
+unsafe impl Send for Registration {}
+
+impl Registration {
+    /// Registers memory for the device itself; for peers as well if it is a region.
+    ///
+    /// # Safety
+    /// The memory is mapped, and stays so until the registration is dropped. Nobody holds a
+    /// reference to what a device may be writing.
+    pub(super) unsafe fn new(
+        device: &Arc<Device>,
+        memory: *mut [u8],
+        is_region: bool,
+    ) -> Result<Self, RdmaError> {
+        let remote = access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+        // Relaxed ordering is not asked for: writes are to be seen in their order.
+        let access = access::LOCAL_WRITE | if is_region { remote } else { 0 };
+        // SAFETY: the domain stands as long as the device; of the memory, the caller promised.
+        let raw = unsafe {
+            (device.library.reg_mr)(device.domain, memory.cast(), memory.len(), access as c_int)
+        };
+        match raw.is_null() {
+            true => Err(RdmaError::memory(memory.len())),
+            false => Ok(Self { device: Arc::clone(device), raw }),
+        }
+    }
+
+    /// What names the memory to the device.
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: a registration has the declared form and does not change.
+        unsafe { (*self.raw).local_key }
+    }
+
+    /// What names the memory to peers.
+    pub(super) fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw).remote_key }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: it is registered, and not used again.
+        unsafe { (self.device.library.dereg_mr)(self.raw) };
+    }
+}
+
+/// Where a device says what it has done.
+#[derive(Debug)]
+pub(super) struct CompletionQueue {
+    device: Arc<Device>,
+    raw: *mut library::CompletionQueue,
+}
+
+// SAFETY: the library's calls may come from any thread.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue for so many completions at once.
+    pub(super) fn new(device: &Arc<Device>, capacity: u32) -> Result<Self, RdmaError> {
+        let none = std::ptr::null_mut();
+        // SAFETY: the context is open, and neither a name nor a channel is needed.
+        let raw = unsafe {
+            (device.library.create_cq)(device.context, capacity as c_int, none, none.cast(), 0)
+        };
+        match raw.is_null() {
+            true => Err(RdmaError::call("making a queue of completions")),
+            false => Ok(Self { device: Arc::clone(device), raw }),
+        }
+    }
+
+    /// Fills in what came to an end and says how much that is; nothing if the device is broken.
+    pub(super) fn poll(&mut self, into: &mut [library::Completion]) -> Option<usize> {
+        // SAFETY: the queue stands, so its context does, whose driver takes as many completions as
+        // there is room for. `&mut self` is the only door to this queue.
+        let count = unsafe {
+            let poll = (*(*self.raw).context).poll;
+            poll(self.raw, into.len() as c_int, into.as_mut_ptr())
+        };
+        usize::try_from(count).ok()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: it stands, and whoever owns it has dropped its queue pairs before.
+        unsafe { (self.device.library.destroy_cq)(self.raw) };
+    }
+}
+
+/// One end of a reliable connection. It must be dropped before its queue of completions.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    device: Arc<Device>,
+    raw: *mut library::QueuePair,
+    /// The number of its first packet.
+    first: u32,
+    /// Bytes that a request may carry in itself.
+    inline: u32,
+}
+
+// SAFETY: the library's calls may come from any thread.
+unsafe impl Send for QueuePair {}
+
+impl QueuePair {
+    /// A queue pair for so many requests at once, with room for `inline` bytes in each if the
+    /// device has that.
+    pub(super) fn new(
+        device: &Arc<Device>,
+        completions: &CompletionQueue,
+        requests: u32,
+        inline: u32,
+    ) -> Result<Self, RdmaError> {
+        let first = first_packet()?;
+        let mut plan = library::QueuePairPlan {
+            name: std::ptr::null_mut(),
+            sent: completions.raw,
+            received: completions.raw,
+            shared: std::ptr::null_mut(),
+            capacity: library::Capacity {
+                requests,
+                receives: 1,
+                pieces: 1,
+                receive_pieces: 1,
+                inline,
+            },
+            kind: library::RELIABLE,
+            signals_all: 0,
+        };
+        // SAFETY: domain and queue stand, and the plan is ours.
+        let mut raw = unsafe { (device.library.create_qp)(device.domain, &mut plan) };
+        if raw.is_null() && inline > 0 {
+            plan.capacity = library::Capacity { inline: 0, requests, ..plan.capacity };
+            // SAFETY: as above.
+            raw = unsafe { (device.library.create_qp)(device.domain, &mut plan) };
+        }
+        if raw.is_null() {
+            return Err(RdmaError::call("making a queue pair"));
+        }
+        let device = Arc::clone(device);
+        let inline = plan.capacity.inline.min(inline);
+        let mut pair = Self { device, raw, first, inline };
+        pair.change(
+            library::QueuePairState {
+                state: state::INITIAL,
+                port: pair.device.port.number,
+                access: access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC,
+                ..Default::default()
+            },
+            field::STATE | field::PARTITION | field::PORT | field::ACCESS,
+        )?;
+        Ok(pair)
+    }
+
+    /// How a peer reaches it.
+    fn address(&self) -> QueueAddress {
+        // SAFETY: a queue pair has the declared beginning, and keeps its number.
+        QueueAddress { number: unsafe { (*self.raw).number }, first: self.first }
+    }
+
+    /// Bytes that a request may carry in itself.
+    pub(super) fn inline(&self) -> u32 {
+        self.inline
+    }
+
+    /// Connects it to one of a peer's queue pairs. The peer's requests are answered from now on.
+    pub(super) fn connect(&mut self, peer: &Endpoint, to: QueueAddress) -> Result<(), RdmaError> {
+        let (port, limits) = (&self.device.port, self.device.limits);
+        let way = library::Way {
+            gid: peer.gid,
+            gid_index: port.gid_index,
+            hops: HOPS,
+            lid: peer.lid,
+            // Without a local number the way leads over Ethernet, by global addresses.
+            is_global: u8::from(peer.lid == 0),
+            port: port.number,
+            ..Default::default()
+        };
+        let receives = library::QueuePairState {
+            state: state::RECEIVES,
+            mtu: port.mtu.min(peer.mtu.into()),
+            peer: to.number,
+            first_received: to.first,
+            reads_answered: limits.reads_answered.min(peer.reads_asked),
+            not_ready_timer: 1,
+            way,
+            ..Default::default()
+        };
+        let sends = library::QueuePairState {
+            state: state::SENDS,
+            first_sent: self.first,
+            reads_asked: limits.reads_asked.min(peer.reads_answered),
+            timeout: TIMEOUT,
+            retries: RETRIES,
+            ..Default::default()
+        };
+        self.change(
+            receives,
+            field::STATE
+                | field::WAY
+                | field::MTU
+                | field::PEER
+                | field::FIRST_RECEIVED
+                | field::READS_ANSWERED
+                | field::NOT_READY_TIMER,
+        )?;
+        self.change(
+            sends,
+            field::STATE
+                | field::FIRST_SENT
+                | field::READS_ASKED
+                | field::TIMEOUT
+                | field::RETRIES
+                | field::NOT_READY_RETRIES,
+        )
+    }
+
+    fn change(&mut self, mut to: library::QueuePairState, fields: c_int) -> Result<(), RdmaError> {
+        // SAFETY: the queue pair stands, and the state is ours.
+        match unsafe { (self.device.library.modify_qp)(self.raw, &mut to, fields) } {
+            0 => Ok(()),
+            errno => Err(RdmaError::Call { what: "connecting a queue pair", errno }),
+        }
+    }
+
+    /// Hands requests over, each of which points to the next. Says whether all were taken.
+    ///
+    /// # Safety
+    /// The requests and what they point to are as the device's driver wants them, and the memory of
+    /// their pieces stays registered until they came to an end or the queue pair is dropped.
+    pub(super) unsafe fn post(&mut self, requests: *mut library::WorkRequest) -> bool {
+        let mut refused = std::ptr::null_mut();
+        // SAFETY: the queue pair stands, so its context does; of the requests, the caller promised.
+        unsafe {
+            let post = (*(*self.raw).context).post;
+            post(self.raw, requests, &mut refused) == 0
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: it stands, and is not used again. Once this returns, the device has forgotten it:
+        // packets for it are dropped, and no memory is written for it.
+        unsafe { (self.device.library.destroy_qp)(self.raw) };
+    }
+}
+
+/// A number that no packet of an earlier connection is likely to have.
+fn first_packet() -> Result<u32, RdmaError> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(
+        |errno| RdmaError::Call { what: "asking for a random number", errno: errno.raw_os_error() },
+    )?;
+    Ok(u32::from_le_bytes(bytes) & 0x00ff_ffff)
+}
+
+#[cfg(test)]
+impl Endpoint {
+    /// One that no device has.
+    pub(super) fn example() -> Self {
+        let queue = |number| QueueAddress { number, first: 0x00ab_cdef };
+        Self {
+            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1],
+            lid: 0,
+            mtu: 3,
+            reads_answered: 16,
+            reads_asked: 128,
+            queues: vec![queue(17), queue(300)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_reaches_furthest_is_taken() {
+        let ipv4 = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1];
+        let mut ipv6 = [1; 16];
+        assert!(rank(&ipv4, "RoCE v2") < rank(&ipv6, "RoCE v2"));
+        let global = rank(&ipv6, "RoCE v2");
+        ipv6[..2].copy_from_slice(&[0xfe, 0x80]);
+        assert!(global < rank(&ipv6, "RoCE v2"));
+        assert!(rank(&ipv6, "RoCE v2") < rank(&ipv4, "IB/RoCE v1"));
+    }
+}

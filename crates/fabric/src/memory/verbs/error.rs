@@ -1,0 +1,135 @@
+//! Why there is no RDMA, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// Why a device, a region on it or a connection between two could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RdmaError {
+    /// The library could not be opened.
+    NoLibrary {
+        /// What the loader says.
+        said: String,
+    },
+    /// The library is older than what is needed of it.
+    OldLibrary {
+        /// What it lacks.
+        call: &'static str,
+    },
+    /// There is no such device, or none at all.
+    NoDevice {
+        /// What was asked for.
+        name: Option<String>,
+    },
+    /// No port of the device carries packets.
+    NoPort {
+        /// The device.
+        device: String,
+    },
+    /// The device knows no atomic operations.
+    NoAtomics {
+        /// The device.
+        device: String,
+    },
+    /// The device holds fewer operations than asked for.
+    Window {
+        /// How many at most, from 1.
+        maximum: u32,
+    },
+    /// Memory could not be registered.
+    Memory {
+        /// How much, in bytes.
+        bytes: usize,
+        /// What the system says.
+        errno: i32,
+    },
+    /// A call failed.
+    Call {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        errno: i32,
+    },
+    /// What the other side said makes no sense.
+    Peer,
+}
+
+impl RdmaError {
+    /// A call that failed just now, and left a number behind.
+    pub(super) fn call(what: &'static str) -> Self {
+        Self::Call { what, errno: last() }
+    }
+
+    /// Memory that could not be registered just now.
+    pub(super) fn memory(bytes: usize) -> Self {
+        Self::Memory { bytes, errno: last() }
+    }
+}
+
+fn last() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or_default()
+}
+
+impl fmt::Display for RdmaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = |errno: &i32| io::Error::from_raw_os_error(*errno);
+        f.write_str("no RDMA: ")?;
+        match self {
+            Self::NoLibrary { said } => {
+                write!(f, "libibverbs.so.1 was not found; install libibverbs1 ({said})")
+            }
+            Self::OldLibrary { call } => {
+                write!(f, "libibverbs.so.1 has no {call}; install a newer libibverbs1")
+            }
+            Self::NoDevice { name: Some(name) } => {
+                write!(f, "there is no device {name}; `rdma link` lists those that there are")
+            }
+            Self::NoDevice { name: None } => f.write_str(
+                "this machine has no device; install ibverbs-providers and load its card's driver",
+            ),
+            Self::NoPort { device } => write!(
+                f,
+                "no port of device {device} is active and has an address; see `rdma link`"
+            ),
+            Self::NoAtomics { device } => {
+                write!(f, "device {device} has no atomic operations; use another")
+            }
+            Self::Window { maximum } => {
+                write!(f, "the device holds from 1 to {maximum} operations; ask for as many")
+            }
+            Self::Memory { bytes, errno } => write!(
+                f,
+                "registering {bytes} bytes with the device: {}; `ulimit -l` has to allow as many",
+                reason(errno)
+            ),
+            Self::Call { what, errno } => write!(f, "{what}: {}", reason(errno)),
+            Self::Peer => f.write_str("the other side's answer makes no sense; is it ours?"),
+        }
+    }
+}
+
+impl std::error::Error for RdmaError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let said = "libibverbs.so.1: cannot open shared object file".to_owned();
+        assert_eq!(
+            RdmaError::NoLibrary { said }.to_string(),
+            "no RDMA: libibverbs.so.1 was not found; install libibverbs1 \
+             (libibverbs.so.1: cannot open shared object file)"
+        );
+        assert_eq!(
+            RdmaError::Memory { bytes: 4096, errno: libc::ENOMEM }.to_string(),
+            "no RDMA: registering 4096 bytes with the device: Cannot allocate memory \
+             (os error 12); `ulimit -l` has to allow as many"
+        );
+        assert_eq!(
+            RdmaError::NoDevice { name: Some("mlx5_0".to_owned()) }.to_string(),
+            "no RDMA: there is no device mlx5_0; `rdma link` lists those that there are"
+        );
+    }
+}

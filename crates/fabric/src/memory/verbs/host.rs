@@ -1,0 +1,143 @@
+//! The data node's end of RDMA: memory that clients reach, and the right to take that away.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::device::{CompletionQueue, Device, Endpoint, QueuePair, Registration};
+use super::{Opening, RdmaError, Verbs};
+use crate::memory::region::Region;
+
+/// Queue pairs that one client may have. It asks for five.
+const QUEUES_MAX: usize = 16;
+
+/// A client that was let in, by its number at this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Client(u64);
+
+/// What a client says to be let in. It goes to the host over any connection, in either direction of
+/// which whoever may have the region is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub(super) client: Endpoint,
+}
+
+/// What the host answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    pub(super) host: Endpoint,
+    /// Where the region is, in the host's own terms.
+    pub(super) address: u64,
+    pub(super) length: u64,
+    /// What gives the right to it, together with a queue pair of this host.
+    pub(super) key: u32,
+}
+
+/// A region that clients reach by RDMA, without the processor of this machine.
+#[derive(Debug)]
+pub struct Host {
+    // Taken down in this order: what clients reach the region through, the right to it, itself.
+    clients: BTreeMap<Client, Vec<QueuePair>>,
+    completions: CompletionQueue,
+    registration: Registration,
+    region: Arc<Region>,
+    device: Arc<Device>,
+    admitted: u64,
+}
+
+impl Host {
+    /// Registers the region with a device. All of it is in memory from now on, and stays.
+    ///
+    /// # Errors
+    /// If the device takes no more, or the process may not lock so much memory.
+    pub fn new(device: &Arc<Device>, region: Arc<Region>) -> Result<Self, RdmaError> {
+        // SAFETY: the region is mapped until it is dropped, after the registration; and nobody ever
+        // has a reference to its bytes.
+        let registration = unsafe { Registration::new(device, region.mapped(), true)? };
+        // Nothing is ever posted on this side, so nothing completes.
+        let completions = CompletionQueue::new(device, 1)?;
+        let (clients, device) = (BTreeMap::new(), Arc::clone(device));
+        Ok(Self { clients, completions, registration, region, device, admitted: 0 })
+    }
+
+    /// Lets a client in: from now on it reads and writes the whole region. Whether it may is the
+    /// caller's to know.
+    ///
+    /// # Errors
+    /// If the request makes no sense, or the device has no more queue pairs.
+    pub fn admit(&mut self, request: &Request) -> Result<(Client, Answer), RdmaError> {
+        let peer = &request.client;
+        if peer.queues.is_empty() || peer.queues.len() > QUEUES_MAX {
+            return Err(RdmaError::Peer);
+        }
+        let mut pairs = Vec::with_capacity(peer.queues.len());
+        for queue in &peer.queues {
+            let mut pair = QueuePair::new(&self.device, &self.completions, 1, 0)?;
+            pair.connect(peer, *queue)?;
+            pairs.push(pair);
+        }
+        let answer = Answer {
+            host: self.device.endpoint(&pairs),
+            address: self.region.mapped().cast::<u8>().expose_provenance() as u64,
+            length: self.region.length(),
+            key: self.registration.remote_key(),
+        };
+        let client = Client(self.admitted);
+        self.admitted += 1;
+        self.clients.insert(client, pairs);
+        Ok((client, answer))
+    }
+
+    /// Shuts a client out: once this returns, nothing that it sends is carried out any more. The
+    /// others are not disturbed. Says whether there was such a client.
+    pub fn fence(&mut self, client: Client) -> bool {
+        self.clients.remove(&client).is_some()
+    }
+
+    /// A client of this machine's own, through the device: its operations on words are atomic with
+    /// those of all others, which the processor's are not.
+    ///
+    /// # Errors
+    /// As [`Opening::new`], [`Self::admit`] and [`Opening::connect`].
+    pub fn loop_back(&mut self, buffers: u32, window: u32) -> Result<Verbs, RdmaError> {
+        let opening = Opening::new(&self.device, buffers, window)?;
+        let (_, answer) = self.admit(&opening.request())?;
+        opening.connect(&answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeOwned;
+    use tidegate_proto::codec::{self, Decoder};
+
+    use super::*;
+
+    /// The frame's bytes in base 16, if they come back as the message.
+    fn frame<M: Serialize + DeserializeOwned + PartialEq>(message: &M) -> String {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).unwrap();
+        let mut decoder = Decoder::<M>::new();
+        decoder.extend(&bytes);
+        assert!(decoder.next_message().unwrap().as_ref() == Some(message));
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn requests_and_answers_are_these_bytes() {
+        let endpoint = Endpoint::example();
+        let address = "00000000000000000000ffff0a000001";
+        let queues = "0211ef9baf05ac02ef9baf05";
+        assert_eq!(
+            frame(&Request { client: endpoint.clone() }),
+            format!("20000000{address}00031080{queues}"),
+        );
+        let answer =
+            Answer { host: endpoint, address: 0x7f00_0000_1000, length: 1 << 20, key: 0x1234 };
+        assert_eq!(
+            frame(&answer),
+            format!("2c000000{address}00031080{queues}80a0808080e01f808040b424"),
+        );
+    }
+}

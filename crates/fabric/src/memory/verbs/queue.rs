@@ -1,0 +1,150 @@
+//! One queue pair of a client, and what is under way on it.
+//!
+//! Operations have places in a ring, in the order in which they were taken. A queue pair works in
+//! order, so what is under way is always one stretch of the ring, of which the card has the
+//! beginning (`done` to `handed`) and the next flush will hand over the rest (to `taken`).
+
+use super::device::{Endpoint, QueueAddress, QueuePair};
+use super::library::{Piece, WorkRequest, flag};
+use super::{Lost, RdmaError};
+
+/// Operations in a row that need not say when they are done, at most: what was freed by them is
+/// known that much later. Chosen by hand, not measured.
+const SILENT_MAX: u32 = 16;
+
+/// The lowest bits of a request's id are its operation's number on its queue, above which is the
+/// queue's index. At 10^8 operations a second they last for 22 years.
+const NUMBER_BITS: u32 = 56;
+
+/// The index of the queue that a request of this id went through.
+pub(super) fn of(id: u64) -> usize {
+    (id >> NUMBER_BITS) as usize
+}
+
+/// Who waits for an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// What the caller calls it.
+    pub id: u64,
+    /// The buffer that it touches, if any.
+    pub buffer: Option<u32>,
+    /// Whether it changes the region.
+    pub changes: bool,
+    /// Where the card leaves what a word was, if it does.
+    pub word: Option<*const u64>,
+}
+
+/// A queue pair and its ring.
+pub(super) struct Queue {
+    pair: QueuePair,
+    /// Places, less one.
+    mask: u64,
+    /// What the ids of its requests begin with.
+    mark: u64,
+    /// What the card is told. It points to pieces and to the next request, none of which move.
+    requests: Box<[WorkRequest]>,
+    pieces: Box<[Piece]>,
+    waiting: Box<[Waiting]>,
+    /// How many operations were done, handed over and taken since the beginning.
+    done: u64,
+    handed: u64,
+    taken: u64,
+}
+
+// SAFETY: the pointers lead into the queue's own boxes, and to memory that its owner keeps.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    /// The queue of this index at its client: a ring of `places`, a power of two, before a queue
+    /// pair that holds what is under way.
+    pub(super) fn new(index: u64, pair: QueuePair, places: u32) -> Self {
+        assert!(places.is_power_of_two(), "places are found by the lowest bits of a number");
+        let places = places as usize;
+        let nobody = Waiting { id: 0, buffer: None, changes: false, word: None };
+        Self {
+            pair,
+            mask: places as u64 - 1,
+            mark: index << NUMBER_BITS,
+            requests: vec![WorkRequest::default(); places].into(),
+            pieces: vec![Piece::default(); places].into(),
+            waiting: vec![nobody; places].into(),
+            done: 0,
+            handed: 0,
+            taken: 0,
+        }
+    }
+
+    pub(super) fn connect(&mut self, peer: &Endpoint, to: QueueAddress) -> Result<(), RdmaError> {
+        self.pair.connect(peer, to)
+    }
+
+    /// Bytes that a request may carry in itself.
+    pub(super) fn inline(&self) -> u32 {
+        self.pair.inline()
+    }
+
+    /// The place that the next operation will have, from 0.
+    pub(super) fn next_place(&self) -> usize {
+        self.place(self.taken)
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number & self.mask) as usize
+    }
+
+    /// Takes an operation: its request without its pointers and its number, which are given here.
+    pub(super) fn push(&mut self, waiting: Waiting, piece: Piece, request: WorkRequest) {
+        assert!(self.taken - self.done <= self.mask, "more than there is room for");
+        let place = self.next_place();
+        self.pieces[place] = piece;
+        self.requests[place] = WorkRequest { id: self.mark | self.taken, count: 1, ..request };
+        self.waiting[place] = waiting;
+        self.taken += 1;
+    }
+
+    /// Hands over what was taken, as one list.
+    ///
+    /// # Safety
+    /// The memory that pieces lie in stays registered until the operations are done, or this queue
+    /// is dropped.
+    pub(super) unsafe fn flush(&mut self) -> Result<(), Lost> {
+        if self.handed == self.taken {
+            return Ok(());
+        }
+        let mut silent = 0;
+        // From the last to the first, so that each knows where the next is.
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        let mut next: *mut WorkRequest = std::ptr::null_mut();
+        for number in (self.handed..self.taken).rev() {
+            let place = self.place(number);
+            // SAFETY: a place is inside both boxes.
+            let request = unsafe { &mut *requests.add(place) };
+            let speaks = next.is_null()
+                || silent == SILENT_MAX
+                || !self.waiting[place].changes
+                || self.waiting[place].word.is_some();
+            silent = if speaks { 0 } else { silent + 1 };
+            request.flags |= if speaks { flag::SIGNALLED } else { 0 };
+            // SAFETY: as above.
+            (request.next, request.pieces) = unsafe { (next, pieces.add(place)) };
+            next = request;
+        }
+        self.handed = self.taken;
+        // SAFETY: each request points to one piece and to the next, in boxes that do not move, and
+        // the last to none. Of the memory of pieces, the caller promised.
+        match unsafe { self.pair.post(next) } {
+            true => Ok(()),
+            false => Err(Lost),
+        }
+    }
+
+    /// Tells who waits for what is done, now that the request of this id is: the queue pair works
+    /// in order, so all before it are.
+    pub(super) fn settle(&mut self, id: u64, mut tell: impl FnMut(Waiting)) {
+        let number = id - self.mark;
+        while self.done <= number && self.done < self.handed {
+            tell(self.waiting[self.place(self.done)]);
+            self.done += 1;
+        }
+    }
+}
