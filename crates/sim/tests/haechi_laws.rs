@@ -1,4 +1,5 @@
-//! The first seeds of clients with guarantees under fire. More of them: `cargo xtask seeds 10000`.
+//! The first seeds of clients with guarantees under fire. More of them:
+//! `cargo xtask seeds --one-sided 10000`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
