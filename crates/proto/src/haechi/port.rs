@@ -306,7 +306,11 @@ impl<F: Fabric> Port<F> {
         if now.since(self.confirmed).0 >= ALONE * self.length.0 + GUARD.0 {
             self.go_alone(now);
         }
-        let until = if looks { self.look } else { Time(end.0.saturating_sub(GUARD.0)) };
+        let until = match looks {
+            true if self.owes_report => self.report,
+            true => self.look,
+            false => Time(end.0.saturating_sub(GUARD.0)),
+        };
         let soon = now.after(Span(1));
         self.tick = now.after(TICK).min(self.report.max(soon)).min(until.max(soon));
         Ok(())
