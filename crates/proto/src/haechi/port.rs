@@ -440,6 +440,11 @@ impl<F: Fabric> Port<F> {
             self.report = now.after(LOOK[0]);
             return Ok(());
         }
+        if self.state == State::Alone && !self.owes_report {
+            // What is done alone is of no period of a monitor's.
+            self.report = now.after(REPORT_IDLE);
+            return Ok(());
+        }
         self.report = now.after(pause);
         self.own.report = true;
         (self.spoke, self.owes_report) = (now, false);
