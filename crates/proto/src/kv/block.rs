@@ -98,3 +98,23 @@ fn lengths(block: &[u8]) -> (usize, usize) {
 fn sum(bytes: &[u8], version: u16) -> u32 {
     crc_fast::crc32_iscsi(bytes) ^ u32::from(version).wrapping_mul(0x9e37_79b1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_one_hash_and_contents_of_other_versions_are_told_apart() {
+        let mut block = [0; 2 * LINE as usize];
+        fill(&mut block, b"one", &[7; 60]);
+        let (hash, version) = (0xfeed_5000, 7);
+        seal(&mut block, hash, version);
+        let mark = mark(hash, version);
+        assert!(is_marked(&block, mark, b"one"));
+        assert!(!is_marked(&block, mark, b"two") && !is_marked(&block, mark, b"on"));
+        assert_eq!(inspect(&block, version, b"one"), Content::Value { from: 19, length: 60 });
+        assert_eq!(inspect(&block, version, b"two"), Content::Other);
+        assert_eq!(inspect(&block, version + 1, b"one"), Content::Torn);
+        assert_eq!(inspect(&block[..64], version, b"one"), Content::Torn);
+    }
+}

@@ -35,6 +35,7 @@ pub struct Double {
     /// How many it was given, in all.
     pub posts: u64,
     pub is_lost: bool,
+    reads_together: bool,
 }
 
 #[allow(dead_code, reason = "an example needs less of it than tests do")]
@@ -51,6 +52,7 @@ impl Double {
             room: usize::MAX,
             posts: 0,
             is_lost: false,
+            reads_together: false,
         }
     }
 
@@ -58,9 +60,10 @@ impl Double {
         Self { shuffle: Some(seed | 1), ..Self::new(memory, buffers) }
     }
 
-    /// As [`Self::adverse`], with each operation in one piece and reads in their order, too.
-    pub fn adverse_whole(memory: &Memory, buffers: u32) -> Self {
-        Self { shuffle: Some(0), ..Self::new(memory, buffers) }
+    /// As [`Self::adverse`], with each operation in one piece and reads in their order, too; or
+    /// reads in a row in one go.
+    pub fn adverse_whole(memory: &Memory, buffers: u32, reads_together: bool) -> Self {
+        Self { shuffle: Some(0), reads_together, ..Self::new(memory, buffers) }
     }
 
     /// How many things can happen next.
@@ -70,19 +73,35 @@ impl Double {
 
     /// One of them happens.
     pub fn go(&mut self, way: usize) {
-        let is_read = way < self.reads.len();
-        let running = if is_read { &mut self.reads[way] } else { &mut self.changes[0] };
+        if way < self.reads.len() {
+            if self.progress(|double| &mut double.reads[way]) {
+                self.reads.swap_remove(way);
+            }
+            return;
+        }
+        loop {
+            let is_read = matches!(self.changes[0].post.operation, Operation::Read { .. });
+            if self.progress(|double| &mut double.changes[0]) {
+                self.changes.pop_front();
+            }
+            let next = self.changes.front().map(|running| running.post.operation);
+            let goes_on = self.reads_together && is_read;
+            if !(goes_on && matches!(next, Some(Operation::Read { .. }))) {
+                return;
+            }
+        }
+    }
+
+    /// A part of an operation happens. Whether it was the last.
+    fn progress(&mut self, running: impl Fn(&mut Self) -> &mut Running) -> bool {
+        let running = running(self);
         let part = running.parts.pop().unwrap();
         let (post, is_done) = (running.post, running.parts.is_empty());
         let word = self.happen(post.operation, part);
         if is_done {
             self.done.push(Done { id: post.id, word });
-            if is_read {
-                self.reads.swap_remove(way);
-            } else {
-                self.changes.pop_front();
-            }
         }
+        is_done
     }
 
     fn happen(&mut self, operation: Operation, (from, to): (usize, usize)) -> u64 {

@@ -22,12 +22,12 @@ fn client(memory: &Memory, layout: Layout, settings: Settings) -> Client<Double>
     Client::new(Double::new(memory, buffers), layout, settings).unwrap()
 }
 
-/// What a single operation is told, with the value if it found one.
+/// What a single operation is told: the value if it found one, else its answer.
 fn ask(
     client: &mut Client<Double>,
     now: u64,
     begin: impl FnOnce(&mut Client<Double>) -> Result<(), Refused>,
-) -> (Answer, Vec<u8>) {
+) -> Result<Vec<u8>, Answer> {
     begin(client).unwrap();
     let mut outcomes = Vec::new();
     while client.outstanding() > 0 {
@@ -37,35 +37,24 @@ fn ask(
         Answer::Found(found) => {
             let value = client.value(&found).to_vec();
             client.release(found);
-            (Answer::Missing, value)
+            Ok(value)
         }
-        answer => (answer, Vec::new()),
+        answer => Err(answer),
     }
 }
 
 fn get(client: &mut Client<Double>, key: &[u8]) -> Option<Vec<u8>> {
-    client.get(key, 7).unwrap();
-    let mut outcomes = Vec::new();
-    while client.outstanding() > 0 {
-        client.poll(Time(0), &mut outcomes).unwrap();
-    }
-    match outcomes.pop().unwrap().answer {
-        Answer::Found(found) => {
-            let value = client.value(&found).to_vec();
-            client.release(found);
-            Some(value)
-        }
-        Answer::Missing => None,
-        answer => panic!("{answer:?}"),
-    }
+    let told = ask(client, 0, |client| client.get(key, 7));
+    assert!(matches!(told, Ok(_) | Err(Answer::Missing)), "{told:?}");
+    told.ok()
 }
 
 fn put(client: &mut Client<Double>, key: &[u8], value: &[u8]) -> Answer {
-    ask(client, 0, |client| client.put(key, value, 7)).0
+    ask(client, 0, |client| client.put(key, value, 7)).unwrap_err()
 }
 
 fn delete(client: &mut Client<Double>, key: &[u8]) -> Answer {
-    ask(client, 0, |client| client.delete(key, 7)).0
+    ask(client, 0, |client| client.delete(key, 7)).unwrap_err()
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +85,8 @@ proptest! {
         }
         let mut map = BTreeMap::new();
         for (who, number, act) in acts {
-            let (client, key) = (&mut clients[usize::from(who)], vec![number; 1 + usize::from(number)]);
+            let client = &mut clients[usize::from(who)];
+            let key = vec![number; 1 + usize::from(number)];
             match act {
                 Act::Get => prop_assert_eq!(get(client, &key), map.get(&key).cloned()),
                 Act::Put(value) => {
@@ -185,9 +175,10 @@ fn a_full_store_says_so_and_takes_what_was_freed_after_its_rest() {
     assert_eq!(put(&mut client, &[9], b"value"), Answer::Full);
     assert_eq!(put(&mut client, &[0], b"value"), Answer::Full, "an update takes a block, too");
     let at = |client: &mut Client<Double>, now, key: u8| {
-        ask(client, now, |client| client.put(&[key], b"other", 0)).0
+        ask(client, now, |client| client.put(&[key], b"other", 0)).unwrap_err()
     };
-    assert_eq!(ask(&mut client, 1_000, |client| client.delete(&[0], 0)).0, Answer::Deleted);
+    let deleted = ask(&mut client, 1_000, |client| client.delete(&[0], 0));
+    assert_eq!(deleted, Err(Answer::Deleted));
     assert_eq!(at(&mut client, 1_099, 9), Answer::Full);
     assert_eq!(at(&mut client, 1_100, 9), Answer::Stored);
     assert_eq!(get(&mut client, &[9]), Some(b"other".to_vec()));
@@ -228,8 +219,8 @@ fn a_value_that_was_changed_behind_the_store_is_reported_and_not_returned() {
     put(&mut client, b"key", &[1; 1000]);
     let block = 64 + 256 + 2 * 64;
     memory.borrow_mut()[block + 500] ^= 4;
-    let corrupt = |client: &mut Client<Double>| ask(client, 0, |client| client.get(b"key", 0)).0;
-    assert_eq!(corrupt(&mut client), Answer::Corrupt);
+    let told = |client: &mut Client<Double>| ask(client, 0, |client| client.get(b"key", 0));
+    assert_eq!(told(&mut client), Err(Answer::Corrupt));
     memory.borrow_mut()[block + 500] ^= 4;
     assert_eq!(get(&mut client, b"key"), Some(vec![1; 1000]));
     // A slot that points beyond the store is not followed.
@@ -240,7 +231,7 @@ fn a_value_that_was_changed_behind_the_store_is_reported_and_not_returned() {
         }
     }
     let mut other = self::client(&memory, layout, SETTINGS);
-    assert_eq!(corrupt(&mut other), Answer::Corrupt);
+    assert_eq!(told(&mut other), Err(Answer::Corrupt));
 }
 
 #[test]
