@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Thread};
 
 use rustix::fs::sendfile;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -38,6 +39,8 @@ pub(super) struct Host {
     note: PathBuf,
     clock: Clock,
     inner: Mutex<Inner>,
+    /// The monitor's thread, which rests while nobody has a seat.
+    pulse: OnceLock<Thread>,
 }
 
 struct Inner {
@@ -69,7 +72,7 @@ impl Host {
         let former = Identity::noted(&note);
         let orphans = BTreeSet::new();
         let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
-        Ok(Self { node, note, clock, inner })
+        Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
     /// Whether a client may yet bring back the memory of this node's former life.
@@ -87,8 +90,12 @@ impl Host {
             return Ok(false);
         }
         let region = Arc::new(Region::from_fd(file)?);
+        let problem = |what| Err(StartError::Io(io::Error::other(what)));
         if region.length() != self.node.memory.0 {
-            return Err(StartError::Io(io::Error::other("its size is another than in the file")));
+            return problem("its size is another than in the file");
+        }
+        if word(&region, place::LAYOUT) != place::VERSION {
+            return problem("it is of another release");
         }
         let now = self.clock.now();
         let mut monitor = monitor(&self.node, &region, now)?;
@@ -97,6 +104,7 @@ impl Host {
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
         (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        self.pulse.get().inspect(|thread| thread.unpark());
         Ok(true)
     }
 
@@ -113,14 +121,21 @@ impl Host {
         }
     }
 
-    /// Has the monitor look, and tells when it is to look again.
+    /// Has the monitor look, and tells when this thread is to do it again; it is woken if somebody
+    /// takes a seat.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
-        let monitor = &mut lock(&self.inner).monitor;
+        self.pulse.get_or_init(thread::current);
+        let Inner { monitor, book, orphans, .. } = &mut *lock(&self.inner);
         match monitor.poll(self.clock.now(), events) {
-            Ok(()) => monitor.next_deadline(),
+            Ok(()) if book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
             // Memory of our own is not lost.
-            Err(_) => Time::MAX,
+            _ => Time::MAX,
         }
+    }
+
+    /// Notes that a seat is free: the client of this node's former life has not come again.
+    pub(super) fn forget(&self, seat: u16) {
+        lock(&self.inner).orphans.remove(&seat);
     }
 
     /// Gives a client a seat, and the region.
@@ -167,6 +182,7 @@ impl Host {
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
                 book.seat(number, &name, hello);
+                self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })
             }
@@ -280,6 +296,16 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     Monitor::new(Shm::new(region.clone(), buffers), settings, now).map_err(|_| {
         StartError::Io(io::Error::other("the memory has no room for words of control"))
     })
+}
+
+/// A word of a region; 0 if there is none.
+fn word(region: &Arc<Region>, at: u64) -> u64 {
+    let mut fabric = Shm::new(region.clone(), 0);
+    let mut done = Vec::new();
+    let posted = fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } });
+    // It is done when it is posted.
+    let _ = posted.is_ok() && fabric.poll(Time::ZERO, &mut done).is_ok();
+    done.first().map_or(0, |done| done.word)
 }
 
 /// Which memory it is, among all that this machine has had since it was started.
@@ -435,13 +461,6 @@ mod tests {
         let (_, old) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
         let mut events = Vec::new();
         host.tick(&mut events);
-        let word = |region: &Arc<Region>, at| {
-            let mut fabric = Shm::new(region.clone(), 0);
-            fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } }).unwrap();
-            let mut done = Vec::new();
-            fabric.poll(Time::ZERO, &mut done).unwrap();
-            done[0].word
-        };
         assert_ne!(word(&old, place::GRANTS), 0, "a seat is granted what it has at the first tick");
         host.move_memory().unwrap();
         let (_, new) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
