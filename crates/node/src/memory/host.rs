@@ -97,10 +97,7 @@ impl Host {
         if word(&region, place::LAYOUT) != place::VERSION {
             return problem("it is of another release");
         }
-        let now = self.clock.now();
-        let mut monitor = monitor(&self.node, &region, now)?;
-        // It takes over the seats that it finds, and begins a period at once.
-        let _ = monitor.poll(now, &mut Vec::new());
+        let monitor = monitor(&self.node, &region, self.clock.now())?;
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
         (inner.region, inner.monitor, inner.former) = (region, monitor, None);
@@ -277,7 +274,8 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     })
 }
 
-/// A monitor over this memory. It is of this node and works at once, whatever clients' cards do.
+/// A monitor over this memory, which has taken over the seats that it found there and begun a
+/// period. Its operations are done at once, whatever clients' cards do.
 fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<Shm>, StartError> {
     let DataNode { capacity, client, period, seats, window, rules, .. } = *node;
     let mean = node.per_period(capacity);
@@ -293,9 +291,13 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     let settings = Settings { terms, profile, seats, window };
     // A line of reports and one of grants for each seat, and the header.
     let buffers = 2 * u32::from(seats).div_ceil(64) + 1;
-    Monitor::new(Shm::new(region.clone(), buffers), settings, now).map_err(|_| {
-        StartError::Io(io::Error::other("the memory has no room for words of control"))
-    })
+    let fabric = Shm::new(region.clone(), buffers);
+    let problem = |what| StartError::Io(io::Error::other(what));
+    let mut monitor = Monitor::new(fabric, settings, now)
+        .map_err(|_| problem("the memory has no room for words of control"))?;
+    // What it tells is of a former life, and nobody's business any more.
+    monitor.poll(now, &mut Vec::new()).map_err(|_| problem("the memory is lost"))?;
+    Ok(monitor)
 }
 
 /// A word of a region; 0 if there is none.
@@ -360,6 +362,13 @@ mod tests {
             client = "500 iops"
         "#;
         Cluster::parse(text).unwrap().data_nodes.remove(0)
+    }
+
+    /// Waits until a seat was granted something: a period at most.
+    fn until_granted(host: &Host, region: &Arc<Region>) {
+        while word(region, place::GRANTS) == 0 {
+            host.tick(&mut Vec::new());
+        }
     }
 
     fn host(policy: &str) -> Host {
@@ -438,7 +447,7 @@ mod tests {
         assert!(!first.is_incomplete());
         first.settle();
         let (welcome, memory) = first.seat(&visitor(0), &hello("a", 300)).unwrap();
-        first.tick(&mut Vec::new());
+        until_granted(&first, &memory);
         drop(first);
         let second = live();
         assert!(second.is_incomplete());
@@ -459,13 +468,12 @@ mod tests {
     fn a_copy_has_the_store_and_no_grants() {
         let host = host(POLICY);
         let (_, old) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
-        let mut events = Vec::new();
-        host.tick(&mut events);
-        assert_ne!(word(&old, place::GRANTS), 0, "a seat is granted what it has at the first tick");
+        until_granted(&host, &old);
         host.move_memory().unwrap();
         let (_, new) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
         assert_eq!((word(&new, place::GRANTS), host.guests()), (0, 1));
-        for at in [place::HEADER, place::POOL, place::LEASE, place::DATA, place::DATA + 56] {
+        assert_eq!(word(&new, place::LEASE), word(&old, place::LEASE) + 1);
+        for at in [place::HEADER, place::LAYOUT, place::DATA, place::DATA + 56] {
             assert_eq!(word(&new, at), word(&old, at), "{at}");
         }
     }
