@@ -1,13 +1,15 @@
-//! `cargo xtask seeds`: simulated clusters under fire, as many as one likes, or one again.
+//! `cargo xtask seeds`: simulated clusters under fire, or clients with one-sided access; as many as
+//! one likes, or one again.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-Runs simulated clusters under fire, each made from a number.
+Runs simulated clusters under fire, each made from a number; with --one-sided clients
+with one-sided access and their data node.
 
-Usage: cargo xtask seeds COUNT        the first so many
-       cargo xtask seeds --seed N     one, again";
+Usage: cargo xtask seeds [--one-sided] COUNT        the first so many
+       cargo xtask seeds [--one-sided] --seed N     one, again";
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -18,6 +20,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         [number] | ["--seed", number] if is_number(number) => {}
+        ["--one-sided", number] | ["--one-sided", "--seed", number] if is_number(number) => {}
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

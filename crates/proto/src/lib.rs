@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod codec;
 pub mod controller;
 pub mod data;
+pub mod data_node;
 pub mod gateway;
 pub mod haechi;
 #[cfg(feature = "kv")]

@@ -38,6 +38,7 @@
 mod card;
 mod client;
 mod fabric;
+pub mod fire;
 mod outcome;
 mod run;
 mod scenario;

@@ -1,0 +1,118 @@
+//! What a seed makes.
+
+use tidegate_algo::haechi::Rules;
+use tidegate_algo::haechi::admission::{Capacity, admit};
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_model::{Iops, Span, Time};
+
+use super::{Fault, Fire, Guest, Load, WILD};
+use crate::rng::Stream;
+
+impl Fire {
+    /// The data node, its clients and the faults of a seed.
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Stream::new(seed, "one-sided", 0);
+        let node = Iops(random.within(6_000, 16_000));
+        let rules = if random.below(3) == 0 { Rules::UNPACED } else { Rules::SOUND };
+        let step = [0, 0, 1][random.below(3) as usize] * random.within(10, 30);
+        let last = match random.below(2) {
+            0 => node.0 * (100 - step) / 100,
+            _ => node.0 * (100 + step) / 100,
+        };
+        let mut fire = Self {
+            seed,
+            rules,
+            period: Span([200, 250, 400][random.below(3) as usize] * Span::MILLISECOND.0),
+            local: Iops(node.0 * random.within(25, 60) / 100),
+            node,
+            thought: 0,
+            last: Iops(last),
+            window: random.within(4, 8) as u32,
+            guests: Vec::new(),
+            faults: Vec::new(),
+        };
+        let error = if random.below(3) == 0 { random.within(85, 115) } else { 100 };
+        fire.thought = fire.per_period(node) * error / 100;
+        fire.invite(&mut random);
+        fire.set_on(&mut random);
+        fire
+    }
+
+    /// Clients whose reservations can be kept, now and after what happens to the node.
+    fn invite(&mut self, random: &mut Stream) {
+        let count = random.within(2, 5);
+        let least = self.per_period(self.node.min(self.last)).min(self.thought);
+        let capacity = Capacity {
+            global: least * random.within(50, 95) / 100,
+            local: self.per_period(self.local) * 95 / 100,
+        };
+        let mut asked: Vec<u64> = Vec::new();
+        for _ in 0..count {
+            let part = random.within(0, 2 * capacity.global / count);
+            let reservation = if random.below(5) == 0 { 0 } else { part };
+            // Smaller until it can be promised.
+            let fits = |reservation: &u64| {
+                let asked: Vec<u64> = asked.iter().copied().chain([*reservation]).collect();
+                admit(capacity, &asked, self.rules.paces).is_ok()
+            };
+            let tries = std::iter::successors(Some(reservation), |last| Some(last * 3 / 4));
+            let reservation = tries.take(8).find(fits).unwrap_or(0);
+            asked.push(reservation);
+            let guest = self.guest(random, reservation);
+            self.guests.push(guest);
+        }
+    }
+
+    fn guest(&self, random: &mut Stream, reservation: u64) -> Guest {
+        let rate = reservation * Span::SECOND.0 / self.period.0;
+        let load = match random.below(8) {
+            0..=3 => Load::All,
+            4 => Load::Even(rate * random.within(105, 150) / 100 + 50),
+            5 => Load::Even(rate * random.within(5, 90) / 100),
+            6 => Load::Turns(Span(random.within(5, 600) * Span::MILLISECOND.0)),
+            _ => Load::Nothing,
+        };
+        let limit = match random.below(5) {
+            0 => reservation + random.within(0, reservation + 200),
+            _ => u64::MAX,
+        };
+        Guest { promise: Promise { reservation, limit }, load }
+    }
+
+    /// What happens, and when.
+    fn set_on(&mut self, random: &mut Stream) {
+        let wild = self.period.0 * WILD;
+        let moment = |random: &mut Stream| Time(random.within(self.period.0, wild));
+        let mut faults = Vec::new();
+        if self.last != self.node {
+            faults.push((moment(random), Fault::Node(self.last)));
+        }
+        let mut is_dead = vec![false; self.guests.len()];
+        for _ in 0..random.below(5) {
+            let at = moment(random);
+            let who = random.below(self.guests.len() as u64) as usize;
+            let mut span = |most: u64| Span(random.within(1, most) * Span::MILLISECOND.0);
+            let fault = match span(7).0 / Span::MILLISECOND.0 {
+                1..=3 => Fault::Stop(who, span(300)),
+                // Not for longer than it takes to be given up: it would be, again and again.
+                4 => Fault::Late(who, span(12)),
+                5 => Fault::Stall(span(80)),
+                6 => Fault::Restart(span(300)),
+                _ if is_dead[who] => continue,
+                _ => Fault::Die(who),
+            };
+            faults.push((at, fault));
+            let calm = Time(wild);
+            match fault {
+                Fault::Late(..) => faults.push((calm, Fault::Late(who, Span::ZERO))),
+                Fault::Die(_) => {
+                    is_dead[who] = true;
+                    faults.push((calm, Fault::Join(self.guests[who])));
+                }
+                _ => {}
+            }
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        self.faults = faults;
+    }
+}

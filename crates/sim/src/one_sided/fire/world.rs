@@ -1,0 +1,255 @@
+//! The loop of a seed, and the laws.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use tidegate_algo::haechi::capacity::Profile;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::monitor::{Settings, Summary};
+use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
+
+use super::super::card::{Cards, Order, Service};
+use super::super::fabric::{Loopback, Network};
+use super::super::world::REGION;
+use super::station::{Late, Station};
+use super::{Fault, Fire, Guest, Load, Violation};
+use crate::time::Picoseconds;
+
+/// Seats of the data node, and the buffers that its monitor needs for them.
+const SEATS: u16 = 16;
+const BUFFERS: u32 = 3;
+
+pub(super) struct World {
+    fire: Fire,
+    now: Time,
+    network: Network,
+    stations: Vec<Station>,
+    monitor: Option<Monitor<Loopback>>,
+    settings: Settings,
+    /// When the monitor is to be called, or another is to begin.
+    look: Time,
+    faults: VecDeque<(Time, Fault)>,
+    events: Vec<Event>,
+    /// The monitor's period, what had been issued when it began, and in how many more clients may
+    /// use what they have left of a former monitor's.
+    epoch: u64,
+    issued: u64,
+    leftovers: u32,
+    capacity: u64,
+}
+
+impl World {
+    pub(super) fn new(fire: Fire) -> Self {
+        let cards = Cards {
+            client: fire.local,
+            node: fire.node,
+            round_trip: Span(5_000),
+            order: Order::Arrival,
+            service: Service::Constant,
+        };
+        let network = Network::new(&cards, REGION, place::DATA as usize, fire.seed);
+        let terms = Terms { rules: fire.rules, period: fire.period, local_rate: fire.local.0 };
+        let profile = Profile {
+            mean: fire.thought,
+            deviation: fire.thought / 100,
+            local: fire.per_period(fire.local),
+            increment: (fire.thought / 100).max(1),
+            history: 5,
+        };
+        let settings = Settings { terms, profile, seats: SEATS, window: fire.window };
+        let mut world = Self {
+            now: Time::ZERO,
+            monitor: None,
+            settings,
+            look: Time::ZERO,
+            faults: fire.faults.iter().copied().collect(),
+            stations: Vec::new(),
+            events: Vec::new(),
+            epoch: 0,
+            issued: 0,
+            leftovers: 0,
+            capacity: 0,
+            network,
+            fire,
+        };
+        world.watch();
+        let guests = world.fire.guests.clone();
+        guests.into_iter().for_each(|guest| world.join(guest));
+        world
+    }
+
+    /// A monitor begins.
+    fn watch(&mut self) {
+        let fabric = self.network.connect_node(BUFFERS);
+        let monitor = Monitor::new(fabric, self.settings, self.now);
+        self.monitor = Some(monitor.expect("the fabric is large enough"));
+        (self.look, self.leftovers) = (self.now, 2);
+    }
+
+    fn join(&mut self, guest: Guest) {
+        let Some(Ok(seat)) = self.monitor.as_mut().map(|monitor| monitor.admit(guest.promise))
+        else {
+            return;
+        };
+        let late = Rc::new(Cell::new(Span::ZERO));
+        let fabric = Late::new(self.network.connect(self.fire.window + 2), late.clone());
+        let port = Port::new(fabric, self.settings.terms, seat, self.fire.window, self.now);
+        let port = port.map_err(|_| ()).expect("the fabric is large enough");
+        self.stations.push(Station::new(port, seat, guest, late, self.now));
+    }
+
+    /// Runs it to its end.
+    pub(super) fn run(mut self) -> Result<(), Violation> {
+        let end = self.fire.calm().after(Span(self.fire.period.0 * (super::CALM + 1)));
+        while self.now < end {
+            let at = |at: Picoseconds| Time(at.0.div_ceil(1_000));
+            let stations = self.stations.iter().map(Station::next);
+            let fault = self.faults.front().map_or(Time::MAX, |(at, _)| *at);
+            let next = stations.chain([self.look, fault, at(self.network.next())]).min();
+            self.now = next.unwrap_or(end).max(self.now);
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<(), Violation> {
+        let now = self.now;
+        while let Some(number) = self.network.advance(Picoseconds::from(now)) {
+            self.call(number as usize)?;
+        }
+        for number in 0..self.stations.len() {
+            if self.stations[number].next() <= now {
+                self.call(number)?;
+            }
+        }
+        while let Some((_, fault)) = self.faults.pop_front_if(|(at, _)| *at <= now) {
+            self.strike(fault);
+        }
+        if self.look <= now {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, number: usize) -> Result<(), Violation> {
+        let now = self.now;
+        self.stations[number].run(now).map_err(|lost| self.violation(lost.to_string()))
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Stop(who, span) => self.stations[who].stopped = now.after(span),
+            Fault::Die(who) => self.stations[who].is_dead = true,
+            Fault::Join(guest) => match self.monitor {
+                Some(_) => self.join(guest),
+                None => self.faults.push_back((self.look.max(now).after(Span(1)), fault)),
+            },
+            Fault::Late(who, span) => self.stations[who].late.set(span),
+            Fault::Stall(span) => self.look = self.look.max(now.after(span)),
+            Fault::Restart(span) => {
+                self.monitor = None;
+                self.look = now.after(span);
+            }
+            Fault::Node(rate) => self.network.set_node(rate),
+        }
+    }
+
+    fn look(&mut self) -> Result<(), Violation> {
+        let Some(monitor) = &mut self.monitor else {
+            self.watch();
+            return Ok(());
+        };
+        let mut events = core::mem::take(&mut self.events);
+        let result = monitor.poll(self.now, &mut events);
+        self.look = monitor.next_deadline().max(self.now);
+        let period = monitor.books().period();
+        let (granted, minted) = (monitor.books().granted(), monitor.books().minted());
+        let capacity = monitor.books().capacity();
+        result.map_err(|lost| self.violation(lost.to_string()))?;
+        if granted > minted {
+            return Err(self.violation(format!("{granted} pool tokens granted, {minted} made")));
+        }
+        if period.epoch != self.epoch {
+            self.count(capacity)?;
+            self.epoch = period.epoch;
+        }
+        // What is learned of the period before counts within this one.
+        self.capacity = self.capacity.max(capacity);
+        for event in events.drain(..) {
+            match event {
+                Event::Over(summary) => self.judge(&summary)?,
+                Event::Overstepped { .. } | Event::Superseded => {
+                    return Err(self.violation(format!("{event:?}")));
+                }
+                _ => {}
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    /// A period is over: what was issued in it.
+    fn count(&mut self, next: u64) -> Result<(), Violation> {
+        let issued = self.stations.iter().map(|one| one.port.counts().operations).sum();
+        let in_it = issued - core::mem::replace(&mut self.issued, issued);
+        let capacity = core::mem::replace(&mut self.capacity, next);
+        if self.leftovers > 0 {
+            self.leftovers -= 1;
+            return Ok(());
+        }
+        let reserved: u64 = self.stations.iter().map(|one| one.guest.promise.reservation).sum();
+        let most = capacity.max(reserved) + self.fire.slack();
+        if in_it > most {
+            let what = format!("{in_it} operations were issued in a period of {capacity} tokens");
+            return Err(self.violation(what));
+        }
+        Ok(())
+    }
+
+    /// Whether a period of the calm kept what was promised.
+    fn judge(&self, summary: &Summary) -> Result<(), Violation> {
+        let begun = self.now.0.saturating_sub(self.fire.period.0 * 5 / 4);
+        if begun < self.fire.calm().0 {
+            return Ok(());
+        }
+        let period = Span(self.fire.period.0);
+        for station in self.stations.iter().filter(|station| !station.is_dead) {
+            let Some((promise, outcome)) = summary.seats[usize::from(station.seat)] else {
+                return Err(self.violation(format!("seat {} is gone", station.seat)));
+            };
+            let asks = match station.guest.load {
+                Load::All => u64::MAX,
+                Load::Even(rate) => {
+                    (u128::from(rate) * u128::from(period.0) / 1_000_000_000) as u64
+                }
+                _ => 0,
+            };
+            let is_backlogged = asks > promise.reservation * 104 / 100;
+            if is_backlogged && outcome.completed < promise.reservation {
+                let what = format!("seat {}: {promise:?}, {outcome:?}", station.seat);
+                return Err(self.violation(format!("{what}, of {}", summary.capacity)));
+            }
+        }
+        let done: u64 = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed).sum();
+        let node = self.fire.per_period(self.fire.last);
+        let greedy = self.stations.iter().filter(|station| {
+            let Guest { load, promise } = station.guest;
+            !station.is_dead && load == Load::All && promise.limit == u64::MAX
+        });
+        let local = self.fire.per_period(self.fire.local) * 95 / 100;
+        let is_full = greedy.count() as u64 * local >= node;
+        let least = node * 75 / 100 - self.fire.clients() * u64::from(self.fire.window);
+        if is_full && done < least {
+            let Summary { capacity, held, .. } = summary;
+            let what = format!("{done} operations of {node}, with Ω {capacity}, held for {held}");
+            return Err(self.violation(what));
+        }
+        Ok(())
+    }
+
+    fn violation(&self, what: String) -> Violation {
+        Violation { seed: self.fire.seed, at: self.now, what }
+    }
+}
