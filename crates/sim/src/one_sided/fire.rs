@@ -57,7 +57,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, at, what } = self;
         let at = at.0 / 1_000_000;
-        write!(f, "one-sided seed {seed}, at {at} ms: {what}\n")?;
+        writeln!(f, "one-sided seed {seed}, at {at} ms: {what}")?;
         write!(f, "replay: cargo xtask seeds --one-sided --seed {seed}")
     }
 }

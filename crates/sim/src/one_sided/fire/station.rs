@@ -113,7 +113,7 @@ impl Station {
         match self.guest.load {
             Load::All => u64::MAX,
             Load::Nothing => 0,
-            Load::Turns(turn) if now.0 / turn.0 % 2 == 0 => u64::MAX,
+            Load::Turns(turn) if (now.0 / turn.0).is_multiple_of(2) => u64::MAX,
             Load::Turns(_) => 0,
             Load::Even(rate) => {
                 let passed = u128::from(now.since(self.began).0);
