@@ -7,6 +7,7 @@ mod guarded;
 mod guest;
 mod keys;
 mod levels;
+mod memory;
 mod mounted;
 mod refused;
 mod rude;

@@ -150,6 +150,11 @@ impl Failure {
         ExitCode::from(self.code.number())
     }
 
+    /// The code to exit with.
+    pub(crate) fn number(&self) -> u8 {
+        self.code.number()
+    }
+
     /// In one word: what a verdict says.
     pub(crate) fn word(&self) -> &'static str {
         self.code.word()

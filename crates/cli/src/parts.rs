@@ -1,4 +1,4 @@
-//! Nodes and gateways of a cluster that run in this process.
+//! Nodes, gateways and data nodes of a cluster that run in this process.
 
 use std::net::ToSocketAddrs;
 use std::path::Path;
@@ -10,6 +10,7 @@ use tidegate_gateway::ketama::Place;
 use tidegate_model::cluster::{self, DeviceModel, Store};
 use tidegate_model::{Bytes, Cluster, NodeId};
 use tidegate_node as node;
+use tidegate_node::memory;
 
 use crate::failure::{Code, Failure};
 use crate::guards::{Guards, directory, way};
@@ -23,6 +24,7 @@ const WORKERS: usize = 2;
 pub(crate) struct Choice {
     pub(crate) nodes: bool,
     pub(crate) gateways: bool,
+    pub(crate) data_nodes: bool,
     /// Only those with these names; all if there are none.
     pub(crate) names: Vec<String>,
 }
@@ -33,11 +35,12 @@ impl Choice {
     }
 }
 
-/// Nodes and gateways that run. Dropping them ends them: first gateways, which finish what is under
-/// way, and then the nodes behind them.
+/// What runs. Dropping it ends it: first gateways, which finish what is under way, and then the
+/// nodes behind them.
 pub(crate) struct Parts {
     gateways: Vec<(String, gateway::Running)>,
     nodes: Vec<(String, node::Running)>,
+    data_nodes: Vec<(String, memory::Running)>,
 }
 
 /// Where the parts of a cluster that are to start find what.
@@ -71,7 +74,7 @@ impl Parts {
     pub(crate) fn start(site: &Site<'_>, choice: &Choice) -> Result<Self, Failure> {
         let cluster = site.cluster;
         known(cluster, choice)?;
-        let mut parts = Self { gateways: Vec::new(), nodes: Vec::new() };
+        let mut parts = Self { gateways: Vec::new(), nodes: Vec::new(), data_nodes: Vec::new() };
         for (id, node) in cluster.nodes.iter().enumerate() {
             if choice.nodes && choice.has(&node.name) {
                 let config = node_config(site, id)?;
@@ -87,6 +90,13 @@ impl Parts {
             let running = gateway::start(config, &services);
             let running = running.map_err(|error| failed(&gateway.name, &error))?;
             parts.gateways.push((gateway.name.clone(), running));
+        }
+        for node in &cluster.data_nodes {
+            if choice.data_nodes && choice.has(&node.name) {
+                let config = data_node_config(site, node)?;
+                let running = memory::start(config).map_err(|error| failed(&node.name, &error))?;
+                parts.data_nodes.push((node.name.clone(), running));
+            }
         }
         Ok(parts)
     }
@@ -131,10 +141,19 @@ impl Parts {
         doors.into_iter().chain(pools).collect()
     }
 
+    /// The sockets where clients of data nodes come for memory.
+    pub(crate) fn memories(&self) -> impl Iterator<Item = String> {
+        self.data_nodes.iter().map(|(_, node)| match node.address() {
+            Address::Unix(path) => path.display().to_string(),
+            Address::Tcp(address) => address.to_string(),
+        })
+    }
+
     /// The names of what runs, nodes first.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let nodes = self.nodes.iter().map(|(name, _)| name.as_str());
-        nodes.chain(self.gateways.iter().map(|(name, _)| name.as_str()))
+        let nodes = nodes.chain(self.gateways.iter().map(|(name, _)| name.as_str()));
+        nodes.chain(self.data_nodes.iter().map(|(name, _)| name.as_str()))
     }
 }
 
@@ -142,7 +161,10 @@ impl Parts {
 fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
     let nodes = cluster.nodes.iter().map(|node| &node.name).filter(|_| choice.nodes);
     let gateways = cluster.gateways.iter().map(|gateway| &gateway.name);
-    let names: Vec<_> = nodes.chain(gateways.filter(|_| choice.gateways)).collect();
+    let data_nodes = cluster.data_nodes.iter().map(|node| &node.name);
+    let data_nodes = data_nodes.filter(|_| choice.data_nodes);
+    let names: Vec<_> =
+        nodes.chain(gateways.filter(|_| choice.gateways)).chain(data_nodes).collect();
     match choice.names.iter().find(|name| !names.contains(name)) {
         None => Ok(()),
         Some(name) => {
@@ -189,6 +211,17 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
     })
 }
 
+fn data_node_config(site: &Site<'_>, node: &cluster::DataNode) -> Result<memory::Config, Failure> {
+    let is_far = matches!(site.controller, Address::Tcp(_));
+    let guard = if is_far { site.guard(&node.name)? } else { None };
+    Ok(memory::Config {
+        listen: site.base.join(&node.listen),
+        node: node.clone(),
+        nodes: site.cluster.data_nodes.len() as u64,
+        controller: site.controller(guard.as_ref()),
+    })
+}
+
 /// What all parts at a node take together.
 fn room(cluster: &Cluster, id: NodeId) -> Bytes {
     let parts = cluster.volumes.iter().flat_map(|volume| {
@@ -206,7 +239,8 @@ fn gateways(cluster: &Cluster) -> Vec<String> {
 /// The names of all parties that its controller lets in.
 pub(crate) fn parties(cluster: &Cluster) -> Vec<String> {
     let nodes = cluster.nodes.iter().map(|node| node.name.clone());
-    nodes.chain(gateways(cluster)).collect()
+    let data_nodes = cluster.data_nodes.iter().map(|node| node.name.clone());
+    nodes.chain(gateways(cluster)).chain(data_nodes).collect()
 }
 
 fn gateway_config(

@@ -72,6 +72,7 @@ impl Caller {
                 return Err("only root and our own user run nodes and gateways".into());
             }
             (Self::Remote(_), Hello::Node { info, .. }) => &info.name,
+            (Self::Remote(_), Hello::DataNode { name, .. }) => name,
             (Self::Remote(_), Hello::Gateway { name, .. }) if gateways.contains(name) => name,
             (Self::Remote(_), Hello::Gateway { name, .. }) => {
                 return Err(format!("the cluster has no gateway {name:?}"));

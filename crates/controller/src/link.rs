@@ -51,9 +51,11 @@ pub(crate) enum Party {
     Node,
     /// A gateway.
     Gateway,
+    /// A data node.
+    DataNode,
 }
 
-/// A connection of a stage, a node or a gateway.
+/// A connection of a stage, a node, a gateway or a data node.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
@@ -186,6 +188,10 @@ pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) 
             let joined = |link| Input::GatewayJoined { link, version, name };
             serve(stream, &door, Party::Gateway, &rest, joined).await;
         }
+        (Hello::DataNode { version, name }, _) => {
+            let joined = |link| Input::DataNodeJoined { link, version, name };
+            serve(stream, &door, Party::DataNode, &rest, joined).await;
+        }
         (Hello::Node { version, info }, _) => {
             let joined = |link| Input::NodeJoined { link, version, info };
             serve(stream, &door, Party::Node, &rest, joined).await;
@@ -209,7 +215,9 @@ fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
     let encoded = match hello {
         Hello::Stage { .. } => encode(&ToStage::Refused { version, reason, retry }, &mut bytes),
         Hello::Node { .. } => encode(&ToNode::Refused { version, reason, retry }, &mut bytes),
-        Hello::Gateway { .. } => encode(&ToGateway::Refused { version, reason }, &mut bytes),
+        Hello::Gateway { .. } | Hello::DataNode { .. } => {
+            encode(&ToGateway::Refused { version, reason }, &mut bytes)
+        }
         Hello::Operator { .. } => encode(&Reply::Refused { version, reason }, &mut bytes),
     };
     if encoded.is_ok() {

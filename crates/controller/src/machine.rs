@@ -44,6 +44,8 @@ pub(crate) enum Input {
     NodeJoined { link: Arc<Link>, version: u16, info: NodeInfo },
     /// A gateway said hello.
     GatewayJoined { link: Arc<Link>, version: u16, name: String },
+    /// A data node said hello.
+    DataNodeJoined { link: Arc<Link>, version: u16, name: String },
     /// A stage, a node or a gateway said something.
     Said { connection: ConnectionId, message: Said },
     /// A connection of one of them ended.
@@ -170,6 +172,9 @@ impl Machine {
             }
             Input::NodeJoined { link, version, info } => self.join_node(link, version, info),
             Input::GatewayJoined { link, version, name } => self.join_gateway(link, version, &name),
+            Input::DataNodeJoined { link, version, name } => {
+                self.join_data_node(link, version, &name);
+            }
             Input::Said { connection, message: Said::Stage(message) } => {
                 self.controller.on_message(now, connection, message);
             }
@@ -245,8 +250,31 @@ impl Machine {
         }
     }
 
+    fn join_data_node(&mut self, link: Arc<Link>, version: u16, name: &str) {
+        if version != VERSION {
+            let reason = format!(
+                "data node {name} speaks version {version} and this controller version {VERSION}; \
+                 run both from the same release of Tidegate"
+            );
+            tracing::warn!("{reason}");
+            let refused = ToGateway::Refused { version: VERSION, reason };
+            let _ = link.push(&refused).and_then(|()| link.flush());
+            return link.close();
+        }
+        tracing::info!(name, "data node joined");
+        let id = link.id;
+        self.links.insert(id, link);
+        if let Some((revision, policy)) = self.controller.policy() {
+            let policy = policy.clone();
+            self.send(id, &ToGateway::Policy { revision, policy });
+        }
+    }
+
+    /// Tells gateways and data nodes which policy holds.
     fn tell_gateways(&mut self, revision: u64, policy: &Policy) {
-        for id in self.meters.gateways().collect::<Vec<_>>() {
+        let is_data_node = |(_, link): &(_, &Arc<Link>)| link.party == Party::DataNode;
+        let data_nodes = self.links.iter().filter(is_data_node).map(|(id, _)| *id);
+        for id in self.meters.gateways().chain(data_nodes).collect::<Vec<_>>() {
             self.send(id, &ToGateway::Policy { revision, policy: policy.clone() });
         }
     }

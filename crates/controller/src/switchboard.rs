@@ -84,7 +84,7 @@ impl Ear {
         match party {
             Party::Stage => Self::Stage(Decoder::new()),
             Party::Node => Self::Node(Decoder::new()),
-            Party::Gateway => Self::Gateway(Decoder::new()),
+            Party::Gateway | Party::DataNode => Self::Gateway(Decoder::new()),
         }
     }
 

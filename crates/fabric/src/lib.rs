@@ -17,7 +17,7 @@ pub mod place;
 pub mod reactor;
 #[cfg(feature = "cluster")]
 pub mod remote;
-#[cfg(feature = "cluster")]
+#[cfg(any(feature = "cluster", feature = "memory"))]
 pub mod retry;
 #[cfg(feature = "cluster")]
 pub mod service;

@@ -1,5 +1,6 @@
 //! The cluster: one text that says which nodes there are, what stands behind each, which volumes
-//! and pools lie on them, and where gateways open them to clients.
+//! and pools lie on them, where gateways open them to clients, and whose memory clients read and
+//! write themselves.
 //!
 //! Reading a cluster is all or nothing, like reading a policy. What can be known to fail from the
 //! text alone is refused here: two parties at one address, two volumes in one place, a device that
@@ -43,10 +44,12 @@ use crate::text::TextError;
 use crate::units::{Bytes, Iops};
 
 mod address;
+mod data_node;
 mod layout;
 mod read;
 
 pub use address::{Address, NoAddress};
+pub use data_node::{DataNode, Fabric, TokenRules};
 pub use layout::{Layout, Piece, Pieces, Spans};
 
 /// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where
@@ -66,6 +69,8 @@ pub struct Cluster {
     pub cost: CostModel,
     /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
     pub nodes: Vec<Node>,
+    /// The data nodes.
+    pub data_nodes: Vec<DataNode>,
     /// The gateways.
     pub gateways: Vec<Gateway>,
     /// The volumes.

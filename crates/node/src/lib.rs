@@ -1,4 +1,5 @@
-//! The storage-node daemon: queues, the node scheduler, and what stores the data.
+//! The storage-node daemon: queues, the node scheduler, and what stores the data. And, in
+//! [`memory`], the data node, whose memory clients read and write themselves.
 //!
 //! ```text
 //!  gateway (same process) ──────────────┐            ┌─ memory: done on the spot
@@ -23,6 +24,7 @@ mod engine;
 mod keeper;
 mod lanes;
 mod live;
+pub mod memory;
 mod mutex;
 mod server;
 mod store;

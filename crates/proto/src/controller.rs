@@ -37,7 +37,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
-use tidegate_model::policy::Fallback;
+use tidegate_model::policy::{Fallback, Tenant};
 use tidegate_model::{Event, Policy, Span, StageId, Time};
 
 use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
@@ -100,6 +100,14 @@ impl Peer {
     /// The user's name, or its number where it has none.
     pub fn user_or_number(&self) -> String {
         if self.user.is_empty() { alloc::format!("{}", self.uid) } else { self.user.clone() }
+    }
+
+    /// Whether the policy lets it act for a tenant.
+    pub fn may_act_for(&self, tenant: &Tenant) -> bool {
+        let is_peer = |user: &String| {
+            (!self.user.is_empty() && *user == self.user) || user.parse() == Ok(self.uid)
+        };
+        tenant.users.is_empty() || tenant.users.iter().any(is_peer)
     }
 }
 

@@ -13,8 +13,11 @@ pub mod cluster;
 pub mod codec;
 pub mod controller;
 pub mod data;
+pub mod data_node;
 pub mod gateway;
 pub mod haechi;
+#[cfg(feature = "kv")]
+pub mod kv;
 pub mod memcached;
 pub mod message;
 pub mod meters;

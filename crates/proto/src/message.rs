@@ -53,9 +53,16 @@ pub enum Hello {
         /// Its name in the cluster file.
         name: String,
     },
+    /// A data node, which hears from [`ToGateway`] which policy holds and is not asked to count.
+    DataNode {
+        /// The version it speaks.
+        version: u16,
+        /// Its name in the cluster file.
+        name: String,
+    },
 }
 
-/// From a controller to a gateway.
+/// From a controller to a gateway or a data node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGateway {
     /// The policy in force, from now on: it says whose requests are whose.

@@ -12,7 +12,8 @@
 //!
 //! - Operations of one fabric begin in the order of their posts. Nothing else is promised of a read
 //!   and what follows it: whoever needs its result waits until it is done.
-//! - What one fabric writes is seen by others in the order of its writes.
+//! - What one fabric writes is seen by others in the order of its writes. A word that it swaps or
+//!   adds to is written, too.
 //! - A word is eight bytes at a multiple of eight. It is never seen half-written. Everything longer
 //!   can be, so it needs a checksum.
 //! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among

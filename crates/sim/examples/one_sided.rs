@@ -3,7 +3,6 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use tidegate_proto::haechi::Event;
 use tidegate_sim::one_sided::{self, Scenario};
@@ -20,9 +19,7 @@ fn main() -> ExitCode {
 
 fn show(path: &str) -> Result<(), Box<dyn Error>> {
     let scenario = Scenario::parse(&std::fs::read_to_string(path)?)?;
-    let start = Instant::now();
     let outcome = one_sided::run(&scenario)?;
-    let seconds = start.elapsed().as_secs_f64();
     println!("{}\n{}", scenario.name, outcome.table());
     for event in &outcome.events {
         match event {
@@ -40,7 +37,6 @@ fn show(path: &str) -> Result<(), Box<dyn Error>> {
     }
     let count = |of: fn(&one_sided::Counts) -> u64| outcome.counts.iter().map(of).sum::<u64>();
     let (data, control) = (count(|counts| counts.data), count(|counts| counts.control));
-    let each = seconds * 1e9 / data.max(1) as f64;
-    println!("{data} reads, {control} operations for control, {each:.0} ns each");
+    println!("{data} reads, {control} operations for control");
     Ok(())
 }

@@ -8,11 +8,11 @@
 //! **Mechanism.** Ranks are drawn by rejection-inversion (Hörmann and Derflinger, 1996): the
 //! integral `H` of `x^-s` is inverted at a uniform point, which is a rank after rounding, and is
 //! refused if the point lies above that rank's bar. Few are, nothing grows with `n`, and the
-//! distribution is exact but for the rounding of doubles. Then a rank is *scrambled* by a permutation of the records: four rounds of a
-//! Feistel network on the least even number of bits that holds `n`, again and again until the
-//! result is a record (at most four times on average). So each record has exactly one rank, which
-//! YCSB's hash does not give: there two ranks may fall on one record, and some records are never
-//! read.
+//! distribution is exact but for the rounding of doubles. Then a rank is *scrambled* by a
+//! permutation of the records: four rounds of a Feistel network on the least even number of bits
+//! that holds `n`, again and again until the result is a record (at most four times on average).
+//! So each record has exactly one rank, which YCSB's hash does not give: there two ranks may fall
+//! on one record, and some records are never read.
 //!
 //! Logarithms and powers are `libm`'s, in software, so that a seed gives the same records on every
 //! machine.

@@ -42,6 +42,8 @@ mod stage;
 mod census;
 #[cfg(feature = "keeper")]
 mod keeper;
+#[cfg(feature = "memory")]
+pub mod memory;
 #[cfg(feature = "keeper")]
 mod report;
 #[cfg(feature = "keeper")]

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 mod apply;
 mod bucket;
 mod child;
+mod haechi;
 mod layered;
 mod limits;
 mod machine;
@@ -175,12 +176,21 @@ pub(crate) enum Bench {
     Pshift,
     /// The order in which a node serves: what it takes and, with --probes, how it behaves
     Scheduler,
+    /// Guarantees for one-sided access to memory
+    Haechi,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 6] =
-        [Self::Limits, Self::Apply, Self::Programs, Self::Path, Self::Pshift, Self::Scheduler];
+    const LIVE: [Self; 7] = [
+        Self::Limits,
+        Self::Apply,
+        Self::Programs,
+        Self::Path,
+        Self::Pshift,
+        Self::Scheduler,
+        Self::Haechi,
+    ];
 }
 
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
@@ -225,6 +235,9 @@ pub(crate) fn run(
     if benches.contains(&Bench::Scheduler) {
         scheduler::rows(plan, &interrupt, tell)?;
     }
+    if benches.contains(&Bench::Haechi) {
+        haechi::rows(plan, &interrupt, tell)?;
+    }
     Ok(())
 }
 
@@ -249,6 +262,14 @@ mod tests {
         assert!(rows.len() > 15, "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
         assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
+    }
+
+    #[test]
+    fn one_sided_access_can_be_measured() {
+        let mut rows = Vec::new();
+        haechi::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        assert_eq!(rows.len(), 3, "{rows:#?}");
+        assert!(rows.iter().all(|row| row.reason.as_deref().is_none_or(|why| why == window::BUSY)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod check;
 mod completions;
 mod demo;
 mod explain;
+mod kv;
 mod load;
 mod man;
 mod repro;
@@ -102,6 +103,7 @@ enum Command {
     Repro(repro::Args),
     Bench(bench::Args),
     Load(load::Args),
+    Kv(kv::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -122,6 +124,7 @@ impl Command {
             Self::Repro(args) => repro::run(args, common),
             Self::Bench(args) => bench::run(args, common),
             Self::Load(args) => load::run(args, common),
+            Self::Kv(args) => kv::run(args, common),
             Self::Completions(args) => completions::run(args, common),
             Self::Man(args) => man::run(args, common),
         }

@@ -33,11 +33,13 @@ Papers and their figures:
   dsfq    burst, partition, unified
                    what that paper leaves open, and what is done about it here, simulated
 
-  haechi  6, 7, 8  who reads how much of a data node without any control, simulated (half a minute)
+  haechi  6 to 8   who reads how much of a data node without any control, simulated
+  haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
+                   some three minutes)
   haechi  numbers  all that the paper prints beside what the model gives
 
-Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups and
---plain say nothing to them.
+Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
+and --plain say nothing to them.
 
 Examples:
   tidegate repro paio

@@ -44,7 +44,7 @@ Examples:
   tidegate up examples/cluster.toml --state /srv/tidegate
   tidegate up examples/cluster.toml --role node --name a")]
 pub(crate) struct Args {
-    /// The cluster: its nodes, volumes and gateways
+    /// The cluster: its nodes, volumes, gateways and data nodes
     #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
 
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, env = "TIDEGATE_ROLE", hide_env_values = true)]
     role: Option<Role>,
 
-    /// Run only the node or gateway of this name; may be repeated
+    /// Run only the node, gateway or data node of this name; may be repeated
     #[arg(long, value_name = "NAME", requires = "role")]
     name: Vec<String>,
 
@@ -91,6 +91,8 @@ enum Role {
     Node,
     /// Gateways, where clients connect.
     Gateway,
+    /// Data nodes, whose memory clients read and write themselves.
+    DataNode,
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -116,7 +118,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let file = cluster.as_ref().map(|file| &file.cluster);
     let socket = socket(common, file, &base);
     let controller = match (args.role, file.and_then(|file| remote(file))) {
-        (Some(Role::Node | Role::Gateway), Some(address)) if common.chosen_socket().is_none() => {
+        (Some(Role::Node | Role::Gateway | Role::DataNode), Some(address))
+            if common.chosen_socket().is_none() =>
+        {
             resolved(address, &base)?
         }
         _ => stream::Address::Unix(socket.clone()),
@@ -125,6 +129,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let choice = Choice {
         nodes: matches!(args.role, None | Some(Role::Node)),
         gateways: matches!(args.role, None | Some(Role::Gateway)),
+        data_nodes: matches!(args.role, None | Some(Role::DataNode)),
         names: args.name.clone(),
     };
     let plan = Plan { cluster, choice, base, socket, controller, guards, json: common.json };
@@ -236,6 +241,11 @@ impl Plan {
         let doors = |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base);
         parts.zip(file).map(doors).unwrap_or_default()
     }
+
+    /// Where clients of data nodes come for memory.
+    fn memories(parts: Option<&Parts>) -> Vec<String> {
+        parts.map(|parts| parts.memories().collect()).unwrap_or_default()
+    }
 }
 
 /// Applies the policy that was given, or the one that is to be the first, and asks how things are
@@ -257,7 +267,7 @@ fn first_questions(
 /// next.
 fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = status;
-    let (socket, doors) = (&plan.socket, plan.doors(parts));
+    let (socket, doors, memories) = (&plan.socket, plan.doors(parts), Plan::memories(parts));
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
         let mut told = json!({
@@ -273,6 +283,7 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         if let Some(parts) = parts {
             told["parts"] = parts.names().collect();
             told["volumes"] = doors.into();
+            told["memories"] = memories.into();
         }
         return format!("{told}\n");
     }
@@ -290,6 +301,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
             format!("tidegate load \"{door}\" --fill, tidegate status")
         }
         (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
+        (None, _) if !memories.is_empty() => {
+            format!("tidegate kv bench --at {}, tidegate status", memories[0])
+        }
         (None, None) => "tidegate apply FILE".into(),
         (None, Some(tenant)) => {
             format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name)
@@ -302,14 +316,14 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
     format!(
         "tidegate {release} is ready at {}{remote}{http}; {policy}\n{}next: {next}{elsewhere}\n",
         socket.display(),
-        listed(&doors),
+        listed(&doors, &memories),
     )
 }
 
 /// The same where the controller is elsewhere.
 fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
     let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
-    let doors = plan.doors(parts);
+    let (doors, memories) = (plan.doors(parts), Plan::memories(parts));
     if plan.json {
         let mut told = json!({
             "ready": true,
@@ -317,6 +331,7 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
             "pid": std::process::id(),
             "parts": names,
             "volumes": doors,
+            "memories": memories,
         });
         match &plan.controller {
             stream::Address::Unix(path) => told["socket"] = json!(path),
@@ -329,11 +344,15 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
         stream::Address::Tcp(address) => address.to_string(),
     };
     let (release, parts) = (env!("CARGO_PKG_VERSION"), names.join(", "));
-    format!("tidegate {release}: {parts} of the cluster at {controller}\n{}", listed(&doors))
+    format!(
+        "tidegate {release}: {parts} of the cluster at {controller}\n{}",
+        listed(&doors, &memories)
+    )
 }
 
-fn listed(doors: &[String]) -> String {
-    doors.iter().map(|door| format!("  {door}\n")).collect()
+fn listed(doors: &[String], memories: &[String]) -> String {
+    let doors = doors.iter().map(|door| format!("  {door}\n"));
+    doors.chain(memories.iter().map(|path| format!("  memory at {path}\n"))).collect()
 }
 
 impl From<ServeError> for Failure {

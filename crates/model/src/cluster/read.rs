@@ -16,9 +16,11 @@ use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest,
 use crate::units::{Bytes, Iops};
 use fair::{RawCost, cost, scheduler};
 use guarded::{borne, guarded, is_tls_required};
+use memory::{RawDataNode, data_node};
 
 mod fair;
 mod guarded;
+mod memory;
 
 /// More nodes than the papers' largest cluster has by a factor of four.
 const NODES_MAX: usize = 1024;
@@ -42,6 +44,8 @@ struct RawCluster {
     cost: Option<Spanned<RawCost>>,
     #[serde(default)]
     node: Vec<Spanned<RawNode>>,
+    #[serde(default, rename = "data-node")]
+    data_node: Vec<RawDataNode>,
     #[serde(default)]
     gateway: Vec<RawGateway>,
     #[serde(default)]
@@ -131,7 +135,7 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     }
     let default = raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or_default();
     cluster.cost = raw.cost.as_ref().map(cost).transpose()?.unwrap_or_default();
-    if raw.node.is_empty() {
+    if raw.node.is_empty() && raw.data_node.is_empty() {
         return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
     }
     for raw in &raw.node {
@@ -140,6 +144,10 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
         }
         let node = node(raw.get_ref(), default, &cluster, &mut taken)?;
         cluster.nodes.push(node);
+    }
+    for raw in &raw.data_node {
+        let node = data_node(raw, &cluster, &mut taken)?;
+        cluster.data_nodes.push(node);
     }
     for raw in &raw.volume {
         let volume = volume(raw, &cluster)?;

@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::Policy;
-use tidegate_model::policy::Tenant;
 
 use super::Peer;
 use super::places::Places;
@@ -49,7 +48,7 @@ pub(super) fn admit(
     info: &StageInfo,
 ) -> Result<Admission, Refusal> {
     if info.tenant.is_empty() {
-        let may = |place: &usize| may_act_for(peer, &policy.tenants[*place]);
+        let may = |place: &usize| peer.may_act_for(&policy.tenants[*place]);
         let served = (0..policy.tenants.len()).filter(may).collect();
         return Ok(Admission { home: None, served });
     }
@@ -60,7 +59,7 @@ pub(super) fn admit(
         return Err(Refusal { reason, retry: true });
     };
     let tenant = &policy.tenants[place];
-    if !may_act_for(peer, tenant) {
+    if !peer.may_act_for(tenant) {
         let reason = format!(
             "user {} may not act for tenant {:?}; the policy allows {}",
             peer.user_or_number(),
@@ -70,13 +69,6 @@ pub(super) fn admit(
         return Err(Refusal { reason, retry: false });
     }
     Ok(Admission { home: Some(place), served: [place].into() })
-}
-
-fn may_act_for(peer: &Peer, tenant: &Tenant) -> bool {
-    let is_peer = |user: &String| {
-        (!peer.user.is_empty() && *user == peer.user) || user.parse() == Ok(peer.uid)
-    };
-    tenant.users.is_empty() || tenant.users.iter().any(is_peer)
 }
 
 #[cfg(test)]

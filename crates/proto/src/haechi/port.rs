@@ -27,15 +27,16 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
 use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
-use tidegate_algo::haechi::monitor::{Report, SUSPECT};
+use tidegate_algo::haechi::monitor::SUSPECT;
 use tidegate_algo::haechi::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
 
-use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use super::words::Grant;
 use super::{TICK, Terms, place};
-use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError, WORD};
+use crate::one_sided::{Done, Fabric, Lost, Post, PostError, WORD};
+
+mod own;
 
 /// For how long tokens of a period that is over may be used, for clocks are not the same.
 pub const GUARD: Span = TICK;
@@ -49,16 +50,6 @@ const UNHEARD: Span = Span(SUSPECT.0 / 2);
 /// After so many periods without a monitor a client goes on by itself.
 pub const ALONE: u64 = 2;
 
-/// How often a client looks for the next grant, at first and later.
-const LOOK: [Span; 2] = [Span(50_000), TICK];
-
-/// For how long it looks often.
-const EAGER: Span = Span(3 * Span::MILLISECOND.0);
-
-/// How often a client that has something to do reports, and one that has not.
-const REPORT_BUSY: Span = Span(2 * Span::MILLISECOND.0);
-const REPORT_IDLE: Span = Span(5 * Span::MILLISECOND.0);
-
 /// When to look again at an empty pool, at first and at most.
 const RETRY: [Span; 2] = [TICK, Span(4 * Span::MILLISECOND.0)];
 
@@ -68,11 +59,6 @@ const TOGETHER: Span = Span(LEAD.0 / 4);
 
 /// Operations of the engine itself have this bit in their names; those of callers have not.
 pub const OWN: u64 = 1 << 63;
-
-const LOOKED: u64 = OWN | 1;
-const REPORTED: u64 = OWN | 2;
-const FINISHED: u64 = OWN | 3;
-const TOOK: u64 = OWN | 4;
 
 /// Buffers of the engine itself: the last two.
 const OWN_BUFFERS: u32 = 2;
@@ -316,64 +302,6 @@ impl<F: Fabric> Port<F> {
         Ok(())
     }
 
-    /// Posts one operation of the engine itself.
-    fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
-        self.counts.own += 1;
-        // Its window has room for these, and they are inside the control area.
-        self.fabric.post(Post { id, operation }).map_err(|_| Lost)
-    }
-
-    fn look_at_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let end = self.purse.period().end();
-        let is_due = now.after(GUARD) >= end && now.since(end) < EAGER;
-        let is_eager = is_due || now.since(self.unsure) < EAGER;
-        self.look = now.after(LOOK[usize::from(!is_eager)]);
-        if core::mem::replace(&mut self.own.look, true) {
-            return Ok(());
-        }
-        self.asked = now;
-        self.post_own(
-            LOOKED,
-            Operation::Read {
-                from: place::line(place::GRANTS, self.seat),
-                into: Place::start(self.fabric.buffers() - 1),
-                length: (GRANT as u64 * WORD) as u32,
-            },
-        )
-    }
-
-    fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
-        let words = core::array::from_fn(|at| word(buffer, at));
-        let period = self.purse.period();
-        match Grant::read(words, period.epoch) {
-            Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
-            // Alone it stays until there is a new period.
-            Some(_) if self.state == State::Alone => {}
-            Some(grant) => {
-                if grant.is_void {
-                    self.purse.void();
-                }
-                if self.has_asked() && now < period.end() {
-                    self.state = State::Sure;
-                }
-            }
-            // The seat is another's, or will be.
-            None if words == [0; GRANT] => {
-                self.purse.void();
-                (self.state, self.confirmed) = (State::Unsure, now);
-            }
-            None => {}
-        }
-        self.unchanged = Some(self.asked);
-        Ok(())
-    }
-
-    /// Whether the answer is to what it asked since it is unsure, after its report.
-    fn has_asked(&self) -> bool {
-        !self.owes_report && self.asked >= self.unsure
-    }
-
     fn begin(&mut self, grant: Grant, now: Time) -> Result<(), Lost> {
         if self.purse.period().epoch > 0 {
             self.send_final()?;
@@ -407,126 +335,6 @@ impl<F: Fabric> Port<F> {
         }
     }
 
-    /// A part of the period so far, in 255ths.
-    fn part(&self, of: Span) -> u8 {
-        let part = u128::from(of.0) * u128::from(WHOLE) / u128::from(self.length.0);
-        part.min(WHOLE.into()) as u8
-    }
-
-    fn send_final(&mut self) -> Result<(), Lost> {
-        let epoch = self.purse.period().epoch;
-        let outcome = Outcome {
-            completed: self.completed,
-            starved: self.part(self.starved),
-            backlogged: self.part(self.backlogged),
-        };
-        if core::mem::replace(&mut self.own.finish, true) {
-            return Ok(());
-        }
-        let line = place::line(place::REPORTS, self.seat);
-        let to = line + (FINALS as u64 + (epoch & 1)) * WORD;
-        let word = words::last(epoch, &outcome);
-        self.post_own(FINISHED, Operation::WriteWord { word, to })
-    }
-
-    fn send_report(&mut self, now: Time) -> Result<(), Lost> {
-        let is_busy = self.is_busy();
-        let pause = match (self.rules.mode, is_busy) {
-            (Mode::Paper, _) => TICK,
-            (Mode::Sound, true) => REPORT_BUSY,
-            (Mode::Sound, false) => REPORT_IDLE,
-        };
-        if self.own.report {
-            self.report = now.after(LOOK[0]);
-            return Ok(());
-        }
-        self.report = now.after(pause);
-        self.own.report = true;
-        (self.spoke, self.owes_report) = (now, false);
-        let ledger = self.purse.ledger();
-        let is_starved = self.is_out_of_tokens();
-        let report = Report {
-            residual: self.purse.reserved(),
-            completed: self.completed,
-            in_hand: self.purse.pool(),
-            in_flight: self.in_flight.into(),
-            obtained: ledger.obtained,
-            yielded: ledger.yielded,
-            is_busy,
-            is_starved: is_starved && self.purse.room() > 0,
-            is_limited: is_starved && self.purse.room() == 0,
-            is_leaving: self.is_leaving,
-        };
-        self.beat = self.beat.wrapping_add(1);
-        let words = words::report(self.purse.period().epoch, self.beat, &report);
-        let buffer = self.fabric.buffers() - 2;
-        let bytes = self.fabric.buffer_mut(buffer);
-        for (at, word) in words.iter().enumerate() {
-            bytes[at * WORD as usize..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
-        }
-        self.post_own(
-            REPORTED,
-            Operation::Write {
-                from: Place::start(buffer),
-                to: place::line(place::REPORTS, self.seat),
-                length: (REPORT as u64 * WORD) as u32,
-            },
-        )
-    }
-
-    /// Takes a batch from the pool if it is about to need one.
-    fn fetch(&mut self, now: Time) -> Result<(), Lost> {
-        let mark = match self.rules.mode {
-            Mode::Paper => 0,
-            Mode::Sound => u64::from(self.window / 2),
-        };
-        let hand = self.purse.ready();
-        let wants = self.state == State::Sure
-            && self.own.take.is_none()
-            && hand <= mark
-            && self.purse.room() > hand
-            && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
-            && now >= self.retry
-            && now < self.purse.period().end();
-        if !wants {
-            return Ok(());
-        }
-        let batch = u64::from(self.batch).min(self.purse.room());
-        self.own.take = Some(batch);
-        self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
-    }
-
-    fn on_pool(&mut self, now: Time, word: u64, batch: u64) {
-        let pool = Pool::read(word);
-        let period = self.purse.period();
-        if !pool.is_of(period.epoch) {
-            // A period has begun that this client does not know of yet, or the answer is of the
-            // one before. Either way these are not tokens of this one.
-            self.retry = now.after(TICK);
-            if pool.epoch.wrapping_sub(period.epoch as u16) as i16 > 0 {
-                self.doubt(now);
-            }
-            return;
-        }
-        if self.state == State::Alone || now >= period.end().after(GUARD) {
-            return;
-        }
-        let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
-        self.purse.put(tokens);
-        self.again = if tokens > 0 { now } else { self.again };
-        if tokens == batch {
-            (self.retry, self.pause) = (now, RETRY[0]);
-            return;
-        }
-        // Clients that found nothing together should not come back together.
-        let spread = (u64::from(self.seat) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
-        self.retry = now.after(Span(self.pause.0 + self.pause.0 * spread / 64));
-        self.pause = match tokens {
-            0 => Span((2 * self.pause.0).min(RETRY[1].0)),
-            _ => RETRY[0],
-        };
-    }
-
     /// Issues what there are tokens for.
     fn issue(&mut self, now: Time) {
         if now < self.again {
@@ -550,23 +358,6 @@ impl<F: Fabric> Port<F> {
             self.in_flight += 1;
             self.counts.operations += 1;
         }
-    }
-
-    fn on_own(&mut self, now: Time, done: Done) -> Result<(), Lost> {
-        match done.id {
-            LOOKED => {
-                self.own.look = false;
-                self.on_grant(now)?;
-            }
-            REPORTED => (self.own.report, self.heard) = (false, self.spoke),
-            FINISHED => self.own.finish = false,
-            _ => {
-                if let Some(batch) = self.own.take.take() {
-                    self.on_pool(now, done.word, batch);
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -14,8 +14,8 @@ use super::world::{REGION, World};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
 
-/// Seats that a data node has here. Half of it is a buffer of grants or reports.
-const SEATS: u16 = 256;
+/// More than a monitor needs for the seats that there can be.
+const BUFFERS: u32 = 16;
 
 /// Buffers of the engine in front of a client's fabric.
 const ENGINE: u32 = 2;
@@ -53,8 +53,9 @@ fn monitor(
     terms: Terms,
 ) -> Result<Monitor<Loopback>, ScenarioError> {
     let window = scenario.client.iter().map(|clients| clients.window).max().unwrap_or(1);
-    let settings = Settings { terms, profile: scenario.profile(), seats: SEATS, window };
-    let fabric = network.connect_node(u32::from(SEATS));
+    let seats = scenario.client.iter().map(|clients| clients.count).sum();
+    let settings = Settings { terms, profile: scenario.profile(), seats, window };
+    let fabric = network.connect_node(BUFFERS);
     let mut monitor =
         Monitor::new(fabric, settings, Time::ZERO).expect("the fabric is large enough");
     for clients in &scenario.client {

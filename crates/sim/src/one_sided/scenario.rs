@@ -168,7 +168,8 @@ impl Scenario {
         let mut rates = vec![cards.client, cards.node];
         rates.extend(change.iter().map(|change| change.node));
         must(rates.into_iter().all(known), "cards: from \"1 iops\" to \"1G iops\"")?;
-        must(client.iter().any(|clients| clients.count > 0), "client: at least 1")?;
+        let count: u32 = client.iter().map(|clients| u32::from(clients.count)).sum();
+        must((1..=256).contains(&count), "client: from 1 to 256")?;
         let mut windows: Vec<u32> = client.iter().map(|clients| clients.window).collect();
         windows.extend(background.iter().map(|background| background.window));
         let known = windows.iter().all(|window| (1..=1024).contains(window));
@@ -178,12 +179,12 @@ impl Scenario {
         must(!contradicts, "client: a reservation above its limit")
     }
 
-    /// The same at a part of its speed, with windows as much smaller, so that times stay what they
-    /// are; but no window becomes smaller than 8, because a client would then wait for answers.
+    /// The same at a part of its speed. Windows become smaller by as much, so that times stay what
+    /// they are, but by no more than 8: clients would then wait for answers.
     #[must_use]
     pub fn slowed(&self, by: u32) -> Self {
         let slow = |rate: &mut Iops| rate.0 /= u64::from(by);
-        let narrow = |window: &mut u32| *window = window.div_ceil(by).max(8.min(*window));
+        let narrow = |window: &mut u32| *window = window.div_ceil(by.min(8));
         let mut slowed = self.clone();
         slow(&mut slowed.cards.client);
         slow(&mut slowed.cards.node);

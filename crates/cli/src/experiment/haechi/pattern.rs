@@ -83,7 +83,8 @@ pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
     let [bare, sound] = [BARE, SOUND].map(|mode| total(at(runs, BURST, mode)));
     let claims = vec![
         of(runs, "14", BURST, &[PAPER]).claim(
-            "the data node's throughput falls by 12.9 % with bursts and by 0.7 % at a constant rate",
+            "the data node's throughput falls by 12.9 % with bursts and by 0.7 % at a constant \
+             rate",
             measured,
             predicted(judged),
         ),

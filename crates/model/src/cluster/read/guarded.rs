@@ -24,6 +24,7 @@ pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
     }
     let parties = cluster.nodes.iter().map(|node| node.name.as_str());
     let parties = parties.chain(cluster.gateways.iter().map(|gateway| gateway.name.as_str()));
+    let parties = parties.chain(cluster.data_nodes.iter().map(|node| node.name.as_str()));
     let others = [Cluster::CONTROLLER, Cluster::CLIENT, Cluster::AUTHORITY];
     match parties.chain(others).any(|other| other.eq_ignore_ascii_case(name)) {
         false => Ok(()),

@@ -206,7 +206,8 @@ fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
         world.clients[0].is_stopped = true;
         // Until the monitor is about to say that it doubts.
         let silent = |world: &World| world.events.contains(&Event::Silent(0));
-        let writes = |operation: &Operation| matches!(operation, Operation::Write { to, .. } if *to == place::GRANTS);
+        let grants = place::GRANTS;
+        let writes = |one: &Operation| matches!(one, Operation::Write { to, .. } if *to == grants);
         while !world.lever.asked().iter().any(writes) {
             world.lever.go();
             world.lever.hold();

@@ -1,0 +1,154 @@
+//! `tidegate kv`: keys and values in the memory of a data node.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use tidegate_model::Iops;
+use tidegate_stage::memory::{Connection, Error, Settings, VALUE_MAX};
+
+use super::Common;
+use crate::failure::{Code, Failure};
+use crate::kv::{self, Bench};
+use crate::output;
+
+/// Read and write keys and values in the memory of a data node
+///
+/// The command does it by itself: the data node gives it the memory once, and takes no part in what
+/// follows. So it works while the node's processes are stopped, as long as they have given out the
+/// memory before.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate kv put greeting hello --at memory.sock
+  tidegate kv get greeting --at memory.sock
+  tidegate kv bench --at memory.sock --clients 4 --tenant web")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print the value of a key; exit with 1 if it has none
+    Get {
+        /// The key
+        key: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Give a key a value
+    Put {
+        /// The key
+        key: String,
+        /// The value, up to 4KiB with its key, or - for what is on standard input
+        value: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Take a key's value away; exit with 1 if it has none
+    Delete {
+        /// The key
+        key: String,
+        #[command(flatten)]
+        at: At,
+    },
+    Bench(Bench),
+}
+
+/// Which data node, and for whom.
+#[derive(Clone, Debug, clap::Args)]
+struct At {
+    /// The socket of the data node
+    #[arg(long, value_name = "PATH", env = "TIDEGATE_AT", hide_env_values = true)]
+    at: PathBuf,
+
+    /// Act for this tenant; by default for the one that the policy's rules say
+    #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
+    tenant: Option<String>,
+}
+
+impl At {
+    fn open(&self) -> Result<Connection, Failure> {
+        let settings = Settings {
+            tenant: self.tenant.clone().unwrap_or_default(),
+            // Somebody who types has no use for more, and leaves the rest to programs.
+            reservation: Some(Iops(0)),
+            outstanding: 1,
+            locations: 0,
+            ..Settings::default()
+        };
+        Connection::open(&self.at, settings).map_err(|error| kv::failed(&self.at, error))
+    }
+
+    fn failed(&self, error: Error) -> Failure {
+        kv::failed(&self.at, error)
+    }
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Get { key, at } => get(&key, &at, common.json),
+        Command::Put { key, value, at } => put(&key, value, &at, common.json),
+        Command::Delete { key, at } => delete(&key, &at, common.json),
+        Command::Bench(bench) => kv::run(bench, common),
+    }
+}
+
+fn get(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
+    let value = at.open()?.get(key.as_bytes()).map_err(|error| at.failed(error))?;
+    let Some(value) = value else { return Err(missing(key, &at.at)) };
+    if json {
+        output::print(&format!("{}\n", json!({ "key": key, "value": told(&value) })))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(&value)?;
+    // A value is bytes and ends where it ends; only people want a new line.
+    if io::IsTerminal::is_terminal(&out) && !value.ends_with(b"\n") {
+        out.write_all(b"\n")?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Text as it is, and other bytes as numbers.
+fn told(value: &[u8]) -> serde_json::Value {
+    std::str::from_utf8(value).map_or_else(|_| json!(value), |text| json!(text))
+}
+
+fn put(key: &str, value: String, at: &At, json: bool) -> Result<ExitCode, Failure> {
+    let bytes = match value.as_str() {
+        "-" => {
+            let mut bytes = Vec::new();
+            // One more than there may be, so that too much is refused rather than cut.
+            let most = VALUE_MAX as u64 + 1;
+            let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+            read.map_err(|error| {
+                Failure::new(Code::Failure, "cannot read standard input").cause(error)
+            })?;
+            bytes
+        }
+        _ => value.into_bytes(),
+    };
+    at.open()?.put(key.as_bytes(), &bytes).map_err(|error| at.failed(error))?;
+    if json {
+        output::print(&format!("{}\n", json!({ "key": key, "bytes": bytes.len() })))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn delete(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
+    if !at.open()?.delete(key.as_bytes()).map_err(|error| at.failed(error))? {
+        return Err(missing(key, &at.at));
+    }
+    if json {
+        output::print(&format!("{}\n", json!({ "key": key, "deleted": true })))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn missing(key: &str, at: &Path) -> Failure {
+    Failure::new(Code::Failure, format!("{key:?} has no value at {}", at.display()))
+}

@@ -1,0 +1,287 @@
+//! One client of the load: it keeps as many operations under way as it may, looks at what comes
+//! back, and tells once a second what it has done.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use hdrhistogram::Histogram;
+use tidegate_model::{Span, Time};
+use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Refused, Settings};
+
+use super::report::{Line, Row, histogram};
+use crate::failure::Failure;
+use crate::load::schedule::{Choice, Dice};
+
+/// What a client does.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) settings: Settings,
+    pub(super) keys: Choice,
+    /// Bytes of a value, at least 8.
+    pub(super) value: usize,
+    /// Of a hundred operations, how many are gets.
+    pub(super) read_percent: u64,
+    pub(super) duration: Span,
+    pub(super) spins: bool,
+    /// Which client it is, of how many.
+    pub(super) place: [u64; 2],
+    pub(super) seed: u64,
+    pub(super) fills: bool,
+}
+
+/// The key with this number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = *b"key:            ";
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Something under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Task {
+    key: u64,
+    begun: Time,
+}
+
+struct Client {
+    work: Work,
+    connection: Connection,
+    dice: Dice,
+    value: Vec<u8>,
+    tasks: Vec<Task>,
+    idle: Vec<usize>,
+    outcomes: Vec<Outcome>,
+    row: Row,
+    latency: Histogram<u64>,
+    /// When the row began, and what the engine had counted then.
+    begun: Time,
+    counted: Counted,
+    /// What the engine had counted when the period that runs began, if that was seen, and what is
+    /// reserved for it.
+    period: Option<(u64, u64)>,
+}
+
+/// What the engine has counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    data: u64,
+    control: u64,
+    periods: u64,
+}
+
+/// Does the work at the data node that listens at `at`, and tells on standard output. It begins
+/// when there is something on standard input.
+///
+/// # Errors
+/// If standard output is gone. What else goes wrong is told there.
+pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
+    // Whoever started us wants nothing more if it is gone.
+    let signal = Some(rustix::process::Signal::TERM);
+    let _ = rustix::process::set_parent_process_death_signal(signal);
+    let done = Connection::open(at, work.settings.clone())
+        .and_then(|connection| Client::new(work, connection).run());
+    if let Err(error) = done {
+        let failure = super::failed(at, error);
+        let (exit_code, error) = (failure.number(), failure.to_string());
+        tell(&Line::Failed { exit_code, error })?;
+    }
+    Ok(())
+}
+
+fn tell(line: &Line) -> io::Result<()> {
+    let mut text = serde_json::to_string(line).map_err(io::Error::other)?;
+    text.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+impl Client {
+    fn new(work: Work, connection: Connection) -> Self {
+        let window = connection.window() as usize;
+        Self {
+            dice: Dice::new(work.seed ^ work.place[0].wrapping_mul(0x9e37_79b9)),
+            value: vec![0; work.value],
+            tasks: vec![Task::default(); window],
+            idle: (0..window).rev().collect(),
+            outcomes: Vec::with_capacity(window),
+            row: Row::new(),
+            latency: histogram(),
+            begun: Time::ZERO,
+            counted: Counted::default(),
+            period: None,
+            connection,
+            work,
+        }
+    }
+
+    fn run(mut self) -> Result<(), Error> {
+        if self.work.fills {
+            self.fill()?;
+        }
+        let seat = self.connection.seat();
+        let reserved_per_second = seat.map_or(0, |seat| {
+            let count = u128::from(seat.reservation) * u128::from(Span::SECOND.0);
+            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
+        });
+        tell(&Line::Ready { reserved_per_second }).map_err(Error::Memory)?;
+        let _ = io::stdin().lock().read(&mut [0]);
+        self.goes_on()?;
+        (self.begun, self.counted) = (self.connection.now(), self.count());
+        let end = self.begun.after(self.work.duration);
+        (self.row, self.period) = (Row::new(), None);
+        self.latency.reset();
+        while self.connection.now() < end {
+            self.begin_all()?;
+            self.goes_on()?;
+            self.look_at_period();
+        }
+        self.finish_row()
+    }
+
+    /// Gives this client's part of the keys a value.
+    fn fill(&mut self) -> Result<(), Error> {
+        let [place, clients] = self.work.place;
+        let mut keys = (place..self.work.keys.count()).step_by(clients as usize).peekable();
+        while keys.peek().is_some() || self.connection.outstanding() > 0 {
+            while let Some(&number) = keys.peek() {
+                match self.put(number) {
+                    Err(Refused::Busy) => break,
+                    begun => begun?,
+                }
+                keys.next();
+            }
+            self.goes_on()?;
+            if self.row.full > 0 {
+                return Err(Error::Full);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_all(&mut self) -> Result<(), Error> {
+        while !self.idle.is_empty() {
+            let number = self.work.keys.pick(&mut self.dice);
+            let begun = match self.dice.below(100) < self.work.read_percent {
+                true => {
+                    self.begin(number, |connection, key, token, _| connection.begin_get(key, token))
+                }
+                false => self.put(number),
+            };
+            match begun {
+                Err(Refused::Busy) => break,
+                begun => begun?,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, number: u64) -> Result<(), Refused> {
+        self.value[..8].copy_from_slice(&number.to_be_bytes());
+        self.begin(number, |connection, key, token, value| connection.begin_put(key, value, token))
+    }
+
+    fn begin(
+        &mut self,
+        number: u64,
+        begin: impl Fn(&mut Connection, &[u8], u64, &[u8]) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let Some(&token) = self.idle.last() else { return Err(Refused::Busy) };
+        begin(&mut self.connection, &key(number), token as u64, &self.value)?;
+        self.idle.pop();
+        self.tasks[token] = Task { key: number, begun: self.connection.now() };
+        Ok(())
+    }
+
+    /// Takes in what has ended, and waits for something unless it is to spin.
+    fn goes_on(&mut self) -> Result<(), Error> {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let went = match self.work.spins {
+            true => self.connection.poll(&mut outcomes),
+            false => self.connection.wait(&mut outcomes),
+        };
+        outcomes.drain(..).for_each(|outcome| self.take(outcome));
+        self.outcomes = outcomes;
+        match went {
+            Err(Error::Moved) => {
+                self.row.moves += 1;
+                self.idle = (0..self.tasks.len()).rev().collect();
+                (self.counted, self.period) = (Counted::default(), None);
+                Ok(())
+            }
+            went => went,
+        }
+    }
+
+    fn take(&mut self, Outcome { token, answer }: Outcome) {
+        let task = self.tasks[token as usize];
+        self.idle.push(token as usize);
+        self.row.operations += 1;
+        let took = self.connection.now().since(task.begun);
+        self.latency.saturating_record(took.0.max(1));
+        match answer {
+            Answer::Found(value) => {
+                let is_right =
+                    self.connection.value(&value).get(..8) == Some(&task.key.to_be_bytes()[..]);
+                self.row.wrong += u64::from(!is_right);
+                self.connection.release(value);
+            }
+            Answer::Stored | Answer::Deleted => {}
+            Answer::Missing => self.row.missing += 1,
+            Answer::Full | Answer::Crowded => self.row.full += 1,
+            Answer::Contended => self.row.contended += 1,
+            Answer::Corrupt => self.row.wrong += 1,
+        }
+    }
+
+    fn count(&self) -> Counted {
+        self.connection.counts().map_or_else(Counted::default, |counts| Counted {
+            data: counts.operations,
+            control: counts.own,
+            periods: counts.periods,
+        })
+    }
+
+    /// Ends a period if another has begun, and a row after a second.
+    fn look_at_period(&mut self) {
+        let now = self.connection.now();
+        let is_second = now.since(self.begun) >= Span::SECOND;
+        if self.connection.counts().is_none() {
+            if is_second {
+                // Only standard output can fail, and then the next line does.
+                let _ = self.finish_row();
+            }
+            return;
+        }
+        let Counted { data, periods, .. } = self.count();
+        if periods == self.counted.periods {
+            return;
+        }
+        self.counted.periods = periods;
+        if let Some((before, reservation)) = self.period {
+            self.row.periods += 1;
+            // What was under way when it began counts in it, and what is now in the next.
+            let slack = u64::from(self.connection.window());
+            self.row.kept += u64::from(data - before + slack >= reservation);
+        }
+        self.period = Some((data, self.connection.reservation()));
+        if is_second {
+            let _ = self.finish_row();
+        }
+    }
+
+    fn finish_row(&mut self) -> Result<(), Error> {
+        let (now, counted) = (self.connection.now(), self.count());
+        let mut row = std::mem::replace(&mut self.row, Row::new());
+        row.nanoseconds = now.since(self.begun).0;
+        row.data = counted.data - self.counted.data;
+        row.control = counted.control - self.counted.control;
+        row.is_alone = self.connection.is_alone();
+        let values = self.latency.iter_recorded();
+        row.latency =
+            values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
+        self.latency.reset();
+        (self.begun, self.counted) = (now, counted);
+        tell(&Line::Row(row)).map_err(Error::Memory)
+    }
+}

@@ -1,0 +1,86 @@
+//! Data nodes: nodes whose memory clients read and write themselves.
+
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, Iops, Span};
+
+/// A node whose memory clients on its machine read and write themselves, by tokens (Haechi).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataNode {
+    /// Its name.
+    pub name: String,
+    /// The path of the Unix socket where clients come for a seat.
+    pub listen: String,
+    /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
+    pub memory: Bytes,
+    /// C_G: what it was profiled to do, in operations of 4 KiB.
+    pub capacity: Iops,
+    /// C_L: what one client alone can do of that.
+    pub client: Iops,
+    /// T, 10 ms to 10 s. What is promised for a second is divided over the periods in it.
+    pub period: Span,
+    /// Clients that it has room for, 1 to [`Self::SEATS_MAX`].
+    pub seats: u32,
+    /// Operations that a client keeps under way at most, 1 to [`Self::WINDOW_MAX`].
+    pub window: u32,
+    /// By which rules tokens are given out.
+    pub rules: TokenRules,
+    /// What carries operations out.
+    pub fabric: Fabric,
+}
+
+impl DataNode {
+    /// The least memory: a megabyte for words of control, and room for some values.
+    pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
+    /// The most memory.
+    pub const MEMORY_MAX: Bytes = Bytes(8 << 40);
+    /// The period of a node that does not say.
+    pub const PERIOD: Span = Span::SECOND;
+    /// The shortest period: ten looks of the monitor.
+    pub const PERIOD_MIN: Span = Span(10 * Span::MILLISECOND.0);
+    /// The longest period.
+    pub const PERIOD_MAX: Span = Span(10 * Span::SECOND.0);
+    /// The seats of a node that does not say.
+    pub const SEATS: u32 = 64;
+    /// The most seats.
+    pub const SEATS_MAX: u32 = 256;
+    /// The window of a node that does not say.
+    pub const WINDOW: u32 = 64;
+    /// The largest window.
+    pub const WINDOW_MAX: u32 = 1000;
+    /// The most operations in a period: what words of control can count.
+    pub const COUNT_MAX: u64 = (1 << 26) - 1;
+
+    /// How many operations of a period are so many per second.
+    pub fn per_period(&self, rate: Iops) -> u64 {
+        let count = u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0);
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+}
+
+/// By which rules a data node gives out tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TokenRules {
+    /// What is sound, with tokens spread over the period.
+    #[default]
+    Sound,
+    /// What is sound, with all tokens at the beginning of the period.
+    Unpaced,
+    /// The paper, literally.
+    Paper,
+    /// The paper, without the conversion of what idle clients leave.
+    Basic,
+}
+
+/// What carries out operations on a data node's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fabric {
+    /// The processors of clients, at once.
+    #[default]
+    Shm,
+    /// The same, behind the model of a network card that does `capacity` in all and `client` for
+    /// each.
+    Model,
+}

@@ -1,0 +1,203 @@
+//! Data nodes.
+
+use alloc::format;
+use alloc::string::String;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Address, BLOCK, Cluster, Taken, borne, iops};
+use crate::cluster::{DataNode, Fabric, TokenRules};
+use crate::text::{Outcome, Text, choice, count, name, quantity, wrong};
+use crate::units::{Bytes, Iops, Span};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDataNode {
+    name: Text,
+    listen: Text,
+    memory: Text,
+    capacity: Text,
+    client: Text,
+    period: Option<Text>,
+    seats: Option<Spanned<i64>>,
+    window: Option<Spanned<i64>>,
+    mode: Option<Text>,
+    paced: Option<Spanned<bool>>,
+    fabric: Option<Text>,
+}
+
+pub(super) fn data_node(
+    raw: &RawDataNode,
+    cluster: &Cluster,
+    taken: &mut Taken,
+) -> Outcome<DataNode> {
+    let nodes = cluster.nodes.iter().map(|node| &node.name);
+    let mut others = nodes.chain(cluster.data_nodes.iter().map(|node| &node.name));
+    let name = name("data node", &raw.name, others.any(|other| other == raw.name.get_ref()))?;
+    borne(cluster, &raw.name)?;
+    let node = DataNode {
+        listen: listen(&raw.listen, &name, taken)?,
+        name,
+        memory: memory(&raw.memory)?,
+        capacity: iops("capacity", &raw.capacity)?,
+        client: iops("client", &raw.client)?,
+        period: raw.period.as_ref().map_or(Ok(DataNode::PERIOD), period)?,
+        seats: count("seats", raw.seats.as_ref(), DataNode::SEATS_MAX.into())?
+            .unwrap_or(DataNode::SEATS),
+        window: count("window", raw.window.as_ref(), DataNode::WINDOW_MAX.into())?
+            .unwrap_or(DataNode::WINDOW),
+        rules: rules(raw)?,
+        fabric: {
+            let known = [("shm", Fabric::Shm), ("model", Fabric::Model)];
+            choice("fabric", raw.fabric.as_ref(), &known)?
+        },
+    };
+    check(&node, raw)?;
+    Ok(node)
+}
+
+/// What several fields say together.
+fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
+    let DataNode { capacity, client, .. } = *node;
+    let most = Iops(DataNode::COUNT_MAX * Span::MILLISECOND.0 / node.period.0 * 1000);
+    if node.per_period(capacity) > DataNode::COUNT_MAX {
+        let message = format!("capacity: {capacity} is more than can be counted in a period");
+        let fix = format!("use {most} at most, or a shorter period");
+        return wrong(raw.capacity.span(), message, fix);
+    }
+    if client > capacity {
+        let message = format!("client: {client} is more than the capacity of {capacity}");
+        return wrong(raw.client.span(), message, "write what one client alone can do of it");
+    }
+    if node.per_period(client) == 0 {
+        let message = format!("client: {client} is nothing in a period of {}", node.period);
+        return wrong(raw.client.span(), message, "write more, or use a longer period");
+    }
+    Ok(())
+}
+
+/// The path of a socket that nobody else has.
+fn listen(text: &Text, name: &str, taken: &mut Taken) -> Outcome<String> {
+    match taken.take("listen", text.get_ref(), &text.span(), &format!("data node {name}"))? {
+        Address::Unix(path) => Ok(path),
+        tcp @ Address::Tcp { .. } => {
+            let message = format!("listen: memory cannot be handed out at {tcp}");
+            wrong(text.span(), message, "write a Unix socket, like \"unix:memory.sock\"")
+        }
+    }
+}
+
+fn memory(text: &Text) -> Outcome<Bytes> {
+    let memory = quantity("memory", Some(text))?.unwrap_or(Bytes::ZERO);
+    let (least, most) = (DataNode::MEMORY_MIN, DataNode::MEMORY_MAX);
+    if memory < least || memory > most || !memory.0.is_multiple_of(BLOCK.0) {
+        let message = format!("memory: {memory} is no size for a data node");
+        let fix = format!("use a multiple of {BLOCK}, {least} to {most}");
+        return wrong(text.span(), message, fix);
+    }
+    Ok(memory)
+}
+
+fn period(text: &Text) -> Outcome<Span> {
+    let period = quantity("period", Some(text))?.unwrap_or(DataNode::PERIOD);
+    let (least, most) = (DataNode::PERIOD_MIN, DataNode::PERIOD_MAX);
+    if !(least..=most).contains(&period) {
+        let message = format!("period: {period} is out of range");
+        return wrong(text.span(), message, format!("use {least} to {most}"));
+    }
+    Ok(period)
+}
+
+fn rules(raw: &RawDataNode) -> Outcome<TokenRules> {
+    let known =
+        [("sound", TokenRules::Sound), ("paper", TokenRules::Paper), ("basic", TokenRules::Basic)];
+    let rules = choice("mode", raw.mode.as_ref(), &known)?;
+    match (&raw.paced, rules) {
+        (None, rules) => Ok(rules),
+        (Some(paced), TokenRules::Sound) => match paced.get_ref() {
+            true => Ok(TokenRules::Sound),
+            false => Ok(TokenRules::Unpaced),
+        },
+        (Some(paced), _) => {
+            let message = "paced: the paper's rules say nothing of it";
+            wrong(paced.span(), message, "remove it, or use mode = \"sound\"")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    const FULL: &str = r#"
+        [[data-node]]
+        name = "fast"
+        listen = "unix:fast.sock"
+        memory = "1GiB"
+        capacity = "1570k iops"
+        client = "400k iops"
+        period = "100ms"
+        seats = 10
+        window = 32
+        mode = "sound"
+        paced = false
+        fabric = "model"
+        [[data-node]]
+        name = "plain"
+        listen = "unix:plain.sock"
+        memory = "4MiB"
+        capacity = "10k iops"
+        client = "10k iops"
+    "#;
+
+    #[test]
+    fn data_nodes_read_as_written_and_nothing_else_is_needed() {
+        let cluster = Cluster::parse(FULL).unwrap();
+        let [fast, plain] = &cluster.data_nodes[..] else { panic!("{cluster:?}") };
+        assert_eq!((fast.rules, fast.fabric), (TokenRules::Unpaced, Fabric::Model));
+        assert_eq!((fast.seats, fast.window, fast.per_period(fast.client)), (10, 32, 40_000));
+        assert_eq!((plain.rules, plain.fabric), (TokenRules::Sound, Fabric::Shm));
+        let of = (plain.seats, plain.window, plain.period);
+        assert_eq!(of, (DataNode::SEATS, DataNode::WINDOW, Span::SECOND));
+        assert_eq!(plain.listen, "plain.sock");
+    }
+
+    #[test]
+    fn data_nodes_are_checked() {
+        let cases = [
+            ("\"plain\"", "\"fast\"", "name: \"fast\" is taken; choose another name"),
+            (
+                "unix:plain.sock",
+                "unix:fast.sock",
+                "listen: unix:fast.sock is the address of data n",
+            ),
+            (
+                "unix:fast.sock",
+                "127.0.0.1:1",
+                "listen: memory cannot be handed out at 127.0.0.1:1;",
+            ),
+            (
+                "\"1GiB\"",
+                "\"1MiB\"",
+                "memory: 1MiB is no size for a data node; use a multiple of 4K",
+            ),
+            ("\"1GiB\"", "\"9000000B\"", "memory: 9MB is no size"),
+            ("\"100ms\"", "\"1ms\"", "period: 1ms is out of range; use 10ms to 10s"),
+            ("\"1570k iops\"", "\"800M iops\"", "capacity: 800M iops is more than can be counted"),
+            ("\"400k iops\"", "\"2M iops\"", "client: 2M iops is more than the capacity of 1570k"),
+            ("\"400k iops\"", "\"9 iops\"", "client: 9 iops is nothing in a period of 100ms; wr"),
+            ("seats = 10", "seats = 257", "seats: 257 is out of range; use 1 to 256"),
+            ("window = 32", "window = 0", "window: 0 is out of range; use 1 to 1000"),
+            ("\"sound\"", "\"papr\"", "mode: \"papr\" is not a choice; did you mean \"paper\"?"),
+            ("\"sound\"", "\"paper\"", "line 12, column 17: paced: the paper's rules say nothing"),
+            ("\"model\"", "\"verbs\"", "fabric: \"verbs\" is not a choice; known are shm, model"),
+        ];
+        for (from, to, wanted) in cases {
+            assert!(FULL.contains(from), "{from}");
+            let error = Cluster::parse(&FULL.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}\n  should contain\n{wanted}");
+        }
+    }
+}

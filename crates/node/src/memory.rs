@@ -1,0 +1,161 @@
+//! A data node: memory that clients on this machine read and write themselves.
+//!
+//! ```text
+//!  client ── hello, once ──▶ door ──▶ host: who has which seat ◀── pulse: the monitor, each ms
+//!    │                        ▲                                     │
+//!    │                        └── policy ── controller              ▼
+//!    └───── reads, writes, tokens ──────────────────────────▶ region: words, store
+//! ```
+//!
+//! # Mechanism
+//! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
+//! monitor has something to look at, about once a millisecond. The *door* waits on the socket and
+//! on the controller: it finds out who comes and hands out the region. No request of a client comes
+//! past either, so clients go on while both are stopped.
+//!
+//! Whoever has been given the region keeps it. To shut out a client that does more than it may, or
+//! that has stopped and lost its seat, the node *moves*: it asks all others to come again, waits
+//! until none of them uses the region, copies the store to a new one and hands out that.
+//!
+//! # Bound
+//! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
+//! is stored. Memory is gone when the node ends.
+
+mod door;
+mod host;
+mod pulse;
+mod visitor;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use tidegate_fabric::reactor::{Mailbox, Reactor};
+use tidegate_fabric::stream::{Address, BindError, Listener};
+use tidegate_fabric::tls::Way;
+use tidegate_model::Bytes;
+use tidegate_model::cluster::DataNode;
+use tidegate_proto::kv::LayoutError;
+
+use crate::clock::Clock;
+use door::{DoorKeeper, Letter};
+use host::Host;
+
+/// How a data node is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the cluster file says.
+    pub node: DataNode,
+    /// The socket, if that is relative in the file.
+    pub listen: PathBuf,
+    /// Data nodes of the cluster: each has an equal part of what a tenant is promised.
+    pub nodes: u64,
+    /// The way to the controller, which says which policy holds; none for a node that promises
+    /// nothing.
+    pub controller: Option<Way>,
+}
+
+/// Why a data node cannot start. Nothing of it is left then.
+#[derive(Debug)]
+pub enum StartError {
+    /// The socket cannot be listened on.
+    Bind(BindError),
+    /// There is not so much memory.
+    Memory {
+        /// How much was wanted.
+        size: Bytes,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// There is no room for a store.
+    Layout(LayoutError),
+    /// The system has no more threads or descriptors.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(error) => error.fmt(f),
+            Self::Memory { size, error } => write!(
+                f,
+                "{size} of memory cannot be had: {error}; write less in the cluster's file, or \
+                 free some"
+            ),
+            Self::Layout(error) => error.fmt(f),
+            Self::Io(error) => write!(f, "cannot start the data node: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A data node that runs. Dropping it ends it; clients keep the memory that they have.
+pub struct Running {
+    host: Arc<Host>,
+    address: Address,
+    is_ending: Arc<AtomicBool>,
+    bell: Arc<Mailbox<Letter>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts a data node.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn start(config: Config) -> Result<Running, StartError> {
+    let Config { node, listen, nodes, controller } = config;
+    // Whoever holds the address is alive, so it comes before memory is taken.
+    let listener = Listener::bind(&Address::Unix(listen), door::admits());
+    let listener = listener.map_err(StartError::Bind)?;
+    let address = listener.address().clone();
+    let (name, clock) = (node.name.clone(), Clock::start());
+    let host = Arc::new(Host::new(node, nodes, clock)?);
+    let reactor = Reactor::new()?;
+    let bell = reactor.mailbox();
+    let is_ending = Arc::new(AtomicBool::new(false));
+    let door = DoorKeeper::new(reactor, listener, host.clone(), clock, name, controller)?;
+    let (threads, ending) = (Vec::new(), is_ending.clone());
+    let mut running = Running { host, address, is_ending, bell, threads };
+    let thread = thread::Builder::new().name("memory-door".into());
+    running.threads.push(thread.spawn(move || door.run(&ending))?);
+    let (host, bell) = (running.host.clone(), running.bell.clone());
+    let ending = running.is_ending.clone();
+    let thread = thread::Builder::new().name("memory-pulse".into());
+    running.threads.push(thread.spawn(move || pulse::run(&host, clock, &bell, &ending))?);
+    Ok(running)
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// How many clients have a seat.
+    pub fn guests(&self) -> usize {
+        self.host.guests()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.bell.ring();
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("a thread of the data node has panicked");
+            }
+        }
+    }
+}

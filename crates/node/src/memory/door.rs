@@ -1,0 +1,361 @@
+//! The door's thread: it finds out who comes, hands out the region, hears from the controller which
+//! policy holds, and moves the memory away from those who may not have it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use std::os::fd::AsFd;
+use tidegate_fabric::memory::handover;
+use tidegate_fabric::reactor::{Interest, Reactor, Ready};
+use tidegate_fabric::retry::Retry;
+use tidegate_fabric::stream::{Door, Listener, Stream};
+use tidegate_fabric::tls::Way;
+use tidegate_fabric::unix::Link;
+use tidegate_model::{Span, Time};
+use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor};
+use tidegate_proto::message::{self, ToGateway};
+
+use super::host::Host;
+use super::visitor;
+use crate::clock::Clock;
+
+const LISTENER: u64 = 0;
+const CONTROLLER: u64 = 1;
+/// Tokens from here on are guests'.
+const GUESTS: u64 = 2;
+
+/// The first and the longest wait between two attempts to connect to the controller, and the wait
+/// after it refused us.
+const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.0)];
+const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
+
+/// Connections at a time: all seats, and whoever else asks.
+const GUESTS_MAX: usize = 512;
+
+/// How long clients that come first wait for the policy. A controller that is there has told it
+/// within milliseconds.
+const BEGINNING_MAX: Span = Span::SECOND;
+
+/// How long clients have to leave the memory that the node moves away from.
+const MOVE_MAX: Span = Span::SECOND;
+
+/// A seat whose client is to be shut out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Letter {
+    pub(super) seat: u16,
+}
+
+/// Who may connect: every user if root runs the node, as whose client it is decides the policy.
+pub(super) fn admits() -> Door {
+    match geteuid().is_root() {
+        true => Door { mode: 0o666, own_user_only: false, is_public: false },
+        false => Door::PRIVATE,
+    }
+}
+
+/// Somebody who is connected.
+struct Guest {
+    stream: Stream,
+    visitor: Visitor,
+    decoder: Decoder<Hello>,
+    /// What it said and was not answered yet.
+    hello: Option<Hello>,
+    /// Whether it has the region.
+    is_in: bool,
+    seat: Option<u16>,
+}
+
+/// The door's thread.
+pub(super) struct DoorKeeper {
+    reactor: Reactor<Letter>,
+    listener: Listener,
+    host: Arc<Host>,
+    clock: Clock,
+    name: String,
+    guests: BTreeMap<u64, Guest>,
+    next: u64,
+    /// Until when guests may leave the memory, if the node is about to move.
+    moving: Option<Time>,
+    /// Until when the controller may say which policy holds, at the beginning.
+    beginning: Option<Time>,
+    controller: Option<Way>,
+    link: Option<Link<ToGateway>>,
+    retry: Retry,
+}
+
+impl DoorKeeper {
+    pub(super) fn new(
+        reactor: Reactor<Letter>,
+        listener: Listener,
+        host: Arc<Host>,
+        clock: Clock,
+        name: String,
+        controller: Option<Way>,
+    ) -> io::Result<Self> {
+        reactor.add(&listener, LISTENER, Interest::READ)?;
+        let beginning = controller.is_some().then(|| clock.now().after(BEGINNING_MAX));
+        Ok(Self {
+            reactor,
+            listener,
+            host,
+            clock,
+            name,
+            guests: BTreeMap::new(),
+            next: GUESTS,
+            moving: None,
+            beginning,
+            controller,
+            link: None,
+            retry: Retry::new(RETRY[0], RETRY[1]),
+        })
+    }
+
+    /// Keeps the door until the node ends.
+    pub(super) fn run(mut self, is_ending: &AtomicBool) {
+        let (mut ready, mut letters) = (Vec::new(), Vec::new());
+        while !is_ending.load(Ordering::Acquire) {
+            self.connect_if_due();
+            self.move_if_due();
+            self.begin_if_due();
+            if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut letters) {
+                // The descriptors are ours and the arguments too; there is nothing to wait for.
+                return tracing::error!("the data node's door cannot wait: {error}");
+            }
+            for letter in letters.drain(..) {
+                self.fence(letter.seat);
+            }
+            for Ready { token, .. } in ready.drain(..) {
+                match token {
+                    LISTENER => self.accept(),
+                    CONTROLLER => self.hear_controller(),
+                    guest => self.hear(guest),
+                }
+            }
+        }
+    }
+
+    /// How long there is nothing to do unless somebody says something.
+    fn patience(&self) -> Option<Duration> {
+        let attempt = match (&self.controller, &self.link) {
+            (Some(_), None) => Some(self.retry.at()),
+            _ => None,
+        };
+        let next = attempt.into_iter().chain(self.moving).chain(self.beginning).min();
+        next.map(|next| self.clock.until(next))
+    }
+
+    fn accept(&mut self) {
+        let stream = match self.listener.accept() {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return,
+            Err(error) => return tracing::warn!("a client was not let in: {error}"),
+        };
+        if self.guests.len() >= GUESTS_MAX {
+            tracing::warn!("too many are connected; those who have said nothing are sent away");
+            self.guests.retain(|_, guest| guest.is_in || guest.hello.is_some());
+            if self.guests.len() >= GUESTS_MAX {
+                return;
+            }
+        }
+        let token = self.next;
+        self.next += 1;
+        let visitor = visitor::of(&stream).and_then(|visitor| {
+            self.reactor.add(&stream, token, Interest::READ)?;
+            Ok(visitor)
+        });
+        match visitor {
+            Ok(visitor) => {
+                let (decoder, hello) = (Decoder::new(), None);
+                let guest = Guest { stream, visitor, decoder, hello, is_in: false, seat: None };
+                self.guests.insert(token, guest);
+            }
+            Err(error) => tracing::warn!("a client was not let in: {error}"),
+        }
+    }
+
+    /// Takes in what a guest says: its hello, and then nothing until it leaves.
+    fn hear(&mut self, token: u64) {
+        let Some(guest) = self.guests.get_mut(&token) else { return };
+        match guest.hear() {
+            Ok(false) => {}
+            Ok(true) => self.answer(token),
+            Err(error) => {
+                let pid = guest.visitor.peer.pid;
+                if error.kind() != io::ErrorKind::UnexpectedEof {
+                    tracing::warn!(pid, "a client is sent away: {error}");
+                }
+                self.leave(token);
+            }
+        }
+    }
+
+    fn leave(&mut self, token: u64) {
+        if let Some(guest) = self.guests.remove(&token)
+            && let Some(seat) = guest.seat
+        {
+            self.host.leave(seat);
+        }
+    }
+
+    /// Answers a guest's hello, unless the memory is about to move or the policy to come.
+    fn answer(&mut self, token: u64) {
+        let is_held = self.moving.or(self.beginning).is_some();
+        let Some(guest) = self.guests.get_mut(&token).filter(|_| !is_held) else { return };
+        let Some(hello) = guest.hello.take() else { return };
+        let pid = guest.visitor.peer.pid;
+        let answered = match self.host.seat(&guest.visitor, &hello) {
+            Ok((welcome, region)) => {
+                guest.is_in = true;
+                guest.seat = welcome.seat.as_ref().map(|seat| seat.number);
+                tracing::info!(pid, tenant = welcome.tenant, seat = guest.seat, "a client came");
+                let mut bytes = Vec::new();
+                encode(&ToClient::Welcome(welcome), &mut bytes).map_err(io::Error::other).and_then(
+                    |()| match handover::send(&guest.stream, &bytes, region.as_fd())? {
+                        count if count == bytes.len() => Ok(()),
+                        // Nothing else was sent on this connection, so there was room for it.
+                        _ => Err(io::ErrorKind::WriteZero.into()),
+                    },
+                )
+            }
+            Err(reason) => {
+                tracing::info!(pid, "a client is refused: {reason}");
+                let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+        };
+        if let Err(error) = answered {
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                tracing::warn!(pid, "a client could not be answered: {error}");
+            }
+            self.leave(token);
+        }
+    }
+
+    /// Begins to move away from the client of a seat.
+    fn fence(&mut self, seat: u16) {
+        let client = self.guests.iter().find(|(_, guest)| guest.seat == Some(seat));
+        // Who has left by itself has no memory any more.
+        let Some((&token, _)) = client else { return };
+        self.leave(token);
+        self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
+        for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
+            // Who does not hear it is closed later.
+            let _ = guest.say(&ToClient::Moving);
+        }
+    }
+
+    /// Moves, once nobody uses the memory any more or time is up, and answers who came meanwhile.
+    fn move_if_due(&mut self) {
+        let Some(deadline) = self.moving else { return };
+        if self.clock.now() < deadline && self.guests.values().any(|guest| guest.is_in) {
+            return;
+        }
+        self.guests.retain(|_, guest| !guest.is_in);
+        let started = self.clock.now();
+        match self.host.move_memory() {
+            Ok(()) => {
+                let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
+                tracing::warn!(took_ms, "the memory was moved; clients come again");
+            }
+            Err(error) => {
+                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")
+            }
+        }
+        self.moving = None;
+        self.answer_all();
+    }
+
+    /// Opens to those who came before there was a policy, if none is to be expected any more.
+    fn begin_if_due(&mut self) {
+        if self.beginning.is_some_and(|until| self.clock.now() >= until) {
+            self.beginning = None;
+            self.answer_all();
+        }
+    }
+
+    /// Answers those who could not be answered before.
+    fn answer_all(&mut self) {
+        let waiting: Vec<u64> = self.guests.keys().copied().collect();
+        waiting.into_iter().for_each(|token| self.answer(token));
+    }
+
+    fn connect_if_due(&mut self) {
+        let Some(way) = &self.controller else { return };
+        if self.link.is_some() || !self.retry.is_due(self.clock.now()) {
+            return;
+        }
+        let connected = way.connect().map(Link::from).and_then(|mut link| {
+            let (version, name) = (message::VERSION, self.name.clone());
+            link.send(&message::Hello::DataNode { version, name })?;
+            self.reactor.add(&link, CONTROLLER, Interest::READ)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => self.link = Some(link),
+            Err(error) => {
+                tracing::debug!("no controller at {}: {error}", way.address);
+                self.retry.later(self.clock.now());
+            }
+        }
+    }
+
+    fn hear_controller(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        loop {
+            match link.receive() {
+                Ok(None) => return,
+                Ok(Some(ToGateway::Policy { revision, policy })) => {
+                    tracing::info!(revision, "policy");
+                    self.host.apply(policy);
+                    self.beginning = self.beginning.map(|_| Time::ZERO);
+                    self.retry.succeed();
+                }
+                Ok(Some(ToGateway::Count)) => {}
+                Ok(Some(ToGateway::Refused { reason, .. })) => {
+                    tracing::warn!("the controller refuses this data node: {reason}");
+                    self.retry.hold(REFUSED_WAIT);
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!("the link to the controller ended: {error}");
+                    break;
+                }
+            }
+        }
+        let _ = self.reactor.remove(&*link);
+        self.link = None;
+        self.retry.later(self.clock.now());
+    }
+}
+
+impl Guest {
+    /// Whether it has said hello just now.
+    fn hear(&mut self) -> io::Result<bool> {
+        let mut piece = [0; 4096];
+        match io::Read::read(&mut self.stream, &mut piece) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.decoder.extend(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let Some(hello) = self.decoder.next_message().map_err(io::Error::other)? else {
+            return Ok(false);
+        };
+        if self.is_in || self.hello.is_some() {
+            return Err(io::Error::other("it said hello twice"));
+        }
+        self.hello = Some(hello);
+        Ok(true)
+    }
+
+    fn say(&mut self, message: &ToClient) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).map_err(io::Error::other)?;
+        self.stream.send(&[io::IoSlice::new(&bytes)]).map(|_| ())
+    }
+}

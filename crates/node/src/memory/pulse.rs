@@ -1,0 +1,61 @@
+//! The monitor's thread: it sleeps until there is something to look at.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tidegate_fabric::reactor::Mailbox;
+use tidegate_model::Time;
+use tidegate_proto::haechi::Event;
+
+use super::door::Letter;
+use super::host::Host;
+use crate::clock::Clock;
+
+/// Runs the monitor until the node ends. The door is told who is to be shut out.
+pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
+    let mut events = Vec::new();
+    while !is_ending.load(Ordering::Acquire) {
+        let deadline = host.tick(&mut events);
+        events.drain(..).filter_map(|event| told(host, &event)).for_each(|fence| door.push(fence));
+        match deadline {
+            // Only for want of a monitor; whoever ends the node wakes us.
+            Time::MAX => thread::park(),
+            // A timer is up to 50 us late, to wake several sleepers together, which is welcome.
+            deadline => thread::park_timeout(clock.until(deadline)),
+        }
+    }
+}
+
+/// Logs what happened, and says who is to be shut out for it.
+fn told(host: &Host, event: &Event) -> Option<Letter> {
+    let tenant = |seat: u16| host.tenant(seat);
+    match *event {
+        Event::Over(ref summary) => {
+            let done: u64 = summary.seats.iter().flatten().map(|(_, it)| it.completed).sum();
+            let (capacity, granted) = (summary.capacity, summary.granted);
+            let (period, verdict) = (summary.epoch, summary.verdict);
+            tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
+        }
+        // One that has left says nothing more until its seat is free.
+        Event::Silent(seat) if !host.has_guest(seat) => {}
+        Event::Silent(seat) => {
+            tracing::info!(seat, tenant = tenant(seat), "a client stopped; others have its tokens");
+        }
+        Event::Left(seat) => tracing::debug!(seat, "a seat is free"),
+        Event::Unused { seat, periods } => {
+            let tenant = tenant(seat);
+            tracing::info!(seat, tenant, periods, "a client does not use what is reserved for it");
+        }
+        Event::Evicted(seat) => {
+            tracing::warn!(seat, tenant = tenant(seat), "a client was silent, and lost its seat");
+            return Some(Letter { seat });
+        }
+        Event::Overstepped { seat, issued, tokens } => {
+            let tenant = tenant(seat);
+            tracing::warn!(seat, tenant, issued, tokens, "a client did more than it may");
+            return Some(Letter { seat });
+        }
+        Event::Superseded => tracing::error!("another monitor has taken over this node's memory"),
+    }
+    None
+}

@@ -1,0 +1,65 @@
+//! Who is at the other end of a connection, as the kernel says.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::unistd::{Uid, User};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+use tidegate_proto::controller::Peer;
+use tidegate_proto::data_node::Visitor;
+
+/// Who that is. It takes as long as asking for a user's name takes, which may be over a network.
+///
+/// # Errors
+/// If this is no Unix socket.
+pub(super) fn of(socket: impl AsFd) -> io::Result<Visitor> {
+    let peer = socket_peercred(socket)?;
+    let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let process = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let process = process.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    Ok(Visitor {
+        peer: Peer {
+            uid,
+            pid: pid.cast_unsigned(),
+            user: user.map_or(String::new(), |it| it.name),
+        },
+        process,
+        cgroup: told(&cgroup).into(),
+        is_operator: peer.uid.is_root() || peer.uid == geteuid(),
+    })
+}
+
+/// Of lines like `4:blkio:/batch` and `0::/user.slice` the path that tells most, as stages choose
+/// it.
+fn told(lines: &str) -> &str {
+    let paths = || lines.lines().filter_map(|line| Some((line, line.splitn(3, ':').nth(2)?)));
+    let tells = |(_, path): &(&str, &str)| *path != "/";
+    let unified = paths().filter(tells).find(|(line, _)| line.starts_with("0:"));
+    let found = unified.or_else(|| paths().find(tells)).or_else(|| paths().next());
+    found.map_or("", |(_, path)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_control_group_that_tells_most() {
+        assert_eq!(told("4:blkio:/batch\n0::/\n"), "/batch");
+        assert_eq!(told("4:blkio:/\n0::/user.slice/a:b\n"), "/user.slice/a:b");
+        assert_eq!((told("1:cpu:/\n0::/\n"), told("")), ("/", ""));
+    }
+
+    #[test]
+    fn this_process_is_one_of_our_own() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let visitor = of(&ours).unwrap();
+        let path = std::env::current_exe().unwrap();
+        assert_eq!(Some(visitor.process.as_str()), path.file_name().unwrap().to_str());
+        assert_eq!((visitor.peer.pid, visitor.is_operator), (std::process::id(), true));
+    }
+}

@@ -1,0 +1,229 @@
+//! What the engine itself asks of the fabric, and what it makes of the answers: grants, reports and
+//! the pool.
+
+use tidegate_algo::haechi::Mode;
+use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
+use tidegate_algo::haechi::monitor::Report;
+use tidegate_model::{Span, Time};
+
+use super::{GUARD, OWN, Port, RETRY, State, word};
+use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use crate::haechi::{TICK, place};
+use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, WORD};
+
+/// How often a client looks for the next grant, at first and later.
+const LOOK: [Span; 2] = [Span(50_000), TICK];
+
+/// For how long it looks often.
+const EAGER: Span = Span(3 * Span::MILLISECOND.0);
+
+/// How often a client that has something to do reports, and one that has not.
+const REPORT_BUSY: Span = Span(2 * Span::MILLISECOND.0);
+const REPORT_IDLE: Span = Span(5 * Span::MILLISECOND.0);
+
+const LOOKED: u64 = OWN | 1;
+const REPORTED: u64 = OWN | 2;
+const FINISHED: u64 = OWN | 3;
+const TOOK: u64 = OWN | 4;
+
+impl<F: Fabric> Port<F> {
+    /// Posts one operation of the engine itself.
+    fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
+        self.counts.own += 1;
+        // Its window has room for these, and they are inside the control area.
+        self.fabric.post(Post { id, operation }).map_err(|_| Lost)
+    }
+
+    pub(super) fn look_at_grant(&mut self, now: Time) -> Result<(), Lost> {
+        let end = self.purse.period().end();
+        let is_due = now.after(GUARD) >= end && now.since(end) < EAGER;
+        let is_eager = is_due || now.since(self.unsure) < EAGER;
+        self.look = now.after(LOOK[usize::from(!is_eager)]);
+        if core::mem::replace(&mut self.own.look, true) {
+            return Ok(());
+        }
+        self.asked = now;
+        self.post_own(
+            LOOKED,
+            Operation::Read {
+                from: place::line(place::GRANTS, self.seat),
+                into: Place::start(self.fabric.buffers() - 1),
+                length: (GRANT as u64 * WORD) as u32,
+            },
+        )
+    }
+
+    fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
+        let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
+        let words = core::array::from_fn(|at| word(buffer, at));
+        let period = self.purse.period();
+        match Grant::read(words, period.epoch) {
+            Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
+            // Alone it stays until there is a new period.
+            Some(_) if self.state == State::Alone => {}
+            Some(grant) => {
+                if grant.is_void {
+                    self.purse.void();
+                }
+                if self.has_asked() && now < period.end() {
+                    self.state = State::Sure;
+                }
+            }
+            // The seat is another's, or will be.
+            None if words == [0; GRANT] => {
+                self.purse.void();
+                (self.state, self.confirmed) = (State::Unsure, now);
+            }
+            None => {}
+        }
+        self.unchanged = Some(self.asked);
+        Ok(())
+    }
+
+    /// Whether the answer is to what it asked since it is unsure, after its report.
+    pub(super) fn has_asked(&self) -> bool {
+        !self.owes_report && self.asked >= self.unsure
+    }
+
+    /// A part of the period so far, in 255ths.
+    fn part(&self, of: Span) -> u8 {
+        let part = u128::from(of.0) * u128::from(WHOLE) / u128::from(self.length.0);
+        part.min(WHOLE.into()) as u8
+    }
+
+    pub(super) fn send_final(&mut self) -> Result<(), Lost> {
+        let epoch = self.purse.period().epoch;
+        let outcome = Outcome {
+            completed: self.completed,
+            starved: self.part(self.starved),
+            backlogged: self.part(self.backlogged),
+        };
+        if core::mem::replace(&mut self.own.finish, true) {
+            return Ok(());
+        }
+        let line = place::line(place::REPORTS, self.seat);
+        let to = line + (FINALS as u64 + (epoch & 1)) * WORD;
+        let word = words::last(epoch, &outcome);
+        self.post_own(FINISHED, Operation::WriteWord { word, to })
+    }
+
+    pub(super) fn send_report(&mut self, now: Time) -> Result<(), Lost> {
+        let is_busy = self.is_busy();
+        let pause = match (self.rules.mode, is_busy) {
+            (Mode::Paper, _) => TICK,
+            (Mode::Sound, true) => REPORT_BUSY,
+            (Mode::Sound, false) => REPORT_IDLE,
+        };
+        if self.own.report {
+            self.report = now.after(LOOK[0]);
+            return Ok(());
+        }
+        if self.state == State::Alone && !self.owes_report {
+            // What is done alone is of no period of a monitor's.
+            self.report = now.after(REPORT_IDLE);
+            return Ok(());
+        }
+        self.report = now.after(pause);
+        self.own.report = true;
+        (self.spoke, self.owes_report) = (now, false);
+        let ledger = self.purse.ledger();
+        let is_starved = self.is_out_of_tokens();
+        let report = Report {
+            residual: self.purse.reserved(),
+            completed: self.completed,
+            in_hand: self.purse.pool(),
+            in_flight: self.in_flight.into(),
+            obtained: ledger.obtained,
+            yielded: ledger.yielded,
+            is_busy,
+            is_starved: is_starved && self.purse.room() > 0,
+            is_limited: is_starved && self.purse.room() == 0,
+            is_leaving: self.is_leaving,
+        };
+        self.beat = self.beat.wrapping_add(1);
+        let words = words::report(self.purse.period().epoch, self.beat, &report);
+        let buffer = self.fabric.buffers() - 2;
+        let bytes = self.fabric.buffer_mut(buffer);
+        for (at, word) in words.iter().enumerate() {
+            bytes[at * WORD as usize..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
+        }
+        self.post_own(
+            REPORTED,
+            Operation::Write {
+                from: Place::start(buffer),
+                to: place::line(place::REPORTS, self.seat),
+                length: (REPORT as u64 * WORD) as u32,
+            },
+        )
+    }
+
+    /// Takes a batch from the pool if it is about to need one.
+    pub(super) fn fetch(&mut self, now: Time) -> Result<(), Lost> {
+        let mark = match self.rules.mode {
+            Mode::Paper => 0,
+            Mode::Sound => u64::from(self.window / 2),
+        };
+        let hand = self.purse.ready();
+        let wants = self.state == State::Sure
+            && self.own.take.is_none()
+            && hand <= mark
+            && self.purse.room() > hand
+            && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
+            && now >= self.retry
+            && now < self.purse.period().end();
+        if !wants {
+            return Ok(());
+        }
+        let batch = u64::from(self.batch).min(self.purse.room());
+        self.own.take = Some(batch);
+        self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
+    }
+
+    fn on_pool(&mut self, now: Time, word: u64, batch: u64) {
+        let pool = Pool::read(word);
+        let period = self.purse.period();
+        if !pool.is_of(period.epoch) {
+            // A period has begun that this client does not know of yet, or the answer is of the
+            // one before. Either way these are not tokens of this one.
+            self.retry = now.after(TICK);
+            if pool.epoch.wrapping_sub(period.epoch as u16) as i16 > 0 {
+                self.doubt(now);
+            }
+            return;
+        }
+        if self.state == State::Alone || now >= period.end().after(GUARD) {
+            return;
+        }
+        let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
+        self.purse.put(tokens);
+        self.again = if tokens > 0 { now } else { self.again };
+        if tokens == batch {
+            (self.retry, self.pause) = (now, RETRY[0]);
+            return;
+        }
+        // Clients that found nothing together should not come back together.
+        let spread = (u64::from(self.seat) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
+        self.retry = now.after(Span(self.pause.0 + self.pause.0 * spread / 64));
+        self.pause = match tokens {
+            0 => Span((2 * self.pause.0).min(RETRY[1].0)),
+            _ => RETRY[0],
+        };
+    }
+
+    pub(super) fn on_own(&mut self, now: Time, done: Done) -> Result<(), Lost> {
+        match done.id {
+            LOOKED => {
+                self.own.look = false;
+                self.on_grant(now)?;
+            }
+            REPORTED => (self.own.report, self.heard) = (false, self.spoke),
+            FINISHED => self.own.finish = false,
+            _ => {
+                if let Some(batch) = self.own.take.take() {
+                    self.on_pool(now, done.word, batch);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,365 @@
+//! The client: many gets, puts and deletes at a time over one fabric.
+//!
+//! Each is a [`Task`] that posts what it needs at once, waits until all of that is done, and takes
+//! its next step; `steps.rs` has the steps. A task is found by the id of its posts, so nothing is
+//! searched for, and nothing is allocated for an operation: tasks, buffers and queues are there
+//! from the beginning.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+use tidegate_model::{Span, Time};
+
+use self::task::{Kind, Task};
+use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
+use super::layout::{Layout, LayoutError};
+use super::locations::Locations;
+use super::slot::Slot;
+use super::supply::Supply;
+use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
+
+mod steps;
+mod task;
+
+/// The name of the one operation that belongs to no task: it asks for blocks.
+const EXTENT: u64 = u32::MAX as u64;
+
+/// How a client goes about its work.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many operations may be under way, at least 1. A get or a delete takes one buffer of the
+    /// fabric, a put two.
+    pub outstanding: u32,
+    /// For how many keys to remember where they are, 16 bytes each. A get of one that is
+    /// remembered takes one round trip instead of two, a put two instead of three. Twice as many as
+    /// there are popular keys leaves few of them out; 0 remembers nothing.
+    pub locations: u32,
+    /// How many blocks to take from the store at a time, at least 1. More save round trips, and are
+    /// lost with a client that dies.
+    pub extent: u32,
+    /// How long a block rests before it is used again: as long as a read can take, two periods. A
+    /// client that overwrites N values in that time needs N blocks beside those with values. With
+    /// less rest, readers may have to look twice.
+    pub rest: Span,
+}
+
+/// Why an operation was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The key is empty, or longer than [`KEY_MAX`].
+    Key {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// The value is longer than [`VALUE_MAX`], or than its key leaves of [`ENTRY_MAX`].
+    Value {
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be with this key.
+        max_bytes: usize,
+    },
+    /// As many operations are under way as there may be, or all buffers are in use: poll, or
+    /// release values.
+    Busy,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key { bytes } => {
+                write!(f, "a key has from 1 to {KEY_MAX} bytes, this one has {bytes}")
+            }
+            Self::Value { bytes, max_bytes } => write!(
+                f,
+                "the value has {bytes} bytes, and with this key it may have at most {max_bytes}"
+            ),
+            Self::Busy => f.write_str("too many operations are under way"),
+        }
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// The end of one operation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What it was begun with.
+    pub token: u64,
+    /// How it ended.
+    pub answer: Answer,
+}
+
+/// How an operation ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Of a get: the value. Look at it with [`Client::value`], then [`Client::release`] it.
+    Found(Value),
+    /// Of a get or delete: the key has no value.
+    Missing,
+    /// Of a put: the value is there, or was and has been replaced by a put or delete at the same
+    /// time.
+    Stored,
+    /// Of a delete: the value is gone.
+    Deleted,
+    /// Of a put: no block is free. What deletes and puts have freed comes back after its rest, to
+    /// the client that freed it.
+    Full,
+    /// Of a put: both buckets of the key are full.
+    Crowded,
+    /// Others were faster each of many times. Nothing has changed.
+    Contended,
+    /// The store does not hold what was written to it. Nothing has changed.
+    Corrupt,
+}
+
+/// A value that was found. It keeps a buffer until it is released.
+#[must_use = "its buffer comes back by Client::release"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Value {
+    buffer: u32,
+    from: u32,
+    length: u32,
+}
+
+/// One client of one store. See [`super`].
+#[derive(Debug)]
+pub struct Client<F> {
+    fabric: F,
+    layout: Layout,
+    extent: u32,
+    locations: Locations,
+    supply: Supply,
+    tasks: Vec<Task>,
+    /// Tasks that do nothing, and buffers that hold nothing.
+    idle: Vec<u32>,
+    buffers: Vec<u32>,
+    /// What the fabric had no room for.
+    unsent: VecDeque<Post>,
+    done: Vec<Done>,
+    /// Puts that wait for a block.
+    waiting: VecDeque<u32>,
+    is_asking: bool,
+    now: Time,
+}
+
+impl<F: Fabric> Client<F> {
+    /// A client of the store with this layout, which is in the fabric's region.
+    ///
+    /// # Errors
+    /// If the region does not reach to the end of the store.
+    ///
+    /// # Panics
+    /// If the settings allow no operation, or extents of no block.
+    pub fn new(fabric: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
+        let Settings { outstanding, locations, extent, rest } = settings;
+        assert!(outstanding > 0 && extent > 0, "a client must be able to do something");
+        let area = layout.area();
+        let needed_bytes = area.at.saturating_add(area.length);
+        if needed_bytes > fabric.region() {
+            return Err(LayoutError::TooSmall { needed_bytes, bytes: fabric.region() });
+        }
+        // A put has a write and two reads under way, all else less.
+        let posts = 3 * outstanding as usize + 1;
+        Ok(Self {
+            layout,
+            extent,
+            locations: Locations::new(locations),
+            supply: Supply::new(rest, outstanding),
+            tasks: (0..outstanding).map(|_| Task::default()).collect(),
+            idle: (0..outstanding).rev().collect(),
+            buffers: (0..fabric.buffers()).rev().collect(),
+            unsent: VecDeque::with_capacity(posts),
+            done: Vec::with_capacity(posts),
+            waiting: VecDeque::with_capacity(outstanding as usize),
+            is_asking: false,
+            now: Time(0),
+            fabric,
+        })
+    }
+
+    /// Begins to look for the value of a key.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    pub fn get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
+        let at = self.begin(Kind::Get, key, token)?;
+        self.start_get(at);
+        Ok(())
+    }
+
+    /// Begins to give a key a value, whether it has one or not.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    pub fn put(&mut self, key: &[u8], value: &[u8], token: u64) -> Result<(), Refused> {
+        let max_bytes = VALUE_MAX.min(ENTRY_MAX.saturating_sub(key.len()));
+        if value.len() > max_bytes && (1..=KEY_MAX).contains(&key.len()) {
+            return Err(Refused::Value { bytes: value.len(), max_bytes });
+        }
+        let at = self.begin(Kind::Put, key, token)?;
+        let task = &mut self.tasks[at as usize];
+        task.lines = block::lines(key.len(), value.len());
+        block::fill(self.fabric.buffer_mut(task.written), key, value);
+        match self.supply.take(self.now) {
+            Some(spare) => self.start_put(at, spare),
+            None => self.waiting.push_back(at),
+        }
+        Ok(())
+    }
+
+    /// Begins to take a key's value away.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    pub fn delete(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
+        let at = self.begin(Kind::Delete, key, token)?;
+        self.read_index(at);
+        Ok(())
+    }
+
+    /// Begins what was asked for, and appends what has ended by now. Call it again while
+    /// [`Self::outstanding`] is not zero; as it takes one step of each operation, several calls may
+    /// have something to do at the same time.
+    ///
+    /// # Errors
+    /// If the region is lost. Of what is under way, each operation has happened or has not.
+    pub fn poll(&mut self, now: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Lost> {
+        self.now = now;
+        self.send_kept();
+        self.serve_waiting(outcomes);
+        self.fabric.flush(now)?;
+        let mut done = core::mem::take(&mut self.done);
+        let polled = self.fabric.poll(now, &mut done);
+        for Done { id, word } in done.drain(..) {
+            if id == EXTENT {
+                self.is_asking = false;
+                self.supply.extend(word, self.extent, self.layout.blocks());
+                continue;
+            }
+            let task = &mut self.tasks[id as usize];
+            // At most one of those under way tells a word; all others tell zero.
+            task.word |= word;
+            task.pending -= 1;
+            if task.pending == 0 {
+                self.step(id as u32, outcomes);
+            }
+        }
+        self.done = done;
+        polled?;
+        self.serve_waiting(outcomes);
+        self.fabric.flush(now)
+    }
+
+    /// How many operations have not ended.
+    pub fn outstanding(&self) -> usize {
+        self.tasks.len() - self.idle.len()
+    }
+
+    /// The bytes of a value that was found.
+    pub fn value(&self, value: &Value) -> &[u8] {
+        &self.fabric.buffer(value.buffer)[value.from as usize..][..value.length as usize]
+    }
+
+    /// Gives back what a value took.
+    pub fn release(&mut self, value: Value) {
+        self.buffers.push(value.buffer);
+    }
+
+    /// What it works on.
+    pub fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    /// The same, to look after it. Operations on the client's buffers, or with ids below 2^32, are
+    /// the client's alone.
+    pub fn fabric_mut(&mut self) -> &mut F {
+        &mut self.fabric
+    }
+
+    /// The layout of the store.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn begin(&mut self, kind: Kind, key: &[u8], token: u64) -> Result<u32, Refused> {
+        if !(1..=KEY_MAX).contains(&key.len()) {
+            return Err(Refused::Key { bytes: key.len() });
+        }
+        let count = if kind == Kind::Put { 2 } else { 1 };
+        let rest = self.buffers.len().checked_sub(count).ok_or(Refused::Busy)?;
+        let at = self.idle.pop().ok_or(Refused::Busy)?;
+        let task = &mut self.tasks[at as usize];
+        task.begin(kind, self.layout.home(key), key, token);
+        task.read = self.buffers[rest];
+        task.written = self.buffers[rest + count - 1];
+        self.buffers.truncate(rest);
+        Ok(at)
+    }
+
+    /// Gives blocks to puts that wait for one, or ends them; asks the store for more.
+    fn serve_waiting(&mut self, outcomes: &mut Vec<Outcome>) {
+        while let Some(at) = self.waiting.front().copied() {
+            if let Some(spare) = self.supply.take(self.now) {
+                self.start_put(at, spare);
+            } else if self.supply.is_exhausted {
+                self.finish(at, Answer::Full, outcomes);
+            } else {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        if !self.waiting.is_empty() && !self.is_asking {
+            self.is_asking = true;
+            let add = u64::from(self.extent);
+            let at = self.layout.handed_out();
+            self.send(Post { id: EXTENT, operation: Operation::FetchAdd { at, add } });
+        }
+    }
+
+    /// Posts an operation of a task.
+    fn post(&mut self, at: u32, operation: Operation) {
+        self.tasks[at as usize].pending += 1;
+        self.send(Post { id: u64::from(at), operation });
+    }
+
+    /// Posts, or keeps it until the fabric has room.
+    fn send(&mut self, post: Post) {
+        if !self.unsent.is_empty() || !self.is_taken(post) {
+            self.unsent.push_back(post);
+        }
+    }
+
+    fn send_kept(&mut self) {
+        while let Some(post) = self.unsent.front().copied() {
+            if !self.is_taken(post) {
+                return;
+            }
+            self.unsent.pop_front();
+        }
+    }
+
+    fn is_taken(&mut self, post: Post) -> bool {
+        match self.fabric.post(post) {
+            Ok(()) => true,
+            Err(PostError::Full) => false,
+            // The store is in the region, and what a slot says is checked before it is followed.
+            Err(error) => panic!("{error}: {post:?}"),
+        }
+    }
+
+    fn read(&mut self, at: u32, from: u64, offset: u32, length: u32) {
+        let buffer = self.tasks[at as usize].read;
+        self.post(at, Operation::Read { from, into: Place { buffer, offset }, length });
+    }
+
+    fn swap_word(&mut self, at: u32, slot: u64, expected: Slot, new: Slot) {
+        let slot = self.layout.slot(slot);
+        self.post(at, Operation::CompareSwap { at: slot, expected: expected.0, new: new.0 });
+    }
+
+    /// The bytes that a task has read.
+    fn seen(&self, at: u32, length: u32) -> &[u8] {
+        &self.fabric.buffer(self.tasks[at as usize].read)[..length as usize]
+    }
+}

@@ -1,0 +1,355 @@
+//! The steps of gets, puts and deletes. Why they are right is said in [`super::super`].
+
+use alloc::vec::Vec;
+
+use super::super::block::{self, Content, HEAD};
+use super::super::layout::{BLOCK, BUCKET, LINE, word};
+use super::super::slot::Slot;
+use super::super::supply::Spare;
+use super::task::{BUCKETS, Failure, Kind, Sight, Step};
+use super::{Answer, Client, Outcome, Value};
+use crate::one_sided::{Fabric, Operation, Place};
+
+/// How often an operation reads the index before it says that it came to nothing. Each time others
+/// have come to something. Chosen by hand.
+const TRIES_MAX: u32 = 32;
+
+impl<F: Fabric> Client<F> {
+    pub(super) fn start_get(&mut self, at: u32) {
+        let task = &mut self.tasks[at as usize];
+        let Some((slot, word)) = self.locations.find(task.home.hash) else {
+            return self.read_index(at);
+        };
+        task.sight = Sight { slot, word };
+        task.step = Step::Hot;
+        self.read(at, self.layout.block(word.block()), 0, word.length());
+    }
+
+    /// Writes the block of a put, and looks where it belongs meanwhile.
+    pub(super) fn start_put(&mut self, at: u32, spare: Spare) {
+        self.write_block(at, spare);
+        let task = &mut self.tasks[at as usize];
+        let Some((slot, word)) = self.locations.find(task.home.hash) else {
+            return self.read_index(at);
+        };
+        task.sight = Sight { slot, word };
+        task.step = Step::Hot;
+        let length = (HEAD + task.key().len()) as u32;
+        self.read(at, self.layout.block(word.block()), 0, length);
+    }
+
+    fn write_block(&mut self, at: u32, spare: Spare) {
+        let task = &mut self.tasks[at as usize];
+        let Spare { block, version } = spare;
+        task.spare = Some(spare);
+        task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
+        let (from, length) = (task.written, task.lines * LINE);
+        block::seal(self.fabric.buffer_mut(from), task.home.hash, version);
+        let to = self.layout.block(block);
+        self.post(at, Operation::Write { from: Place::start(from), to, length });
+    }
+
+    pub(super) fn read_index(&mut self, at: u32) {
+        let task = &mut self.tasks[at as usize];
+        task.step = Step::Index;
+        let [first, second] = task.home.buckets;
+        self.read(at, self.layout.bucket(first), 0, BUCKET);
+        self.read(at, self.layout.bucket(second), BUCKET, BUCKET);
+    }
+
+    /// All that a task has posted is done.
+    pub(super) fn step(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        let told = Slot(core::mem::take(&mut task.word));
+        match task.step {
+            Step::Hot => self.on_hot(at, outcomes),
+            Step::Index => self.on_index(at, outcomes),
+            Step::Compare => self.on_compare(at, outcomes),
+            Step::Replace => self.on_replace(at, told, outcomes),
+            Step::Claim => self.on_claim(at, told, outcomes),
+            Step::Commit => self.on_commit(at, told, outcomes),
+            Step::Expel => self.again(at, outcomes),
+            Step::Withdraw(end) => self.on_withdrawn(at, told, end, outcomes),
+        }
+    }
+
+    fn on_hot(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &self.tasks[at as usize];
+        let Sight { word: slot, .. } = task.sight;
+        let mark = block::mark(task.home.hash, slot.version());
+        let key = task.key();
+        if task.kind == Kind::Put {
+            if block::is_marked(self.seen(at, (HEAD + key.len()) as u32), mark, key) {
+                return self.replace(at);
+            }
+        } else {
+            let block = self.seen(at, slot.length());
+            if word(block) == mark
+                && let Content::Value { from, length } = block::inspect(block, slot.version(), key)
+            {
+                let value = Value { buffer: task.read, from, length };
+                return self.finish(at, Answer::Found(value), outcomes);
+            }
+        }
+        let hash = task.home.hash;
+        self.locations.forget(hash);
+        self.read_index(at);
+    }
+
+    fn on_index(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let buckets = &self.fabric.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
+        let task = &mut self.tasks[at as usize];
+        task.see(buckets);
+        // While a slot stays, so does its block.
+        if let Some(torn) = task.torn.take()
+            && task.sights().any(|sight| sight == torn)
+        {
+            return self.fail(at, Failure::Corrupt, outcomes);
+        }
+        if let Some(own) = task.claimed() {
+            if own.word == task.mine.claim() {
+                task.see_claim(own);
+            } else {
+                return self.on_claim_gone(at, own.word, None, outcomes);
+            }
+        }
+        self.compare_next(at, outcomes);
+    }
+
+    /// Reads the next block that may have the key, or does what is to be done if none has.
+    fn compare_next(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        if let Some(sight) = task.next_sight() {
+            let Sight { word, .. } = sight;
+            if word.block() >= self.layout.blocks() || !(1..=BLOCK).contains(&word.length()) {
+                return self.fail(at, Failure::Corrupt, outcomes);
+            }
+            task.sight = sight;
+            task.step = Step::Compare;
+            return self.read(at, self.layout.block(word.block()), 0, word.length());
+        }
+        match task.kind {
+            Kind::Put => self.insert(at, outcomes),
+            Kind::Get | Kind::Delete => self.finish(at, Answer::Missing, outcomes),
+        }
+    }
+
+    /// Brings a key that has no value nearer to one: claims a slot, expels all claims but the
+    /// first, or gives the only one its value.
+    fn insert(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        let Some(first) = task.first else {
+            return self.claim(at, outcomes);
+        };
+        let awaited = task.awaited.take();
+        if let Some(other) = task.other {
+            if Some(other.slot) == task.claim {
+                return self.withdraw(at, None);
+            }
+            task.step = Step::Expel;
+            return self.swap_word(at, other.slot, other.word, other.word.expelled());
+        }
+        if Some(first.slot) == task.claim || Some(first) == awaited {
+            task.sight = first;
+            task.step = Step::Commit;
+            return self.swap_word(at, first.slot, first.word, first.word.valid());
+        }
+        task.awaited = Some(first);
+        self.again(at, outcomes);
+    }
+
+    fn claim(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        let Some(slot) = task.empty_slot() else {
+            return self.finish(at, Answer::Crowded, outcomes);
+        };
+        task.step = Step::Claim;
+        task.sight = Sight { slot, word: Slot::EMPTY };
+        if task.is_published {
+            // No claim is made twice: who has seen the last one would take this for the same.
+            let next = Spare::after(task.mine);
+            self.write_block(at, next);
+        }
+        let mine = self.tasks[at as usize].mine;
+        self.swap_word(at, slot, Slot::EMPTY, mine.claim());
+    }
+
+    fn on_compare(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &self.tasks[at as usize];
+        let sight = task.sight;
+        let block = self.seen(at, sight.word.length());
+        let is_marked = word(block) == block::mark(task.home.hash, sight.word.version());
+        let content = block::inspect(block, sight.word.version(), task.key());
+        match content {
+            Content::Other => return self.compare_next(at, outcomes),
+            Content::Torn => {
+                self.tasks[at as usize].torn = Some(sight);
+                return self.again(at, outcomes);
+            }
+            Content::Value { from, length } if task.kind == Kind::Get => {
+                let (hash, value) = (task.home.hash, Value { buffer: task.read, from, length });
+                // Without the mark each look at the location would be in vain.
+                if is_marked {
+                    self.locations.learn(hash, sight.slot, sight.word);
+                }
+                return self.finish(at, Answer::Found(value), outcomes);
+            }
+            Content::Value { .. } => {}
+        }
+        let task = &mut self.tasks[at as usize];
+        if sight.word.is_claim() {
+            task.see_claim(sight);
+            return self.compare_next(at, outcomes);
+        }
+        if task.claim.is_some() {
+            // The index is read again without the claim, and shows whom to replace.
+            return self.withdraw(at, None);
+        }
+        task.is_verified = true;
+        self.replace(at);
+    }
+
+    /// Takes the mark off the block that a slot points to, then changes the slot.
+    fn replace(&mut self, at: u32) {
+        let task = &mut self.tasks[at as usize];
+        task.step = Step::Replace;
+        let Sight { slot, word } = task.sight;
+        let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
+        self.post(at, Operation::WriteWord { word: 0, to: self.layout.block(word.block()) });
+        self.swap_word(at, slot, word, new);
+    }
+
+    fn on_replace(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        let (sight, hash) = (task.sight, task.home.hash);
+        if told == sight.word {
+            self.supply.rest(self.now, sight.word);
+            if task.kind == Kind::Put {
+                task.spare = None;
+                self.locations.learn(hash, sight.slot, task.mine);
+                return self.finish(at, Answer::Stored, outcomes);
+            }
+            self.locations.forget(hash);
+            return self.finish(at, Answer::Deleted, outcomes);
+        }
+        self.locations.forget(hash);
+        if task.kind == Kind::Put && task.is_verified {
+            // As if it had come just before whoever was faster.
+            return self.finish(at, Answer::Stored, outcomes);
+        }
+        self.again(at, outcomes);
+    }
+
+    fn on_claim(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        if told != Slot::EMPTY {
+            return self.again(at, outcomes);
+        }
+        task.claim = Some(task.sight.slot);
+        task.is_published = true;
+        self.read_index(at);
+    }
+
+    fn on_commit(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+        let task = &self.tasks[at as usize];
+        if Some(task.sight.slot) != task.claim {
+            return self.again(at, outcomes);
+        }
+        // If it was still the claim, it has the value now.
+        let word = if told == task.mine.claim() { task.mine } else { told };
+        self.on_claim_gone(at, word, None, outcomes);
+    }
+
+    /// Takes the task's own claim back, to end with a failure or to go on.
+    fn withdraw(&mut self, at: u32, end: Option<Failure>) {
+        let task = &self.tasks[at as usize];
+        let sight = Sight { slot: task.claim.unwrap_or_default(), word: task.mine.claim() };
+        self.empty(at, sight, end);
+    }
+
+    fn empty(&mut self, at: u32, sight: Sight, end: Option<Failure>) {
+        let task = &mut self.tasks[at as usize];
+        task.sight = sight;
+        task.step = Step::Withdraw(end);
+        self.swap_word(at, sight.slot, sight.word, Slot::EMPTY);
+    }
+
+    fn on_withdrawn(
+        &mut self,
+        at: u32,
+        told: Slot,
+        end: Option<Failure>,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        let task = &mut self.tasks[at as usize];
+        if told != task.sight.word {
+            return self.on_claim_gone(at, told, end, outcomes);
+        }
+        task.claim = None;
+        match end {
+            Some(failure) => self.fail(at, failure, outcomes),
+            None => self.again(at, outcomes),
+        }
+    }
+
+    /// A task's own claim is no claim any more. If nobody has expelled it, somebody has given it
+    /// its value, whatever has become of that since.
+    fn on_claim_gone(
+        &mut self,
+        at: u32,
+        word: Slot,
+        end: Option<Failure>,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        let task = &mut self.tasks[at as usize];
+        let slot = task.claim.unwrap_or_default();
+        if word == task.mine.expelled() {
+            return self.empty(at, Sight { slot, word }, end);
+        }
+        task.spare = None;
+        if word == task.mine {
+            self.locations.learn(task.home.hash, slot, word);
+        }
+        self.finish(at, Answer::Stored, outcomes);
+    }
+
+    /// Reads the index once more, unless that has been done often enough.
+    fn again(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        task.tries += 1;
+        if task.tries > TRIES_MAX {
+            return self.fail(at, Failure::Contended, outcomes);
+        }
+        self.read_index(at);
+    }
+
+    fn fail(&mut self, at: u32, failure: Failure, outcomes: &mut Vec<Outcome>) {
+        if self.tasks[at as usize].claim.is_some() {
+            return self.withdraw(at, Some(failure));
+        }
+        let answer = match failure {
+            Failure::Contended => Answer::Contended,
+            Failure::Corrupt => Answer::Corrupt,
+        };
+        self.finish(at, answer, outcomes);
+    }
+
+    pub(super) fn finish(&mut self, at: u32, answer: Answer, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        if !matches!(answer, Answer::Found(_)) {
+            self.buffers.push(task.read);
+        }
+        if task.kind == Kind::Put {
+            self.buffers.push(task.written);
+        }
+        if let Some(spare) = task.spare.take() {
+            if task.is_published {
+                self.supply.rest(self.now, task.mine);
+            } else {
+                self.supply.give_back(spare);
+            }
+        }
+        self.idle.push(at);
+        outcomes.push(Outcome { token: task.token, answer });
+    }
+}

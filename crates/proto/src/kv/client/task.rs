@@ -1,0 +1,212 @@
+//! What one get, put or delete knows while it is under way.
+
+use super::super::block::KEY_MAX;
+use super::super::layout::{BUCKET, BUCKET_SLOTS, Home, word};
+use super::super::slot::Slot;
+use super::super::supply::Spare;
+use crate::one_sided::WORD;
+
+/// Slots of a key's two buckets.
+pub(super) const PLACES: usize = 2 * BUCKET_SLOTS as usize;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Get,
+    Put,
+    Delete,
+}
+
+/// What was posted, and is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The block that a location points to, before anything else is known.
+    #[default]
+    Hot,
+    /// Both buckets.
+    Index,
+    /// A block that may have the key.
+    Compare,
+    /// The slot with the key's value, to be replaced or emptied.
+    Replace,
+    /// An empty slot, to become the task's claim.
+    Claim,
+    /// The claim of a key, its own or another task's, to get its value.
+    Commit,
+    /// Another task's claim, to be expelled.
+    Expel,
+    /// The task's own claim, to be taken back; then to end, or to go on.
+    Withdraw(Option<Failure>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Contended,
+    Corrupt,
+}
+
+/// A slot, and what was in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub(super) slot: u64,
+    pub(super) word: Slot,
+}
+
+impl Default for Sight {
+    fn default() -> Self {
+        Self { slot: 0, word: Slot::EMPTY }
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) kind: Kind,
+    pub(super) step: Step,
+    /// How many posts are not done, and the word that one of them told.
+    pub(super) pending: u32,
+    pub(super) word: u64,
+    pub(super) token: u64,
+    pub(super) home: Home,
+    key_length: u8,
+    key: [u8; KEY_MAX],
+    /// The buffer to read into, and that of a put's block.
+    pub(super) read: u32,
+    pub(super) written: u32,
+    /// A put's block: how much of it is used, whose it is, and the slot that will point to it.
+    pub(super) lines: u32,
+    pub(super) spare: Option<Spare>,
+    pub(super) mine: Slot,
+    /// Others may have seen a slot with it.
+    pub(super) is_published: bool,
+    /// The slot with a put's claim.
+    pub(super) claim: Option<u64>,
+    /// Of the claims for the key: the one in the first slot, and another.
+    pub(super) first: Option<Sight>,
+    pub(super) other: Option<Sight>,
+    /// The only claim for the key, when the index was read the last time.
+    pub(super) awaited: Option<Sight>,
+    /// The slot that is looked at, or that is to be changed.
+    pub(super) sight: Sight,
+    /// That it was the key's was read and verified since the operation began.
+    pub(super) is_verified: bool,
+    /// The slot whose block was not what it should have been.
+    pub(super) torn: Option<Sight>,
+    slots: [Slot; PLACES],
+    /// The first of them that was not looked at.
+    next: usize,
+    /// How many times it has read the index.
+    pub(super) tries: u32,
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Self {
+            kind: Kind::default(),
+            step: Step::default(),
+            pending: 0,
+            word: 0,
+            token: 0,
+            home: Home::default(),
+            key_length: 0,
+            key: [0; KEY_MAX],
+            read: 0,
+            written: 0,
+            lines: 0,
+            spare: None,
+            mine: Slot::EMPTY,
+            is_published: false,
+            claim: None,
+            first: None,
+            other: None,
+            awaited: None,
+            sight: Sight::default(),
+            is_verified: false,
+            torn: None,
+            slots: [Slot::EMPTY; PLACES],
+            next: 0,
+            tries: 0,
+        }
+    }
+}
+
+impl Task {
+    pub(super) fn begin(&mut self, kind: Kind, home: Home, key: &[u8], token: u64) {
+        self.kind = kind;
+        self.home = home;
+        self.token = token;
+        self.key_length = key.len() as u8;
+        self.key[..key.len()].copy_from_slice(key);
+        self.word = 0;
+        self.spare = None;
+        self.is_published = false;
+        self.claim = None;
+        self.awaited = None;
+        self.is_verified = false;
+        self.torn = None;
+        self.tries = 0;
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key[..usize::from(self.key_length)]
+    }
+
+    /// Takes in both buckets as they were read.
+    pub(super) fn see(&mut self, buckets: &[u8]) {
+        for (slot, bytes) in self.slots.iter_mut().zip(buckets.chunks_exact(WORD as usize)) {
+            *slot = Slot(word(bytes));
+        }
+        self.next = 0;
+        self.first = None;
+        self.other = None;
+    }
+
+    /// The slots, with their numbers.
+    pub(super) fn sights(&self) -> impl Iterator<Item = Sight> + '_ {
+        let sight =
+            |(place, word): (usize, &Slot)| Sight { slot: self.home.slot(place), word: *word };
+        self.slots.iter().enumerate().map(sight)
+    }
+
+    /// The next slot that may have the key, or be a claim for it if there are to be claims.
+    pub(super) fn next_sight(&mut self) -> Option<Sight> {
+        let fingerprint = self.home.fingerprint();
+        let (claim, is_put) = (self.claim, self.kind == Kind::Put);
+        let is_meant = |sight: &Sight| {
+            (sight.word.has_value() || is_put && sight.word.is_claim())
+                && sight.word.fingerprint() == fingerprint
+                && claim != Some(sight.slot)
+        };
+        let (place, sight) =
+            self.sights().enumerate().skip(self.next).find(|(_, sight)| is_meant(sight))?;
+        self.next = place + 1;
+        Some(sight)
+    }
+
+    /// Takes notice of a claim for the key.
+    pub(super) fn see_claim(&mut self, sight: Sight) {
+        match self.first {
+            Some(first) if first.slot < sight.slot => self.other = Some(sight),
+            first => {
+                self.other = first.or(self.other);
+                self.first = Some(sight);
+            }
+        }
+    }
+
+    /// An empty slot in the bucket that has more of them.
+    pub(super) fn empty_slot(&self) -> Option<u64> {
+        let (first, second) = self.slots.split_at(PLACES / 2);
+        let empty = |bucket: &[Slot]| bucket.iter().filter(|slot| **slot == Slot::EMPTY).count();
+        let from = if empty(second) > empty(first) { PLACES / 2 } else { 0 };
+        self.sights().skip(from).find(|sight| sight.word == Slot::EMPTY).map(|sight| sight.slot)
+    }
+
+    /// What is in the slot that it has claimed.
+    pub(super) fn claimed(&self) -> Option<Sight> {
+        self.sights().find(|sight| Some(sight.slot) == self.claim)
+    }
+}
+
+/// Bytes of both buckets.
+pub(super) const BUCKETS: u32 = 2 * BUCKET;

@@ -1,0 +1,256 @@
+//! How a store lies in its area: the header, the index, the blocks, and the words between them.
+//!
+//! ```text
+//! at +0      header, 64 bytes: magic, version of the layout, sizes, seed, checksum
+//!    +64     allocation word: how many blocks have been handed out
+//!    +256    index: buckets of 64 bytes, 8 slots each
+//!    ...     blocks of 4,160 bytes
+//! ```
+//!
+//! All numbers are little-endian. An area of zeros with a header is an empty store.
+
+use core::fmt;
+
+use twox_hash::XxHash3_64;
+
+use super::slot::BLOCKS_MAX;
+use crate::one_sided::{BUFFER, WORD};
+
+/// What a header begins with.
+const MAGIC: [u8; 8] = *b"TIDEGTKV";
+
+/// The layout that is described here.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Bytes of a header.
+pub const HEADER: usize = 64;
+
+/// Bytes of a cache line: where words that are changed by different clients are kept apart.
+pub(super) const LINE: u32 = 64;
+
+/// Slots of a bucket, which is one cache line.
+pub(super) const BUCKET_SLOTS: u32 = 8;
+
+/// Bytes of a bucket.
+pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
+
+/// Bytes of a block: what a buffer holds.
+pub const BLOCK: u32 = BUFFER;
+
+/// Bytes of an area before its index.
+const INDEX: u64 = 256;
+
+/// A part of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Where in the region it begins, a multiple of 64.
+    pub at: u64,
+    /// How many bytes it has.
+    pub length: u64,
+}
+
+/// Where everything is in one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    area: Area,
+    seed: u64,
+    buckets: u32,
+    blocks: u32,
+}
+
+/// Why there is no store in an area, or cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// It does not begin at a multiple of 64.
+    Unaligned,
+    /// The area, or the region, is too small for what it is to hold.
+    TooSmall {
+        /// How many bytes it would take.
+        needed_bytes: u64,
+        /// How many there are.
+        bytes: u64,
+    },
+    /// Fewer than two buckets, no block, or more than 2^31 - 1 of them.
+    Shape,
+    /// There is no store: the area begins with something else.
+    NoStore,
+    /// There is one, of a layout that this program does not know.
+    Version {
+        /// The version that it has.
+        found: u32,
+    },
+    /// The header has been damaged.
+    Damaged,
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unaligned => f.write_str("a store must begin at a multiple of 64 bytes"),
+            Self::TooSmall { needed_bytes, bytes } => {
+                write!(f, "the store takes {needed_bytes} bytes, and there are {bytes}")
+            }
+            Self::Shape => {
+                write!(f, "a store has at least two buckets, and from 1 to {BLOCKS_MAX} blocks")
+            }
+            Self::NoStore => f.write_str("there is no key-value store in this area"),
+            Self::Version { found } => write!(
+                f,
+                "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: \
+                 use the same release at the data node and at its clients"
+            ),
+            Self::Damaged => f.write_str("the header of the store is damaged: make it anew"),
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// Where a key belongs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    pub(super) hash: u64,
+    /// Two different buckets.
+    pub(super) buckets: [u32; 2],
+}
+
+impl Home {
+    /// Which keys in a bucket may be meant. Neither half of the hash has a say of its own, as each
+    /// chooses a bucket.
+    pub(super) const fn fingerprint(self) -> u16 {
+        ((self.hash ^ self.hash >> 32) & 0xfff) as u16
+    }
+
+    /// The number of one of its 16 slots, from 0.
+    pub(super) const fn slot(self, place: usize) -> u64 {
+        let [first, second] = self.buckets;
+        let bucket = if place < BUCKET_SLOTS as usize { first } else { second };
+        bucket as u64 * BUCKET_SLOTS as u64 + place as u64 % BUCKET_SLOTS as u64
+    }
+}
+
+impl Layout {
+    /// As many blocks as the area has room for, and an index that is full to 0.6 when all of them
+    /// are in use, where a key as good as always finds a slot. Take the seed at random: nobody can
+    /// aim at one bucket then.
+    ///
+    /// # Errors
+    /// If the area is no place for a store.
+    pub fn fill(area: Area, seed: u64) -> Result<Self, LayoutError> {
+        // 24 blocks to 5 buckets, which have 40 slots.
+        let group = 24 * u64::from(BLOCK) + 5 * u64::from(BUCKET);
+        let room = area.length.saturating_sub(INDEX + 2 * u64::from(BUCKET));
+        let blocks = (u128::from(room) * 24 / u128::from(group)).clamp(1, u128::from(BLOCKS_MAX));
+        let blocks = blocks as u32;
+        Self::new(area, seed, (u64::from(blocks) * 5 / 24) as u32 + 2, blocks)
+    }
+
+    /// So many buckets of 8 slots, and so many blocks.
+    ///
+    /// # Errors
+    /// If that is no store, or the area has no room for it.
+    pub fn new(area: Area, seed: u64, buckets: u32, blocks: u32) -> Result<Self, LayoutError> {
+        if !area.at.is_multiple_of(u64::from(LINE)) {
+            return Err(LayoutError::Unaligned);
+        }
+        if buckets < 2 || !(1..=BLOCKS_MAX).contains(&blocks) {
+            return Err(LayoutError::Shape);
+        }
+        let layout = Self { area, seed, buckets, blocks };
+        let needed_bytes = layout.block(blocks) - area.at;
+        if needed_bytes > area.length {
+            return Err(LayoutError::TooSmall { needed_bytes, bytes: area.length });
+        }
+        Ok(layout)
+    }
+
+    /// What the header says. Whoever writes it to an area of zeros has made an empty store.
+    pub fn header(&self) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(&MAGIC);
+        header[8..12].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
+        header[12..16].copy_from_slice(&BLOCK.to_le_bytes());
+        header[16..24].copy_from_slice(&self.seed.to_le_bytes());
+        header[24..32].copy_from_slice(&self.area.length.to_le_bytes());
+        header[32..36].copy_from_slice(&self.buckets.to_le_bytes());
+        header[36..40].copy_from_slice(&self.blocks.to_le_bytes());
+        let sum = crc_fast::crc32_iscsi(&header[..60]);
+        header[60..].copy_from_slice(&sum.to_le_bytes());
+        header
+    }
+
+    /// The layout of the store that begins at `at` with this header.
+    ///
+    /// # Errors
+    /// If it is not the header of a store that this program can use.
+    pub fn read(at: u64, header: &[u8; HEADER]) -> Result<Self, LayoutError> {
+        let half = |from: usize| u32::from_le_bytes(array(&header[from..from + 4]));
+        if header[..8] != MAGIC {
+            return Err(LayoutError::NoStore);
+        }
+        if half(8) != LAYOUT_VERSION {
+            return Err(LayoutError::Version { found: half(8) });
+        }
+        if half(60) != crc_fast::crc32_iscsi(&header[..60]) || half(12) != BLOCK {
+            return Err(LayoutError::Damaged);
+        }
+        let area = Area { at, length: word(&header[24..32]) };
+        Self::new(area, word(&header[16..24]), half(32), half(36))
+    }
+
+    /// Where the store lies.
+    pub const fn area(&self) -> Area {
+        self.area
+    }
+
+    /// How many keys the index has room for, if they were spread by hand.
+    pub const fn slots(&self) -> u64 {
+        self.buckets as u64 * BUCKET_SLOTS as u64
+    }
+
+    /// How many blocks there are: one for each key, and those that rest or that clients keep.
+    pub const fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Where a key belongs.
+    pub(super) fn home(&self, key: &[u8]) -> Home {
+        let hash = XxHash3_64::oneshot_with_seed(self.seed, key);
+        let scaled = |half: u64| ((half * u64::from(self.buckets)) >> 32) as u32;
+        let first = scaled(hash >> 32);
+        let second = scaled(hash & 0xffff_ffff);
+        let second = if second != first { second } else { (first + 1) % self.buckets };
+        Home { hash, buckets: [first, second] }
+    }
+
+    /// Where the word lies that says how many blocks have been handed out.
+    pub(super) const fn handed_out(&self) -> u64 {
+        self.area.at + HEADER as u64
+    }
+
+    /// Where a bucket lies.
+    pub(super) const fn bucket(&self, bucket: u32) -> u64 {
+        self.area.at + INDEX + bucket as u64 * BUCKET as u64
+    }
+
+    /// Where a slot lies.
+    pub(super) const fn slot(&self, slot: u64) -> u64 {
+        self.area.at + INDEX + slot * WORD
+    }
+
+    /// Where a block lies.
+    pub(super) const fn block(&self, block: u32) -> u64 {
+        self.bucket(self.buckets) + block as u64 * BLOCK as u64
+    }
+}
+
+/// A word at the beginning of some bytes.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(array(&bytes[..WORD as usize]))
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}

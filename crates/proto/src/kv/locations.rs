@@ -1,0 +1,86 @@
+//! Where a client last saw keys: a bounded table that may be wrong, and costs one cache line.
+//!
+//! Sets of four entries of 16 bytes, each set one cache line. A key's hash chooses its set and is
+//! told apart there by 32 more of its bits. What is found moves one place up and what is new takes
+//! the last but one, so that popular keys stay under a skewed load. An entry that belongs to
+//! another key, or that is old, costs the round trip that it was to save and nothing else, as a
+//! location is checked against the block.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::slot::Slot;
+
+const WAYS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: u32,
+    /// The slot's number. There are fewer than 2^32: see [`Locations::learn`].
+    slot: u32,
+    word: Slot,
+}
+
+const NOTHING: Entry = Entry { tag: 0, slot: 0, word: Slot::EMPTY };
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Set([Entry; WAYS]);
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Locations {
+    sets: Vec<Set>,
+}
+
+impl Locations {
+    /// For so many keys, to a multiple of four; with none, it remembers nothing.
+    pub(super) fn new(keys: u32) -> Self {
+        Self { sets: vec![Set([NOTHING; WAYS]); (keys as usize).div_ceil(WAYS)] }
+    }
+
+    /// The slot where a key was, and what was in it.
+    pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
+        let set = self.set(hash)?;
+        let at = set.iter().position(|entry| entry.is(hash))?;
+        let Entry { slot, word, .. } = set[at];
+        set.swap(at, at.saturating_sub(1));
+        Some((u64::from(slot), word))
+    }
+
+    /// Remembers where a key is. A slot whose number is too large is not remembered.
+    pub(super) fn learn(&mut self, hash: u64, slot: u64, word: Slot) {
+        let Ok(slot) = u32::try_from(slot) else { return };
+        let Some(set) = self.set(hash) else { return };
+        let at = set.iter().position(|entry| entry.is(hash)).unwrap_or(WAYS - 1);
+        set[at] = Entry { tag: tag(hash), slot, word };
+        if at == WAYS - 1 {
+            set.swap(at, at - 1);
+        }
+    }
+
+    /// Forgets where a key was.
+    pub(super) fn forget(&mut self, hash: u64) {
+        if let Some(entry) =
+            self.set(hash).and_then(|set| set.iter_mut().find(|entry| entry.is(hash)))
+        {
+            *entry = NOTHING;
+        }
+    }
+
+    fn set(&mut self, hash: u64) -> Option<&mut [Entry; WAYS]> {
+        let at = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
+        self.sets.get_mut(at).map(|set| &mut set.0)
+    }
+}
+
+impl Entry {
+    fn is(&self, hash: u64) -> bool {
+        self.tag == tag(hash) && self.word != Slot::EMPTY
+    }
+}
+
+/// The lower half: the upper one has chosen the set.
+const fn tag(hash: u64) -> u32 {
+    hash as u32
+}

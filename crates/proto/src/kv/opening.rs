@@ -1,0 +1,89 @@
+//! The way from a region to a client of the store in it.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use tidegate_model::Time;
+
+use super::client::{Client, Settings};
+use super::layout::{HEADER, Layout, LayoutError};
+use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
+
+/// Reads the header of a store.
+#[derive(Debug)]
+pub struct Opening<F> {
+    fabric: F,
+    at: u64,
+    is_posted: bool,
+    done: Vec<Done>,
+    layout: Option<Layout>,
+}
+
+/// Why a store cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The region is lost.
+    Lost(Lost),
+    /// There is no store that this program can use.
+    Layout(LayoutError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::Layout(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl<F: Fabric> Opening<F> {
+    /// Of the store that begins at `at`, through a fabric with at least one buffer that nobody else
+    /// uses.
+    pub fn new(fabric: F, at: u64) -> Self {
+        Self { fabric, at, is_posted: false, done: Vec::new(), layout: None }
+    }
+
+    /// Whether the header has been read. Call it until it has.
+    ///
+    /// # Errors
+    /// If the store cannot be opened, now or later.
+    pub fn poll(&mut self, now: Time) -> Result<bool, OpenError> {
+        let length = HEADER as u32;
+        if !self.is_posted {
+            let operation = Operation::Read { from: self.at, into: Place::start(0), length };
+            match self.fabric.post(Post { id: 0, operation }) {
+                Ok(()) => self.is_posted = true,
+                Err(PostError::Full) => {}
+                Err(_) => {
+                    let needed_bytes = self.at.saturating_add(u64::from(length));
+                    let bytes = self.fabric.region();
+                    let error = LayoutError::TooSmall { needed_bytes, bytes };
+                    return Err(OpenError::Layout(error));
+                }
+            }
+        }
+        self.fabric.flush(now).map_err(OpenError::Lost)?;
+        self.fabric.poll(now, &mut self.done).map_err(OpenError::Lost)?;
+        if !self.done.is_empty() && self.layout.is_none() {
+            let mut header = [0; HEADER];
+            header.copy_from_slice(&self.fabric.buffer(0)[..HEADER]);
+            self.layout = Some(Layout::read(self.at, &header).map_err(OpenError::Layout)?);
+        }
+        Ok(self.layout.is_some())
+    }
+
+    /// The client, once the header has been read.
+    ///
+    /// # Errors
+    /// If the region does not reach to the end of the store.
+    ///
+    /// # Panics
+    /// If [`Self::poll`] has not said that the header has been read; and as [`Client::new`].
+    pub fn client(self, settings: Settings) -> Result<Client<F>, LayoutError> {
+        let layout = self.layout.expect("a header that has been read");
+        Client::new(self.fabric, layout, settings)
+    }
+}

@@ -1,0 +1,558 @@
+//! A client of a data node: keys and values in memory that this process reads and writes itself.
+//!
+//! # Mechanism
+//! [`Connection::open`] asks the data node for its memory, over a Unix socket, once. From then on
+//! nothing is sent: a get copies a value and checks it, a put writes one beside the old and swaps a
+//! word, and both wait for a token, which comes out of words in the same memory. The node's own
+//! processes may be stopped meanwhile.
+//!
+//! There are two ways to use it. [`Connection::get`], [`Connection::put`] and
+//! [`Connection::delete`] wait until they are done. [`Connection::begin_get`] and its like do not:
+//! many operations are under way, and [`Connection::poll`] or [`Connection::wait`] tell which have
+//! ended.
+//!
+//! ```no_run
+//! use tidegate_stage::memory::{Connection, Settings};
+//! # fn main() -> Result<(), tidegate_stage::memory::Error> {
+//! let settings = Settings { tenant: "web".into(), ..Settings::default() };
+//! let mut connection = Connection::open("/run/tidegate/memory.sock", settings)?;
+//! connection.put(b"answer", b"42")?;
+//! assert_eq!(connection.get(b"answer")?.as_deref(), Some(&b"42"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Bound
+//! Tokens come each period, the first ones when the next begins: whoever opens a connection waits
+//! for that long with its first operation. Who does not poll for 5 ms asks whether its tokens are
+//! still its own, and who does not for three periods loses its seat, and gets another by itself.
+//!
+//! When the data node moves to other memory, what is under way may or may not have happened
+//! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
+//! go on with what is reserved for them, until a node listens there again: then they have its
+//! memory, which is empty.
+
+mod access;
+mod lifeline;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::Timespec;
+use tidegate_fabric::memory::model::Model;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_fabric::retry::Retry;
+use tidegate_model::cluster::Fabric;
+use tidegate_model::{Iops, Span, Time};
+use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
+use tidegate_proto::haechi::{Port, Terms, place, port};
+use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
+use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place, Post};
+
+use crate::clock::kernel_time;
+use access::Access;
+use lifeline::{Lifeline, Word};
+
+pub use tidegate_proto::haechi::port::Counts;
+pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+
+/// How often the connection is listened to while there is something to do.
+const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
+
+/// Who was away for longer listens before it does anything: it may have lost its seat, and with it
+/// the memory.
+const AWAY: Span = port::AWAY;
+
+/// The first and the longest wait between two attempts to find a data node again that is gone.
+const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.0)];
+
+/// A wait shorter than this is not worth a system call: waking up takes as long.
+const NAP: Span = Span(20_000);
+
+/// Blocks to take from the store at a time.
+const EXTENT: u32 = 64;
+
+/// For how many periods a block rests.
+const REST: u64 = 2;
+
+/// The name of what a waiting call has begun.
+const OWN: u64 = u64::MAX;
+
+/// What a client wants of a data node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The tenant that it acts for; empty to go by the policy's rules.
+    pub tenant: String,
+    /// What of its tenant's reservation it wants to have; none for its part of it.
+    pub reservation: Option<Iops>,
+    /// The most that it wants to do; none for its part of its tenant's limit.
+    pub limit: Option<Iops>,
+    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
+    /// not say how much: of 1 for all that is left.
+    pub parts: u32,
+    /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
+    pub outstanding: u32,
+    /// For how many keys to remember where they are, 16 bytes each.
+    pub locations: u32,
+    /// Without a seat, tokens and limits, for measurements. Only root and the data node's own user
+    /// may.
+    pub is_bare: bool,
+    /// How long to wait for the data node when the connection is opened.
+    pub patience: Span,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tenant: String::new(),
+            reservation: None,
+            limit: None,
+            parts: 1,
+            outstanding: 0,
+            locations: 1 << 16,
+            is_bare: false,
+            patience: Span(10 * Span::SECOND.0),
+        }
+    }
+}
+
+/// What went wrong.
+#[derive(Debug)]
+pub enum Error {
+    /// No data node answers there.
+    Unreachable(io::Error),
+    /// It gives us no memory. Its reason, and after a semicolon what helps.
+    Refused(String),
+    /// It is of another release.
+    Version {
+        /// The version that it speaks.
+        theirs: u16,
+    },
+    /// What it gave us is not memory that can be used.
+    Memory(io::Error),
+    /// There is no store in it that this release can use.
+    Store(LayoutError),
+    /// The key or the value cannot be, or too much is under way.
+    Operation(Refused),
+    /// Of a put: no block is free.
+    Full,
+    /// Of a put: there is no place for this key, though there may be for others.
+    Crowded,
+    /// Others were faster, each of many times. Nothing has changed.
+    Contended,
+    /// The store does not hold what was written to it. Nothing has changed.
+    Corrupt,
+    /// The data node has gone on with other memory, which the connection has now. What was under
+    /// way is not any more, and may or may not have happened.
+    Moved,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    f.write_str("no data node listens there; start one with `tidegate up CLUSTER`")
+                }
+                io::ErrorKind::TimedOut => f.write_str("the data node does not answer"),
+                io::ErrorKind::UnexpectedEof => f.write_str("the data node has closed the door"),
+                _ => write!(f, "the data node cannot be talked to: {error}"),
+            },
+            Self::Refused(reason) => f.write_str(reason),
+            Self::Version { theirs } => write!(
+                f,
+                "the data node speaks version {theirs} and this client version {VERSION}; run both \
+                 from the same release of Tidegate"
+            ),
+            Self::Memory(error) => write!(f, "the data node's memory cannot be used: {error}"),
+            Self::Store(error) => error.fmt(f),
+            Self::Operation(refused) => refused.fmt(f),
+            Self::Full => {
+                f.write_str("the store is full; delete something, or give it more memory")
+            }
+            Self::Crowded => {
+                f.write_str("the store has no place for this key; give it more memory")
+            }
+            Self::Contended => {
+                f.write_str("others changed the same key at the same time; try again")
+            }
+            Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
+            Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Self::Operation(refused)
+    }
+}
+
+/// A client of one data node. It belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Connection {
+    path: PathBuf,
+    settings: Settings,
+    /// None once the data node is gone.
+    lifeline: Option<Lifeline>,
+    welcome: Welcome,
+    client: Client<Access>,
+    /// When the clock was looked at last, and the lifeline.
+    now: Time,
+    heard: Time,
+    retry: Retry,
+    /// What has ended and was not told yet.
+    ended: Vec<Outcome>,
+}
+
+impl Connection {
+    /// Asks the data node that listens at `path` for its memory.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
+        let path = path.as_ref().to_owned();
+        let (lifeline, welcome, client) = enter(&path, &settings)?;
+        let now = kernel_time();
+        Ok(Self {
+            path,
+            settings,
+            lifeline: Some(lifeline),
+            welcome,
+            client,
+            now,
+            heard: now,
+            retry: Retry::new(RETRY[0], RETRY[1]),
+            ended: Vec::new(),
+        })
+    }
+
+    /// The tenant that it acts for; empty if nobody's.
+    pub fn tenant(&self) -> &str {
+        &self.welcome.tenant
+    }
+
+    /// The seat, and by what it goes; none without one.
+    pub fn seat(&self) -> Option<&Seat> {
+        self.welcome.seat.as_ref()
+    }
+
+    /// Operations that are reserved for the period that runs; none without a seat.
+    pub fn reservation(&self) -> u64 {
+        match self.client.fabric() {
+            Access::Shm(port) => port.purse().promise().reservation,
+            Access::Model(port) => port.purse().promise().reservation,
+            _ => 0,
+        }
+    }
+
+    /// What the engine has counted since the memory was given to us; none without a seat.
+    pub fn counts(&self) -> Option<Counts> {
+        match self.client.fabric() {
+            Access::Shm(port) => Some(port.counts()),
+            Access::Model(port) => Some(port.counts()),
+            _ => None,
+        }
+    }
+
+    /// Whether no period has begun for a while, so that only what is reserved is used.
+    pub fn is_alone(&self) -> bool {
+        match self.client.fabric() {
+            Access::Shm(port) => port.is_alone(),
+            Access::Model(port) => port.is_alone(),
+            _ => false,
+        }
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// See [`Error`]; a get that meets a move is begun again.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self.finish(|connection| connection.client.get(key, OWN))? {
+            Answer::Found(value) => {
+                let bytes = self.value(&value).to_vec();
+                self.release(value);
+                Ok(Some(bytes))
+            }
+            answer => done(answer).map(|()| None),
+        }
+    }
+
+    /// Gives a key a value, whether it has one or not.
+    ///
+    /// # Errors
+    /// See [`Error`]; a put that meets a move is begun again.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.finish(|connection| connection.client.put(key, value, OWN)).and_then(done)
+    }
+
+    /// Takes a key's value away, and tells whether it had one.
+    ///
+    /// # Errors
+    /// See [`Error`]; a delete that meets a move is begun again.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
+        match self.finish(|connection| connection.client.delete(key, OWN))? {
+            Answer::Deleted => Ok(true),
+            answer => done(answer).map(|()| false),
+        }
+    }
+
+    /// Begins something, and waits until it has ended.
+    fn finish(
+        &mut self,
+        begin: impl Fn(&mut Self) -> Result<(), Refused>,
+    ) -> Result<Answer, Error> {
+        let mut is_begun = false;
+        loop {
+            if !is_begun {
+                // Where all that may be is under way, something of it has to end first.
+                match begin(self) {
+                    Err(Refused::Busy) if self.client.outstanding() > 0 => {}
+                    begun => {
+                        begun?;
+                        is_begun = true;
+                    }
+                }
+            }
+            let mut ended = std::mem::take(&mut self.ended);
+            let waited = self.step(&mut ended);
+            let own = ended.iter().position(|outcome| outcome.token == OWN);
+            let answer = own.map(|place| ended.swap_remove(place).answer);
+            self.ended = ended;
+            match (waited, answer) {
+                (_, Some(answer)) => return Ok(answer),
+                (Err(Error::Moved), _) if self.client.outstanding() == 0 => is_begun = false,
+                (waited, None) => waited?,
+            }
+            self.sleep();
+        }
+    }
+
+    /// Begins to look for a key's value. `token` comes back with the outcome; `u64::MAX` is ours.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    #[inline]
+    pub fn begin_get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
+        self.client.get(key, token)
+    }
+
+    /// Begins to give a key a value, likewise.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    #[inline]
+    pub fn begin_put(&mut self, key: &[u8], value: &[u8], token: u64) -> Result<(), Refused> {
+        self.client.put(key, value, token)
+    }
+
+    /// Begins to take a key's value away, likewise.
+    ///
+    /// # Errors
+    /// If it is not begun.
+    #[inline]
+    pub fn begin_delete(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
+        self.client.delete(key, token)
+    }
+
+    /// Operations that were begun and have not ended.
+    pub fn outstanding(&self) -> usize {
+        self.client.outstanding()
+    }
+
+    /// Operations that may be under way.
+    pub fn window(&self) -> u32 {
+        outstanding(&self.settings, &self.welcome)
+    }
+
+    /// The bytes of a value that was found.
+    #[inline]
+    pub fn value(&self, value: &Value) -> &[u8] {
+        self.client.value(value)
+    }
+
+    /// Gives back what a value took. One that was found in other memory is not to be given back.
+    #[inline]
+    pub fn release(&mut self, value: Value) {
+        self.client.release(value);
+    }
+
+    /// Goes on with what was begun, without waiting, and appends what has ended.
+    ///
+    /// # Errors
+    /// [`Error::Moved`], after which nothing is under way; all others once that a move has failed.
+    pub fn poll(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        outcomes.append(&mut self.ended);
+        self.step(outcomes)
+    }
+
+    /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let before = outcomes.len();
+        loop {
+            self.poll(outcomes)?;
+            if outcomes.len() > before || self.client.outstanding() == 0 {
+                return Ok(());
+            }
+            self.sleep();
+        }
+    }
+
+    /// When there is something to do at the latest although nothing was begun.
+    pub fn next_deadline(&self) -> Time {
+        self.client.fabric().next_deadline()
+    }
+
+    /// The time by the clock of [`Self::next_deadline`], as it was when it was looked at last.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    #[inline]
+    fn step(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let now = kernel_time();
+        let passed = now.since(std::mem::replace(&mut self.now, now));
+        if passed > AWAY || now.since(self.heard) >= LISTEN {
+            self.listen(now)?;
+        }
+        // None of these loses its region by itself.
+        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
+    }
+
+    /// Listens to the data node, and follows it to other memory.
+    #[cold]
+    fn listen(&mut self, now: Time) -> Result<(), Error> {
+        self.heard = now;
+        let word = self.lifeline.as_mut().map_or(Word::End, Lifeline::hear);
+        match word {
+            Word::Silence => return Ok(()),
+            // The node waits until the connection is closed.
+            Word::Moving => self.lifeline = None,
+            Word::End if !self.retry.is_due(now) => {
+                self.lifeline = None;
+                return Ok(());
+            }
+            Word::End => self.lifeline = None,
+        }
+        match enter(&self.path, &self.settings) {
+            Ok((lifeline, welcome, client)) => {
+                (self.lifeline, self.welcome, self.client) = (Some(lifeline), welcome, client);
+                self.ended.clear();
+                self.retry.succeed();
+                Err(Error::Moved)
+            }
+            // It is gone. Its memory is still here.
+            Err(Error::Unreachable(_)) if word == Word::End => {
+                self.retry.later(now);
+                Ok(())
+            }
+            Err(error) => {
+                self.retry.later(now);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sleeps until there may be something to do.
+    fn sleep(&self) {
+        let deadline = self.next_deadline().min(self.heard.after(LISTEN));
+        if deadline.since(kernel_time()) < NAP {
+            return std::thread::yield_now();
+        }
+        let seconds = deadline.0 / Span::SECOND.0;
+        let nanoseconds = deadline.0 % Span::SECOND.0;
+        let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
+        // A signal wakes us early, which does no harm.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    }
+}
+
+/// What is no answer of its own.
+fn done(answer: Answer) -> Result<(), Error> {
+    match answer {
+        Answer::Found(_) | Answer::Missing | Answer::Stored | Answer::Deleted => Ok(()),
+        Answer::Full => Err(Error::Full),
+        Answer::Crowded => Err(Error::Crowded),
+        Answer::Contended => Err(Error::Contended),
+        Answer::Corrupt => Err(Error::Corrupt),
+    }
+}
+
+fn outstanding(settings: &Settings, welcome: &Welcome) -> u32 {
+    match settings.outstanding {
+        0 => welcome.window,
+        outstanding => outstanding.min(welcome.window),
+    }
+}
+
+/// Asks for the memory, and opens the store in it.
+fn enter(path: &Path, settings: &Settings) -> Result<(Lifeline, Welcome, Client<Access>), Error> {
+    let hello = Hello {
+        version: VERSION,
+        tenant: settings.tenant.clone(),
+        reservation: settings.reservation,
+        limit: settings.limit,
+        parts: settings.parts,
+        is_bare: settings.is_bare,
+    };
+    let (lifeline, welcome, file) = Lifeline::say(path, &hello, settings.patience)?;
+    let region = Arc::new(Region::from_fd(file).map_err(Error::Memory)?);
+    let layout = layout(&region, welcome.store)?;
+    let outstanding = outstanding(settings, &welcome);
+    // A put takes two; the engine has two of its own.
+    let buffers = 2 * outstanding + 2;
+    let now = kernel_time();
+    let access = match (welcome.fabric, &welcome.seat) {
+        (Fabric::Shm, None) => Access::BareShm(Shm::new(region, buffers)),
+        (Fabric::Model, None) => Access::BareModel(Model::new(region, place::CARD, buffers)),
+        (Fabric::Shm, Some(seat)) => {
+            Access::Shm(Box::new(port(Shm::new(region, buffers), seat, &welcome, now)?))
+        }
+        (Fabric::Model, Some(seat)) => {
+            let model = Model::new(region, place::CARD, buffers);
+            Access::Model(Box::new(port(model, seat, &welcome, now)?))
+        }
+    };
+    let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
+    let rest = Span(REST * period.0);
+    let settings =
+        kv::Settings { outstanding, locations: settings.locations, extent: EXTENT, rest };
+    let client = Client::new(access, layout, settings).map_err(Error::Store)?;
+    Ok((lifeline, welcome, client))
+}
+
+fn port<F: one_sided::Fabric>(
+    fabric: F,
+    seat: &Seat,
+    welcome: &Welcome,
+    now: Time,
+) -> Result<Port<F>, Error> {
+    let terms = Terms {
+        rules: data_node::rules(seat.rules),
+        period: seat.period,
+        local_rate: seat.client.0,
+    };
+    let port = Port::new(fabric, terms, seat.number, welcome.window, now);
+    port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
+}
+
+/// Where everything is in the store that begins at `at`.
+fn layout(region: &Arc<Region>, at: u64) -> Result<Layout, Error> {
+    let mut fabric = Shm::new(region.clone(), 1);
+    let read = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
+    let posted = fabric.post(Post { id: 0, operation: read });
+    posted.map_err(|error| Error::Memory(io::Error::other(error)))?;
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
+    Layout::read(at, &header).map_err(Error::Store)
+}

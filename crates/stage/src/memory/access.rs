@@ -1,0 +1,78 @@
+//! The fabrics that a client may have, as one: over shared memory or the model of a card, with
+//! tokens or without.
+
+use tidegate_fabric::memory::model::Model;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_model::Time;
+use tidegate_proto::haechi::Port;
+use tidegate_proto::one_sided::{Done, Fabric, Lost, Post, PostError};
+
+/// One of them.
+#[derive(Debug)]
+pub(super) enum Access {
+    Shm(Box<Port<Shm>>),
+    Model(Box<Port<Model>>),
+    BareShm(Shm),
+    BareModel(Model),
+}
+
+/// The same call of whichever it is.
+macro_rules! each {
+    ($access:expr, $fabric:ident => $call:expr) => {
+        match $access {
+            Access::Shm($fabric) => $call,
+            Access::Model($fabric) => $call,
+            Access::BareShm($fabric) => $call,
+            Access::BareModel($fabric) => $call,
+        }
+    };
+}
+
+impl Access {
+    /// When to poll although nothing was posted.
+    pub(super) fn next_deadline(&self) -> Time {
+        let later = |deadline: Option<Time>| deadline.unwrap_or(Time::MAX);
+        match self {
+            Self::Shm(port) => port.next_deadline(),
+            Self::Model(port) => port.next_deadline().min(later(port.fabric().next_deadline())),
+            // Whatever was posted is done.
+            Self::BareShm(_) => Time::MAX,
+            Self::BareModel(model) => later(model.next_deadline()),
+        }
+    }
+}
+
+impl Fabric for Access {
+    #[inline]
+    fn post(&mut self, post: Post) -> Result<(), PostError> {
+        each!(self, fabric => fabric.post(post))
+    }
+
+    #[inline]
+    fn flush(&mut self, now: Time) -> Result<(), Lost> {
+        each!(self, fabric => fabric.flush(now))
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
+        each!(self, fabric => fabric.poll(now, done))
+    }
+
+    fn buffers(&self) -> u32 {
+        each!(self, fabric => fabric.buffers())
+    }
+
+    #[inline]
+    fn buffer(&self, buffer: u32) -> &[u8] {
+        each!(self, fabric => fabric.buffer(buffer))
+    }
+
+    #[inline]
+    fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
+        each!(self, fabric => fabric.buffer_mut(buffer))
+    }
+
+    fn region(&self) -> u64 {
+        each!(self, fabric => fabric.region())
+    }
+}

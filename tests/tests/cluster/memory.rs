@@ -1,0 +1,177 @@
+//! A data node whose memory clients read and write themselves: while its processes are stopped,
+//! while a client is, and after either is gone.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tidegate_tests::cluster::Cluster;
+use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::{PATIENCE, eventually, wait_for};
+
+const FILE: &str = r#"
+    [[data-node]]
+    name = "m"
+    listen = "unix:m.sock"
+    memory = "32MiB"
+    capacity = "8k iops"
+    client = "4k iops"
+    period = "100ms"
+"#;
+
+const POLICY: &str = r#"
+    [[tenant]]
+    name = "web"
+    reservation = "2k iops"
+    [[tenant]]
+    name = "batch"
+    limit = "1k iops"
+    users = ["4294967290"]
+"#;
+
+/// A controller and a data node, in a process each.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(FILE, POLICY);
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    cluster.start("data-node", "m");
+    cluster
+}
+
+fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
+    let at = cluster.path("m.sock");
+    process::run(cluster.bed().tidegate(&["kv"]).args(arguments).arg("--at").arg(at))
+}
+
+/// Clients of tenant web that do not end by themselves.
+fn bench(cluster: &mut Cluster, clients: &str) -> Running {
+    let at = cluster.path("m.sock");
+    let arguments = ["kv", "bench", "--json", "--seconds", "3600", "--keys", "200"];
+    let mut command = cluster.bed().tidegate(&arguments);
+    command.args(["--clients", clients, "--tenant", "web"]).arg("--at").arg(at);
+    process::spawn(command.args(["--read-percent", "80"]))
+}
+
+fn rows(bench: &Running) -> Vec<Value> {
+    let told = bench.stdout();
+    let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
+}
+
+/// Waits for a row that comes after those that there are, of which this holds.
+#[track_caller]
+fn row(what: &str, bench: &Running, holds: impl Fn(&Value) -> bool) -> Value {
+    let seen = rows(bench).len();
+    wait_for(what, PATIENCE, || rows(bench).into_iter().skip(seen).find(|row| holds(row)))
+}
+
+/// No value came back that was not stored under its key, and none was damaged.
+#[track_caller]
+fn expect_right(bench: &Running) {
+    let rows = rows(bench);
+    assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
+}
+
+#[test]
+fn values_come_back_and_what_cannot_be_is_said() {
+    let mut cluster = cluster();
+    kv(&mut cluster, &["put", "k", "one", "--tenant", "web"]).success();
+    kv(&mut cluster, &["put", "k", "two"]).success();
+    assert_eq!(kv(&mut cluster, &["get", "k"]).success().stdout, "two");
+    let told = kv(&mut cluster, &["get", "k", "--json"]).success().stdout;
+    assert_eq!(told, "{\"key\":\"k\",\"value\":\"two\"}\n");
+    kv(&mut cluster, &["delete", "k"]).success();
+    let outcome = kv(&mut cluster, &["get", "k"]).failure(1);
+    assert!(outcome.complaint().contains("\"k\" has no value at"), "{outcome:?}");
+    kv(&mut cluster, &["delete", "k"]).failure(1);
+    let outcome = kv(&mut cluster, &["put", "k", &"x".repeat(5000)]).failure(2);
+    assert!(outcome.complaint().contains("the value has 5000 bytes"), "{outcome:?}");
+    let outcome = kv(&mut cluster, &["get", "k", "--tenant", "wbe"]).failure(1);
+    assert!(outcome.complaint().contains("the policy has no tenant \"wbe\""), "{outcome:?}");
+    let outcome = kv(&mut cluster, &["get", "k", "--tenant", "batch"]).failure(1);
+    assert!(outcome.complaint().contains("may not act for tenant \"batch\""), "{outcome:?}");
+    let much = ["bench", "--tenant", "web", "--reservation", "3k iops", "--seconds", "1"];
+    let outcome = kv(&mut cluster, &much).failure(1);
+    assert!(outcome.complaint().contains("200 operations per period are left"), "{outcome:?}");
+    let second = ["--role", "data-node", "--name", "m"];
+    let outcome = process::run(&mut cluster.command(&second)).failure(1);
+    assert!(outcome.complaint().contains("listens on unix:"), "{outcome:?}");
+    cluster.kill("m");
+    let outcome = kv(&mut cluster, &["get", "k"]).failure(5);
+    assert!(outcome.complaint().contains("no data node listens there"), "{outcome:?}");
+}
+
+#[test]
+fn gets_go_on_while_the_data_node_is_stopped() {
+    let mut cluster = cluster();
+    let bench = bench(&mut cluster, "2");
+    let kept = |row: &Value| row["periods"].as_u64() > Some(0) && row["clients_alone"] == 0;
+    row("periods", &bench, kept);
+    cluster.part("m").signal(Signal::STOP);
+    // Their tokens are what is reserved for them, which nobody has to give out.
+    let alone = |row: &Value| row["clients_alone"] == 2;
+    row("clients that are alone", &bench, alone);
+    let row_alone = row("another row of them", &bench, alone);
+    assert!(row_alone["operations"].as_u64() > Some(0), "{row_alone}");
+    cluster.part("m").signal(Signal::CONT);
+    row("a monitor again", &bench, kept);
+    assert!(rows(&bench).iter().all(|row| row["moves"] == 0), "nobody was accused of anything");
+    expect_right(&bench);
+    assert!(rows(&bench).iter().all(|row| row["missing"] == 0), "no value was lost");
+}
+
+/// The processes that the load has started.
+fn children(bench: &Running) -> Vec<u32> {
+    let path = format!("/proc/{0}/task/{0}/children", bench.pid());
+    let told = std::fs::read_to_string(path).unwrap();
+    told.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_stopped_client_loses_its_seat_and_nobody_a_value() {
+    let mut cluster = cluster();
+    let stopped = bench(&mut cluster, "1");
+    let bench = bench(&mut cluster, "1");
+    row("work", &stopped, |row| row["operations"].as_u64() > Some(0));
+    row("work", &bench, |row| row["operations"].as_u64() > Some(0));
+    let client = children(&stopped)[0];
+    process::send(client, Signal::STOP);
+    eventually("an eviction", || cluster.part("m").stderr().contains("and lost its seat"));
+    eventually("a move", || cluster.part("m").stderr().contains("the memory was moved"));
+    row("other memory", &bench, |row| row["operations"].as_u64() > Some(0));
+    process::send(client, Signal::CONT);
+    row("work of the one that was stopped", &stopped, |row| row["moves"] == 1);
+    row("work of the other", &bench, |row| row["operations"].as_u64() > Some(0));
+    for bench in [&stopped, &bench] {
+        expect_right(bench);
+        assert!(rows(bench).iter().all(|row| row["missing"] == 0), "no value was lost");
+    }
+}
+
+#[test]
+fn clients_outlive_their_data_node_and_find_the_next() {
+    let mut cluster = cluster();
+    let bench = bench(&mut cluster, "2");
+    row("work", &bench, |row| row["operations"].as_u64() > Some(0));
+    cluster.kill("m");
+    row("clients that are alone", &bench, |row| row["clients_alone"] == 2);
+    cluster.start("data-node", "m");
+    row("other memory", &bench, |row| row["moves"].as_u64() > Some(0));
+    // The values were the old node's.
+    row("keys without values", &bench, |row| row["missing"].as_u64() > Some(0));
+    row("a monitor", &bench, |row| row["clients_alone"] == 0);
+    expect_right(&bench);
+}
+
+#[test]
+fn a_policy_that_is_applied_holds_from_the_next_period_on() {
+    let mut cluster = cluster();
+    let ask =
+        ["bench", "--tenant", "web", "--reservation", "3k iops", "--seconds", "1", "--keys", "50"];
+    kv(&mut cluster, &ask).failure(1);
+    cluster.bed().apply(&POLICY.replace("2k iops", "3k iops")).success();
+    eventually("the policy at the data node", || {
+        cluster.part("m").stderr().contains("policy revision=2")
+    });
+    let outcome = kv(&mut cluster, &ask);
+    // Whether the machine is fast enough to keep it is another matter.
+    assert!(matches!(outcome.code, Some(0 | 99)), "{outcome:?}");
+}
