@@ -57,7 +57,8 @@ proptest! {
         let capacity = Capacity { global, local };
         let filled = fill(capacity, &demands);
         prop_assert!(filled.iter().sum::<u64>() <= global);
-        for (client, (filled, served)) in filled.iter().zip(served(capacity, &demands)).enumerate() {
+        let served = served(capacity, &demands);
+        for (client, (filled, served)) in filled.iter().zip(served).enumerate() {
             prop_assert!(*filled <= demands[client] && *filled <= local);
             prop_assert!((*filled as f64 - served).abs() < 2.5, "{client}: {filled}, {served}");
         }

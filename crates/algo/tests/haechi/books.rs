@@ -38,7 +38,8 @@ proptest! {
         is_paced: bool,
         capacity in 1u64..5_000,
         parts in proptest::collection::vec(0u64..100, 1..5),
-        moves in proptest::collection::vec((1u64..30_000_000, 0usize..5, 0i64..900, any::<bool>()), 1..80),
+        moves in proptest::collection::vec(
+            (1u64..30_000_000, 0usize..5, 0i64..900, any::<bool>()), 1..80),
     ) {
         let rules = if is_paced { Rules::SOUND } else { Rules::UNPACED };
         let sum = parts.iter().sum::<u64>().max(1) * 2;

@@ -41,7 +41,7 @@ fn step(estimator: &mut Estimator, real: u64) -> u64 {
 }
 
 proptest! {
-    /// After a step of 10 to 30 % either way, all of the node is used but 1 % within 12 periods, and
+    /// After a step of 10 to 30 % either way, all of the node but 1 % is used within 12 periods and
     /// no more is given out than 1 % above it within 8 of a step down.
     #[test]
     fn a_step_is_found(percent in 10u64..30, is_up: bool) {
@@ -58,7 +58,8 @@ proptest! {
         let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
         let real = PROFILE.mean * (100 - percent) / 100;
         (0..8).for_each(|_| _ = step(&mut estimator, real));
-        prop_assert!(estimator.capacity() * 100 <= real * 102, "{} of {real}", estimator.capacity());
+        let learned = estimator.capacity();
+        prop_assert!(learned * 100 <= real * 102, "{learned} of {real}");
     }
 
     /// Who wants less than there is, or has a limit, teaches nothing.

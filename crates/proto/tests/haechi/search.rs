@@ -9,8 +9,8 @@
 //! - no more pool tokens are granted than were made;
 //! - no more operations are issued than Ω with tokens of one period: what was given up is not used
 //!   twice;
-//! - no client uses a token of an old period once it has looked at the clock after the grants of the
-//!   next were written, though it began its own late;
+//! - no client uses a token of an old period once it has looked at the clock after the grants of
+//!   the next were written, though it began its own late;
 //! - the pool is of the monitor's period, or of the one before while it is about to change it, and
 //!   is not overdrawn by more than two batches.
 //!
@@ -308,8 +308,8 @@ impl State {
     }
 
     fn write(&mut self) {
-        for who in 0..2 {
-            let promise = Promise { reservation: RESERVED[who], limit: u64::MAX };
+        for (who, reservation) in RESERVED.into_iter().enumerate() {
+            let promise = Promise { reservation, limit: u64::MAX };
             let (epoch, is_void) = (self.books.period().epoch, self.void[who]);
             self.grants[who] = Grant { epoch, is_void, batch: BATCH, promise }.words();
         }
