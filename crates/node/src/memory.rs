@@ -19,7 +19,10 @@
 //!
 //! # Bound
 //! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
-//! is stored. Memory is gone when the node ends.
+//! is stored.
+//!
+//! Memory lives as long as somebody has it. A node that is started again goes on with the memory of
+//! its former life if a client brings it back: which one that was is noted beside the socket.
 
 mod door;
 mod host;
@@ -114,12 +117,13 @@ pub struct Running {
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
     let Config { node, listen, nodes, controller } = config;
+    let note = listen.with_extension("region");
     // Whoever holds the address is alive, so it comes before memory is taken.
     let listener = Listener::bind(&Address::Unix(listen), door::admits());
     let listener = listener.map_err(StartError::Bind)?;
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
-    let host = Arc::new(Host::new(node, nodes, clock)?);
+    let host = Arc::new(Host::new(node, note, nodes, clock)?);
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let is_ending = Arc::new(AtomicBool::new(false));

@@ -47,6 +47,9 @@ pub struct Hello {
     /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
     /// not say how much: of 1 for all that is left.
     pub parts: u32,
+    /// The seat that it had, if the data node is gone that gave it the memory. The descriptor of
+    /// that comes with this message, so that another node can go on with it.
+    pub seat: Option<u16>,
     /// Whether it wants the memory without a seat, tokens and limits: to measure what those cost.
     pub is_bare: bool,
 }
@@ -420,7 +423,7 @@ mod tests {
     fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {
         let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
         let (version, tenant) = (VERSION, "oltp".into());
-        Hello { version, tenant, reservation, limit, parts: 1, is_bare: false }
+        Hello { version, tenant, reservation, limit, parts: 1, seat: None, is_bare: false }
     }
 
     #[test]
@@ -461,7 +464,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let hello = postcard::to_allocvec(&hello(Some(300), None)).unwrap();
-        assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00");
+        assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00\x00");
         let seat = Seat {
             number: 2,
             rules: TokenRules::Sound,

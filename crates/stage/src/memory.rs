@@ -29,8 +29,8 @@
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
-//! go on with what is reserved for them, until a node listens there again: then they have its
-//! memory, which is empty.
+//! go on with what is reserved for them. When a node listens there again, the first of them brings
+//! it back.
 
 mod access;
 mod lifeline;
@@ -203,6 +203,7 @@ pub struct Connection {
     lifeline: Option<Lifeline>,
     welcome: Welcome,
     client: Client<Access>,
+    region: Arc<Region>,
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
@@ -218,7 +219,7 @@ impl Connection {
     /// If it cannot be had.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
         let path = path.as_ref().to_owned();
-        let (lifeline, welcome, client) = enter(&path, &settings)?;
+        let Entry { lifeline, welcome, client, region } = enter(&path, &settings, None)?;
         let now = kernel_time();
         Ok(Self {
             path,
@@ -226,6 +227,7 @@ impl Connection {
             lifeline: Some(lifeline),
             welcome,
             client,
+            region,
             now,
             heard: now,
             retry: Retry::new(RETRY[0], RETRY[1]),
@@ -444,9 +446,13 @@ impl Connection {
             }
             Word::End => self.lifeline = None,
         }
-        match enter(&self.path, &self.settings) {
-            Ok((lifeline, welcome, client)) => {
-                (self.lifeline, self.welcome, self.client) = (Some(lifeline), welcome, client);
+        // Whoever is gone may come again, and has no memory any more. Whoever moves has other.
+        let seat = self.seat().map(|seat| seat.number);
+        let former = (word == Word::End).then(|| (self.region.clone(), seat));
+        match enter(&self.path, &self.settings, former) {
+            Ok(Entry { lifeline, welcome, client, region }) => {
+                (self.lifeline, self.welcome) = (Some(lifeline), welcome);
+                (self.client, self.region) = (client, region);
                 self.ended.clear();
                 self.retry.succeed();
                 Err(Error::Moved)
@@ -495,23 +501,40 @@ fn outstanding(settings: &Settings, welcome: &Welcome) -> u32 {
     }
 }
 
-/// Asks for the memory, and opens the store in it.
-fn enter(path: &Path, settings: &Settings) -> Result<(Lifeline, Welcome, Client<Access>), Error> {
+/// What a data node has given us.
+struct Entry {
+    lifeline: Lifeline,
+    welcome: Welcome,
+    client: Client<Access>,
+    region: Arc<Region>,
+}
+
+/// Asks for the memory, and opens the store in it. Brings the memory of a node that is gone, and
+/// what seat it gave.
+fn enter(
+    path: &Path,
+    settings: &Settings,
+    former: Option<(Arc<Region>, Option<u16>)>,
+) -> Result<Entry, Error> {
+    let (back, seat) = former.unzip();
     let hello = Hello {
         version: VERSION,
         tenant: settings.tenant.clone(),
         reservation: settings.reservation,
         limit: settings.limit,
         parts: settings.parts,
+        seat: seat.flatten(),
         is_bare: settings.is_bare,
     };
-    let (lifeline, welcome, file) = Lifeline::say(path, &hello, settings.patience)?;
+    let said = Lifeline::say(path, &hello, back.as_deref(), settings.patience);
+    let (lifeline, welcome, file) = said?;
     let region = Arc::new(Region::from_fd(file).map_err(Error::Memory)?);
     let layout = layout(&region, welcome.store)?;
     let outstanding = outstanding(settings, &welcome);
     // A put takes two; the engine has two of its own.
     let buffers = 2 * outstanding + 2;
     let now = kernel_time();
+    let memory = region.clone();
     let access = match (welcome.fabric, &welcome.seat) {
         (Fabric::Shm, None) => Access::BareShm(Shm::new(region, buffers)),
         (Fabric::Model, None) => Access::BareModel(Model::new(region, place::CARD, buffers)),
@@ -528,7 +551,7 @@ fn enter(path: &Path, settings: &Settings) -> Result<(Lifeline, Welcome, Client<
     let settings =
         kv::Settings { outstanding, locations: settings.locations, extent: EXTENT, rest };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
-    Ok((lifeline, welcome, client))
+    Ok(Entry { lifeline, welcome, client, region: memory })
 }
 
 fn port<F: one_sided::Fabric>(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::retry::Retry;
@@ -41,6 +41,10 @@ const GUESTS_MAX: usize = 512;
 /// within milliseconds.
 const BEGINNING_MAX: Span = Span::SECOND;
 
+/// How long those who come wait for a client that brings the memory of this node's former life.
+/// Clients look for a node that is gone every two seconds.
+const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
+
 /// How long clients have to leave the memory that the node moves away from.
 const MOVE_MAX: Span = Span::SECOND;
 
@@ -63,8 +67,9 @@ struct Guest {
     stream: Stream,
     visitor: Visitor,
     decoder: Decoder<Hello>,
-    /// What it said and was not answered yet.
+    /// What it said and was not answered yet, and the memory that it brought.
     hello: Option<Hello>,
+    file: Option<OwnedFd>,
     /// Whether it has the region.
     is_in: bool,
     seat: Option<u16>,
@@ -83,6 +88,8 @@ pub(super) struct DoorKeeper {
     moving: Option<Time>,
     /// Until when the controller may say which policy holds, at the beginning.
     beginning: Option<Time>,
+    /// Until when somebody may bring the memory of this node's former life.
+    waiting: Option<Time>,
     controller: Option<Way>,
     link: Option<Link<ToGateway>>,
     retry: Retry,
@@ -99,6 +106,10 @@ impl DoorKeeper {
     ) -> io::Result<Self> {
         reactor.add(&listener, LISTENER, Interest::READ)?;
         let beginning = controller.is_some().then(|| clock.now().after(BEGINNING_MAX));
+        let waiting = host.is_incomplete().then(|| clock.now().after(RETURN_MAX));
+        if waiting.is_none() {
+            host.settle();
+        }
         Ok(Self {
             reactor,
             listener,
@@ -109,6 +120,7 @@ impl DoorKeeper {
             next: GUESTS,
             moving: None,
             beginning,
+            waiting,
             controller,
             link: None,
             retry: Retry::new(RETRY[0], RETRY[1]),
@@ -145,7 +157,8 @@ impl DoorKeeper {
             (Some(_), None) => Some(self.retry.at()),
             _ => None,
         };
-        let next = attempt.into_iter().chain(self.moving).chain(self.beginning).min();
+        let begin = self.beginning.into_iter().chain(self.waiting);
+        let next = attempt.into_iter().chain(self.moving).chain(begin).min();
         next.map(|next| self.clock.until(next))
     }
 
@@ -170,8 +183,9 @@ impl DoorKeeper {
         });
         match visitor {
             Ok(visitor) => {
-                let (decoder, hello) = (Decoder::new(), None);
-                let guest = Guest { stream, visitor, decoder, hello, is_in: false, seat: None };
+                let (decoder, hello, file) = (Decoder::new(), None, None);
+                let guest =
+                    Guest { stream, visitor, decoder, hello, file, is_in: false, seat: None };
                 self.guests.insert(token, guest);
             }
             Err(error) => tracing::warn!("a client was not let in: {error}"),
@@ -183,7 +197,10 @@ impl DoorKeeper {
         let Some(guest) = self.guests.get_mut(&token) else { return };
         match guest.hear() {
             Ok(false) => {}
-            Ok(true) => self.answer(token),
+            Ok(true) => {
+                self.take_back(token);
+                self.answer(token);
+            }
             Err(error) => {
                 let pid = guest.visitor.peer.pid;
                 if error.kind() != io::ErrorKind::UnexpectedEof {
@@ -191,6 +208,22 @@ impl DoorKeeper {
                 }
                 self.leave(token);
             }
+        }
+    }
+
+    /// Goes on with the memory that a guest has brought, if it is this node's.
+    fn take_back(&mut self, token: u64) {
+        let Some(file) = self.guests.get_mut(&token).and_then(|guest| guest.file.take()) else {
+            return;
+        };
+        match self.host.adopt(file) {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!("a client has brought back this node's memory");
+                self.waiting = None;
+                self.answer_all();
+            }
+            Err(error) => tracing::warn!("this node's memory came back, and is of no use: {error}"),
         }
     }
 
@@ -204,7 +237,7 @@ impl DoorKeeper {
 
     /// Answers a guest's hello, unless the memory is about to move or the policy to come.
     fn answer(&mut self, token: u64) {
-        let is_held = self.moving.or(self.beginning).is_some();
+        let is_held = self.moving.or(self.beginning).or(self.waiting).is_some();
         let Some(guest) = self.guests.get_mut(&token).filter(|_| !is_held) else { return };
         let Some(hello) = guest.hello.take() else { return };
         let pid = guest.visitor.peer.pid;
@@ -272,8 +305,13 @@ impl DoorKeeper {
 
     /// Opens to those who came before there was a policy, if none is to be expected any more.
     fn begin_if_due(&mut self) {
-        if self.beginning.is_some_and(|until| self.clock.now() >= until) {
-            self.beginning = None;
+        let now = self.clock.now();
+        let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
+        let is_alone = is_over(&mut self.waiting);
+        if is_alone {
+            self.host.settle();
+        }
+        if is_over(&mut self.beginning) || is_alone {
             self.answer_all();
         }
     }
@@ -337,9 +375,12 @@ impl Guest {
     /// Whether it has said hello just now.
     fn hear(&mut self) -> io::Result<bool> {
         let mut piece = [0; 4096];
-        match io::Read::read(&mut self.stream, &mut piece) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => self.decoder.extend(&piece[..count]),
+        match handover::receive(&self.stream, &mut piece) {
+            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((count, file)) => {
+                self.decoder.extend(&piece[..count]);
+                self.file = self.file.take().or(file);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         }

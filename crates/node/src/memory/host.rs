@@ -1,9 +1,12 @@
 //! What the two threads share: the region, the monitor over it, and who has which seat.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Thread};
 
 use rustix::fs::sendfile;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -32,8 +35,12 @@ const PIECE: u64 = 1 << 30;
 /// A data node without its threads.
 pub(super) struct Host {
     node: DataNode,
+    /// Where it is noted which memory is the node's.
+    note: PathBuf,
     clock: Clock,
     inner: Mutex<Inner>,
+    /// The monitor's thread, which rests while nobody has a seat.
+    pulse: OnceLock<Thread>,
 }
 
 struct Inner {
@@ -41,11 +48,20 @@ struct Inner {
     monitor: Monitor<Shm>,
     book: Book,
     policy: Option<Policy>,
+    /// The memory of this node's former life, which a client may bring back.
+    former: Option<Identity>,
+    /// Seats that the former life gave, whose clients have not come again yet.
+    orphans: BTreeSet<u16>,
 }
 
 impl Host {
     /// Makes the memory and what is in it.
-    pub(super) fn new(node: DataNode, nodes: u64, clock: Clock) -> Result<Self, StartError> {
+    pub(super) fn new(
+        node: DataNode,
+        note: PathBuf,
+        nodes: u64,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
         let region = region(&node)?;
         if node.fabric == Fabric::Model {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
@@ -53,18 +69,73 @@ impl Host {
         format(&region)?;
         let monitor = monitor(&node, &region, clock.now())?;
         let book = Book::new(Share { period: node.period, nodes });
-        let inner = Mutex::new(Inner { region, monitor, book, policy: None });
-        Ok(Self { node, clock, inner })
+        let former = Identity::noted(&note);
+        let orphans = BTreeSet::new();
+        let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
+        Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
-    /// Has the monitor look, and tells when it is to look again.
-    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
-        let monitor = &mut lock(&self.inner).monitor;
-        match monitor.poll(self.clock.now(), events) {
-            Ok(()) => monitor.next_deadline(),
-            // Memory of our own is not lost.
-            Err(_) => Time::MAX,
+    /// Whether a client may yet bring back the memory of this node's former life.
+    pub(super) fn is_incomplete(&self) -> bool {
+        lock(&self.inner).former.is_some()
+    }
+
+    /// Goes on with the memory that this node had in its former life, if this is it.
+    ///
+    /// # Errors
+    /// If it is, and cannot be used.
+    pub(super) fn adopt(&self, file: OwnedFd) -> Result<bool, StartError> {
+        let mut inner = lock(&self.inner);
+        if inner.former.is_none() || Identity::of(&file)? != inner.former {
+            return Ok(false);
         }
+        let region = Arc::new(Region::from_fd(file)?);
+        let problem = |what| Err(StartError::Io(io::Error::other(what)));
+        if region.length() != self.node.memory.0 {
+            return problem("its size is another than in the file");
+        }
+        if word(&region, place::LAYOUT) != place::VERSION {
+            return problem("it is of another release");
+        }
+        let now = self.clock.now();
+        let mut monitor = monitor(&self.node, &region, now)?;
+        // It takes over the seats that it finds, and begins a period at once.
+        let _ = monitor.poll(now, &mut Vec::new());
+        let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
+        inner.orphans = seats.collect();
+        (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        self.pulse.get().inspect(|thread| thread.unpark());
+        Ok(true)
+    }
+
+    /// Notes which memory is the node's from now on, for its next life. Where that cannot be, the
+    /// memory is merely not found again.
+    pub(super) fn settle(&self) {
+        let mut inner = lock(&self.inner);
+        inner.former = None;
+        let noted = Identity::of(&*inner.region)
+            .and_then(|identity| identity.map_or(Ok(()), |identity| identity.note(&self.note)));
+        if let Err(error) = noted {
+            let path = self.note.display();
+            tracing::warn!("the memory will not be found again, as {path} is not written: {error}");
+        }
+    }
+
+    /// Has the monitor look, and tells when this thread is to do it again; it is woken if somebody
+    /// takes a seat.
+    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
+        self.pulse.get_or_init(thread::current);
+        let Inner { monitor, book, orphans, .. } = &mut *lock(&self.inner);
+        match monitor.poll(self.clock.now(), events) {
+            Ok(()) if book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
+            // Memory of our own is not lost.
+            _ => Time::MAX,
+        }
+    }
+
+    /// Notes that a seat is free: the client of this node's former life has not come again.
+    pub(super) fn forget(&self, seat: u16) {
+        lock(&self.inner).orphans.remove(&seat);
     }
 
     /// Gives a client a seat, and the region.
@@ -84,7 +155,7 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, book, policy } = &mut *inner;
+        let Inner { region, monitor, book, policy, orphans, .. } = &mut *inner;
         let tenant = match policy {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
@@ -103,8 +174,15 @@ impl Host {
             true => None,
             false => {
                 let promise = book.offer(tenant, hello)?;
-                let number = monitor.admit(promise).map_err(|denied| denied.to_string())?;
+                // A seat that a former life of this node gave is still its client's.
+                let had = hello.seat.filter(|seat| orphans.remove(seat));
+                let number = match had {
+                    Some(seat) => monitor.renew(seat, promise).map(|()| seat),
+                    None => monitor.admit(promise),
+                };
+                let number = number.map_err(|denied| denied.to_string())?;
                 book.seat(number, &name, hello);
+                self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })
             }
@@ -168,6 +246,9 @@ impl Host {
         let mut inner = lock(&self.inner);
         (inner.region, inner.monitor) = (new, monitor);
         inner.book.clear();
+        inner.orphans.clear();
+        drop(inner);
+        self.settle();
         Ok(())
     }
 }
@@ -217,6 +298,38 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     })
 }
 
+/// A word of a region; 0 if there is none.
+fn word(region: &Arc<Region>, at: u64) -> u64 {
+    let mut fabric = Shm::new(region.clone(), 0);
+    let mut done = Vec::new();
+    let posted = fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } });
+    // It is done when it is posted.
+    let _ = posted.is_ok() && fabric.poll(Time::ZERO, &mut done).is_ok();
+    done.first().map_or(0, |done| done.word)
+}
+
+/// Which memory it is, among all that this machine has had since it was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity(String);
+
+impl Identity {
+    fn of(file: impl AsFd) -> io::Result<Option<Self>> {
+        let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else {
+            return Ok(None);
+        };
+        let found = rustix::fs::fstat(file)?;
+        Ok(Some(Self(format!("{} {} {}", boot.trim(), found.st_dev, found.st_ino))))
+    }
+
+    fn noted(path: &Path) -> Option<Self> {
+        fs::read_to_string(path).ok().map(Self)
+    }
+
+    fn note(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, &self.0)
+    }
+}
+
 /// Copies a part of a region to the same place of another.
 fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
     let mut target = File::from(to.as_fd().try_clone_to_owned()?);
@@ -237,7 +350,7 @@ mod tests {
     use tidegate_model::Cluster;
     use tidegate_proto::controller::Peer;
 
-    fn host(policy: &str) -> Host {
+    fn node() -> DataNode {
         let text = r#"
             [[data-node]]
             name = "m"
@@ -246,8 +359,13 @@ mod tests {
             capacity = "1000 iops"
             client = "500 iops"
         "#;
-        let node = Cluster::parse(text).unwrap().data_nodes.remove(0);
-        let host = Host::new(node, 1, Clock::start()).unwrap();
+        Cluster::parse(text).unwrap().data_nodes.remove(0)
+    }
+
+    fn host(policy: &str) -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("m.region");
+        let host = Host::new(node(), note, 1, Clock::start()).unwrap();
         if let Ok(policy) = Policy::parse(policy) {
             host.apply(policy);
         }
@@ -264,7 +382,7 @@ mod tests {
     fn hello(tenant: &str, reservation: u64) -> Hello {
         let reservation = Some(tidegate_model::Iops(reservation));
         let (version, tenant) = (VERSION, tenant.into());
-        Hello { version, tenant, reservation, limit: None, parts: 1, is_bare: false }
+        Hello { version, tenant, reservation, limit: None, parts: 1, seat: None, is_bare: false }
     }
 
     fn visitor(uid: u32) -> Visitor {
@@ -308,18 +426,41 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_a_former_life_is_taken_back_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = || {
+            let note = folder.path().join("m.region");
+            let host = Host::new(node(), note, 1, Clock::start()).unwrap();
+            host.apply(Policy::parse(POLICY).unwrap());
+            host
+        };
+        let first = live();
+        assert!(!first.is_incomplete());
+        first.settle();
+        let (welcome, memory) = first.seat(&visitor(0), &hello("a", 300)).unwrap();
+        first.tick(&mut Vec::new());
+        drop(first);
+        let second = live();
+        assert!(second.is_incomplete());
+        let file = |region: &Region| region.as_fd().try_clone_to_owned().unwrap();
+        let other = Region::create(8 << 20).unwrap();
+        assert!(!second.adopt(file(&other)).unwrap() && second.is_incomplete());
+        assert!(second.adopt(file(&memory)).unwrap() && !second.is_incomplete());
+        assert!(!second.adopt(file(&memory)).unwrap(), "once");
+        let seat = welcome.seat.map(|seat| seat.number);
+        let again = Hello { seat, ..hello("a", 300) };
+        let (welcome, _) = second.seat(&visitor(0), &again).unwrap();
+        assert_eq!(welcome.seat.map(|seat| seat.number), seat);
+        let (welcome, _) = second.seat(&visitor(0), &Hello { seat, ..hello("a", 1) }).unwrap();
+        assert_ne!(welcome.seat.map(|seat| seat.number), seat, "it has its client again");
+    }
+
+    #[test]
     fn a_copy_has_the_store_and_no_grants() {
         let host = host(POLICY);
         let (_, old) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
         let mut events = Vec::new();
         host.tick(&mut events);
-        let word = |region: &Arc<Region>, at| {
-            let mut fabric = Shm::new(region.clone(), 0);
-            fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } }).unwrap();
-            let mut done = Vec::new();
-            fabric.poll(Time::ZERO, &mut done).unwrap();
-            done[0].word
-        };
         assert_ne!(word(&old, place::GRANTS), 0, "a seat is granted what it has at the first tick");
         host.move_memory().unwrap();
         let (_, new) = host.seat(&visitor(0), &hello("a", 1)).unwrap();

@@ -1,4 +1,5 @@
-//! The monitor's thread: it sleeps until there is something to look at.
+//! The monitor's thread: it sleeps until there is something to look at, for good if nobody has a
+//! seat.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,7 +19,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
         let deadline = host.tick(&mut events);
         events.drain(..).filter_map(|event| told(host, &event)).for_each(|fence| door.push(fence));
         match deadline {
-            // Only for want of a monitor; whoever ends the node wakes us.
+            // Who takes a seat wakes us, and whoever ends the node.
             Time::MAX => thread::park(),
             // A timer is up to 50 us late, to wake several sleepers together, which is welcome.
             deadline => thread::park_timeout(clock.until(deadline)),
@@ -41,13 +42,17 @@ fn told(host: &Host, event: &Event) -> Option<Letter> {
         Event::Silent(seat) => {
             tracing::info!(seat, tenant = tenant(seat), "a client stopped; others have its tokens");
         }
-        Event::Left(seat) => tracing::debug!(seat, "a seat is free"),
+        Event::Left(seat) => {
+            host.forget(seat);
+            tracing::debug!(seat, "a seat is free");
+        }
         Event::Unused { seat, periods } => {
             let tenant = tenant(seat);
             tracing::info!(seat, tenant, periods, "a client does not use what is reserved for it");
         }
         Event::Evicted(seat) => {
             tracing::warn!(seat, tenant = tenant(seat), "a client was silent, and lost its seat");
+            host.forget(seat);
             return Some(Letter { seat });
         }
         Event::Overstepped { seat, issued, tokens } => {

@@ -2,13 +2,14 @@
 //! on. That it ends means something.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, recv};
 use tidegate_fabric::memory::handover;
+use tidegate_fabric::memory::region::Region;
 use tidegate_model::Span;
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Welcome};
@@ -34,13 +35,15 @@ pub(super) enum Word {
 }
 
 impl Lifeline {
-    /// Asks the data node at `path` for its memory, and waits for the answer.
+    /// Asks the data node at `path` for its memory, and waits for the answer. Brings back the memory
+    /// of one that is gone, if there is some.
     ///
     /// # Errors
     /// If nobody answers, or refuses.
     pub(super) fn say(
         path: &Path,
         hello: &Hello,
+        region: Option<&Region>,
         patience: Span,
     ) -> Result<(Self, Welcome, OwnedFd), Error> {
         let stream = UnixStream::connect(path).map_err(Error::Unreachable)?;
@@ -48,9 +51,7 @@ impl Lifeline {
         stream.set_read_timeout(Some(patience)).map_err(Error::Unreachable)?;
         let mut bytes = Vec::new();
         let encoded = encode(hello, &mut bytes).map_err(io::Error::other);
-        encoded
-            .and_then(|()| io::Write::write_all(&mut &stream, &bytes))
-            .map_err(Error::Unreachable)?;
+        encoded.and_then(|()| send(&stream, &bytes, region)).map_err(Error::Unreachable)?;
         let mut lifeline = Self { stream, decoder: Decoder::new() };
         let (mut file, mut piece) = (None, [0; 4096]);
         loop {
@@ -99,4 +100,10 @@ impl Lifeline {
             _ => Word::End,
         }
     }
+}
+
+/// Sends all of it, and with its first byte the descriptor, if there is one.
+fn send(mut stream: &UnixStream, bytes: &[u8], region: Option<&Region>) -> io::Result<()> {
+    let sent = region.map_or(Ok(0), |region| handover::send(stream, bytes, region.as_fd()))?;
+    io::Write::write_all(&mut stream, &bytes[sent..])
 }
