@@ -35,8 +35,8 @@ pub(super) enum Word {
 }
 
 impl Lifeline {
-    /// Asks the data node at `path` for its memory, and waits for the answer. Brings back the memory
-    /// of one that is gone, if there is some.
+    /// Asks the data node at `path` for its memory, and waits for the answer. Brings back the
+    /// memory of one that is gone, if there is some.
     ///
     /// # Errors
     /// If nobody answers, or refuses.
