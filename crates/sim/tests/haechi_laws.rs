@@ -7,7 +7,7 @@ use std::thread;
 
 use tidegate_sim::one_sided::fire;
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 100;
 
 #[test]
 fn what_must_hold_holds() {

@@ -7,4 +7,6 @@
 
 mod memory;
 mod races;
+mod search;
+mod words;
 mod world;

@@ -83,7 +83,7 @@ fn zipf(runs: &[Shown]) -> Claim {
     let (missing, has_all) = kept(paper);
     of(runs, "9b", ZIPF, &[PAPER]).claim(
         "with Haechi all clients have at least their reservations by Zipf's distribution",
-        json!({ "missing_percent": missing, "throughput_kilo_per_second": told(total(paper)) }),
+        json!({ "missing_percent": missing, "throughput_kilo_per_second": tenths(total(paper)) }),
         predicted(has_all),
     )
 }

@@ -1,0 +1,76 @@
+//! The estimate of a node's capacity: the text's, and the sound one's steps.
+
+use proptest::prelude::*;
+use tidegate_algo::haechi::Mode;
+use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, Verdict, WHOLE};
+
+const PROFILE: Profile =
+    Profile { mean: 1_570_000, deviation: 10_000, local: 400_000, increment: 15_700, history: 3 };
+
+fn lesson(tokens: u64, outcomes: &[Outcome]) -> Lesson<'_> {
+    Lesson { tokens, windows: 640, held: 0, outcomes }
+}
+
+/// Algorithm 1, line by line.
+#[test]
+fn the_text_is_as_it_stands() {
+    let mut estimator = Estimator::new(Mode::Paper, PROFILE, None);
+    let mut learn = |used| {
+        let outcome = Outcome { completed: used, ..Outcome::default() };
+        let tokens = estimator.capacity();
+        let verdict = estimator.learn(&lesson(tokens, &[outcome]));
+        (verdict, estimator.capacity())
+    };
+    assert_eq!(learn(1_570_000), (Verdict::Raised, 1_585_700));
+    assert_eq!(learn(1_585_699), (Verdict::Lowered, 1_585_699), "it is off by one for ever");
+    assert_eq!(learn(1_600_000), (Verdict::Kept, 1_585_699), "more than Ω is not covered");
+    assert_eq!(learn(1_540_001), (Verdict::Lowered, 1_562_850), "the mean of two");
+    assert_eq!(learn(1_540_000), (Verdict::Lowered, 1_555_233), "and of three");
+    assert_eq!(learn(1_550_000), (Verdict::Lowered, 1_543_333), "the oldest is gone");
+    assert_eq!(learn(1_539_999), (Verdict::Kept, 1_543_333), "below the bound is not seen");
+}
+
+/// A node that does `real`, and ten clients who want all of it and may have so much under way.
+fn step(estimator: &mut Estimator, real: u64) -> u64 {
+    let tokens = estimator.capacity();
+    let used = tokens.min(real);
+    let (starved, backlogged) = if tokens <= real { (WHOLE / 2, WHOLE / 2) } else { (0, WHOLE) };
+    let outcome = Outcome { completed: used / 10, starved, backlogged };
+    estimator.learn(&lesson(tokens, &[outcome; 10]));
+    used
+}
+
+proptest! {
+    /// After a step of 10 to 30 % either way, all of the node but 1 % is used within 12 periods and
+    /// no more is given out than 1 % above it within 8 of a step down.
+    #[test]
+    fn a_step_is_found(percent in 10u64..30, is_up: bool) {
+        let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+        let real = match is_up {
+            true => PROFILE.mean * (100 + percent) / 100,
+            false => PROFILE.mean * (100 - percent) / 100,
+        };
+        (0..12).for_each(|_| _ = step(&mut estimator, real));
+        for _ in 0..20 {
+            let used = step(&mut estimator, real);
+            prop_assert!(used * 100 >= real * 99, "{used} of {real}");
+        }
+        let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+        let real = PROFILE.mean * (100 - percent) / 100;
+        (0..8).for_each(|_| _ = step(&mut estimator, real));
+        let learned = estimator.capacity();
+        prop_assert!(learned * 100 <= real * 102, "{learned} of {real}");
+    }
+
+    /// Who wants less than there is, or has a limit, teaches nothing.
+    #[test]
+    fn little_demand_says_nothing(done in 0u64..150_000, periods in 1usize..30) {
+        let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+        for _ in 0..periods {
+            let outcome = Outcome { completed: done, starved: 0, backlogged: WHOLE / 4 };
+            let tokens = estimator.capacity();
+            let verdict = estimator.learn(&lesson(tokens, &[outcome; 10]));
+            prop_assert_eq!((verdict, estimator.capacity()), (Verdict::Kept, PROFILE.mean));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A client's tokens, against Definition 1 as it stands, an operation and a moment at a time.
+
+use proptest::prelude::*;
+use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
+use tidegate_algo::haechi::{MARGIN, Period, Rules};
+use tidegate_model::{Span, Time};
+
+const RULES: [Rules; 4] = [Rules::PAPER, Rules::BASIC, Rules::SOUND, Rules::UNPACED];
+
+fn purse(rules: Rules, reservation: u64, limit: u64) -> Purse {
+    let mut purse = Purse::new(rules, 1_000);
+    let period = Period { epoch: 1, begun: Time::ZERO, length: Span::SECOND };
+    purse.begin(period, Promise { reservation, limit });
+    purse
+}
+
+/// The paper's first example: 40 used, which is more than 30, leaves 10 and yields none; 50 leave
+/// none.
+#[test]
+fn who_asked_in_time_yields_nothing() {
+    for (used, left, yielded) in [(20, 20, 10), (40, 10, 0), (50, 0, 0)] {
+        for rules in [Rules::PAPER, Rules::UNPACED] {
+            let mut purse = purse(rules, 50, u64::MAX);
+            assert!((0..used).all(|_| purse.take(Time::ZERO)));
+            purse.note(Time::ZERO, false);
+            purse.settle(Time(600_000_000));
+            assert_eq!((purse.reserved(), purse.ledger().yielded), (left, yielded));
+        }
+    }
+}
+
+/// Who waits keeps its tokens however late it is; by the text it loses them.
+#[test]
+fn who_waits_keeps_its_tokens() {
+    for (rules, left) in [(Rules::SOUND, 50), (Rules::UNPACED, 50), (Rules::PAPER, 20)] {
+        let mut purse = purse(rules, 50, u64::MAX);
+        purse.note(Time(1), true);
+        purse.settle(Time(600_000_000));
+        assert_eq!(purse.reserved(), left, "{rules:?}");
+    }
+}
+
+/// What is late goes at C_L once there is nothing to do, not at once.
+#[test]
+fn arrears_go_as_fast_as_they_could_have_been_used() {
+    let mut purse = purse(Rules::UNPACED, 500, u64::MAX);
+    purse.note(Time(1), true);
+    purse.note(Time(500_000_000), false);
+    purse.settle(Time(600_000_000));
+    // 500 were left, 250 beyond the bound. 0.1 s at 1,000 per second; the bound is 200.
+    assert_eq!(purse.reserved(), 200 + 150);
+    purse.settle(Time(800_000_000));
+    assert_eq!(purse.reserved(), 100);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_used_twice_nor_before_its_time(
+        rule in 0usize..4,
+        reservation in 0u64..300,
+        over in 0u64..200,
+        is_limited: bool,
+        mut moves in proptest::collection::vec((0u64..1_200_000_000, 0u8..5, 0u64..40), 1..60),
+    ) {
+        let rules = RULES[rule];
+        let limit = if is_limited { reservation + over } else { u64::MAX };
+        let mut purse = purse(rules, reservation, limit);
+        moves.sort_unstable();
+        let (mut put, mut issued) = (0, 0);
+        for (now, kind, count) in moves {
+            let time = Time(now);
+            match kind {
+                0 => purse.note(time, count % 2 == 0),
+                1 => {
+                    purse.put(count);
+                    put += count;
+                }
+                2 => purse.settle(time),
+                _ => {
+                    for _ in 0..count {
+                        issued += u64::from(purse.take(time));
+                    }
+                }
+            }
+            let ledger = purse.ledger();
+            prop_assert_eq!(ledger.issued(), issued);
+            // Every token is in one place.
+            prop_assert_eq!(ledger.reserved + ledger.yielded + purse.reserved(), reservation);
+            prop_assert_eq!(ledger.obtained, put);
+            prop_assert_eq!(ledger.pooled + purse.pool(), put);
+            prop_assert!(issued <= limit);
+            prop_assert!(!is_limited || purse.room() == limit - issued);
+            if rules.paces {
+                // ρ, a MARGINth early, and as much ahead as may be; no more is used of those.
+                let length = Span::SECOND.0 - Span::SECOND.0 / MARGIN;
+                let due = u128::from(reservation) * u128::from(now + LEAD.0) / u128::from(length);
+                prop_assert!(u128::from(ledger.reserved) <= due.min(reservation.into()) );
+            }
+            if kind == 2 && rules.mode == Rules::PAPER.mode {
+                let rho = reservation * now.min(Span::SECOND.0) / Span::SECOND.0;
+                prop_assert!(purse.reserved() <= reservation - rho);
+            }
+            // When it says that one more is due, one is: a pace is exact to 57 us of a second.
+            let mut then = purse.clone();
+            while then.take(time) {}
+            if let Some(due) = then.next_due().filter(|_| then.room() > 0) {
+                prop_assert!(then.take(Time(due.0.max(now) + 100_000)), "{then:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The words that both sides write, as bytes: whoever changes one makes another version of them.
+
+use proptest::prelude::*;
+use tidegate_algo::haechi::capacity::Outcome;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::monitor::Report;
+use tidegate_proto::haechi::words::{self, Grant, Pool};
+
+/// A report of all that can be told apart.
+const REPORT: Report = Report {
+    residual: 0x123_4567,
+    completed: 0x765_4321 & ((1 << 26) - 1),
+    in_hand: 0xABCDE,
+    in_flight: 0x777,
+    obtained: 5,
+    yielded: 9,
+    is_busy: true,
+    is_starved: false,
+    is_limited: true,
+    is_leaving: false,
+};
+
+#[test]
+fn words_are_these() {
+    assert_eq!(Pool::word(0x1_0002, 0), 0x0002_4000_0000_0000);
+    assert_eq!(Pool::word(2, -1), 0x0002_3FFF_FFFF_FFFF);
+    let promise = Promise { reservation: 0x1234, limit: u64::MAX };
+    let grant = Grant { epoch: 0x1_0003, is_void: false, batch: 1000, promise };
+    assert_eq!(
+        grant.words(),
+        [0x0003_0000_0000_03E8, 0x0003_0000_0000_1234, 0x0003_FFFF_FFFF_FFFF]
+    );
+    let void = Grant { is_void: true, ..grant };
+    assert_eq!(void.words()[0], 0x0003_0000_0001_03E8);
+    assert_eq!(
+        words::report(0x5AB, 0xBEEF, &REPORT),
+        [0x5AB4_8D15_9F65_4321, 0x5ABA_BCDE_7775_BEEF, 0x5AB0_0000_1400_0009]
+    );
+    let outcome = Outcome { completed: 0x12_3456, starved: 7, backlogged: 255 };
+    assert_eq!(words::last(0x1FFF, &outcome), 0xFFF0_0012_3456_07FF);
+}
+
+#[test]
+fn counts_that_do_not_fit_are_as_large_as_fits() {
+    let all = u64::MAX;
+    let report = Report { residual: all, completed: all, in_hand: all, in_flight: all, ..REPORT };
+    let report = Report { obtained: all, yielded: all, ..report };
+    let told = words::read_report(words::report(9, 1, &report), 9).unwrap();
+    let most = (1 << 26) - 1;
+    assert_eq!([told.residual, told.completed, told.obtained, told.yielded], [most; 4]);
+    assert_eq!((told.in_hand, told.in_flight), ((1 << 20) - 1, (1 << 12) - 1));
+    let outcome = Outcome { completed: all, starved: 1, backlogged: 2 };
+    assert_eq!(words::read_last(words::last(9, &outcome), 9).unwrap().completed, most);
+}
+
+proptest! {
+    #[test]
+    fn a_pool_is_read_as_it_was_written(epoch in 0u64..1 << 40, tokens in -(1i64 << 46)..1 << 46) {
+        let pool = Pool::read(Pool::word(epoch, tokens));
+        prop_assert_eq!(pool.tokens, tokens);
+        prop_assert!(pool.is_of(epoch) && !pool.is_of(epoch + 1) && pool.is_of(epoch + (1 << 16)));
+    }
+
+    /// Also by whoever has missed up to half of all numbers, or is ahead by as many.
+    #[test]
+    fn a_grant_is_read_as_it_was_written(
+        epoch in 1u64 << 15..1 << 40,
+        known in -(1i64 << 14)..1 << 14,
+        is_void: bool,
+        batch: u16,
+        reservation in 0u64..1 << 26,
+        limit in prop_oneof![Just(u64::MAX), 0u64..1 << 26],
+    ) {
+        let promise = Promise { reservation, limit };
+        let grant = Grant { epoch, is_void, batch, promise };
+        let known = epoch.checked_add_signed(known).unwrap();
+        prop_assume!(epoch & 0xFFFF != 0);
+        prop_assert_eq!(Grant::read(grant.words(), known), Some(grant));
+        // Words of two periods are none.
+        let mut mixed = grant.words();
+        mixed[usize::from(batch % 3)] ^= 1 << 48;
+        prop_assert_eq!(Grant::read(mixed, known), None);
+    }
+
+    #[test]
+    fn a_report_is_read_in_its_period_only(
+        epoch in 0u64..1 << 40,
+        beat: u16,
+        other in 1u64..1 << 12,
+        counts in proptest::array::uniform4(0u64..1 << 26),
+        in_hand in 0u64..1 << 20,
+        in_flight in 0u64..1 << 12,
+        flags in proptest::array::uniform4(any::<bool>()),
+    ) {
+        let [residual, completed, obtained, yielded] = counts;
+        let [is_busy, is_starved, is_limited, is_leaving] = flags;
+        let report = Report {
+            residual, completed, in_hand, in_flight, obtained, yielded,
+            is_busy, is_starved, is_limited, is_leaving,
+        };
+        let words = words::report(epoch, beat, &report);
+        prop_assert_eq!(words::beat(words), beat);
+        prop_assert_eq!(words::read_report(words, epoch), Some(report));
+        prop_assert_eq!(words::read_report(words, epoch + other), None);
+        let later = words::report(epoch + other, beat, &report);
+        for at in 0..3 {
+            let mut mixed = words;
+            mixed[at] = later[at];
+            prop_assert_eq!(words::read_report(mixed, epoch), None);
+        }
+    }
+
+    /// A number is never one of whose last bits none is set: that is the word of no period.
+    #[test]
+    fn no_period_has_the_number_of_none(epoch in 0u64..1 << 40) {
+        let next = words::next(epoch);
+        prop_assert!(next > epoch && next <= epoch + 2 && next & 0xFFF != 0);
+    }
+}
