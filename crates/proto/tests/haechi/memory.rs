@@ -64,6 +64,8 @@ struct Line {
     answers: VecDeque<Act>,
     is_held: bool,
     is_deaf: bool,
+    /// What a word was is told later than all else.
+    keeps_words: bool,
     is_cut: bool,
     /// All that has happened.
     log: Vec<Operation>,
@@ -128,10 +130,15 @@ impl Lever {
         self.0.borrow_mut().is_deaf = true;
     }
 
+    /// From now on all is answered but what words were, until [`Self::go`].
+    pub(crate) fn keep_words(&self) {
+        self.0.borrow_mut().keeps_words = true;
+    }
+
     /// Lets everything happen, and be answered.
     pub(crate) fn go(&self) {
         let mut line = self.0.borrow_mut();
-        (line.is_held, line.is_deaf) = (false, false);
+        (line.is_held, line.is_deaf, line.keeps_words) = (false, false, false);
         while line.step() {}
     }
 
@@ -198,13 +205,15 @@ impl Fabric for Wire {
     }
 
     fn poll(&mut self, _: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        let answers = {
-            let mut line = self.line.borrow_mut();
-            match line.is_deaf {
-                true => VecDeque::new(),
-                false => core::mem::take(&mut line.answers),
-            }
-        };
+        let mut answers = VecDeque::new();
+        let mut line = self.line.borrow_mut();
+        if !line.is_deaf {
+            let is_kept = |act: &Act| matches!(act.post.operation, Operation::FetchAdd { .. });
+            let keeps = line.keeps_words;
+            let all = core::mem::take(&mut line.answers).into_iter();
+            (line.answers, answers) = all.partition(|act| keeps && is_kept(act));
+        }
+        drop(line);
         for Act { post, words, word, .. } in answers {
             if let Operation::Read { into, length, .. } = post.operation {
                 let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

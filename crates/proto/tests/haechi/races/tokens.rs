@@ -159,6 +159,28 @@ fn r05_tokens_of_an_old_period_die() {
     }
 }
 
+/// Answers may come in another order than questions: that of the pool when the client has begun its
+/// next period. It is of the old one all the same.
+#[test]
+fn r05_an_old_answer_is_not_of_the_new_period() {
+    let mut world = World::new(Rules::UNPACED, &[reserve(100)]);
+    world.run_into_next(Span::ZERO);
+    let lever = world.clients[0].lever.clone();
+    lever.keep_words();
+    world.run(percent(50));
+    let before = world.clients[0].port.purse().ledger().obtained;
+    assert!(world.pool().tokens < CAPACITY as i64 - 100, "it has asked");
+    world.run_into_next(Span(3 * TICK.0));
+    assert_eq!(world.clients[0].port.purse().period().epoch, world.epoch());
+    lever.hold();
+    world.clients[0].turn(world.now);
+    assert_eq!((before, world.clients[0].port.purse().ledger().obtained), (0, 0));
+    lever.go();
+    world.clients[0].turn(world.now);
+    let obtained = world.clients[0].port.purse().ledger().obtained;
+    assert_eq!(obtained, 0, "what was asked before the period began");
+}
+
 /// The pool never shrinks, as all of the node is reserved: who has nothing to do is heard of all
 /// the same, and what it yields is for others.
 #[test]
