@@ -14,8 +14,8 @@
 //! - *Every feasible reservation is met*, in each period of the calm: of each client that always
 //!   has something to do, or asks evenly for more than it reserved.
 //! - *What the dead had is used by others*: if those who always have something to do can use all of
-//!   the node, then it does in each of these periods 75 % of what it can. It is 99 % in nineteen of
-//!   twenty seeds, and less where a client reserves nearly all that it can do, or a tick's tokens
+//!   the node, then it does in each of these periods 75 % of what it can. It is 99 % in seven of
+//!   eight seeds, and less where a client reserves nearly all that it can do, or a tick's tokens
 //!   are fewer than a window.
 //!
 //! **Bounds.** Thousands of operations in a second rather than millions, so that a seed takes
