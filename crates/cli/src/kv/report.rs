@@ -240,7 +240,7 @@ mod tests {
         let told = sum.told(Some(4));
         assert_eq!(
             told.line(),
-            "     4        8k iops           19 of 20     1.0us     1.0us    0.99%  1 without a \
+            "     4        8k iops           19 of 20      1 us      1 us    0.99%  1 without a \
              monitor  1 moved"
         );
         assert_eq!((told.operations, told.max_ns / 10_000), (4_000, 90));
