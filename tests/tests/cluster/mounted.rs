@@ -70,7 +70,11 @@ impl Drop for Mount {
             run("losetup", &["--detach", device]);
         }
         if let Some(fuse) = self.fuse.take() {
-            run("umount", &[&self.folder.display().to_string()]);
+            // The kernel lets go of a detached device when whoever still looks at it is done.
+            let folder = self.folder.display().to_string();
+            eventually("the volume's file to be free", || {
+                run("umount", &[&folder]).code == Some(0)
+            });
             fuse.finish();
         }
     }
