@@ -29,6 +29,10 @@ pub(super) struct Work {
     pub(super) fills: bool,
 }
 
+/// After so long a row ends with the next period: a second, but for what a period can be shorter
+/// by the clock of who looks at it.
+const ROW: Span = Span(Span::SECOND.0 / 10 * 9);
+
 /// The key with this number.
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key:            ";
@@ -245,9 +249,9 @@ impl Client {
     /// Ends a period if another has begun, and a row after a second.
     fn look_at_period(&mut self) {
         let now = self.connection.now();
-        let is_second = now.since(self.begun) >= Span::SECOND;
+        let passed = now.since(self.begun);
         if self.connection.counts().is_none() {
-            if is_second {
+            if passed >= Span::SECOND {
                 // Only standard output can fail, and then the next line does.
                 let _ = self.finish_row();
             }
@@ -265,7 +269,7 @@ impl Client {
             self.row.kept += u64::from(data - before + slack >= reservation);
         }
         self.period = Some((data, self.connection.reservation()));
-        if is_second {
+        if passed >= ROW {
             let _ = self.finish_row();
         }
     }
