@@ -224,8 +224,8 @@ impl Purse {
         let all = self.reserved();
         self.held = match self.rules.paces {
             true => {
-                // A division would take longer than all else; the error is less than a millionth
-                // of a token.
+                // A division would take longer than all else. In a second this falls behind by less
+                // than a ten thousandth of a token.
                 let passed = now.after(LEAD).since(self.period.begun);
                 let due = (u128::from(passed.0) * u128::from(self.pace)) >> PACE;
                 let due = if passed >= self.period.early() { u64::MAX } else { due as u64 };

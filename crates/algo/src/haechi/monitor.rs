@@ -190,14 +190,11 @@ impl Pool {
 
     /// ΣR, of those that count.
     fn reserved(&self) -> u64 {
-        self.active().map(|(_, seat)| seat.promise.reservation).sum()
+        self.active().map(|seat| seat.promise.reservation).sum()
     }
 
-    fn active(&self) -> impl Iterator<Item = (usize, &Seat)> {
-        let seats = self.seats.iter().enumerate();
-        seats
-            .filter_map(|(number, seat)| Some((number, seat.as_ref()?)))
-            .filter(|(_, seat)| !seat.is_suspect)
+    fn active(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.iter().flatten().filter(|seat| !seat.is_suspect)
     }
 
     /// Takes in that the node can do more or less than was thought, in this period already.
@@ -290,7 +287,7 @@ impl Pool {
 
     /// L.
     fn residual(&self) -> u64 {
-        self.active().map(|(_, seat)| seat.residual()).sum()
+        self.active().map(|seat| seat.residual()).sum()
     }
 
     fn at_once(&mut self, now: Time) -> u64 {
@@ -303,16 +300,15 @@ impl Pool {
         // What reports do not know of yet is in hand.
         let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
         let told: u64 = reports.map(|report| report.obtained).sum();
-        let in_hand = self.active().filter_map(|(_, seat)| seat.report);
+        let in_hand = self.active().filter_map(|seat| seat.report);
         let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
         let owed = self.residual() + in_hand + self.granted.saturating_sub(told);
         tokens.min(self.remaining(now).saturating_sub(owed))
     }
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
-        let own: u64 = self.active().map(|(_, seat)| seat.promise.reservation).sum();
         let due = self.period.due(self.capacity, now);
-        let due = due.saturating_sub(self.period.due_early(own, now));
+        let due = due.saturating_sub(self.period.due_early(self.reserved(), now));
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + core::mem::take(&mut self.returned);
         self.streamed = self.streamed.max(due);
