@@ -123,7 +123,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let node::Config { depth, discipline, pacing, .. } = machine_config(&config);
-    let lanes = Lanes::new(config.workers, depth, discipline, pacing);
+    let lanes = Lanes::new(lanes(&config), depth, discipline, pacing);
     let steward = Steward::new(clock.now(), info(&config), machine_config(&config), &mut &lanes);
     let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), config.cost));
     let watch = Arc::new(Watch::new());
@@ -165,6 +165,16 @@ fn info(config: &Config) -> NodeInfo {
 fn machine_config(config: &Config) -> node::Config {
     let Config { depth, capacity, pacing, discipline, .. } = *config;
     node::Config { depth, capacity, pacing, discipline }
+}
+
+/// How many lanes the scheduler has: one for each worker where requests are answered as fast as a
+/// processor is, else one. Whatever takes longer than a lock is held for gains nothing by more, and
+/// one keeps the order exactly.
+fn lanes(config: &Config) -> usize {
+    match config.store {
+        Store::Memory { .. } if config.speed.is_none() => config.workers,
+        _ => 1,
+    }
 }
 
 fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartError> {
