@@ -94,7 +94,7 @@
 //! while !opening.poll(Time(0))? {}
 //! let rest = Span(2_000_000_000);
 //! let mut client =
-//!     opening.client(Settings { outstanding: 4, locations: 1024, extent: 16, rest })?;
+//!     opening.client(Settings { outstanding: 4, locations: 1024, extent: 16, seat: None, rest })?;
 //!
 //! let mut outcomes = Vec::new();
 //! client.put(b"name", b"value", 1)?;
@@ -115,9 +115,10 @@
 //!
 //! [RACE]: https://www.usenix.org/conference/atc21/presentation/zuo
 pub use block::{ENTRY_MAX, KEY_MAX, VALUE_MAX};
-pub use client::{Answer, Client, Outcome, Refused, Settings, Value};
-pub use layout::{Area, BLOCK, HEADER, LAYOUT_VERSION, Layout, LayoutError};
+pub use client::{Answer, Client, EXTENT_MAX, Outcome, Refused, Settings, Value};
+pub use layout::{Area, BLOCK, HEADER, HOLDERS, LAYOUT_VERSION, Layout, LayoutError};
 pub use opening::{OpenError, Opening};
+pub use sweep::{Pass, Stock, Sweep};
 
 mod block;
 mod client;
@@ -126,3 +127,4 @@ mod locations;
 mod opening;
 mod slot;
 mod supply;
+mod sweep;
