@@ -145,6 +145,8 @@ pub struct Client<F> {
     /// Puts that wait for a block, and deletes for the store to know of us.
     waiting: VecDeque<u32>,
     asking: Asking,
+    /// Gets that were not begun.
+    fresh: Vec<u32>,
     now: Time,
 }
 
@@ -179,6 +181,7 @@ impl<F: Fabric> Client<F> {
             done: Vec::with_capacity(posts),
             waiting: VecDeque::with_capacity(outstanding as usize),
             asking: Asking::new(rest),
+            fresh: Vec::with_capacity(outstanding as usize),
             now: Time(0),
             fabric,
         })
@@ -190,7 +193,7 @@ impl<F: Fabric> Client<F> {
     /// If it is not begun.
     pub fn get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
         let at = self.begin(Kind::Get, key, token)?;
-        self.start_get(at);
+        self.fresh.push(at);
         Ok(())
     }
 
@@ -238,6 +241,7 @@ impl<F: Fabric> Client<F> {
     pub fn poll(&mut self, now: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Lost> {
         self.now = now;
         self.send_kept();
+        self.start_gets();
         self.serve_waiting();
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
