@@ -329,7 +329,7 @@ fn random_games(kind: Kind) {
 }
 
 /// `TIDEGATE_LONG=1` plays 200 times as many games.
-fn is_long() -> bool {
+pub(crate) fn is_long() -> bool {
     std::env::var_os("TIDEGATE_LONG").is_some()
 }
 

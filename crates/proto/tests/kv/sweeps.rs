@@ -185,7 +185,11 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if crate::histories::is_long() { 5_000 } else { 100 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn what_nobody_has_comes_back_and_nothing_else(
@@ -226,6 +230,28 @@ proptest! {
             }
         }
     }
+}
+
+/// A block that is noted, kept, used and removed again, all between two passes, is as it was but
+/// for its version.
+#[test]
+fn what_was_used_between_two_passes_is_not_swept() {
+    let mut world = World::new(8, 5);
+    world.come(0, 1);
+    let act = |world: &mut World, key, act| {
+        world.begin(0, key, act);
+        // It ends, and the client has looked at the round since.
+        for _ in 0..40 {
+            world.go(0, 0);
+        }
+    };
+    act(&mut world, 1, 2);
+    act(&mut world, 1, 1);
+    assert!(matches!(world.pass(), Pass::Over { swept: 0, noted: 1.. }));
+    act(&mut world, 2, 2);
+    act(&mut world, 2, 1);
+    let (_, before) = world.blocks();
+    assert_eq!(world.pass(), Pass::Over { swept: 0, noted: 8 - before.len() as u32 });
 }
 
 /// Puts by clients that die at once, one after another, many more than there are blocks.
