@@ -9,7 +9,7 @@
 //!
 //! # Mechanism
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
-//! monitor has something to look at, about once a millisecond. The *door* waits on the socket and
+//! monitor has something to look at, about once a millisecond, and sweeps the store now and then. The *door* waits on the socket and
 //! on the controller: it finds out who comes and hands out the region. No request of a client comes
 //! past either, so clients go on while both are stopped.
 //!
@@ -27,6 +27,7 @@
 mod door;
 mod host;
 mod pulse;
+mod sweeper;
 mod visitor;
 
 use std::fmt;

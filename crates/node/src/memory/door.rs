@@ -229,9 +229,9 @@ impl DoorKeeper {
 
     fn leave(&mut self, token: u64) {
         if let Some(guest) = self.guests.remove(&token)
-            && let Some(seat) = guest.seat
+            && guest.is_in
         {
-            self.host.leave(seat);
+            self.host.leave(guest.seat);
         }
     }
 

@@ -23,6 +23,7 @@ use tidegate_proto::kv::{Area, HEADER, Layout};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
+use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
 
@@ -46,6 +47,7 @@ pub(super) struct Host {
 struct Inner {
     region: Arc<Region>,
     monitor: Monitor<Shm>,
+    sweeper: Sweeper,
     book: Book,
     policy: Option<Policy>,
     /// The memory of this node's former life, which a client may bring back.
@@ -71,7 +73,9 @@ impl Host {
         let book = Book::new(Share { period: node.period, nodes });
         let former = Identity::noted(&note);
         let orphans = BTreeSet::new();
-        let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
+        let sweeper = sweeper(&node, &region, true)?;
+        let inner = Inner { region, monitor, sweeper, book, policy: None, former, orphans };
+        let inner = Mutex::new(inner);
         Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
@@ -97,10 +101,12 @@ impl Host {
         if word(&region, place::LAYOUT) != place::VERSION {
             return problem("it is of another release");
         }
+        let sweeper = sweeper(&self.node, &region, false)?;
         let monitor = monitor(&self.node, &region, self.clock.now())?;
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
-        (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
+        inner.former = None;
         self.pulse.get().inspect(|thread| thread.unpark());
         Ok(true)
     }
@@ -122,12 +128,15 @@ impl Host {
     /// takes a seat.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, book, orphans, .. } = &mut *lock(&self.inner);
-        match monitor.poll(self.clock.now(), events) {
-            Ok(()) if book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
+        let Inner { monitor, sweeper, book, orphans, .. } = &mut *lock(&self.inner);
+        let now = self.clock.now();
+        let is_alone = book.guests() == 0 && orphans.is_empty();
+        let looks = match monitor.poll(now, events) {
+            Ok(()) if !is_alone => monitor.next_deadline(),
             // Memory of our own is not lost.
             _ => Time::MAX,
-        }
+        };
+        looks.min(sweeper.poll(now, is_alone, |seat| book.has(seat)))
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -152,7 +161,7 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, book, policy, orphans, .. } = &mut *inner;
+        let Inner { region, monitor, sweeper, book, policy, orphans, .. } = &mut *inner;
         let tenant = match policy {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
@@ -168,7 +177,10 @@ impl Host {
             return Err("only root and the data node's own user go without a seat".into());
         }
         let seat = match hello.is_bare {
-            true => None,
+            true => {
+                sweeper.admit(self.clock.now(), None);
+                None
+            }
             false => {
                 let promise = book.offer(tenant, hello)?;
                 // A seat that a former life of this node gave is still its client's.
@@ -178,6 +190,7 @@ impl Host {
                     None => monitor.admit(promise),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
+                sweeper.admit(self.clock.now(), Some(number));
                 book.seat(number, &name, hello);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
@@ -189,11 +202,15 @@ impl Host {
         Ok((welcome, region.clone()))
     }
 
-    /// Takes a seat back.
-    pub(super) fn leave(&self, seat: u16) {
+    /// Takes a seat back, or nothing from who had none.
+    pub(super) fn leave(&self, seat: Option<u16>) {
         let mut inner = lock(&self.inner);
-        inner.book.leave(seat);
-        inner.monitor.dismiss(seat);
+        if let Some(seat) = seat {
+            inner.book.leave(seat);
+            inner.monitor.dismiss(seat);
+        }
+        inner.sweeper.leave(self.clock.now(), seat);
+        self.pulse.get().inspect(|thread| thread.unpark());
     }
 
     /// The tenant of a seat; empty for nobody's.
@@ -240,8 +257,9 @@ impl Host {
         copy(&old, &new, 0, place::GRANTS)?;
         copy(&old, &new, place::DATA, old.length())?;
         let monitor = monitor(&self.node, &new, self.clock.now())?;
+        let sweeper = sweeper(&self.node, &new, true)?;
         let mut inner = lock(&self.inner);
-        (inner.region, inner.monitor) = (new, monitor);
+        (inner.region, inner.monitor, inner.sweeper) = (new, monitor, sweeper);
         inner.book.clear();
         inner.orphans.clear();
         drop(inner);
@@ -297,6 +315,11 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     // What it tells is of a former life, and nobody's business any more.
     monitor.poll(now, &mut Vec::new()).map_err(|_| problem("the memory is lost"))?;
     Ok(monitor)
+}
+
+/// Who sweeps the store in this memory. See [`Sweeper::new`].
+fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
+    Sweeper::new(region, node.period, is_sure).map_err(StartError::Layout)
 }
 
 /// A word of a region; 0 if there is none.
@@ -410,7 +433,7 @@ mod tests {
         assert_eq!(ask(bare(), 0), Ok(None));
         assert!(ask(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
         assert_eq!(host.guests(), 2);
-        host.leave(0);
+        host.leave(Some(0));
         assert_eq!((host.guests(), host.tenant(1).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
         host.apply(Policy::parse(half).unwrap());

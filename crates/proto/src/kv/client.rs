@@ -26,6 +26,8 @@ mod pool;
 mod steps;
 mod task;
 
+/// In the name of an operation that belongs to a task: whatever it tells does not matter.
+const ASIDE: u64 = 1 << 30;
 
 /// How a client goes about its work.
 #[derive(Clone, Copy, Debug)]
@@ -157,10 +159,10 @@ impl<F: Fabric> Client<F> {
     /// If the region does not reach to the end of the store.
     ///
     /// # Panics
-    /// If the settings allow no operation, or extents that are none.
+    /// If the settings allow no operation, or a billion of them, or extents that are none.
     pub fn new(fabric: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
         let Settings { outstanding, locations, extent, seat, rest } = settings;
-        assert!(outstanding > 0, "a client must be able to do something");
+        assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
         assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
         let area = layout.area();
         let needed_bytes = area.at.saturating_add(area.length);
@@ -251,12 +253,15 @@ impl<F: Fabric> Client<F> {
                 self.on_told(id, word, outcomes);
                 continue;
             }
-            let task = &mut self.tasks[id as usize];
-            // At most one of those under way tells a word; all others tell zero.
-            task.word |= word;
+            let at = id & !ASIDE;
+            let task = &mut self.tasks[at as usize];
+            // At most one of those under way tells a word that matters; others tell zero.
+            if id == at {
+                task.word |= word;
+            }
             task.pending -= 1;
             if task.pending == 0 {
-                self.step(id as u32, outcomes);
+                self.step(at as u32, outcomes);
             }
         }
         self.done = done;
@@ -316,6 +321,12 @@ impl<F: Fabric> Client<F> {
     fn post(&mut self, at: u32, operation: Operation) {
         self.tasks[at as usize].pending += 1;
         self.send(Post { id: u64::from(at), operation });
+    }
+
+    /// The same, of an operation that tells a word which does not matter.
+    fn post_aside(&mut self, at: u32, operation: Operation) {
+        self.tasks[at as usize].pending += 1;
+        self.send(Post { id: u64::from(at) | ASIDE, operation });
     }
 
     /// Posts, or keeps it until the fabric has room.

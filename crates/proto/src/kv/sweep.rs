@@ -47,9 +47,7 @@ use alloc::vec::Vec;
 use tidegate_model::Time;
 
 use super::block;
-use super::layout::{
-    BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word,
-};
+use super::layout::{BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word};
 use super::slot::Slot;
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError, WORD};
 
@@ -59,6 +57,8 @@ const BATCH: usize = BUFFER as usize / WORD as usize;
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
+    /// It did not begin: the pool has enough.
+    Enough,
     /// It did not begin: a client that lives may be about to use what was noted in the last one.
     Held,
     /// It went over all of the store.
@@ -184,14 +184,15 @@ impl<F: Fabric> Sweep<F> {
         self.fabric.flush(now)
     }
 
-    /// Goes on with a pass, or begins one, and tells how it ended. It posts at most as much as one
-    /// buffer holds.
+    /// Goes on with a pass, or begins one if the pool has fewer blocks than `enough`; tells how it
+    /// ended. It posts at most as much as one buffer holds.
     ///
     /// # Errors
     /// If the region is lost.
     pub fn poll(
         &mut self,
         now: Time,
+        enough: u32,
         is_living: impl Fn(u16) -> bool,
     ) -> Result<Option<Pass>, Lost> {
         if self.phase == Phase::Rest && self.pending == 0 {
@@ -214,20 +215,22 @@ impl<F: Fabric> Sweep<F> {
         }
         self.done = done;
         polled?;
-        let over = if self.pending == 0 { self.step(is_living) } else { None };
+        let over = if self.pending == 0 { self.step(enough, is_living) } else { None };
         self.fabric.flush(now)?;
         Ok(over)
     }
 
     /// All that was posted is done.
-    fn step(&mut self, is_living: impl Fn(u16) -> bool) -> Option<Pass> {
+    fn step(&mut self, enough: u32, is_living: impl Fn(u16) -> bool) -> Option<Pass> {
         match self.phase {
             Phase::Rest => {}
             Phase::Words => {
-                if !self.begin(is_living) {
+                let is_held = self.is_held(is_living);
+                if is_held || self.stock().free >= enough {
                     self.phase = Phase::Rest;
-                    return Some(Pass::Held);
+                    return Some(if is_held { Pass::Held } else { Pass::Enough });
                 }
+                self.begin();
                 self.read_index(0);
             }
             Phase::Index(bucket) => self.on_index(bucket),
@@ -241,8 +244,9 @@ impl<F: Fabric> Sweep<F> {
         None
     }
 
-    /// Takes in the pool's words and the census. Whether the pass may begin.
-    fn begin(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
+    /// Takes in the pool's words and the census. Whether one that lives may be about to use what was
+    /// noted.
+    fn is_held(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
         let words = self.fabric.buffer(0);
         let at = |place: u32| word(&words[place as usize..]);
         [self.round, self.taken, self.given] = [0, 8, 16].map(at);
@@ -250,14 +254,14 @@ impl<F: Fabric> Sweep<F> {
         let has_noted = !self.blocks.is_empty() || !self.claims.is_empty();
         // Its word is the round and 1, or nothing.
         let may_use = |seat: u16| is_living(seat) && (1..self.noted_in + 2).contains(&told(&seat));
-        if has_noted && (0..HOLDERS).any(may_use) {
-            return false;
-        }
+        has_noted && (0..HOLDERS).any(may_use)
+    }
+
+    fn begin(&mut self) {
         self.used.clear();
         self.used.resize((self.layout.blocks() as usize).div_ceil(64), 0);
         self.next = 0;
         self.swept = 0;
-        true
     }
 
     fn read_index(&mut self, bucket: u32) {

@@ -29,6 +29,7 @@ struct World {
     layout: Layout,
     players: Vec<Player>,
     sweep: Sweep<Double>,
+    enough: u32,
     now: u64,
     next: u32,
     /// Whatever each key may have: the numbers of puts, 0 for nothing.
@@ -46,7 +47,17 @@ impl World {
         // Reads in any order, and what is longer than a word in pieces.
         let sweep = Sweep::new(Double::adverse(&memory, 1, seed), layout);
         let (players, written) = (Vec::new(), BTreeMap::new());
-        Self { memory, layout, players, sweep, now: 1, next: 0, written, swept: 0 }
+        Self {
+            memory,
+            layout,
+            players,
+            sweep,
+            enough: u32::MAX,
+            now: 1,
+            next: 0,
+            written,
+            swept: 0,
+        }
     }
 
     fn come(&mut self, seat: u16, seed: u64) {
@@ -56,13 +67,8 @@ impl World {
         // As the data node does it before the client hears of its seat.
         self.memory.borrow_mut()[64 + 128 + usize::from(seat) * 8..][..8].fill(0);
         let fabric = Double::adverse(&self.memory, 4, seed);
-        let settings = Settings {
-            outstanding: 2,
-            locations: 16,
-            extent: 4,
-            seat: Some(seat),
-            rest: Span(3),
-        };
+        let settings =
+            Settings { outstanding: 2, locations: 16, extent: 4, seat: Some(seat), rest: Span(3) };
         let client = Client::new(fabric, self.layout, settings).unwrap();
         self.players.push(Player { seat, client });
     }
@@ -121,7 +127,7 @@ impl World {
         }
         let players = &self.players;
         let is_living = |seat| players.iter().any(|player| player.seat == seat);
-        let over = self.sweep.poll(Time(self.now), is_living).unwrap();
+        let over = self.sweep.poll(Time(self.now), self.enough, is_living).unwrap();
         if let Some(Pass::Over { swept, .. }) = over {
             self.swept += u64::from(swept);
         }
@@ -287,6 +293,18 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
         }
         assert_eq!(taken(), expected);
     }
+}
+
+/// Nobody looks for blocks as long as there are enough.
+#[test]
+fn a_store_with_enough_blocks_is_not_swept() {
+    let mut world = World::new(8, 5);
+    world.enough = 8;
+    assert_eq!(world.pass(), Pass::Enough);
+    world.come(0, 1);
+    world.begin(0, 1, 2);
+    (0..40).for_each(|_| world.go(0, 0));
+    assert!(matches!(world.pass(), Pass::Over { .. }));
 }
 
 /// Two clients share few blocks: what one frees and does not use, the other gets.

@@ -36,9 +36,16 @@ enum Step {
     /// The pool's words.
     Words,
     /// So many places of the ring, from this one on; in two parts if it ends between.
-    Places { taken: u64, count: u32, parts: u8 },
+    Places {
+        taken: u64,
+        count: u32,
+        parts: u8,
+    },
     /// The swap that takes them.
-    Take { taken: u64, count: u32 },
+    Take {
+        taken: u64,
+        count: u32,
+    },
 }
 
 /// What a client has asked the pool, and told the census.

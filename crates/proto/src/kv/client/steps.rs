@@ -265,8 +265,12 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Replace;
         let Sight { slot, word } = task.sight;
         let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
-        let (unmarked, to) = (block::unmarked(word.version()), self.layout.block(word.block()));
-        self.post(at, Operation::WriteWord { word: unmarked, to });
+        // Whoever comes late must not change what the block is used for by then.
+        let version = word.version();
+        let (expected, new_mark) = (block::mark(task.home.hash, version), block::unmarked(version));
+        let operation =
+            Operation::CompareSwap { at: self.layout.block(word.block()), expected, new: new_mark };
+        self.post_aside(at, operation);
         self.swap_word(at, slot, word, new);
     }
 
