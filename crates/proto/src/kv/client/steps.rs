@@ -59,7 +59,10 @@ impl<F: Fabric> Client<F> {
         let task = &mut self.tasks[at as usize];
         let round = task.round.unwrap_or_default();
         match task.spare.take() {
-            Some(spare) if told == spare.mark => self.go_on_put(at, Spare { round, ..spare }),
+            Some(spare) if told == spare.mark => {
+                // What may have been noted of it must not come back, so it skips a version.
+                self.go_on_put(at, Spare { round, ..spare.next() });
+            }
             _ => {
                 task.round = None;
                 self.supply.forget_old();
