@@ -200,9 +200,14 @@ impl<F: Fabric> Monitor<F> {
         self.roster.dismiss(seat);
     }
 
-    /// What a seat is promised, if it is taken.
+    /// What a seat is promised from the next period on, if it is taken.
     pub fn promise(&self, seat: u16) -> Option<Promise> {
-        self.roster.get(seat).map(|seat| seat.promise)
+        self.roster.next(seat)
+    }
+
+    /// The number of the running period; 0 before the first of this monitor's.
+    pub fn epoch(&self) -> u64 {
+        self.books.period().epoch
     }
 
     /// The books of this period.
@@ -485,7 +490,8 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                let seat = self.roster.get(number);
+                // Who came in this period has a part only in the next.
+                let seat = self.roster.get(number).filter(|seat| seat.is_in);
                 let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;
                 let bytes = self.fabric.buffer_mut(1 + buffers + at);
