@@ -18,7 +18,7 @@ use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::message::ToDataNode;
+use tidegate_proto::data_node::message::{Notice, ToDataNode};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor};
 use tidegate_proto::message;
 
@@ -305,6 +305,7 @@ impl DoorKeeper {
             Ok(()) => {
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
                 tracing::warn!(took_ms, "the memory was moved; clients come again");
+                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) => {
                 tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")

@@ -14,13 +14,13 @@ use tidegate_algo::haechi::capacity::Profile;
 use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_model::Time;
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_proto::data_node::message::{FromDataNode, ToDataNode};
+use tidegate_model::{Bytes, Time};
+use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::kv::{Area, HEADER, Layout};
+use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
@@ -140,7 +140,11 @@ impl Host {
             // Memory of our own is not lost.
             _ => Time::MAX,
         };
-        looks.min(sweeper.poll(now, is_alone, |seat| steward.book.has(seat)))
+        let sweeps = sweeper.poll(now, is_alone, |seat| steward.book.has(seat));
+        let Stock { blocks, free } = sweeper.stock();
+        let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
+        steward.on_store(bytes(blocks), bytes(blocks - free));
+        looks.min(sweeps)
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -254,6 +258,11 @@ impl Host {
     /// What is to be said to the controller next.
     pub(super) fn said(&self) -> Option<FromDataNode> {
         lock(&self.inner).steward.poll_output()
+    }
+
+    /// Something was noticed that the controller is to hear.
+    pub(super) fn notice(&self, notice: Notice) {
+        lock(&self.inner).steward.on_notice(notice);
     }
 
     /// The node ends.

@@ -12,7 +12,7 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_proto::haechi::place;
-use tidegate_proto::kv::{HEADER, HOLDERS, Layout, LayoutError, Pass, Sweep};
+use tidegate_proto::kv::{HEADER, HOLDERS, Layout, LayoutError, Pass, Stock, Sweep};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
@@ -106,6 +106,12 @@ impl Sweeper {
         }
         self.at = if is_alone { now } else { now.after(PIECE_WAIT) };
         self.at
+    }
+
+    /// How many blocks the store has, and how many of them nobody has, as it was when this was
+    /// polled last while clients were there.
+    pub(super) fn stock(&self) -> Stock {
+        self.sweep.stock()
     }
 
     /// When the next pass is due.
