@@ -182,7 +182,9 @@ impl fmt::Display for Error {
             Self::Contended => {
                 f.write_str("others changed the same key at the same time; try again")
             }
-            Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
+            Self::Corrupt => {
+                f.write_str("the value is damaged, and so is not given out; store it anew")
+            }
             Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
         }
     }

@@ -20,9 +20,8 @@ pub(crate) use crew::{Bench, run};
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {
     let (code, named) = match error {
         Error::Unreachable(_) | Error::Version { .. } => (Code::Unreachable, true),
-        Error::Refused(_) => (Code::Failure, true),
         Error::Operation(_) => (Code::Usage, false),
-        _ => (Code::Failure, false),
+        _ => (Code::Failure, true),
     };
     match named {
         true => Failure::quoted(code, &format!("{}: {error}", at.display())),
