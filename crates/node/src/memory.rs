@@ -27,6 +27,7 @@
 mod door;
 mod host;
 mod pulse;
+mod room;
 mod sweeper;
 mod visitor;
 

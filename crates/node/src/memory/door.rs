@@ -299,7 +299,8 @@ impl DoorKeeper {
         if self.clock.now() < deadline && self.guests.values().any(|guest| guest.is_in) {
             return;
         }
-        self.guests.retain(|_, guest| !guest.is_in);
+        let gone: Vec<Guest> =
+            self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(()) => {
@@ -308,7 +309,8 @@ impl DoorKeeper {
                 self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) => {
-                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")
+                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
+                self.host.stay(gone.iter().map(|guest| guest.seat));
             }
         }
         self.moving = None;

@@ -24,6 +24,7 @@ use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
+use super::room;
 use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
@@ -292,9 +293,17 @@ impl Host {
         self.settle();
         Ok(())
     }
+
+    /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
+    /// has it, too.
+    pub(super) fn stay(&self, seats: impl Iterator<Item = Option<u16>>) {
+        seats.for_each(|seat| self.leave(seat));
+        lock(&self.inner).sweeper.doubt();
+    }
 }
 
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
+    room::ask(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))

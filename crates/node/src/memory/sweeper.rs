@@ -81,6 +81,11 @@ impl Sweeper {
         self.at = self.at.min(now);
     }
 
+    /// Somebody may have the memory who is not known.
+    pub(super) fn doubt(&mut self) {
+        self.is_sure = false;
+    }
+
     /// Does what is due, and tells when to go on: never if all is done and nobody is there.
     pub(super) fn poll(
         &mut self,
