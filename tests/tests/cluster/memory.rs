@@ -114,10 +114,9 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
     }
     let fill = ["bench", "--tenant", "web", "--keys", "2000", "--seconds", "1"];
     let outcome = kv(&mut cluster, &fill).failure(1);
-    let told = "m.sock: the store is full; delete something, or give it more memory";
-    assert!(outcome.complaint().contains(told), "{outcome:?}");
-    let outcome = kv(&mut cluster, &["put", "k", "v", "--tenant", "web"]).failure(1);
-    assert!(outcome.complaint().contains(told), "{outcome:?}");
+    for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
+        assert!(outcome.complaint().contains(part), "{outcome:?}");
+    }
     let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
     assert!(status.contains("the store of data node m is nearly full"), "{status}");
 }

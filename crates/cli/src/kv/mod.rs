@@ -18,13 +18,19 @@ pub(crate) use crew::{Bench, run};
 
 /// What went wrong at the data node that listens there.
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {
+    let (code, sentence) = told(at, &error);
+    Failure::quoted(code, &sentence)
+}
+
+/// The same in a sentence, with after a semicolon how to mend it.
+fn told(at: &Path, error: &Error) -> (Code, String) {
     let (code, named) = match error {
         Error::Unreachable(_) | Error::Version { .. } => (Code::Unreachable, true),
         Error::Operation(_) => (Code::Usage, false),
         _ => (Code::Failure, true),
     };
     match named {
-        true => Failure::quoted(code, &format!("{}: {error}", at.display())),
-        false => Failure::quoted(code, &error.to_string()),
+        true => (code, format!("{}: {error}", at.display())),
+        false => (code, error.to_string()),
     }
 }
