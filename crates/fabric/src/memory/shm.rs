@@ -48,6 +48,12 @@ impl Shm {
     pub fn new(region: Arc<Region>, buffers: u32) -> Self {
         Self { region, buffers: Buffers::new(buffers), done: Vec::with_capacity(WINDOW) }
     }
+
+    /// Whether a poll would tell of something that is done.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.done.is_empty()
+    }
 }
 
 impl Fabric for Shm {

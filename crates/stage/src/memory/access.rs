@@ -32,11 +32,12 @@ impl Access {
     /// When to poll although nothing was posted.
     pub(super) fn next_deadline(&self) -> Time {
         let later = |deadline: Option<Time>| deadline.unwrap_or(Time::MAX);
+        // Whatever was posted to shared memory is done.
+        let at_once = |memory: &Shm| if memory.has_news() { Time::ZERO } else { Time::MAX };
         match self {
-            Self::Shm(port) => port.next_deadline(),
+            Self::Shm(port) => port.next_deadline().min(at_once(port.fabric())),
             Self::Model(port) => port.next_deadline().min(later(port.fabric().next_deadline())),
-            // Whatever was posted is done.
-            Self::BareShm(_) => Time::MAX,
+            Self::BareShm(memory) => at_once(memory),
             Self::BareModel(model) => later(model.next_deadline()),
         }
     }
