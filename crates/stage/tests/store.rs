@@ -14,12 +14,12 @@ use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{Fabric as Carrier, TokenRules};
-use tidegate_model::{Iops, Span, Time};
+use tidegate_model::{Iops, Span};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::{Hello, Seat, ToClient, VERSION, Welcome};
 use tidegate_proto::haechi::{place, words};
 use tidegate_proto::kv::{Area, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{Fabric, Operation, Place, Post};
+use tidegate_proto::one_sided::{Fabric, Operation, Place};
 use tidegate_stage::memory::{Error, Refused, Settings, Store};
 
 const MEMORY: u64 = 8 << 20;
@@ -50,7 +50,7 @@ impl Node {
         let mut memory = Shm::new(self.region.clone(), 1);
         memory.buffer_mut(0)[..bytes.len()].copy_from_slice(bytes);
         let (from, length) = (Place::start(0), bytes.len() as u32);
-        memory.post(Post { id: 0, operation: Operation::Write { from, to, length } }).unwrap();
+        memory.perform(&Operation::Write { from, to, length }).unwrap();
     }
 
     /// Hears who comes next.
@@ -248,8 +248,7 @@ fn a_store_that_nobody_uses_reports_all_the_same() {
     let mut beat = || {
         let from = place::line(place::REPORTS, seat().number);
         let read = Operation::Read { from, into: Place::start(0), length: 24 };
-        memory.post(Post { id: 0, operation: read }).unwrap();
-        memory.poll(Time::ZERO, &mut Vec::new()).unwrap();
+        memory.perform(&read).unwrap();
         let bytes: &[u8; 24] = memory.buffer(0).first_chunk().unwrap();
         let (words, _) = bytes.as_chunks::<8>();
         words::beat(std::array::from_fn(|at| u64::from_le_bytes(words[at])))

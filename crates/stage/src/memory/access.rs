@@ -31,14 +31,12 @@ macro_rules! each {
 impl Access {
     /// When to poll although nothing was posted.
     pub(super) fn next_deadline(&self) -> Time {
-        let later = |deadline: Option<Time>| deadline.unwrap_or(Time::MAX);
-        // Whatever was posted to shared memory is done.
-        let at_once = |memory: &Shm| if memory.has_news() { Time::ZERO } else { Time::MAX };
+        let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));
         match self {
-            Self::Shm(port) => port.next_deadline().min(at_once(port.fabric())),
-            Self::Model(port) => port.next_deadline().min(later(port.fabric().next_deadline())),
-            Self::BareShm(memory) => at_once(memory),
-            Self::BareModel(model) => later(model.next_deadline()),
+            Self::Shm(port) => of(port.next_deadline(), port.fabric().next_deadline()),
+            Self::Model(port) => of(port.next_deadline(), port.fabric().next_deadline()),
+            Self::BareShm(shm) => of(Time::MAX, shm.next_deadline()),
+            Self::BareModel(model) => of(Time::MAX, model.next_deadline()),
         }
     }
 }
