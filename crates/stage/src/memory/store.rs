@@ -407,10 +407,11 @@ impl Shared {
         until: Time,
         is_short: bool,
     ) -> MutexGuard<'a, State> {
-        let wait = state.connection.next_deadline().min(until).since(kernel_time());
-        if wait == Span::ZERO {
+        let next = state.connection.next_deadline().min(until);
+        if next <= state.connection.now() {
             return state;
         }
+        let wait = next.since(kernel_time());
         if wait < NAP {
             drop(state);
             thread::yield_now();
