@@ -52,7 +52,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         f"{about}/METADATA": METADATA.format(version=version).encode(),
         f"{about}/WHEEL": WHEEL.format(tag=tag).encode(),
     }
-    record = "".join(f"{name},{digest(content)},{len(content)}\n" for name, content in files.items())
+    record = "".join(f"{name},{digest(data)},{len(data)}\n" for name, data in files.items())
     files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
     wheel = f"tidegate-{version}-{tag}.whl"
     with zipfile.ZipFile(

@@ -1,7 +1,8 @@
 /* A program that keeps keys and values in a data node's memory.
  *
- * From the root of the repository, while `tidegate up examples/data-node.toml --state /tmp/tidegate`
- * runs:
+ * From the root of the repository, while this runs:
+ *   tidegate up examples/data-node.toml --state /tmp/tidegate
+ * do:
  *   cargo build --release -p tidegate-capi
  *   cc -Iinclude examples/c/store.c -Ltarget/release -ltidegate -Wl,-rpath,$PWD/target/release
  *   ./a.out /tmp/tidegate/memory.sock web

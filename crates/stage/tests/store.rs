@@ -193,15 +193,27 @@ fn nobody_notices_that_the_node_moves() {
     store.put(b"k", b"value").unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"value"[..]));
-                    store.get_many(&[b"k"; 40], |_, value| assert!(value.is_ok())).unwrap();
+        let (store, is_over) = (&store, &is_over);
+        for number in 0..3u8 {
+            scope.spawn(move || {
+                for round in 0u64.. {
+                    let own = round.to_le_bytes();
+                    store.put(&[number], &own).unwrap();
+                    assert_eq!(store.get(&[number]).unwrap().as_deref(), Some(&own[..]));
+                    let mut told = 0;
+                    let is_right = |_, value: Result<Option<&[u8]>, Error>| {
+                        assert_eq!(value.unwrap(), Some(&b"value"[..]));
+                        told += 1;
+                    };
+                    store.get_many(&[b"k"; 40], is_right).unwrap();
+                    assert_eq!(told, 40);
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
                 }
             });
         }
-        for _ in 0..5 {
+        for _ in 0..20 {
             say(&lifeline, &ToClient::Moving);
             lifeline = node.admit(None);
         }

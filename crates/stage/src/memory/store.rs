@@ -209,6 +209,8 @@ impl Store {
         let mut batch = Batch::new(&mut state, count);
         let mut until = None;
         loop {
+            // What others have found out comes first, so that it is not begun again after a move.
+            batch.take_out(&mut state, &mut end);
             batch.begin(&mut state, &begin, &mut end);
             let polled = state.poll();
             batch.take_out(&mut state, &mut end);
