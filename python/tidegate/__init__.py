@@ -24,6 +24,7 @@ import os
 import pathlib
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import NoReturn
@@ -237,7 +238,7 @@ class Store:
         bare: bool = False,
     ) -> None:
         self._handle: int | None = None
-        self._rooms: list[_Room] = []
+        self._rooms: weakref.WeakSet[_Room] = weakref.WeakSet()
         self._own = threading.local()
         self._library = library = _library()
         settings = _Settings(
@@ -320,7 +321,8 @@ class Store:
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        while any(room.is_busy for room in self._rooms):
+        own = getattr(self._own, "room", None)
+        while any(room.is_busy for room in self._rooms if room is not own):
             time.sleep(0.001)
         self._library.tidegate_store_close(handle)
 
@@ -329,7 +331,7 @@ class Store:
         room: _Room | None = getattr(self._own, "room", None)
         if room is None:
             room = self._own.room = _Room()
-            self._rooms.append(room)
+            self._rooms.add(room)
         room.is_busy = True
         if self._handle is None:
             room.is_busy = False
