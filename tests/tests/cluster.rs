@@ -12,6 +12,7 @@ mod mounted;
 mod refused;
 mod rude;
 mod schedulers;
+mod stores;
 mod together;
 mod watched;
 
