@@ -12,6 +12,7 @@ mod mounted;
 mod refused;
 mod rude;
 mod schedulers;
+mod split;
 mod together;
 mod watched;
 

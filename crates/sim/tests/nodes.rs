@@ -1,0 +1,45 @@
+//! The scenario of several data nodes, `scenarios/haechi/nodes.toml`, at a hundredth of its speed.
+//!
+//! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test nodes` writes the table beside it anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod folder;
+
+use folder::Folder;
+use tidegate_sim::one_sided::nodes::{self, Control, Outcome, Scenario};
+
+const FOLDER: Folder = Folder("haechi");
+
+/// How much slower than cards are.
+const SLOWER: u32 = 100;
+
+fn read() -> Scenario {
+    FOLDER.read("nodes", Scenario::parse).slowed(SLOWER)
+}
+
+/// What the tenants miss that are promised much, in the worst period of some, in percent.
+fn missing(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
+    let samples = &outcome.samples[periods];
+    let each = (0..5).flat_map(|it| samples.iter().map(move |sample| outcome.missing(it, sample)));
+    each.fold(0.0, f64::max)
+}
+
+#[test]
+fn promises_hold_for_all_nodes_together() {
+    let scenario = read();
+    let outcome = nodes::run(&scenario).unwrap();
+    FOLDER.golden("nodes", &scenario.name, &outcome.table());
+    let run = |control| nodes::run(&Scenario { control, ..scenario.clone() }).unwrap();
+    let [bare, equal] = [Control::None, Control::Equal].map(run);
+    for (name, it) in [("bare", &bare), ("equal", &equal), ("split", &outcome)] {
+        println!("{name}\n{}", it.table());
+    }
+    // Hot nodes move with the fifth period, and shares are there three periods later.
+    for periods in [0..4, 7..10] {
+        let [bare, equal, split] =
+            [&bare, &equal, &outcome].map(|outcome| missing(outcome, periods.clone()));
+        assert!(split < 3.0 && equal > 5.0 && bare > 5.0, "{split} {equal} {bare}");
+    }
+    assert!(outcome.total() > bare.total() * 0.97);
+}
