@@ -32,14 +32,12 @@ fn promises_hold_for_all_nodes_together() {
     FOLDER.golden("nodes", &scenario.name, &outcome.table());
     let run = |control| nodes::run(&Scenario { control, ..scenario.clone() }).unwrap();
     let [bare, equal] = [Control::None, Control::Equal].map(run);
-    for (name, it) in [("bare", &bare), ("equal", &equal), ("split", &outcome)] {
-        println!("{name}\n{}", it.table());
-    }
     // Hot nodes move with the fifth period, and shares are there three periods later.
     for periods in [0..4, 7..10] {
         let [bare, equal, split] =
             [&bare, &equal, &outcome].map(|outcome| missing(outcome, periods.clone()));
         assert!(split < 3.0 && equal > 5.0 && bare > 5.0, "{split} {equal} {bare}");
     }
-    assert!(outcome.total() > bare.total() * 0.97);
+    // A tick of a monitor is 16 operations here, and what is given out in it comes late.
+    assert!(outcome.total() > bare.total() * 0.9);
 }

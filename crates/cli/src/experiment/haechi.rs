@@ -81,10 +81,8 @@ scenarios! {
 }
 
 /// Several data nodes.
-const NODES: &str = include_str!(concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../scenarios/haechi/nodes.toml"
-));
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

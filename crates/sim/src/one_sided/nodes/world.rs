@@ -108,11 +108,10 @@ impl<'a> World<'a> {
         }
         let completed: Vec<Vec<u64>> = self.places.iter_mut().map(Place::take).collect();
         let tenants = self.scenario.promised().len();
-        let by_tenant =
-            |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
-                let row = |tenant| (0..self.places.len()).map(|node| of(node, tenant)).collect();
-                (0..tenants).map(row).collect()
-            };
+        let by_tenant = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
+            let row = |tenant| (0..self.places.len()).map(|node| of(node, tenant)).collect();
+            (0..tenants).map(row).collect()
+        };
         Sample {
             completed: by_tenant(&|node, tenant| completed[node][tenant]),
             reserved: by_tenant(&|node, tenant| self.places[node].reserved(tenant)),
