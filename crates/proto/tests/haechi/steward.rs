@@ -124,7 +124,7 @@ fn what_cannot_be_kept_is_owed() {
     stand.world.monitor.admit(reserve(3_000)).unwrap();
     stand.grant(1, 8_000);
     assert!(stand.steward.is_owed());
-    assert_eq!(stand.promised(), [4_000, 0], "half of it can");
+    assert_eq!(stand.promised(), [4_000, 0], "half of it can be kept");
     stand.grant(2, 7_000);
     assert_eq!(stand.promised(), [3_500; 2]);
     assert!(!stand.steward.is_owed());
