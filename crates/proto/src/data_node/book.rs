@@ -8,8 +8,9 @@
 //! promised at all nodes together, without what its clients here asked for.
 //!
 //! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
-//! and another for nothing in particular: they get 30 and 70. A third that asks for some is refused;
-//! one that asks for none lives on the pool. When the share falls to 50, they have 30 and 20.
+//! and another for nothing in particular: they get 30 and 70. A third that asks for some is
+//! refused; one that asks for none lives on the pool. When the share falls to 50, they have 30 and
+//! 20.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -174,8 +175,8 @@ impl Book {
         (guests.count() as u32, self.per_second(most))
     }
 
-    /// What each seat is promised, with the shares as they are and a policy that may be another than
-    /// when its client came: whatever is left for it of what it asked for.
+    /// What each seat is promised, with the shares as they are and a policy that may be another
+    /// than when its client came: whatever is left for it of what it asked for.
     pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
         let mut names: Vec<&str> = self.guests.iter().map(|guest| guest.tenant.as_str()).collect();
         names.sort_unstable();

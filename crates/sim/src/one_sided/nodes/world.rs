@@ -28,7 +28,7 @@ use crate::time::Picoseconds;
 #[derive(Debug)]
 enum Place {
     /// Its clients read as they like.
-    Bare(Single<Endpoint>),
+    Bare(Box<Single<Endpoint>>),
     /// They have tokens.
     Guarded(Box<Guarded>),
 }
@@ -221,7 +221,8 @@ fn place(scenario: &Scenario, node: u16) -> Place {
     let plan = load(scenario, seed);
     match scenario.control {
         Control::None => {
-            Place::Bare(Single::new(&plan, &network, |window| network.connect(window)))
+            let world = Single::new(&plan, &network, |window| network.connect(window));
+            Place::Bare(Box::new(world))
         }
         Control::Equal | Control::Split => Place::Guarded(guarded(scenario, &plan, &network)),
     }
