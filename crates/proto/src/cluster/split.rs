@@ -16,12 +16,12 @@
 //! - **Shares stand.** Nothing runs out: where reports are lost, or the controller is, nodes go on
 //!   by the last division.
 //! - **Falls before rises.** A share that falls counts as it was until its node says that the
-//!   period has begun in which it holds less; only then is what it left given to another. So moving
-//!   takes a period of each of both nodes at most, and a round.
+//!   period has begun in which it holds less; only then is what it left given to another. So
+//!   moving takes a period of each of both nodes at most, and a round.
 //! - **Who is away** keeps its shares for [`AWAY`], as do its clients. Then they go to others, and
 //!   come back with the node.
-//! - **A new life of the controller** gives out nothing until all nodes have said what they hold, or
-//!   are away for so long.
+//! - **A new life of the controller** gives out nothing until all nodes have said what they hold,
+//!   or are away for so long.
 //!
 //! # Bounds
 //! Shares in force add up to the promise or less, but for nodes that are away for longer than
