@@ -37,6 +37,7 @@ Papers and their figures:
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
                    some three minutes)
   haechi  numbers  all that the paper prints beside what the model gives
+  haechi  nodes    ten tenants on four data nodes, which that paper leaves open
 
 Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
 and --plain say nothing to them.

@@ -26,6 +26,7 @@ mod bare;
 mod capacity;
 mod conversion;
 mod demand;
+mod nodes;
 mod numbers;
 mod pattern;
 mod promises;
@@ -34,6 +35,7 @@ mod promises;
 pub(crate) const HAECHI: Paper = Paper {
     figures: &[
         "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "numbers",
+        "nodes",
     ],
     repeat,
 };
@@ -54,6 +56,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "17" => capacity::first_client(desk, &capacity::BEGINS),
         "18" => capacity::throughput(desk, &capacity::ENDS),
         "19" => capacity::first_client(desk, &capacity::ENDS),
+        "nodes" => nodes::repeat(desk),
         _ => numbers::repeat(desk),
     }
 }
@@ -76,6 +79,10 @@ scenarios! {
     FIGURE_18A = "figure-18a";
     FIGURE_18B = "figure-18b";
 }
+
+/// Several data nodes.
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

@@ -25,7 +25,9 @@ pub(crate) fn failed(at: &Path, error: Error) -> Failure {
 /// The same in a sentence, with after a semicolon how to mend it.
 fn told(at: &Path, error: &Error) -> (Code, String) {
     let (code, named) = match error {
-        Error::Unreachable(_) | Error::Version { .. } => (Code::Unreachable, true),
+        Error::Unreachable(_) | Error::Version { .. } | Error::Gone | Error::Outside(_) => {
+            (Code::Unreachable, true)
+        }
         Error::Operation(_) => (Code::Usage, false),
         _ => (Code::Failure, true),
     };

@@ -201,6 +201,8 @@ impl Host {
                 let number = number.map_err(|denied| denied.to_string())?;
                 sweeper.admit(self.clock.now(), Some(number));
                 steward.book.seat(number, &name, hello);
+                // Those who have equal parts have smaller ones now.
+                steward.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })

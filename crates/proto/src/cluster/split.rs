@@ -1,5 +1,5 @@
-//! The controller's part for data nodes: which part of a promise is kept where, as a machine without
-//! I/O.
+//! The controller's part for data nodes: which part of a promise is kept where, as a machine
+//! without I/O.
 //!
 //! # Problem
 //! A tenant is promised operations per second at all data nodes together. There, tokens are given
@@ -10,18 +10,18 @@
 //!
 //! # Mechanism
 //! In each *round*, several times a second, all nodes are asked what their clients did in the last
-//! period and whether they wanted more ([`Report`]). A fourth of a round later at the latest pShift
-//! divides every promise by that (the file `aim.rs`), and nodes are told what changes.
+//! period and whether they wanted more ([`Report`]). A fourth of a round later at the latest
+//! pShift divides every promise by that (the file `aim.rs`), and nodes are told what changes.
 //!
 //! - **Shares stand.** Nothing runs out: where reports are lost, or the controller is, nodes go on
 //!   by the last division.
-//! - **Falls before rises.** A share that falls counts as it was until its node says that the period
-//!   has begun in which it holds less; only then is what it left given to another. So moving takes
-//!   a period of each of both nodes at most, and a round.
+//! - **Falls before rises.** A share that falls counts as it was until its node says that the
+//!   period has begun in which it holds less; only then is what it left given to another. So
+//!   moving takes a period of each of both nodes at most, and a round.
 //! - **Who is away** keeps its shares for [`AWAY`], as do its clients. Then they go to others, and
 //!   come back with the node.
-//! - **A new life of the controller** gives out nothing until all nodes have said what they hold, or
-//!   are away for so long.
+//! - **A new life of the controller** gives out nothing until all nodes have said what they hold,
+//!   or are away for so long.
 //!
 //! # Bounds
 //! Shares in force add up to the promise or less, but for nodes that are away for longer than
@@ -179,8 +179,8 @@ impl Split {
         &self.nodes
     }
 
-    /// A data node has said hello on a new connection. It is told the policy, and its shares as soon
-    /// as it has said what it holds; or it is refused.
+    /// A data node has said hello on a new connection. It is told the policy, and its shares as
+    /// soon as it has said what it holds; or it is refused.
     pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
         let found = self.nodes.iter().position(|node| node.name == name);
         let Some(place) = found.filter(|_| version == VERSION) else {

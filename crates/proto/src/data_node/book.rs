@@ -3,12 +3,14 @@
 //! # Mechanism
 //! A share is divided over the tenant's clients in the order in which they came: each gets what it
 //! asks for of all that the tenant is promised, or an equal part of that, or whatever is left, as
-//! far as the share goes. Shares change, so a client is refused only for what no share could give:
-//! more than the tenant is promised at all nodes together, without what its clients here asked for.
+//! far as the share goes; where it does not suffice for all equal parts they are smaller. Shares
+//! change, so a client is refused only for what no share could give: more than the tenant is
+//! promised at all nodes together, without what its clients here asked for.
 //!
 //! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
-//! and another for nothing in particular: they get 30 and 70. A third that asks for some is refused;
-//! one that asks for none lives on the pool. When the share falls to 50, they have 30 and 20.
+//! and another for nothing in particular: they get 30 and 70. A third that asks for some is
+//! refused; one that asks for none lives on the pool. When the share falls to 50, they have 30 and
+//! 20.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -107,7 +109,8 @@ impl Book {
             };
         };
         let all = self.all(tenant);
-        let left = self.left(all, all, &tenant.name);
+        let guests = || self.guests.iter().filter(|guest| guest.tenant == tenant.name);
+        let (_, left) = self.divide(all, all, guests());
         let asked = hello.reservation.map(|asked| self.count(asked));
         if asked.is_some_and(|asked| asked > left.reservation) {
             return Err(format!(
@@ -125,8 +128,9 @@ impl Book {
                 tenant.name
             ));
         }
-        let here = self.left(all, self.here(&tenant.name), &tenant.name);
-        Ok(self.part(all, here, Ask::of(hello)))
+        // Who came before makes room for an equal part when all are told what they have.
+        let (_, here) = self.divide(all, self.here(&tenant.name), guests());
+        Ok(self.part(all, here, Ask::of(hello), [1, 1]))
     }
 
     /// Notes who has a seat now.
@@ -166,28 +170,30 @@ impl Book {
         let all = self.all(tenant);
         let guests = self.guests.iter().filter(|guest| guest.tenant == tenant.name);
         let most = guests.clone().fold(0u64, |sum, guest| {
-            sum.saturating_add(self.part(all, all, guest.ask).reservation.min(self.local))
+            sum.saturating_add(self.part(all, all, guest.ask, [1, 1]).reservation.min(self.local))
         });
         (guests.count() as u32, self.per_second(most))
     }
 
-    /// What each seat is promised, with the shares as they are and a policy that may be another than
-    /// when its client came: whatever is left for it of what it asked for.
+    /// What each seat is promised, with the shares as they are and a policy that may be another
+    /// than when its client came: whatever is left for it of what it asked for.
     pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
-        let mut left: BTreeMap<&str, Promise> = BTreeMap::new();
-        let mut promises = Vec::with_capacity(self.guests.len());
-        for Guest { seat, tenant, ask } in &self.guests {
-            let Some((_, tenant)) = policy.and_then(|policy| policy.tenant_named(tenant)) else {
-                let promise = Promise { reservation: 0, limit: self.cap(ask.limit) };
-                promises.push((*seat, promise));
-                continue;
-            };
-            let here = left.entry(&tenant.name).or_insert_with(|| self.here(&tenant.name));
-            let promise = self.part(self.all(tenant), *here, *ask);
-            *here = without(*here, promise);
-            promises.push((*seat, promise));
-        }
-        promises
+        let mut names: Vec<&str> = self.guests.iter().map(|guest| guest.tenant.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let of_tenant = |name: &str| {
+            let guests = self.guests.iter().filter(move |guest| guest.tenant == name);
+            match policy.and_then(|policy| policy.tenant_named(name)) {
+                Some((_, tenant)) => self.divide(self.all(tenant), self.here(name), guests).0,
+                None => guests
+                    .map(|guest| {
+                        let promise = Promise { reservation: 0, limit: self.cap(guest.ask.limit) };
+                        (guest.seat, promise)
+                    })
+                    .collect(),
+            }
+        };
+        names.into_iter().flat_map(of_tenant).collect()
     }
 
     /// Operations of a period at a rate, rounded down.
@@ -222,25 +228,49 @@ impl Book {
         Promise { reservation: self.count(Iops(reserved)), limit }
     }
 
-    /// What a client gets of what is left, if its tenant is promised `all`.
-    fn part(&self, all: Promise, left: Promise, ask: Ask) -> Promise {
+    /// What a client gets of what is left, if its tenant is promised `all`; of its limit, and of
+    /// its reservation, no more than one of so many equal parts if it asks for one.
+    fn part(&self, all: Promise, left: Promise, ask: Ask, parts: [u64; 2]) -> Promise {
+        let even = |left: u64, parts: u64| if ask.parts > 1 { left / parts } else { left };
         let limit = match ask.limit {
             None if all.limit == u64::MAX => all.limit,
-            None => (all.limit / ask.parts).max(1),
+            None => (all.limit / ask.parts).max(1).min(even(left.limit, parts[0])),
             limit => self.cap(limit),
         };
         let limit = limit.min(left.limit);
         let reservation = match ask.reservation {
             Some(asked) => self.count(asked),
-            None => (all.reservation / ask.parts).min(self.local),
+            None => {
+                let part = (all.reservation / ask.parts).min(self.local);
+                part.min(even(left.reservation, parts[1]))
+            }
         };
         Promise { reservation: reservation.min(left.reservation).min(limit), limit }
     }
 
-    /// What its clients leave of what a tenant is promised, `all`, of which so much is to be had.
-    fn left(&self, all: Promise, of: Promise, tenant: &str) -> Promise {
-        let guests = self.guests.iter().filter(|guest| guest.tenant == tenant);
-        guests.fold(of, |left, guest| without(left, self.part(all, left, guest.ask)))
+    /// What each of a tenant's clients gets of what there is, if it is promised `all`; and what
+    /// they leave.
+    fn divide<'a>(
+        &'a self,
+        all: Promise,
+        mut left: Promise,
+        guests: impl Iterator<Item = &'a Guest> + Clone,
+    ) -> (Vec<(u16, Promise)>, Promise) {
+        let is_even = |guest: &Guest| {
+            let Ask { reservation, limit, parts } = guest.ask;
+            [limit, reservation].map(|asked| u64::from(parts > 1 && asked.is_none()))
+        };
+        let add = |sum: [u64; 2], one: [u64; 2]| [sum[0] + one[0], sum[1] + one[1]];
+        let mut parts = guests.clone().map(is_even).fold([0, 0], add);
+        let mut promises = Vec::new();
+        for guest in guests {
+            let promise = self.part(all, left, guest.ask, parts.map(|parts| parts.max(1)));
+            left = without(left, promise);
+            let [limits, reservations] = is_even(guest);
+            parts = [parts[0] - limits, parts[1] - reservations];
+            promises.push((guest.seat, promise));
+        }
+        (promises, left)
     }
 }
 
@@ -305,6 +335,23 @@ mod tests {
         let nobody = Promise { reservation: 0, limit: u64::MAX };
         assert_eq!(book.promises(Some(&other)), [(3, nobody)]);
         assert_eq!(book.promises(None), [(3, nobody)]);
+    }
+
+    #[test]
+    fn equal_parts_are_equal_though_they_are_small() {
+        let policy = policy();
+        let mut book = book(Span::SECOND, 60, 121);
+        for seat in 0..2 {
+            book.seat(seat, "oltp", &Hello { parts: 3, ..hello(None, None) });
+        }
+        let promises = |book: &Book| {
+            book.promises(Some(&policy)).into_iter().map(|it| told(it.1)).collect::<Vec<_>>()
+        };
+        assert_eq!(promises(&book), [(30, 60), (30, 61)]);
+        book.set_share("oltp", Part { reserved: 100, allowed: 200 });
+        assert_eq!(promises(&book), [(33, 66), (33, 66)]);
+        book.seat(2, "oltp", &hello(Some(50), Some(50)));
+        assert_eq!(promises(&book), [(33, 66), (33, 66), (34, 50)]);
     }
 
     #[test]

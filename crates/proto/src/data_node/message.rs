@@ -156,7 +156,7 @@ pub struct TenantReport {
     pub most: u64,
     /// Operations per second that it did in the last period.
     pub done: u64,
-    /// Whether it wanted more of that period, all the time.
+    /// Whether it wanted to do more in it, and still did when it ended.
     pub wants_more: bool,
     /// Operations since the node's process began.
     pub operations: u64,

@@ -4,7 +4,9 @@
 //! # Mechanism
 //! What tenants want is known from what their clients report when a period is over: what each did,
 //! for which part it had work and no token, and for which part as much under way as may be. Who was
-//! in one of these two states all the time wants more than it had; who was not wanted what it did.
+//! in one of these two states for half of it and still had something to do at its end wants more
+//! than it had; who was not wanted what it did. One that is done before the end, which is what
+//! tokens are paced for, does not want more, however long it took.
 //!
 //! A share that is told goes to the monitor at once and takes effect when the next period begins.
 //! Falls go before rises, so that the monitor has room for these. When that period has begun, the
@@ -30,8 +32,8 @@ use crate::haechi::monitor::{Denied, Summary};
 use crate::one_sided::Fabric;
 
 /// Who has had work and no token, or as much under way as may be, for this part of a period or more
-/// has wanted more all the time: nine tenths, in 255ths. The rest is what it takes to begin one.
-const ALL_THE_TIME: u16 = WHOLE as u16 * 9 / 10;
+/// may want more: half, in 255ths.
+const LONG: u16 = WHOLE as u16 / 2;
 
 /// What a tenant did here.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,7 +175,7 @@ impl Steward {
         self.periods += 1;
         self.rest();
         self.pool = summary.granted;
-        for (seat, told) in (0..).zip(&summary.seats) {
+        for (seat, (told, is_busy)) in (0..).zip(summary.seats.iter().zip(&summary.busy)) {
             let Some((promise, outcome)) = told else { continue };
             self.operations += outcome.completed;
             let tenant = self.book.tenant(seat);
@@ -187,7 +189,7 @@ impl Steward {
             let Some(tally) = self.tallies.get_mut(tenant) else { continue };
             tally.done += outcome.completed;
             tally.operations += outcome.completed;
-            if wants_more(promise, outcome) {
+            if wants_more(promise, outcome, *is_busy) {
                 tally.wants_more = true;
                 tally.missed += promise.reservation.saturating_sub(outcome.completed);
             }
@@ -287,9 +289,9 @@ impl Steward {
     }
 }
 
-/// Whether a client wanted more than it did, all the time.
-fn wants_more(promise: &Promise, outcome: &Outcome) -> bool {
+/// Whether a client wanted more than it did, if it was busy at the end or not.
+fn wants_more(promise: &Promise, outcome: &Outcome, is_busy: bool) -> bool {
     let Outcome { completed, starved, backlogged } = *outcome;
     let is_limited = completed.saturating_add(completed / 64) >= promise.limit;
-    is_limited || u16::from(starved) + u16::from(backlogged) >= ALL_THE_TIME
+    is_limited || (is_busy && u16::from(starved) + u16::from(backlogged) >= LONG)
 }

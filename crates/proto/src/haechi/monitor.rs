@@ -129,6 +129,7 @@ struct Closing {
     granted: u64,
     held: u8,
     seats: Vec<Option<(Promise, Outcome)>>,
+    busy: Vec<bool>,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -524,6 +525,7 @@ impl<F: Fabric> Monitor<F> {
             let outcome = Outcome { completed: report.completed, ..Outcome::default() };
             Some((seat.promise, outcome))
         };
+        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
         self.closing = Some(Closing {
             epoch: self.epoch,
             at: now.after(GRACE),
@@ -532,6 +534,7 @@ impl<F: Fabric> Monitor<F> {
             granted: self.books.granted(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             seats: (0..self.settings.seats).map(told).collect(),
+            busy: (0..self.settings.seats).map(is_busy).collect(),
         });
     }
 
@@ -557,8 +560,8 @@ impl<F: Fabric> Monitor<F> {
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
-        let Closing { epoch, capacity, minted, granted, held, seats, .. } = closing;
-        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats };
+        let Closing { epoch, capacity, minted, granted, held, seats, busy, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
 }

@@ -1,9 +1,9 @@
-//! Promises that hold for several data nodes: shares add up to no more than is promised, whatever is
-//! lost or late and whoever dies, and go where they are wanted.
+//! Promises that hold for several data nodes: shares add up to no more than is promised, whatever
+//! is lost or late and whoever dies, and go where they are wanted.
 //!
 //! Data nodes are pretended ones here. Each has periods of its own, holds shares from the beginning
-//! of one, and says so when that has come. What it serves of a tenant is what this wants or, if that
-//! is more, its share.
+//! of one, and says so when that has come. What it serves of a tenant is what this wants or, if
+//! that is more, its share.
 
 use std::collections::VecDeque;
 
@@ -445,7 +445,11 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// At any time shares in force add up to the promise or less, and at no node to more than it
     /// can do; and when things have calmed down, who wants its promise at one node has it there.

@@ -2,8 +2,8 @@
 //!
 //! Reservations go where they are used: as much as a tenant did at a node, of the share that it has
 //! there; all of the share where it wanted more. What is left over goes to nodes where it wanted
-//! more. pShift ([`tidegate_algo::pshift`]) does both at once for all tenants, so that no node is to
-//! keep more than it can do, and moves to other nodes what one of them cannot keep. Nothing goes
+//! more. pShift ([`tidegate_algo::pshift`]) does both at once for all tenants, so that no node is
+//! to keep more than it can do, and moves to other nodes what one of them cannot keep. Nothing goes
 //! beyond what the clients that are at a node can be promised there.
 //!
 //! What a tenant did beyond its share does not count: it had that of what others left, and may lose
@@ -14,8 +14,8 @@
 //! there at once. Until anybody has reported anything this is all there is: equal parts.
 //!
 //! Limits are divided likewise, by all that is done and not only what is reserved. Where a tenant
-//! has clients it always keeps a small part ([`KEPT_PART`]) of its limit, for one that may do nothing
-//! cannot show that it wants to.
+//! has clients it always keeps a small part ([`KEPT_PART`]) of its limit, for one that may do
+//! nothing cannot show that it wants to.
 
 use alloc::vec::Vec;
 
@@ -148,8 +148,8 @@ fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
     tenant.entries.iter().zip(nodes).map(cell).collect()
 }
 
-/// Gives out what nobody asks for, as far as nodes have capacity left and no more than the most that
-/// the tenant can be promised at each.
+/// Gives out what nobody asks for, as far as nodes have capacity left and no more than the most
+/// that the tenant can be promised at each.
 fn stand_by(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: &[u64]) {
     // In each turn all is given out, or somebody has no room any more.
     for _ in 0..=row.len() {
