@@ -66,15 +66,15 @@
 //!
 //! # Bound
 //! A hot get takes 1 read in 1 round trip, a cold one 3 in 2. A put of a key whose place was seen
-//! takes 1 write, 1 short read and 2 swaps in 2 round trips; elsewhere 3 reads, in 3. A new key takes
-//! 1 write, 4 reads and 2 swaps in 4. Blocks come from the store's pool in 3 round trips for as many
-//! as a client is likely to use. Deletes, and puts of a key that is being inserted
-//! or deleted, may have to look again: 32 times, then they say that it was in vain.
+//! takes 1 write, 1 short read and 2 swaps in 2 round trips; elsewhere 3 reads, in 3. A new key
+//! takes 1 write, 4 reads and 2 swaps in 4. Blocks come from the store's pool in 3 round trips, as
+//! many as a client is likely to use. Deletes, and puts of a key that is being inserted or deleted,
+//! may have to look again: 32 times, then they say that it was in vain.
 //!
-//! A client that dies leaves each key as it was or with what it was putting. The blocks that it had,
-//! and a slot with a claim of it, are brought back by a [`Sweep`], if there is one: a client says
-//! then by a word of the store what it may be writing, for an operation per rest. A value whose
-//! mark it took off is read the cold way until it is put anew.
+//! A client that dies leaves each key as it was or with what it was putting. The blocks that it
+//! had, and a slot with a claim of it, are brought back by a [`Sweep`], if there is one: a client
+//! says then by a word of the store what it may be writing, for an operation per rest. A value
+//! whose mark it took off is read the cold way until it is put anew.
 //!
 //! # Example
 //! ```

@@ -224,8 +224,8 @@ fn data_node_warnings(policy: &Policy, cluster: &Cluster) -> Option<String> {
     let reserved = reserved.fold(0, u64::saturating_add);
     (!nodes.is_empty() && reserved > capacity).then(|| {
         format!(
-            "tenants are promised {} together, and data nodes can do {}; if all of them come there, \
-             those who come last are refused",
+            "tenants are promised {} together, and data nodes can do {}; if all of them come \
+             there, those who come last are refused",
             amounts::iops(reserved),
             amounts::iops(capacity),
         )

@@ -1,5 +1,5 @@
-//! Whether there is room for memory before it is taken: where there is none, the kernel does not say
-//! no, it kills somebody.
+//! Whether there is room for memory before it is taken: where there is none, the kernel does not
+//! say no, it kills somebody.
 
 use std::fs;
 use std::io;

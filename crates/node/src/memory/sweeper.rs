@@ -1,10 +1,10 @@
 //! When the store is swept: blocks of clients that died are brought back while the pool runs low.
 //!
 //! The node's thread does it between two looks of the monitor, a small piece at a time, so that it
-//! takes about a fiftieth of a processor while clients are there. Who sweeps has to know who has the
-//! memory. So nothing is swept while somebody has it without a seat, nor in memory that came back
-//! from a former life of the node, until the node has moved: there may be clients that it does not
-//! know.
+//! takes about a fiftieth of a processor while clients are there. Who sweeps has to know who has
+//! the memory. So nothing is swept while somebody has it without a seat, nor in memory that came
+//! back from a former life of the node, until the node has moved: there may be clients that it does
+//! not know.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
 /// Of how many blocks one is to be in the pool. Chosen by hand.
 const SHARE: u32 = 4;
 
-/// How long it waits between two pieces of a pass while clients are there. A piece takes some 50 us.
+/// How long it waits between two pieces of a pass while clients are there. A piece takes some 50
+/// us.
 const PIECE_WAIT: Span = Span(4 * Span::MILLISECOND.0);
 
 /// How many pieces it takes at once while nobody is there. They take some milliseconds, for which
@@ -147,7 +148,12 @@ fn layout(region: &Arc<Region>) -> Result<Layout, LayoutError> {
     }
     let mut header = [0; HEADER];
     header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
-    Layout::read(place::DATA, &header)
+    let layout = Layout::read(place::DATA, &header)?;
+    let needed_bytes = layout.area().at.saturating_add(layout.area().length);
+    match needed_bytes > region.length() {
+        true => Err(LayoutError::TooSmall { needed_bytes, bytes: region.length() }),
+        false => Ok(layout),
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(super) const fn version(mark: u64) -> u16 {
 /// Instead of a mark: the block was swept in this round. The lower half is never 0, but once in a
 /// million rounds.
 pub(super) const fn swept(version: u16, round: u64) -> u64 {
-    SWEPT | ((round + 1) << 12) & u32::MAX as u64 | version as u64
+    SWEPT | (round.wrapping_add(1) << 12) & u32::MAX as u64 | version as u64
 }
 
 /// The same, of its lower half; of 0, that of a block that was never used.

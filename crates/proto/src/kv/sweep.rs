@@ -20,9 +20,9 @@
 //!   is in the index or has something else where its mark was.
 //! - **Rounds.** The store's round is a word that grows with each pass. Each client that writes has
 //!   a word in the *census*: since which round it has the oldest block that it may be about to
-//!   write, or mark, with operations under way. It looks at the round now and then, and raises its
-//!   word as soon as all puts and deletes of earlier rounds have ended. What was noted in a round is
-//!   swept only when each living client's word is of a later one.
+//!   write with operations under way. It looks at the round now and then, and raises its word as
+//!   soon as all puts and deletes of earlier rounds have ended. What was noted in a round is swept
+//!   only when each living client's word is of a later one.
 //! - **What a client merely keeps,** it may lose: sweeping a block is a swap of what it has instead
 //!   of a mark. A client that wants to use a block of an earlier round swaps that word, too, and so
 //!   keeps it ([`super::supply`]). Only one of the two can succeed.
@@ -32,11 +32,11 @@
 //!
 //! Example: client 1 has died with blocks 7 and 8, and client 2 keeps 9 and is writing 10, all in
 //! round 4. The first pass notes 7, 8, 9 and 10, and the round is 5. Client 2 ends its put, which
-//! puts 10 into the index, looks at the round and tells 5. The second pass sweeps 7, 8 and 9. Client
-//! 2 wants to use 9, finds that it was swept, and takes another.
+//! puts 10 into the index, looks at the round and tells 5. The second pass sweeps 7, 8 and 9.
+//! Client 2 wants to use 9, finds that it was swept, and takes another.
 //!
 //! # Bound
-//! A pass reads the index, the pool's places, and a word of each other block; it posts a thousand
+//! A pass reads the index, the pool's places, and a word of each other block; it posts 520
 //! operations at most at a time, and remembers 16 bytes for each block that nobody points to. What
 //! somebody leaves is in the pool after two passes, and not before the slowest put or delete that
 //! was under way has ended. As long as a client that lives does not poll, nothing is swept.
@@ -163,7 +163,7 @@ impl<F: Fabric> Sweep<F> {
     /// How many blocks the pool had when it was looked at last.
     pub fn stock(&self) -> Stock {
         let blocks = self.layout.blocks();
-        let free = (self.given + u64::from(blocks)).saturating_sub(self.taken);
+        let free = self.given.saturating_add(u64::from(blocks)).saturating_sub(self.taken);
         Stock { blocks, free: free.min(u64::from(blocks)) as u32 }
     }
 
@@ -244,8 +244,8 @@ impl<F: Fabric> Sweep<F> {
         None
     }
 
-    /// Takes in the pool's words and the census. Whether one that lives may be about to use what was
-    /// noted.
+    /// Takes in the pool's words and the census. Whether one that lives may be about to use what
+    /// was noted.
     fn is_held(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
         let words = self.fabric.buffer(0);
         let at = |place: u32| word(&words[place as usize..]);
@@ -253,7 +253,9 @@ impl<F: Fabric> Sweep<F> {
         let told = |seat: &u16| at(LINE + u32::from(*seat) * WORD as u32);
         let has_noted = !self.blocks.is_empty() || !self.claims.is_empty();
         // Its word is the round and 1, or nothing.
-        let may_use = |seat: u16| is_living(seat) && (1..self.noted_in + 2).contains(&told(&seat));
+        let may_use = |seat: u16| {
+            is_living(seat) && (1..self.noted_in.saturating_add(2)).contains(&told(&seat))
+        };
         has_noted && (0..HOLDERS).any(may_use)
     }
 
@@ -267,6 +269,9 @@ impl<F: Fabric> Sweep<F> {
     fn read_index(&mut self, bucket: u32) {
         let count = (self.layout.buckets() - bucket).min(BUFFER / BUCKET);
         if count == 0 {
+            // Anybody can have written anything there: there are not more places than blocks.
+            let blocks = u64::from(self.layout.blocks());
+            self.given = self.given.clamp(self.taken.saturating_sub(blocks), self.taken);
             return self.read_ring(self.taken);
         }
         self.phase = Phase::Index(bucket);
@@ -302,7 +307,7 @@ impl<F: Fabric> Sweep<F> {
     /// Reads who is in the pool, from a place on.
     fn read_ring(&mut self, place: u64) {
         let blocks = u64::from(self.layout.blocks());
-        let left = (self.given + blocks).saturating_sub(place);
+        let left = self.given.saturating_add(blocks).saturating_sub(place);
         let at = (place % blocks) as u32;
         let count = left.min(blocks - u64::from(at)).min(BATCH as u64) as u32;
         if count == 0 {
@@ -371,7 +376,7 @@ impl<F: Fabric> Sweep<F> {
         self.batch.retain(|note| note.0 != u64::MAX);
         let (blocks, count) = (self.layout.blocks(), self.batch.len());
         self.phase = Phase::Giving;
-        let place = |at: usize| ((self.given + at as u64) % u64::from(blocks)) as u32;
+        let place = |at: usize| (self.given.wrapping_add(at as u64) % u64::from(blocks)) as u32;
         let first = count.min((blocks - place(0)) as usize);
         let words = self.batch.iter().enumerate().map(|(at, (block, mark))| {
             let mark = block::swept(block::version(*mark), self.round);
@@ -389,7 +394,7 @@ impl<F: Fabric> Sweep<F> {
                 self.post(0, Operation::Write { from, to, length });
             }
         }
-        self.given += count as u64;
+        self.given = self.given.wrapping_add(count as u64);
         self.swept += count as u32;
         let (word, to) = (self.given, self.layout.given());
         self.post(0, Operation::WriteWord { word, to });

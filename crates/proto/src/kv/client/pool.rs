@@ -112,7 +112,7 @@ impl<F: Fabric> Client<F> {
 
     fn tell(&mut self, seat: u16, round: u64) {
         self.asking.told = Some(round);
-        let (word, to) = (round + 1, self.layout.holder(seat));
+        let (word, to) = (round.wrapping_add(1), self.layout.holder(seat));
         self.send(Post { id: TOLD, operation: Operation::WriteWord { word, to } });
     }
 
@@ -135,7 +135,7 @@ impl<F: Fabric> Client<F> {
             (POOL, Step::Words) => self.on_words(outcomes),
             (POOL, Step::Places { taken, count, parts: 1 }) => {
                 self.asking.step = Step::Take { taken, count };
-                let (at, new) = (self.layout.taken(), taken + u64::from(count));
+                let (at, new) = (self.layout.taken(), taken.wrapping_add(u64::from(count)));
                 let operation = Operation::CompareSwap { at, expected: taken, new };
                 self.send(Post { id: POOL, operation });
             }
@@ -192,7 +192,7 @@ impl<F: Fabric> Client<F> {
         let blocks = self.layout.blocks();
         let words = &self.fabric.buffer(buffer)[..(count * WORD as u32) as usize];
         let words = words.chunks_exact(WORD as usize).enumerate().map(|(at, bytes)| {
-            let place = ((taken + at as u64) % u64::from(blocks)) as u32;
+            let place = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
             Free::read(word(bytes), place, blocks)
         });
         self.supply.extend(words);
