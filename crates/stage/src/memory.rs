@@ -34,14 +34,14 @@
 
 mod access;
 mod lifeline;
+mod waiting;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
-use rustix::time::Timespec;
+use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -57,6 +57,7 @@ use crate::clock::kernel_time;
 use access::Access;
 use lifeline::{Lifeline, Word};
 
+pub use tidegate_algo::haechi::Period;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
 
@@ -69,9 +70,6 @@ const AWAY: Span = port::AWAY;
 
 /// The first and the longest wait between two attempts to find a data node again that is gone.
 const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.0)];
-
-/// A wait shorter than this is not worth a system call: waking up takes as long.
-const NAP: Span = Span(20_000);
 
 /// Blocks to take from the store at a time.
 const EXTENT: u32 = 64;
@@ -207,6 +205,9 @@ pub struct Connection {
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
+    /// Until when there was nothing to do after that, and how late it was looked at again at most.
+    due: Time,
+    late: Span,
     retry: Retry,
     /// What has ended and was not told yet.
     ended: Vec<Outcome>,
@@ -230,6 +231,8 @@ impl Connection {
             region,
             now,
             heard: now,
+            due: now,
+            late: Span::ZERO,
             retry: Retry::new(RETRY[0], RETRY[1]),
             ended: Vec::new(),
         })
@@ -247,11 +250,13 @@ impl Connection {
 
     /// Operations that are reserved for the period that runs; none without a seat.
     pub fn reservation(&self) -> u64 {
-        match self.client.fabric() {
-            Access::Shm(port) => port.purse().promise().reservation,
-            Access::Model(port) => port.purse().promise().reservation,
-            _ => 0,
-        }
+        self.client.fabric().purse().map_or(0, |purse| purse.promise().reservation)
+    }
+
+    /// The period that runs, by this client's clock, number 0 before the first; none without a
+    /// seat.
+    pub fn period(&self) -> Option<Period> {
+        self.client.fabric().purse().map(Purse::period)
     }
 
     /// What the engine has counted since the memory was given to us; none without a seat.
@@ -333,7 +338,7 @@ impl Connection {
                 (Err(Error::Moved), _) if self.client.outstanding() == 0 => is_begun = false,
                 (waited, None) => waited?,
             }
-            self.sleep();
+            self.sleep(Time::MAX);
         }
     }
 
@@ -395,21 +400,6 @@ impl Connection {
         self.step(outcomes)
     }
 
-    /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::poll`].
-    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let before = outcomes.len();
-        loop {
-            self.poll(outcomes)?;
-            if outcomes.len() > before || self.client.outstanding() == 0 {
-                return Ok(());
-            }
-            self.sleep();
-        }
-    }
-
     /// When there is something to do at the latest although nothing was begun.
     pub fn next_deadline(&self) -> Time {
         self.client.fabric().next_deadline()
@@ -423,6 +413,7 @@ impl Connection {
     #[inline]
     fn step(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let now = kernel_time();
+        self.late = self.late.max(now.since(self.due.max(self.now)));
         let passed = now.since(std::mem::replace(&mut self.now, now));
         if passed > AWAY || now.since(self.heard) >= LISTEN {
             self.listen(now)?;
@@ -467,19 +458,6 @@ impl Connection {
                 Err(error)
             }
         }
-    }
-
-    /// Sleeps until there may be something to do.
-    fn sleep(&self) {
-        let deadline = self.next_deadline().min(self.heard.after(LISTEN));
-        if deadline.since(kernel_time()) < NAP {
-            return std::thread::yield_now();
-        }
-        let seconds = deadline.0 / Span::SECOND.0;
-        let nanoseconds = deadline.0 % Span::SECOND.0;
-        let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
-        // A signal wakes us early, which does no harm.
-        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
     }
 }
 

@@ -1,0 +1,66 @@
+//! How a connection waits: it sleeps until the model of a card, the engine or the lifeline has
+//! something to do, and knows how late it was woken up.
+
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::Timespec;
+use tidegate_model::{Span, Time};
+use tidegate_proto::kv::Outcome;
+
+use super::{Connection, Error, LISTEN};
+use crate::clock::kernel_time;
+
+/// A wait shorter than this is not worth a system call: waking up takes as long.
+const NAP: Span = Span(20_000);
+
+impl Connection {
+    /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let before = outcomes.len();
+        loop {
+            self.poll(outcomes)?;
+            if outcomes.len() > before || self.client.outstanding() == 0 {
+                return Ok(());
+            }
+            self.sleep(Time::MAX);
+        }
+    }
+
+    /// The same until something has ended, a period has begun, or it is `until`.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn wait_until(&mut self, until: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let (before, period) = (outcomes.len(), self.period());
+        loop {
+            self.poll(outcomes)?;
+            if outcomes.len() > before || self.now >= until || self.period() != period {
+                return Ok(());
+            }
+            self.sleep(until);
+        }
+    }
+
+    /// For how long at most nobody looked although it was time, since this was asked last: the
+    /// machine had no processor for this thread, or its program had something else to do. Who is
+    /// late for longer than a fiftieth of a period may miss a reservation.
+    pub fn lateness(&mut self) -> Span {
+        std::mem::take(&mut self.late)
+    }
+
+    /// Sleeps until there may be something to do, but not after `until`.
+    pub(super) fn sleep(&mut self, until: Time) {
+        let deadline = self.next_deadline().min(self.heard.after(LISTEN)).min(until);
+        self.due = deadline;
+        if deadline.since(kernel_time()) < NAP {
+            return std::thread::yield_now();
+        }
+        let seconds = deadline.0 / Span::SECOND.0;
+        let nanoseconds = deadline.0 % Span::SECOND.0;
+        let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
+        // A signal wakes us early, which does no harm.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    }
+}
