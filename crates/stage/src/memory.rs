@@ -60,6 +60,7 @@ use lifeline::{Lifeline, Word};
 pub use tidegate_algo::haechi::Period;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+pub use waiting::Lateness;
 
 /// How often the connection is listened to while there is something to do.
 const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
@@ -205,9 +206,9 @@ pub struct Connection {
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
-    /// Until when there was nothing to do after that, and how late it was looked at again at most.
+    /// Until when there was nothing to do after that, and how late it was looked at again.
     due: Time,
-    late: Span,
+    late: Lateness,
     retry: Retry,
     /// What has ended and was not told yet.
     ended: Vec<Outcome>,
@@ -232,7 +233,7 @@ impl Connection {
             now,
             heard: now,
             due: now,
-            late: Span::ZERO,
+            late: Lateness::default(),
             retry: Retry::new(RETRY[0], RETRY[1]),
             ended: Vec::new(),
         })
@@ -413,7 +414,7 @@ impl Connection {
     #[inline]
     fn step(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let now = kernel_time();
-        self.late = self.late.max(now.since(self.due.max(self.now)));
+        self.late.add(now.since(self.due.max(self.now)));
         let passed = now.since(std::mem::replace(&mut self.now, now));
         if passed > AWAY || now.since(self.heard) >= LISTEN {
             self.listen(now)?;

@@ -300,7 +300,9 @@ impl Client {
         row.data = counted.data - self.counted.data;
         row.control = counted.control - self.counted.control;
         row.is_alone = self.connection.is_alone();
-        (row.period, row.late) = (self.wanted.period().epoch, self.connection.lateness().0);
+        row.period = self.wanted.period().epoch;
+        let late = self.connection.lateness();
+        (row.late, row.late_in_sum) = (late.longest.0, late.sum.0);
         let values = self.latency.iter_recorded();
         row.latency =
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();

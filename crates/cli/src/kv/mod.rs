@@ -18,6 +18,7 @@ mod wish;
 
 pub(crate) use bench::{Bench, run};
 pub(crate) use crew::Crew;
+pub(crate) use report::Row;
 
 /// What went wrong at the data node that listens there.
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {

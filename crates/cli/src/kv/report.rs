@@ -57,6 +57,8 @@ pub(crate) struct Row {
     pub(crate) control: u64,
     /// How late the client was called at most when there was something to do, in nanoseconds.
     pub(crate) late: u64,
+    /// And in sum, of times longer than a millisecond.
+    pub(crate) late_in_sum: u64,
     /// Whether there was no monitor at its end.
     pub(super) is_alone: bool,
     /// How often the memory was changed for other.
@@ -66,7 +68,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(super) fn new() -> Self {
+    /// Nothing done yet.
+    pub(crate) fn new() -> Self {
         Self {
             period: 0,
             nanoseconds: 0,
@@ -80,6 +83,7 @@ impl Row {
             data: 0,
             control: 0,
             late: 0,
+            late_in_sum: 0,
             is_alone: false,
             moves: 0,
             latency: Vec::new(),
@@ -105,6 +109,7 @@ impl Row {
         self.control += other.control;
         self.moves += other.moves;
         self.late = self.late.max(other.late);
+        self.late_in_sum += other.late_in_sum;
         self.period = other.period;
         self.is_alone = other.is_alone;
         self

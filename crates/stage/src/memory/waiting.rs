@@ -12,6 +12,32 @@ use crate::clock::kernel_time;
 /// A wait shorter than this is not worth a system call: waking up takes as long.
 const NAP: Span = Span(20_000);
 
+/// What takes no longer than this is no lateness that anybody needs to know of.
+const PROMPT: Span = Span::MILLISECOND;
+
+/// How late a connection was called although there was something to do: the machine had no
+/// processor for its thread, or the program had something else to do.
+///
+/// Meanwhile a client does no more than it has under way, so it falls behind where that is less
+/// than what it would do. What is reserved for it and paced it makes up for, up to a fiftieth of a
+/// period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// The longest time.
+    pub longest: Span,
+    /// Of all times longer than a millisecond.
+    pub sum: Span,
+}
+
+impl Lateness {
+    pub(super) fn add(&mut self, late: Span) {
+        self.longest = self.longest.max(late);
+        if late > PROMPT {
+            self.sum.0 += late.0;
+        }
+    }
+}
+
 impl Connection {
     /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
     ///
@@ -43,10 +69,8 @@ impl Connection {
         }
     }
 
-    /// For how long at most nobody looked although it was time, since this was asked last: the
-    /// machine had no processor for this thread, or its program had something else to do. Who is
-    /// late for longer than a fiftieth of a period may miss a reservation.
-    pub fn lateness(&mut self) -> Span {
+    /// How late it was called since this was asked last.
+    pub fn lateness(&mut self) -> Lateness {
         std::mem::take(&mut self.late)
     }
 
