@@ -8,7 +8,7 @@
 //! Clients sleep until something is done. One that is woken up late has read less meanwhile, which
 //! says nothing about who controls it. Each tells how late it was in sum; a period is *quiet* if
 //! nobody was for longer than [`LATE`], in it or in the one before, nor its length off by as much.
-//! Only quiet periods count, where there are enough, and a run goes on for half as long again for
+//! Only quiet periods count, where there are enough, and a run goes on for a third as long again for
 //! them. All processes ask to go first, which root may: together they need less than one processor.
 
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     }
     let (before, mut diary) = (stand.cpu_us(), Diary::of(words.len()));
     crew.go();
-    let most = periods + if job.is_none() { periods.div_ceil(2) } else { 0 };
+    let most = periods + if job.is_none() { periods.div_ceil(3) } else { 0 };
     let (result, seconds) = timed(|| {
         loop {
             let told = crew.next(interrupt)?;
