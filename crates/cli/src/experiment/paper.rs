@@ -78,12 +78,13 @@ pub(crate) struct Paper {
     /// Where its pictures go, by default.
     pub(crate) name: &'static str,
     pub(crate) figures: &'static [&'static str],
-    pub(super) repeat: Repeat,
-    /// Those that are run live as a part of their own.
-    pub(super) live: &'static [(&'static str, fn(&Desk) -> Result<Part, Failure>)],
+    pub(super) repeat: fn(&str, &Desk) -> Result<Part, Failure>,
+    /// Those that are run live as a part of their own, and what runs them.
+    pub(super) live: &'static [(&'static str, Run)],
 }
 
-type Repeat = fn(&str, &Desk) -> Result<Part, Failure>;
+/// What runs a figure.
+pub(super) type Run = fn(&Desk) -> Result<Part, Failure>;
 
 /// What somebody wants to see of a paper.
 #[derive(Clone, Debug)]

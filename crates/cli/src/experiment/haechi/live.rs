@@ -30,7 +30,7 @@ use super::{
 };
 use super::{PAPER, Part, SOUND, all, by_client, clients, control, holds_if, mean, mean_of, means};
 use super::{scenario, table, tenths, told, total};
-use crate::experiment::paper::{LIVE, Source, simulate};
+use crate::experiment::paper::{self, LIVE, Source, simulate};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
 use crate::table::{Cell, Table};
@@ -65,7 +65,7 @@ const AS_SIMULATED: f64 = 5.0;
 const NEAR: f64 = 3.0;
 
 /// The figures that are run.
-pub(super) const FIGURES: &[(&str, fn(&Desk) -> Result<Part, Failure>)] = &[
+pub(super) const FIGURES: &[(&str, paper::Run)] = &[
     ("7", several),
     ("8", demands),
     ("9", promises),

@@ -8,8 +8,9 @@
 //! Clients sleep until something is done. One that is woken up late has read less meanwhile, which
 //! says nothing about who controls it. Each tells how late it was in sum; a period is *quiet* if
 //! nobody was for longer than [`LATE`], in it or in the one before, nor its length off by as much.
-//! Only quiet periods count, where there are enough, and a run goes on for a third as long again for
-//! them. All processes ask to go first, which root may: together they need less than one processor.
+//! Only quiet periods count, where there are enough, and a run goes on for a third as long again
+//! for them. All processes ask to go first, which root may: together they need less than one
+//! processor.
 
 use std::collections::BTreeMap;
 use std::process::Command;
