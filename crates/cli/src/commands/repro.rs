@@ -40,6 +40,7 @@ Papers and their figures:
                    live, too: a data node, and ten clients that are a process each (some six
                    minutes; --world says which)
   haechi  numbers  all that the paper prints beside what the model gives
+  haechi  nodes    ten tenants on four data nodes, which that paper leaves open
 
 Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
 and --plain say nothing to them.

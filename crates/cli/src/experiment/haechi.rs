@@ -27,6 +27,7 @@ mod capacity;
 mod conversion;
 mod demand;
 mod live;
+mod nodes;
 mod numbers;
 mod pattern;
 mod promises;
@@ -36,6 +37,7 @@ pub(crate) const HAECHI: Paper = Paper {
     name: "haechi",
     figures: &[
         "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "numbers",
+        "nodes",
     ],
     repeat,
     live: live::FIGURES,
@@ -57,6 +59,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "17" => capacity::first_client(desk, &capacity::BEGINS),
         "18" => capacity::throughput(desk, &capacity::ENDS),
         "19" => capacity::first_client(desk, &capacity::ENDS),
+        "nodes" => nodes::repeat(desk),
         _ => numbers::repeat(desk),
     }
 }
@@ -79,6 +82,10 @@ scenarios! {
     FIGURE_18A = "figure-18a";
     FIGURE_18B = "figure-18b";
 }
+
+/// Several data nodes.
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

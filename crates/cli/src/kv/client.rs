@@ -135,12 +135,7 @@ impl Client {
         if self.work.fills {
             self.fill()?;
         }
-        let seat = self.connection.seat();
-        let reserved_per_second = seat.map_or(0, |seat| {
-            let count = u128::from(seat.reservation) * u128::from(Span::SECOND.0);
-            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
-        });
-        tell(&Line::Ready { reserved_per_second }).map_err(Error::Memory)?;
+        tell(&Line::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
         self.goes_on(Time::ZERO)?;
         (self.begun, self.counted) = (self.connection.now(), self.count());
@@ -303,6 +298,10 @@ impl Client {
         row.period = self.wanted.period().epoch;
         let late = self.connection.lateness();
         (row.late, row.late_in_sum) = (late.longest.0, late.sum.0);
+        row.reserved = self.connection.seat().map_or(0, |seat| {
+            let count = u128::from(self.connection.reservation()) * u128::from(Span::SECOND.0);
+            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
+        });
         let values = self.latency.iter_recorded();
         row.latency =
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();

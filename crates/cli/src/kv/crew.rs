@@ -67,7 +67,7 @@ impl Crew {
     pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
         for _ in 0..self.children.len() {
             match self.hear(interrupt)? {
-                (_, Some(Line::Ready { .. })) => {}
+                (_, Some(Line::Ready)) => {}
                 _ => return Err(ended()),
             }
         }

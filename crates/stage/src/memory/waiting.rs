@@ -6,11 +6,8 @@ use rustix::time::Timespec;
 use tidegate_model::{Span, Time};
 use tidegate_proto::kv::Outcome;
 
-use super::{Connection, Error, LISTEN};
+use super::{Connection, Error, NAP};
 use crate::clock::kernel_time;
-
-/// A wait shorter than this is not worth a system call: waking up takes as long.
-const NAP: Span = Span(20_000);
 
 /// What takes no longer than this is no lateness that anybody needs to know of.
 const PROMPT: Span = Span::MILLISECOND;
@@ -75,11 +72,13 @@ impl Connection {
     }
 
     /// Sleeps until there may be something to do, but not after `until`.
-    pub(super) fn sleep(&mut self, until: Time) {
-        let deadline = self.next_deadline().min(self.heard.after(LISTEN)).min(until);
+    fn sleep(&mut self, until: Time) {
+        let deadline = self.next_deadline().min(until);
         self.due = deadline;
-        if deadline.since(kernel_time()) < NAP {
-            return std::thread::yield_now();
+        match deadline.since(kernel_time()) {
+            Span::ZERO => return,
+            wait if wait < NAP => return std::thread::yield_now(),
+            _ => {}
         }
         let seconds = deadline.0 / Span::SECOND.0;
         let nanoseconds = deadline.0 % Span::SECOND.0;
