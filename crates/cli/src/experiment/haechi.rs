@@ -1,9 +1,9 @@
 //! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
-//! takes no part in it, in the simulated world.
+//! takes no part in it, in the simulated world and, six of the figures, [`live`].
 //!
 //! ```text
 //!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ Outcome ──▶ claims, table, picture
-//!        (embedded)
+//!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
 //! The model of the network cards has two numbers, which are read off figures 6 and 7; figure 8 is
@@ -26,6 +26,7 @@ mod bare;
 mod capacity;
 mod conversion;
 mod demand;
+mod live;
 mod nodes;
 mod numbers;
 mod pattern;
@@ -33,11 +34,13 @@ mod promises;
 
 /// The figures that can be repeated.
 pub(crate) const HAECHI: Paper = Paper {
+    name: "haechi",
     figures: &[
         "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "numbers",
         "nodes",
     ],
     repeat,
+    live: live::FIGURES,
 };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {

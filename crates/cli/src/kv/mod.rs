@@ -10,11 +10,15 @@ use tidegate_stage::memory::Error;
 
 use crate::failure::{Code, Failure};
 
+mod bench;
 mod client;
 mod crew;
 mod report;
+mod wish;
 
-pub(crate) use crew::{Bench, run};
+pub(crate) use bench::{Bench, run};
+pub(crate) use crew::Crew;
+pub(crate) use report::Row;
 
 /// What went wrong at the data node that listens there.
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {
