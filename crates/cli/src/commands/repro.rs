@@ -35,7 +35,10 @@ Papers and their figures:
 
   haechi  6 to 8   who reads how much of a data node without any control, simulated
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
-                   some three minutes)
+                   some two minutes)
+  haechi  steps, ablation, sensitivity
+                   what becomes of it when the node changes, of each rule left out, and of other
+                   numbers than were chosen (a minute)
   haechi  numbers  all that the paper prints beside what the model gives
 
 Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
