@@ -6,18 +6,18 @@
 //! word, and both wait for a token, which comes out of words in the same memory. The node's own
 //! processes may be stopped meanwhile.
 //!
-//! There are two ways to use it. [`Connection::get`], [`Connection::put`] and
-//! [`Connection::delete`] wait until they are done. [`Connection::begin_get`] and its like do not:
-//! many operations are under way, and [`Connection::poll`] or [`Connection::wait`] tell which have
-//! ended.
+//! There are two ways to use it. A [`Store`] has gets, puts and deletes that wait until they are
+//! done, for any number of threads, and looks after itself. A [`Connection`] belongs to one thread,
+//! which has many operations under way ([`Connection::begin_get`] and its like), is told by
+//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to ask all the time.
 //!
 //! ```no_run
-//! use tidegate_stage::memory::{Connection, Settings};
+//! use tidegate_stage::memory::{Settings, Store};
 //! # fn main() -> Result<(), tidegate_stage::memory::Error> {
 //! let settings = Settings { tenant: "web".into(), ..Settings::default() };
-//! let mut connection = Connection::open("/run/tidegate/memory.sock", settings)?;
-//! connection.put(b"answer", b"42")?;
-//! assert_eq!(connection.get(b"answer")?.as_deref(), Some(&b"42"[..]));
+//! let store = Store::open("/run/tidegate/memory.sock", settings)?;
+//! store.put(b"answer", b"42")?;
+//! assert_eq!(store.get(b"answer")?.as_deref(), Some(&b"42"[..]));
 //! # Ok(())
 //! # }
 //! ```
@@ -25,7 +25,9 @@
 //! # Bound
 //! Tokens come each period, the first ones when the next begins: whoever opens a connection waits
 //! for that long with its first operation. Who does not poll for 5 ms asks whether its tokens are
-//! still its own, and who does not for three periods loses its seat, and gets another by itself.
+//! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
+//! periods loses its seat, and gets another by itself; but to give it the memory again the node has
+//! to move (below), so a connection that nobody polls is to be closed.
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
@@ -33,7 +35,9 @@
 //! it back.
 
 mod access;
+mod forks;
 mod lifeline;
+mod store;
 
 use std::fmt;
 use std::io;
@@ -51,12 +55,13 @@ use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
 use tidegate_proto::haechi::{Port, Terms, place, port};
 use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place, Post};
+use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place};
 
 use crate::clock::kernel_time;
 use access::Access;
 use lifeline::{Lifeline, Word};
 
+pub use store::Store;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
 
@@ -79,9 +84,6 @@ const EXTENT: u32 = 64;
 /// For how many periods a block rests.
 const REST: u64 = 2;
 
-/// The name of what a waiting call has begun.
-const OWN: u64 = u64::MAX;
-
 /// What a client wants of a data node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -101,7 +103,8 @@ pub struct Settings {
     /// Without a seat, tokens and limits, for measurements. Only root and the data node's own user
     /// may.
     pub is_bare: bool,
-    /// How long to wait for the data node when the connection is opened.
+    /// How long to wait for the data node when the connection is opened; in a [`Store`] also how
+    /// long an operation may take.
     pub patience: Span,
 }
 
@@ -149,6 +152,19 @@ pub enum Error {
     /// The data node has gone on with other memory, which the connection has now. What was under
     /// way is not any more, and may or may not have happened.
     Moved,
+    /// The data node has gone on with other memory, and why it does not give us that. What was
+    /// under way may or may not have happened.
+    Outside(String),
+    /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
+    /// little is reserved for us. A put or delete may happen yet.
+    Gone,
+    /// The same, but the data node is there.
+    Late {
+        /// It opens no periods: it is stopped, or its machine has no time for it.
+        is_alone: bool,
+    },
+    /// Of a [`Store`]: this process was forked from the one that has opened it.
+    Forked,
 }
 
 impl fmt::Display for Error {
@@ -182,6 +198,24 @@ impl fmt::Display for Error {
             }
             Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
             Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
+            Self::Outside(reason) => {
+                write!(f, "the data node has gone on with other memory, and gives none: {reason}")
+            }
+            Self::Gone => f.write_str(
+                "not done in time: the data node is gone, and too little is reserved for this \
+                 client; start the node again with `tidegate up CLUSTER`",
+            ),
+            Self::Late { is_alone: true } => f.write_str(
+                "not done in time: the data node begins no periods, and too little is reserved for \
+                 this client; see whether its process is stopped",
+            ),
+            Self::Late { is_alone: false } => f.write_str(
+                "not done in time: others use what is not reserved for this client; reserve more, \
+                 raise its limit, or wait longer",
+            ),
+            Self::Forked => f.write_str(
+                "the store was opened by the process that this one was forked from; open one here",
+            ),
         }
     }
 }
@@ -208,8 +242,9 @@ pub struct Connection {
     now: Time,
     heard: Time,
     retry: Retry,
-    /// What has ended and was not told yet.
-    ended: Vec<Outcome>,
+    /// Why the node has not let us in again since it went on with other memory. Ours is not to be
+    /// used any more then.
+    outside: Option<String>,
 }
 
 impl Connection {
@@ -231,7 +266,7 @@ impl Connection {
             now,
             heard: now,
             retry: Retry::new(RETRY[0], RETRY[1]),
-            ended: Vec::new(),
+            outside: None,
         })
     }
 
@@ -272,72 +307,12 @@ impl Connection {
         }
     }
 
-    /// The value of a key, if it has one.
-    ///
-    /// # Errors
-    /// See [`Error`]; a get that meets a move is begun again.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        match self.finish(|connection| connection.client.get(key, OWN))? {
-            Answer::Found(value) => {
-                let bytes = self.value(&value).to_vec();
-                self.release(value);
-                Ok(Some(bytes))
-            }
-            answer => done(answer).map(|()| None),
-        }
+    /// Whether the data node is gone, as far as we know.
+    pub fn is_gone(&self) -> bool {
+        self.lifeline.is_none()
     }
 
-    /// Gives a key a value, whether it has one or not.
-    ///
-    /// # Errors
-    /// See [`Error`]; a put that meets a move is begun again.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.finish(|connection| connection.client.put(key, value, OWN)).and_then(done)
-    }
-
-    /// Takes a key's value away, and tells whether it had one.
-    ///
-    /// # Errors
-    /// See [`Error`]; a delete that meets a move is begun again.
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
-        match self.finish(|connection| connection.client.delete(key, OWN))? {
-            Answer::Deleted => Ok(true),
-            answer => done(answer).map(|()| false),
-        }
-    }
-
-    /// Begins something, and waits until it has ended.
-    fn finish(
-        &mut self,
-        begin: impl Fn(&mut Self) -> Result<(), Refused>,
-    ) -> Result<Answer, Error> {
-        let mut is_begun = false;
-        loop {
-            if !is_begun {
-                // Where all that may be is under way, something of it has to end first.
-                match begin(self) {
-                    Err(Refused::Busy) if self.client.outstanding() > 0 => {}
-                    begun => {
-                        begun?;
-                        is_begun = true;
-                    }
-                }
-            }
-            let mut ended = std::mem::take(&mut self.ended);
-            let waited = self.step(&mut ended);
-            let own = ended.iter().position(|outcome| outcome.token == OWN);
-            let answer = own.map(|place| ended.swap_remove(place).answer);
-            self.ended = ended;
-            match (waited, answer) {
-                (_, Some(answer)) => return Ok(answer),
-                (Err(Error::Moved), _) if self.client.outstanding() == 0 => is_begun = false,
-                (waited, None) => waited?,
-            }
-            self.sleep();
-        }
-    }
-
-    /// Begins to look for a key's value. `token` comes back with the outcome; `u64::MAX` is ours.
+    /// Begins to look for a key's value. `token` comes back with the outcome.
     ///
     /// # Errors
     /// If it is not begun.
@@ -389,10 +364,20 @@ impl Connection {
     /// Goes on with what was begun, without waiting, and appends what has ended.
     ///
     /// # Errors
-    /// [`Error::Moved`], after which nothing is under way; all others once that a move has failed.
+    /// [`Error::Moved`], after which nothing is under way; [`Error::Outside`] as long as a move has
+    /// left us outside; all others once that a node gone for a while does not let us in again.
+    #[inline]
     pub fn poll(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        outcomes.append(&mut self.ended);
-        self.step(outcomes)
+        let now = kernel_time();
+        let passed = now.since(std::mem::replace(&mut self.now, now));
+        if passed > AWAY || now.since(self.heard) >= LISTEN {
+            self.listen(now)?;
+        }
+        if let Some(reason) = &self.outside {
+            return Err(Error::Outside(reason.clone()));
+        }
+        // None of these loses its region by itself.
+        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
     }
 
     /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
@@ -410,9 +395,9 @@ impl Connection {
         }
     }
 
-    /// When there is something to do at the latest although nothing was begun.
+    /// When to poll at the latest, also if nothing was begun.
     pub fn next_deadline(&self) -> Time {
-        self.client.fabric().next_deadline()
+        self.client.fabric().next_deadline().min(self.heard.after(LISTEN))
     }
 
     /// The time by the clock of [`Self::next_deadline`], as it was when it was looked at last.
@@ -420,77 +405,59 @@ impl Connection {
         self.now
     }
 
-    #[inline]
-    fn step(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let now = kernel_time();
-        let passed = now.since(std::mem::replace(&mut self.now, now));
-        if passed > AWAY || now.since(self.heard) >= LISTEN {
-            self.listen(now)?;
-        }
-        // None of these loses its region by itself.
-        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
-    }
-
     /// Listens to the data node, and follows it to other memory.
     #[cold]
     fn listen(&mut self, now: Time) -> Result<(), Error> {
         self.heard = now;
-        let word = self.lifeline.as_mut().map_or(Word::End, Lifeline::hear);
-        match word {
+        match self.lifeline.as_mut().map_or(Word::End, Lifeline::hear) {
             Word::Silence => return Ok(()),
             // The node waits until the connection is closed.
-            Word::Moving => self.lifeline = None,
-            Word::End if !self.retry.is_due(now) => {
-                self.lifeline = None;
-                return Ok(());
+            Word::Moving => {
+                (self.lifeline, self.outside) = (None, Some(String::new()));
             }
-            Word::End => self.lifeline = None,
+            Word::End => {
+                self.lifeline = None;
+                if !self.retry.is_due(now) {
+                    return Ok(());
+                }
+            }
         }
         // Whoever is gone may come again, and has no memory any more. Whoever moves has other.
         let seat = self.seat().map(|seat| seat.number);
-        let former = (word == Word::End).then(|| (self.region.clone(), seat));
+        let former = self.outside.is_none().then(|| (self.region.clone(), seat));
         match enter(&self.path, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
-                (self.client, self.region) = (client, region);
-                self.ended.clear();
+                (self.client, self.region, self.outside) = (client, region, None);
                 self.retry.succeed();
-                Err(Error::Moved)
-            }
-            // It is gone. Its memory is still here.
-            Err(Error::Unreachable(_)) if word == Word::End => {
-                self.retry.later(now);
-                Ok(())
+                return Err(Error::Moved);
             }
             Err(error) => {
                 self.retry.later(now);
-                Err(error)
+                match (&mut self.outside, error) {
+                    (Some(reason), error) => *reason = error.to_string(),
+                    // It is gone. Its memory is still here.
+                    (None, Error::Unreachable(_)) => {}
+                    (None, error) => return Err(error),
+                }
             }
         }
+        Ok(())
     }
 
     /// Sleeps until there may be something to do.
     fn sleep(&self) {
-        let deadline = self.next_deadline().min(self.heard.after(LISTEN));
-        if deadline.since(kernel_time()) < NAP {
-            return std::thread::yield_now();
+        let deadline = self.next_deadline();
+        match deadline.since(kernel_time()) {
+            Span::ZERO => return,
+            wait if wait < NAP => return std::thread::yield_now(),
+            _ => {}
         }
         let seconds = deadline.0 / Span::SECOND.0;
         let nanoseconds = deadline.0 % Span::SECOND.0;
         let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
         // A signal wakes us early, which does no harm.
         let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
-    }
-}
-
-/// What is no answer of its own.
-fn done(answer: Answer) -> Result<(), Error> {
-    match answer {
-        Answer::Found(_) | Answer::Missing | Answer::Stored | Answer::Deleted => Ok(()),
-        Answer::Full => Err(Error::Full),
-        Answer::Crowded => Err(Error::Crowded),
-        Answer::Contended => Err(Error::Contended),
-        Answer::Corrupt => Err(Error::Corrupt),
     }
 }
 
@@ -573,8 +540,7 @@ fn port<F: one_sided::Fabric>(
 fn layout(region: &Arc<Region>, at: u64) -> Result<Layout, Error> {
     let mut fabric = Shm::new(region.clone(), 1);
     let read = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
-    let posted = fabric.post(Post { id: 0, operation: read });
-    posted.map_err(|error| Error::Memory(io::Error::other(error)))?;
+    fabric.perform(&read).map_err(|error| Error::Memory(io::Error::other(error)))?;
     let mut header = [0; HEADER];
     header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
     Layout::read(at, &header).map_err(Error::Store)

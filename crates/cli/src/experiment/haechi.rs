@@ -31,6 +31,7 @@ mod capacity;
 mod conversion;
 mod demand;
 mod expected;
+mod nodes;
 mod numbers;
 mod pattern;
 mod promises;
@@ -60,6 +61,7 @@ pub(crate) const HAECHI: Paper = Paper {
         "ablation",
         "sensitivity",
         "numbers",
+        "nodes",
     ],
     repeat,
 };
@@ -83,6 +85,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "steps" => steps::repeat(desk),
         "ablation" => ablation::repeat(desk),
         "sensitivity" => sensitivity::repeat(desk),
+        "nodes" => nodes::repeat(desk),
         _ => numbers::repeat(desk),
     }
 }
@@ -105,6 +108,10 @@ scenarios! {
     FIGURE_18A = "figure-18a";
     FIGURE_18B = "figure-18b";
 }
+
+/// Several data nodes.
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

@@ -123,12 +123,7 @@ impl Client {
         if self.work.fills {
             self.fill()?;
         }
-        let seat = self.connection.seat();
-        let reserved_per_second = seat.map_or(0, |seat| {
-            let count = u128::from(seat.reservation) * u128::from(Span::SECOND.0);
-            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
-        });
-        tell(&Line::Ready { reserved_per_second }).map_err(Error::Memory)?;
+        tell(&Line::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
         self.goes_on()?;
         (self.begun, self.counted) = (self.connection.now(), self.count());
@@ -281,6 +276,10 @@ impl Client {
         row.data = counted.data - self.counted.data;
         row.control = counted.control - self.counted.control;
         row.is_alone = self.connection.is_alone();
+        row.reserved = self.connection.seat().map_or(0, |seat| {
+            let count = u128::from(self.connection.reservation()) * u128::from(Span::SECOND.0);
+            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
+        });
         let values = self.latency.iter_recorded();
         row.latency =
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();

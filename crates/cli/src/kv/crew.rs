@@ -241,7 +241,7 @@ impl Crew {
         let mut ready = 0;
         while ready < self.children.len() {
             match self.lines.recv() {
-                Ok((_, Some(Line::Ready { .. }))) => ready += 1,
+                Ok((_, Some(Line::Ready))) => ready += 1,
                 Ok((_, Some(Line::Failed { exit_code, error }))) => {
                     return Err(Failure::quoted(Code::Other(exit_code), &error));
                 }
@@ -313,6 +313,7 @@ impl Row {
         self.contended += other.contended;
         self.periods += other.periods;
         self.kept += other.kept;
+        self.reserved = other.reserved;
         self.data += other.data;
         self.control += other.control;
         self.moves += other.moves;

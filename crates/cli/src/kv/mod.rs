@@ -19,7 +19,9 @@ pub(crate) use crew::{Bench, run};
 /// What went wrong at the data node that listens there.
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {
     let (code, named) = match error {
-        Error::Unreachable(_) | Error::Version { .. } => (Code::Unreachable, true),
+        Error::Unreachable(_) | Error::Version { .. } | Error::Gone | Error::Outside(_) => {
+            (Code::Unreachable, true)
+        }
         Error::Refused(_) => (Code::Failure, true),
         Error::Operation(_) => (Code::Usage, false),
         _ => (Code::Failure, false),

@@ -13,10 +13,7 @@ const DIGITS: u8 = 2;
 #[serde(rename_all = "snake_case", tag = "told")]
 pub(super) enum Line {
     /// It has a seat, and its keys are there.
-    Ready {
-        /// Operations per second that are reserved for it.
-        reserved_per_second: u64,
-    },
+    Ready,
     /// Some periods are over, about a second's worth.
     Row(Row),
     /// It could not go on.
@@ -47,6 +44,8 @@ pub(super) struct Row {
     pub(super) periods: u64,
     /// See [`Self::periods`].
     pub(super) kept: u64,
+    /// Operations per second that are reserved for it at its end.
+    pub(super) reserved: u64,
     /// One-sided operations of the client, and those of the engine for its tokens.
     pub(super) data: u64,
     /// See [`Self::data`].
@@ -70,6 +69,7 @@ impl Row {
             contended: 0,
             periods: 0,
             kept: 0,
+            reserved: 0,
             data: 0,
             control: 0,
             is_alone: false,
@@ -108,6 +108,7 @@ pub(super) struct Told {
     contended: u64,
     periods: u64,
     periods_kept: u64,
+    reserved_per_second: u64,
     clients_alone: u64,
     moves: u64,
     control_permille: f64,
@@ -134,6 +135,7 @@ impl Sum {
         sum.contended += row.contended;
         sum.periods += row.periods;
         sum.kept += row.kept;
+        sum.reserved += row.reserved;
         sum.data += row.data;
         sum.control += row.control;
         sum.moves += row.moves;
@@ -165,6 +167,7 @@ impl Sum {
             contended: row.contended,
             periods: row.periods,
             periods_kept: row.kept,
+            reserved_per_second: row.reserved,
             clients_alone: self.alone,
             moves: row.moves,
             control_permille: (row.control as f64 * 1e5 / all.max(1) as f64).round() / 100.0,

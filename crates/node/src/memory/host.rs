@@ -14,13 +14,14 @@ use tidegate_algo::haechi::capacity::Profile;
 use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
+use tidegate_model::Time;
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_model::{Policy, Time};
-use tidegate_proto::data_node::{self, Book, Hello, Seat, Share, VERSION, Visitor, Welcome};
+use tidegate_proto::data_node::message::{FromDataNode, ToDataNode};
+use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
 use tidegate_proto::kv::{Area, HEADER, Layout};
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place, Post};
+use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
 use crate::clock::Clock;
@@ -46,8 +47,8 @@ pub(super) struct Host {
 struct Inner {
     region: Arc<Region>,
     monitor: Monitor<Shm>,
-    book: Book,
-    policy: Option<Policy>,
+    /// Who has a seat, and what is promised.
+    steward: Steward,
     /// The memory of this node's former life, which a client may bring back.
     former: Option<Identity>,
     /// Seats that the former life gave, whose clients have not come again yet.
@@ -56,22 +57,17 @@ struct Inner {
 
 impl Host {
     /// Makes the memory and what is in it.
-    pub(super) fn new(
-        node: DataNode,
-        note: PathBuf,
-        nodes: u64,
-        clock: Clock,
-    ) -> Result<Self, StartError> {
+    pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
         if node.fabric == Fabric::Model {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
         }
         format(&region)?;
         let monitor = monitor(&node, &region, clock.now())?;
-        let book = Book::new(Share { period: node.period, nodes });
+        let steward = Steward::new(Book::new(node.period, node.client));
         let former = Identity::noted(&note);
         let orphans = BTreeSet::new();
-        let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
+        let inner = Mutex::new(Inner { region, monitor, steward, former, orphans });
         Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
@@ -122,9 +118,18 @@ impl Host {
     /// takes a seat.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, book, orphans, .. } = &mut *lock(&self.inner);
-        match monitor.poll(self.clock.now(), events) {
-            Ok(()) if book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
+        let Inner { monitor, steward, orphans, .. } = &mut *lock(&self.inner);
+        let polled = monitor.poll(self.clock.now(), events);
+        for event in &*events {
+            if let Event::Over(summary) = event {
+                steward.on_period(summary);
+                if steward.is_owed() {
+                    steward.settle(monitor);
+                }
+            }
+        }
+        match polled {
+            Ok(()) if steward.book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
             // Memory of our own is not lost.
             _ => Time::MAX,
         }
@@ -152,8 +157,8 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, book, policy, orphans, .. } = &mut *inner;
-        let tenant = match policy {
+        let Inner { region, monitor, steward, orphans, .. } = &mut *inner;
+        let tenant = match steward.policy() {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
             }
@@ -170,7 +175,7 @@ impl Host {
         let seat = match hello.is_bare {
             true => None,
             false => {
-                let promise = book.offer(tenant, hello)?;
+                let promise = steward.book.offer(tenant, hello)?;
                 // A seat that a former life of this node gave is still its client's.
                 let had = hello.seat.filter(|seat| orphans.remove(seat));
                 let number = match had {
@@ -178,7 +183,9 @@ impl Host {
                     None => monitor.admit(promise),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
-                book.seat(number, &name, hello);
+                steward.book.seat(number, &name, hello);
+                // Those who have equal parts have smaller ones now.
+                steward.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })
@@ -191,41 +198,53 @@ impl Host {
 
     /// Takes a seat back.
     pub(super) fn leave(&self, seat: u16) {
-        let mut inner = lock(&self.inner);
-        inner.book.leave(seat);
-        inner.monitor.dismiss(seat);
+        let Inner { monitor, steward, .. } = &mut *lock(&self.inner);
+        steward.book.leave(seat);
+        monitor.dismiss(seat);
+        // Who is left may have more now.
+        steward.settle(monitor);
+        if steward.book.guests() == 0 {
+            steward.on_nobody();
+        }
     }
 
     /// The tenant of a seat; empty for nobody's.
     pub(super) fn tenant(&self, seat: u16) -> String {
-        lock(&self.inner).book.tenant(seat).into()
+        lock(&self.inner).steward.book.tenant(seat).into()
     }
 
     /// Whether a seat is taken by a client that has not left.
     pub(super) fn has_guest(&self, seat: u16) -> bool {
-        lock(&self.inner).book.has(seat)
+        lock(&self.inner).steward.book.has(seat)
     }
 
     /// How many seats are taken.
     pub(super) fn guests(&self) -> usize {
-        lock(&self.inner).book.guests()
+        lock(&self.inner).steward.book.guests()
     }
 
-    /// Goes by another policy from the next period on.
-    pub(super) fn apply(&self, policy: Policy) {
-        let mut inner = lock(&self.inner);
-        let promises = inner.book.promises(&policy);
-        inner.policy = Some(policy);
-        // Who gets less makes room for those who get more.
-        let before = |seat| inner.monitor.promise(seat).map_or(0, |promise| promise.reservation);
-        let (more, less): (Vec<_>, Vec<_>) =
-            promises.into_iter().partition(|(seat, promise)| promise.reservation > before(*seat));
-        for (seat, promise) in less.into_iter().chain(more) {
-            if let Err(denied) = inner.monitor.renew(seat, promise) {
-                let tenant = inner.book.tenant(seat);
-                tracing::warn!(seat, tenant, "what the policy promises cannot be kept: {denied}");
-            }
+    /// There is a connection to the controller, perhaps another one than before.
+    pub(super) fn connected(&self) {
+        lock(&self.inner).steward.on_connected();
+    }
+
+    /// The controller has said something.
+    pub(super) fn hear(&self, message: ToDataNode) {
+        let Inner { monitor, steward, .. } = &mut *lock(&self.inner);
+        steward.on_message(message, monitor);
+        if steward.is_owed() {
+            tracing::warn!("more is promised here than can be kept; it is tried again");
         }
+    }
+
+    /// What is to be said to the controller next.
+    pub(super) fn said(&self) -> Option<FromDataNode> {
+        lock(&self.inner).steward.poll_output()
+    }
+
+    /// The node ends.
+    pub(super) fn end(&self) {
+        lock(&self.inner).steward.on_ending();
     }
 
     /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
@@ -242,7 +261,8 @@ impl Host {
         let monitor = monitor(&self.node, &new, self.clock.now())?;
         let mut inner = lock(&self.inner);
         (inner.region, inner.monitor) = (new, monitor);
-        inner.book.clear();
+        inner.steward.book.clear();
+        inner.steward.on_nobody();
         inner.orphans.clear();
         drop(inner);
         self.settle();
@@ -268,10 +288,9 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
     let write = Operation::Write { from, to: place::DATA, length };
-    fabric.post(Post { id: 0, operation: write }).map_err(|error| {
-        // The cluster file has seen to the size.
-        StartError::Io(io::Error::other(error))
-    })
+    // The cluster file has seen to the size.
+    let written = fabric.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
+    written.map(|_| ())
 }
 
 /// A monitor over this memory, which has taken over the seats that it found there and begun a
@@ -302,12 +321,7 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
 
 /// A word of a region; 0 if there is none.
 fn word(region: &Arc<Region>, at: u64) -> u64 {
-    let mut fabric = Shm::new(region.clone(), 0);
-    let mut done = Vec::new();
-    let posted = fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } });
-    // It is done when it is posted.
-    let _ = posted.is_ok() && fabric.poll(Time::ZERO, &mut done).is_ok();
-    done.first().map_or(0, |done| done.word)
+    Shm::new(region.clone(), 0).perform(&Operation::FetchAdd { at, add: 0 }).unwrap_or(0)
 }
 
 /// Which memory it is, among all that this machine has had since it was started.
@@ -349,8 +363,10 @@ fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_model::Cluster;
+    use tidegate_model::{Cluster, Policy};
+    use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
+    use tidegate_proto::data_node::message::Grant;
 
     fn node() -> DataNode {
         let text = r#"
@@ -374,11 +390,23 @@ mod tests {
     fn host(policy: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let note = folder.path().join("m.region");
-        let host = Host::new(node(), note, 1, Clock::start()).unwrap();
+        let host = Host::new(node(), note, Clock::start()).unwrap();
         if let Ok(policy) = Policy::parse(policy) {
-            host.apply(policy);
+            apply(&host, 1, policy);
         }
         host
+    }
+
+    /// Says which policy holds, and that all of it is kept here.
+    fn apply(host: &Host, revision: u64, policy: Policy) {
+        let whole = |(tenant, it): (u16, &tidegate_model::policy::Tenant)| Share {
+            tenant,
+            reserved: it.reservation.operations.map_or(0, |rate| rate.0),
+            allowed: u64::MAX,
+        };
+        let shares = (0..).zip(&policy.tenants).map(whole).collect();
+        host.hear(ToDataNode::Policy { revision, policy });
+        host.hear(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
     }
 
     const POLICY: &str = r#"
@@ -419,7 +447,7 @@ mod tests {
         host.leave(0);
         assert_eq!((host.guests(), host.tenant(1).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
-        host.apply(Policy::parse(half).unwrap());
+        apply(&host, 2, Policy::parse(half).unwrap());
         let promise = lock(&host.inner).monitor.promise(1).unwrap();
         assert_eq!(promise.reservation, 300);
     }
@@ -439,8 +467,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let live = || {
             let note = folder.path().join("m.region");
-            let host = Host::new(node(), note, 1, Clock::start()).unwrap();
-            host.apply(Policy::parse(POLICY).unwrap());
+            let host = Host::new(node(), note, Clock::start()).unwrap();
+            apply(&host, 1, Policy::parse(POLICY).unwrap());
             host
         };
         let first = live();

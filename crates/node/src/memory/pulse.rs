@@ -17,7 +17,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
     let mut events = Vec::new();
     while !is_ending.load(Ordering::Acquire) {
         let deadline = host.tick(&mut events);
-        events.drain(..).filter_map(|event| told(host, &event)).for_each(|fence| door.push(fence));
+        events.drain(..).filter_map(|event| told(host, &event)).for_each(|told| door.push(told));
         match deadline {
             // Who takes a seat wakes us, and whoever ends the node.
             Time::MAX => thread::park(),
@@ -27,7 +27,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
     }
 }
 
-/// Logs what happened, and says who is to be shut out for it.
+/// Logs what happened, and says what the door is to be told.
 fn told(host: &Host, event: &Event) -> Option<Letter> {
     let tenant = |seat: u16| host.tenant(seat);
     match *event {
@@ -36,6 +36,7 @@ fn told(host: &Host, event: &Event) -> Option<Letter> {
             let (capacity, granted) = (summary.capacity, summary.granted);
             let (period, verdict) = (summary.epoch, summary.verdict);
             tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
+            return Some(Letter::Period);
         }
         // One that has left says nothing more until its seat is free.
         Event::Silent(seat) if !host.has_guest(seat) => {}
@@ -53,12 +54,12 @@ fn told(host: &Host, event: &Event) -> Option<Letter> {
         Event::Evicted(seat) => {
             tracing::warn!(seat, tenant = tenant(seat), "a client was silent, and lost its seat");
             host.forget(seat);
-            return Some(Letter { seat });
+            return Some(Letter::Fence(seat));
         }
         Event::Overstepped { seat, issued, tokens } => {
             let tenant = tenant(seat);
             tracing::warn!(seat, tenant, issued, tokens, "a client did more than it may");
-            return Some(Letter { seat });
+            return Some(Letter::Fence(seat));
         }
         Event::Superseded => tracing::error!("another monitor has taken over this node's memory"),
     }
