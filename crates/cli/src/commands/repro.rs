@@ -39,6 +39,9 @@ Papers and their figures:
   haechi  7, 8, 9, 11, 13, 16
                    live, too: a data node, and ten clients that are a process each (some six
                    minutes; --world says which)
+  haechi  steps, ablation, sensitivity
+                   what becomes of it when the node changes, of each rule left out, and of other
+                   numbers than were chosen (a minute)
   haechi  numbers  all that the paper prints beside what the model gives
   haechi  nodes    ten tenants on four data nodes, which that paper leaves open
 
