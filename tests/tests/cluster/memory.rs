@@ -117,8 +117,11 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
     for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
         assert!(outcome.complaint().contains(part), "{outcome:?}");
     }
-    let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
-    assert!(status.contains("the store of data node m is nearly full"), "{status}");
+    eventually("what is in use", || {
+        let [used, memory] =
+            ["used_bytes", "memory_bytes"].map(|of| seen(&mut cluster)[of].as_u64());
+        used > memory.map(|memory| memory / 2)
+    });
 }
 
 /// What the controller says of the data node.
