@@ -113,7 +113,7 @@ impl Bed {
             rules: TokenRules::Sound,
             fabric: Fabric::Shm,
         };
-        let config = memory::Config { node, listen: at.clone(), nodes: 1, controller: None };
+        let config = memory::Config { node, listen: at.clone(), controller: None };
         let node = memory::start(config).map_err(|error| error.to_string())?;
         let locations = u32::try_from(2 * keys).unwrap_or(u32::MAX);
         let settings = Settings { locations, ..Settings::default() };

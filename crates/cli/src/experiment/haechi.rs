@@ -1,9 +1,9 @@
 //! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
-//! takes no part in it, in the simulated world.
+//! takes no part in it, in the simulated world and, six of the figures, [`live`].
 //!
 //! ```text
 //!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ Outcome ──▶ claims, table, picture
-//!        (embedded)
+//!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
 //! The model of the network cards has two numbers, which are read off figures 6 and 7; figure 8 is
@@ -26,16 +26,21 @@ mod bare;
 mod capacity;
 mod conversion;
 mod demand;
+mod live;
+mod nodes;
 mod numbers;
 mod pattern;
 mod promises;
 
 /// The figures that can be repeated.
 pub(crate) const HAECHI: Paper = Paper {
+    name: "haechi",
     figures: &[
         "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "numbers",
+        "nodes",
     ],
     repeat,
+    live: live::FIGURES,
 };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
@@ -54,6 +59,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "17" => capacity::first_client(desk, &capacity::BEGINS),
         "18" => capacity::throughput(desk, &capacity::ENDS),
         "19" => capacity::first_client(desk, &capacity::ENDS),
+        "nodes" => nodes::repeat(desk),
         _ => numbers::repeat(desk),
     }
 }
@@ -76,6 +82,10 @@ scenarios! {
     FIGURE_18A = "figure-18a";
     FIGURE_18B = "figure-18b";
 }
+
+/// Several data nodes.
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;

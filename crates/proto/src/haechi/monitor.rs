@@ -129,6 +129,7 @@ struct Closing {
     granted: u64,
     held: u8,
     seats: Vec<Option<(Promise, Outcome)>>,
+    busy: Vec<bool>,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -200,9 +201,14 @@ impl<F: Fabric> Monitor<F> {
         self.roster.dismiss(seat);
     }
 
-    /// What a seat is promised, if it is taken.
+    /// What a seat is promised from the next period on, if it is taken.
     pub fn promise(&self, seat: u16) -> Option<Promise> {
-        self.roster.get(seat).map(|seat| seat.promise)
+        self.roster.next(seat)
+    }
+
+    /// The number of the running period; 0 before the first of this monitor's.
+    pub fn epoch(&self) -> u64 {
+        self.books.period().epoch
     }
 
     /// The books of this period.
@@ -485,7 +491,8 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                let seat = self.roster.get(number);
+                // Who came in this period has a part only in the next.
+                let seat = self.roster.get(number).filter(|seat| seat.is_in);
                 let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;
                 let bytes = self.fabric.buffer_mut(1 + buffers + at);
@@ -518,6 +525,7 @@ impl<F: Fabric> Monitor<F> {
             let outcome = Outcome { completed: report.completed, ..Outcome::default() };
             Some((seat.promise, outcome))
         };
+        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
         self.closing = Some(Closing {
             epoch: self.epoch,
             at: now.after(GRACE),
@@ -526,6 +534,7 @@ impl<F: Fabric> Monitor<F> {
             granted: self.books.granted(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             seats: (0..self.settings.seats).map(told).collect(),
+            busy: (0..self.settings.seats).map(is_busy).collect(),
         });
     }
 
@@ -551,8 +560,8 @@ impl<F: Fabric> Monitor<F> {
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
-        let Closing { epoch, capacity, minted, granted, held, seats, .. } = closing;
-        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats };
+        let Closing { epoch, capacity, minted, granted, held, seats, busy, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
 }

@@ -106,6 +106,11 @@ impl<D: Door> Client<D> {
         }
     }
 
+    /// From the next period on it wants so much of each.
+    pub(super) const fn want(&mut self, demand: Option<u64>) {
+        self.plan.demand = demand;
+    }
+
     /// A period of some length begins.
     pub(super) fn begin(&mut self, now: Picoseconds, length: Picoseconds) {
         let apart = length.0 / self.plan.demand.unwrap_or(1).max(1);

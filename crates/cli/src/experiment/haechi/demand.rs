@@ -2,7 +2,7 @@
 //! spike, in bursts and at a constant rate.
 
 use serde_json::json;
-use tidegate_sim::one_sided::{self, Order, Scenario, Service};
+use tidegate_sim::one_sided::{self, Order, Outcome, Scenario, Service};
 
 use super::plot::draw;
 use super::{
@@ -39,7 +39,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     ];
     let mut claims: Vec<Claim> = texts
         .into_iter()
-        .zip(all_numbers(runs))
+        .zip(all_numbers(outcomes(runs)))
         .zip(runs)
         .map(|((text, numbers), shown)| {
             let (measured, judged) = beside(&numbers);
@@ -50,8 +50,12 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table: table(&rows), picture: draw("Demands without control", &[panel]) })
 }
 
-fn all_numbers(runs: &[Shown]) -> [[Number; 2]; 3] {
-    let [a, b, c] = [0, 1, 2].map(|place| &runs[place].outcome);
+fn outcomes(runs: &[Shown]) -> [&Outcome; 3] {
+    [0, 1, 2].map(|place| &runs[place].outcome)
+}
+
+/// What the paper prints, beside what 8a, 8b and 8c have shown.
+pub(super) fn all_numbers([a, b, c]: [&Outcome; 3]) -> [[Number; 2]; 3] {
     [
         [
             Number::rate("8a", "all clients", 1570.0, total(a)),
@@ -70,7 +74,7 @@ fn all_numbers(runs: &[Shown]) -> [[Number; 2]; 3] {
 
 /// What the paper prints of this figure.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    Ok(all_numbers(RUNS.get(desk)?).into_iter().flatten().collect())
+    Ok(all_numbers(outcomes(RUNS.get(desk)?)).into_iter().flatten().collect())
 }
 
 /// Of what the paper does not say, nothing changes the result by more, in percent.
