@@ -38,14 +38,14 @@ mod access;
 mod forks;
 mod lifeline;
 mod store;
+mod waiting;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
-use rustix::time::Timespec;
+use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -62,8 +62,10 @@ use access::Access;
 use lifeline::{Lifeline, Word};
 
 pub use store::Store;
+pub use tidegate_algo::haechi::Period;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+pub use waiting::Lateness;
 
 /// How often the connection is listened to while there is something to do.
 const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
@@ -78,8 +80,10 @@ const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.
 /// A wait shorter than this is not worth a system call: waking up takes as long.
 const NAP: Span = Span(20_000);
 
-/// Blocks to take from the store at a time.
+/// Blocks to take from the store at a time, at most.
 const EXTENT: u32 = 64;
+
+const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
 
 /// For how many periods a block rests.
 const REST: u64 = 2;
@@ -196,7 +200,9 @@ impl fmt::Display for Error {
             Self::Contended => {
                 f.write_str("others changed the same key at the same time; try again")
             }
-            Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
+            Self::Corrupt => {
+                f.write_str("the value is damaged, and so is not given out; store it anew")
+            }
             Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
             Self::Outside(reason) => {
                 write!(f, "the data node has gone on with other memory, and gives none: {reason}")
@@ -241,6 +247,9 @@ pub struct Connection {
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
+    /// Until when there was nothing to do after that, and how late it was looked at again.
+    due: Time,
+    late: Lateness,
     retry: Retry,
     /// Why the node has not let us in again since it went on with other memory. Ours is not to be
     /// used any more then.
@@ -265,6 +274,8 @@ impl Connection {
             region,
             now,
             heard: now,
+            due: now,
+            late: Lateness::default(),
             retry: Retry::new(RETRY[0], RETRY[1]),
             outside: None,
         })
@@ -282,11 +293,13 @@ impl Connection {
 
     /// Operations that are reserved for the period that runs; none without a seat.
     pub fn reservation(&self) -> u64 {
-        match self.client.fabric() {
-            Access::Shm(port) => port.purse().promise().reservation,
-            Access::Model(port) => port.purse().promise().reservation,
-            _ => 0,
-        }
+        self.client.fabric().purse().map_or(0, |purse| purse.promise().reservation)
+    }
+
+    /// The period that runs, by this client's clock, number 0 before the first; none without a
+    /// seat.
+    pub fn period(&self) -> Option<Period> {
+        self.client.fabric().purse().map(Purse::period)
     }
 
     /// What the engine has counted since the memory was given to us; none without a seat.
@@ -369,6 +382,7 @@ impl Connection {
     #[inline]
     pub fn poll(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let now = kernel_time();
+        self.late.add(now.since(self.due.max(self.now)));
         let passed = now.since(std::mem::replace(&mut self.now, now));
         if passed > AWAY || now.since(self.heard) >= LISTEN {
             self.listen(now)?;
@@ -378,21 +392,6 @@ impl Connection {
         }
         // None of these loses its region by itself.
         self.client.poll(now, outcomes).map_err(|_| Error::Moved)
-    }
-
-    /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::poll`].
-    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let before = outcomes.len();
-        loop {
-            self.poll(outcomes)?;
-            if outcomes.len() > before || self.client.outstanding() == 0 {
-                return Ok(());
-            }
-            self.sleep();
-        }
     }
 
     /// When to poll at the latest, also if nothing was begun.
@@ -443,21 +442,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-
-    /// Sleeps until there may be something to do.
-    fn sleep(&self) {
-        let deadline = self.next_deadline();
-        match deadline.since(kernel_time()) {
-            Span::ZERO => return,
-            wait if wait < NAP => return std::thread::yield_now(),
-            _ => {}
-        }
-        let seconds = deadline.0 / Span::SECOND.0;
-        let nanoseconds = deadline.0 % Span::SECOND.0;
-        let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
-        // A signal wakes us early, which does no harm.
-        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
     }
 }
 
@@ -515,8 +499,9 @@ fn enter(
     };
     let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
     let rest = Span(REST * period.0);
-    let settings =
-        kv::Settings { outstanding, locations: settings.locations, extent: EXTENT, rest };
+    let seat = welcome.seat.as_ref().map(|seat| seat.number);
+    let locations = settings.locations;
+    let settings = kv::Settings { outstanding, locations, extent: EXTENT, seat, rest };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
     Ok(Entry { lifeline, welcome, client, region: memory })
 }

@@ -1,9 +1,9 @@
 //! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
-//! takes no part in it, in the simulated world.
+//! takes no part in it, in the simulated world and, six of the figures, [`live`].
 //!
 //! ```text
 //!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ Outcome ──▶ claims, table, picture
-//!        (embedded)
+//!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
 //! The model of the network cards has two numbers, which are read off figures 6 and 7; figure 8 is
@@ -31,6 +31,7 @@ mod capacity;
 mod conversion;
 mod demand;
 mod expected;
+mod live;
 mod nodes;
 mod numbers;
 mod pattern;
@@ -42,6 +43,7 @@ use expected::{Kind, Known, NEAR, Number, beside, differs};
 
 /// The figures that can be repeated.
 pub(crate) const HAECHI: Paper = Paper {
+    name: "haechi",
     figures: &[
         "6",
         "7",
@@ -64,6 +66,7 @@ pub(crate) const HAECHI: Paper = Paper {
         "nodes",
     ],
     repeat,
+    live: live::FIGURES,
 };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
