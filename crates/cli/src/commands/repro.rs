@@ -35,7 +35,7 @@ Papers and their figures:
 
   haechi  6 to 8   who reads how much of a data node without any control, simulated
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
-                   some three minutes)
+                   some two minutes)
   haechi  7, 8, 9, 11, 13, 16
                    live, too: a data node, and ten clients that are a process each (some six
                    minutes; --world says which)
