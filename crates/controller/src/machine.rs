@@ -22,6 +22,7 @@ use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
 use crate::link::{Link, Party, SendError};
+use crate::log;
 use crate::nodes::Reach;
 use crate::register::DelaysError;
 use crate::switchboard::Said;
@@ -354,38 +355,7 @@ impl Machine {
     }
 
     fn publish(&mut self, event: Event) {
-        match &event {
-            Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),
-            Event::StageJoined { stage, tenant, pid } => {
-                tracing::info!(%stage, tenant, pid, "stage joined");
-            }
-            Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
-            Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
-            Event::RulesRefused { stage, revision, reason } => {
-                let what = "rules refused; mend the policy and apply it again";
-                tracing::warn!(%stage, revision, reason, "{what}");
-            }
-            Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
-            Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
-            Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
-            Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
-            Event::SchedulerChosen { node, scheduler } => {
-                tracing::info!(node, %scheduler, "scheduler chosen");
-            }
-            Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
-            Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
-            Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
-                let what = "reservation missed";
-                tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
-            }
-            Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
-            Event::GatewayLeft { gateway, reason } => {
-                tracing::warn!(gateway, reason, "gateway left");
-            }
-            Event::GatewayRefused { gateway, reason } => {
-                tracing::warn!(gateway, reason, "gateway refused");
-            }
-        }
+        log::log(&event);
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
         // Nobody may be watching, which is no error.
@@ -409,6 +379,7 @@ impl Machine {
     fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {
         let mut status = self.cluster.as_ref()?.status(now);
         self.meters.tell(now, &mut status);
+        status.data_nodes = self.split.status(now);
         Some(status)
     }
 

@@ -9,9 +9,9 @@
 //!
 //! # Mechanism
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
-//! monitor has something to look at, about once a millisecond. The *door* waits on the socket and
-//! on the controller: it finds out who comes and hands out the region. No request of a client comes
-//! past either, so clients go on while both are stopped.
+//! monitor has something to look at, about once a millisecond, and sweeps the store now and then.
+//! The *door* waits on the socket and on the controller: it finds out who comes and hands out the
+//! region. No request of a client comes past either, so clients go on while both are stopped.
 //!
 //! Whoever has been given the region keeps it. To shut out a client that does more than it may, or
 //! that has stopped and lost its seat, the node *moves*: it asks all others to come again, waits
@@ -27,6 +27,8 @@
 mod door;
 mod host;
 mod pulse;
+mod room;
+mod sweeper;
 mod visitor;
 
 use std::fmt;

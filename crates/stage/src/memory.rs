@@ -80,8 +80,10 @@ const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.
 /// A wait shorter than this is not worth a system call: waking up takes as long.
 const NAP: Span = Span(20_000);
 
-/// Blocks to take from the store at a time.
+/// Blocks to take from the store at a time, at most.
 const EXTENT: u32 = 64;
+
+const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
 
 /// For how many periods a block rests.
 const REST: u64 = 2;
@@ -198,7 +200,9 @@ impl fmt::Display for Error {
             Self::Contended => {
                 f.write_str("others changed the same key at the same time; try again")
             }
-            Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
+            Self::Corrupt => {
+                f.write_str("the value is damaged, and so is not given out; store it anew")
+            }
             Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
             Self::Outside(reason) => {
                 write!(f, "the data node has gone on with other memory, and gives none: {reason}")
@@ -495,8 +499,9 @@ fn enter(
     };
     let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
     let rest = Span(REST * period.0);
-    let settings =
-        kv::Settings { outstanding, locations: settings.locations, extent: EXTENT, rest };
+    let seat = welcome.seat.as_ref().map(|seat| seat.number);
+    let locations = settings.locations;
+    let settings = kv::Settings { outstanding, locations, extent: EXTENT, seat, rest };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
     Ok(Entry { lifeline, welcome, client, region: memory })
 }

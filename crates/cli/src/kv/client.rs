@@ -96,8 +96,8 @@ pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
     let done = Connection::open(at, work.settings.clone())
         .and_then(|connection| Client::new(work, connection).run());
     if let Err(error) = done {
-        let failure = super::failed(at, error);
-        let (exit_code, error) = (failure.number(), failure.to_string());
+        let (code, error) = super::told(at, &error);
+        let exit_code = Failure::quoted(code, &error).number();
         tell(&Line::Failed { exit_code, error })?;
     }
     Ok(())

@@ -18,7 +18,7 @@ use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::message::ToDataNode;
+use tidegate_proto::data_node::message::{Notice, ToDataNode};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor};
 use tidegate_proto::message;
 
@@ -240,9 +240,9 @@ impl DoorKeeper {
 
     fn leave(&mut self, token: u64) {
         if let Some(guest) = self.guests.remove(&token)
-            && let Some(seat) = guest.seat
+            && guest.is_in
         {
-            self.host.leave(seat);
+            self.host.leave(guest.seat);
         }
     }
 
@@ -299,15 +299,18 @@ impl DoorKeeper {
         if self.clock.now() < deadline && self.guests.values().any(|guest| guest.is_in) {
             return;
         }
-        self.guests.retain(|_, guest| !guest.is_in);
+        let gone: Vec<Guest> =
+            self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(()) => {
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
                 tracing::warn!(took_ms, "the memory was moved; clients come again");
+                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) => {
-                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")
+                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
+                self.host.stay(gone.iter().map(|guest| guest.seat));
             }
         }
         self.moving = None;

@@ -14,16 +14,18 @@ use tidegate_algo::haechi::capacity::Profile;
 use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_model::Time;
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_proto::data_node::message::{FromDataNode, ToDataNode};
+use tidegate_model::{Bytes, Time};
+use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::kv::{Area, HEADER, Layout};
+use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
+use super::room;
+use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
 
@@ -47,6 +49,7 @@ pub(super) struct Host {
 struct Inner {
     region: Arc<Region>,
     monitor: Monitor<Shm>,
+    sweeper: Sweeper,
     /// Who has a seat, and what is promised.
     steward: Steward,
     /// The memory of this node's former life, which a client may bring back.
@@ -67,7 +70,8 @@ impl Host {
         let steward = Steward::new(Book::new(node.period, node.client));
         let former = Identity::noted(&note);
         let orphans = BTreeSet::new();
-        let inner = Mutex::new(Inner { region, monitor, steward, former, orphans });
+        let sweeper = sweeper(&node, &region, true)?;
+        let inner = Mutex::new(Inner { region, monitor, sweeper, steward, former, orphans });
         Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
@@ -93,10 +97,12 @@ impl Host {
         if word(&region, place::LAYOUT) != place::VERSION {
             return problem("it is of another release");
         }
+        let sweeper = sweeper(&self.node, &region, false)?;
         let monitor = monitor(&self.node, &region, self.clock.now())?;
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
-        (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
+        inner.former = None;
         self.pulse.get().inspect(|thread| thread.unpark());
         Ok(true)
     }
@@ -118,8 +124,9 @@ impl Host {
     /// takes a seat.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, steward, orphans, .. } = &mut *lock(&self.inner);
-        let polled = monitor.poll(self.clock.now(), events);
+        let Inner { monitor, sweeper, steward, orphans, .. } = &mut *lock(&self.inner);
+        let now = self.clock.now();
+        let polled = monitor.poll(now, events);
         for event in &*events {
             if let Event::Over(summary) = event {
                 steward.on_period(summary);
@@ -128,11 +135,17 @@ impl Host {
                 }
             }
         }
-        match polled {
-            Ok(()) if steward.book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
+        let is_alone = steward.book.guests() == 0 && orphans.is_empty();
+        let looks = match polled {
+            Ok(()) if !is_alone => monitor.next_deadline(),
             // Memory of our own is not lost.
             _ => Time::MAX,
-        }
+        };
+        let sweeps = sweeper.poll(now, is_alone, |seat| steward.book.has(seat));
+        let Stock { blocks, free } = sweeper.stock();
+        let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
+        steward.on_store(bytes(blocks), bytes(blocks - free));
+        looks.min(sweeps)
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -157,7 +170,7 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, steward, orphans, .. } = &mut *inner;
+        let Inner { region, monitor, sweeper, steward, orphans, .. } = &mut *inner;
         let tenant = match steward.policy() {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
@@ -173,7 +186,10 @@ impl Host {
             return Err("only root and the data node's own user go without a seat".into());
         }
         let seat = match hello.is_bare {
-            true => None,
+            true => {
+                sweeper.admit(self.clock.now(), None);
+                None
+            }
             false => {
                 let promise = steward.book.offer(tenant, hello)?;
                 // A seat that a former life of this node gave is still its client's.
@@ -183,6 +199,7 @@ impl Host {
                     None => monitor.admit(promise),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
+                sweeper.admit(self.clock.now(), Some(number));
                 steward.book.seat(number, &name, hello);
                 // Those who have equal parts have smaller ones now.
                 steward.settle(monitor);
@@ -196,16 +213,20 @@ impl Host {
         Ok((welcome, region.clone()))
     }
 
-    /// Takes a seat back.
-    pub(super) fn leave(&self, seat: u16) {
-        let Inner { monitor, steward, .. } = &mut *lock(&self.inner);
-        steward.book.leave(seat);
-        monitor.dismiss(seat);
-        // Who is left may have more now.
-        steward.settle(monitor);
-        if steward.book.guests() == 0 {
-            steward.on_nobody();
+    /// Takes a seat back, or nothing from who had none.
+    pub(super) fn leave(&self, seat: Option<u16>) {
+        let Inner { monitor, sweeper, steward, .. } = &mut *lock(&self.inner);
+        if let Some(seat) = seat {
+            steward.book.leave(seat);
+            monitor.dismiss(seat);
+            // Who is left may have more now.
+            steward.settle(monitor);
+            if steward.book.guests() == 0 {
+                steward.on_nobody();
+            }
         }
+        sweeper.leave(self.clock.now(), seat);
+        self.pulse.get().inspect(|thread| thread.unpark());
     }
 
     /// The tenant of a seat; empty for nobody's.
@@ -242,6 +263,11 @@ impl Host {
         lock(&self.inner).steward.poll_output()
     }
 
+    /// Something was noticed that the controller is to hear.
+    pub(super) fn notice(&self, notice: Notice) {
+        lock(&self.inner).steward.on_notice(notice);
+    }
+
     /// The node ends.
     pub(super) fn end(&self) {
         lock(&self.inner).steward.on_ending();
@@ -259,8 +285,9 @@ impl Host {
         copy(&old, &new, 0, place::GRANTS)?;
         copy(&old, &new, place::DATA, old.length())?;
         let monitor = monitor(&self.node, &new, self.clock.now())?;
+        let sweeper = sweeper(&self.node, &new, true)?;
         let mut inner = lock(&self.inner);
-        (inner.region, inner.monitor) = (new, monitor);
+        (inner.region, inner.monitor, inner.sweeper) = (new, monitor, sweeper);
         inner.steward.book.clear();
         inner.steward.on_nobody();
         inner.orphans.clear();
@@ -268,9 +295,17 @@ impl Host {
         self.settle();
         Ok(())
     }
+
+    /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
+    /// has it, too.
+    pub(super) fn stay(&self, seats: impl Iterator<Item = Option<u16>>) {
+        seats.for_each(|seat| self.leave(seat));
+        lock(&self.inner).sweeper.doubt();
+    }
 }
 
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
+    room::ask(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))
@@ -317,6 +352,11 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     // What it tells is of a former life, and nobody's business any more.
     monitor.poll(now, &mut Vec::new()).map_err(|_| problem("the memory is lost"))?;
     Ok(monitor)
+}
+
+/// Who sweeps the store in this memory. See [`Sweeper::new`].
+fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
+    Sweeper::new(region, node.period, is_sure).map_err(StartError::Layout)
 }
 
 /// A word of a region; 0 if there is none.
@@ -444,7 +484,7 @@ mod tests {
         assert_eq!(ask(bare(), 0), Ok(None));
         assert!(ask(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
         assert_eq!(host.guests(), 2);
-        host.leave(0);
+        host.leave(Some(0));
         assert_eq!((host.guests(), host.tenant(1).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
         apply(&host, 2, Policy::parse(half).unwrap());

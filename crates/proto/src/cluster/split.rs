@@ -42,6 +42,7 @@ use crate::message::VERSION;
 use aim::Aim;
 
 mod aim;
+mod told;
 
 /// How long a node that is away keeps its shares. Long enough to be started again and to be found.
 pub const AWAY: Span = Span(5 * Span::SECOND.0);
@@ -93,6 +94,8 @@ pub struct Node {
     pub report: Option<Report>,
     capacity: Iops,
     client: Iops,
+    /// What everybody was last told that it can do.
+    capacity_told: Iops,
     /// When it was here last, or the controller's life began.
     seen: Time,
     /// Whether it has said on this connection what it holds.
@@ -144,6 +147,7 @@ impl Split {
             connection: None,
             report: None,
             capacity: setup.capacity,
+            capacity_told: setup.capacity,
             client: setup.client,
             seen: now,
             is_known: false,
@@ -213,6 +217,10 @@ impl Split {
                     }
                 });
                 self.push();
+            }
+            FromDataNode::Noticed(notice) => {
+                let event = told::event(&self.nodes[place].name, notice);
+                self.outputs.push_back(Output::Event(event));
             }
             FromDataNode::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
@@ -331,6 +339,8 @@ impl Split {
         if !core::mem::replace(&mut node.is_known, true) {
             self.learn(place, &report);
         }
+        let events = self.compare(place, &report);
+        self.outputs.extend(events.into_iter().map(Output::Event));
         self.nodes[place].report = Some(report);
         let is_awaited = |node: &Node| node.connection.is_some() && !node.is_heard;
         if self.until.is_some() && !self.nodes.iter().any(is_awaited) {

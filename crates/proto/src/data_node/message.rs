@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Iops, Policy};
+use tidegate_model::{Bytes, Iops, Policy, Span};
 
 use crate::cluster::message::Share;
 
@@ -69,6 +69,50 @@ pub enum FromDataNode {
     },
     /// The node ends. Clients that it has left go on by what they were promised last.
     Goodbye,
+    /// Something happened that somebody should know.
+    Noticed(Notice),
+}
+
+/// What a data node has noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// A client did more than it had tokens for, and is shut out.
+    Overstepped {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// Operations done and under way in the period.
+        issued: u64,
+        /// Operations that it had tokens for.
+        tokens: u64,
+    },
+    /// A client was silent for three periods, and is shut out.
+    Evicted {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+    },
+    /// A client has not used what is reserved for it.
+    Unused {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// In so many periods.
+        periods: u32,
+    },
+    /// The node goes on with other memory.
+    Moved {
+        /// How long nothing was answered.
+        took: Span,
+    },
+    /// The monitor looked so much later than it should have.
+    Late {
+        /// By so much.
+        by: Span,
+    },
 }
 
 /// What a data node has seen of its clients, in words that they have written.
@@ -88,6 +132,12 @@ pub struct Report {
     pub seats: u32,
     /// Tenants that have a share, a client, or ever did anything.
     pub tenants: Vec<TenantReport>,
+    /// Tokens per second that clients took out of the pool in the last period.
+    pub pool: u64,
+    /// Bytes of its store that values can have.
+    pub memory: Bytes,
+    /// Those of them that are in use: by values, or kept by clients for their next ones.
+    pub used: Bytes,
 }
 
 /// One tenant at one data node.
@@ -145,9 +195,17 @@ mod tests {
             operations: 13,
             seats: 14,
             tenants: alloc::vec![tenant],
+            pool: 15,
+            memory: Bytes(16),
+            used: Bytes(17),
         };
         let bytes = postcard::to_allocvec(&FromDataNode::Report(report)).unwrap();
-        assert_eq!(bytes, b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x07\x08");
+        let told =
+            b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x07\x08\x0f\x10\x11";
+        assert_eq!(bytes, told);
+        let notice = Notice::Overstepped { tenant: "t".into(), seat: 1, issued: 2, tokens: 3 };
+        let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
+        assert_eq!(bytes, b"\x03\x00\x01t\x01\x02\x03");
         let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();
         assert_eq!(granted, b"\x01\x01");
         assert_eq!(postcard::to_allocvec(&FromDataNode::Goodbye).unwrap(), b"\x02");

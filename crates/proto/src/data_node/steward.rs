@@ -23,10 +23,10 @@ use alloc::vec::Vec;
 use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Iops, Policy};
+use tidegate_model::{Bytes, Iops, Policy};
 
 use super::book::{Book, Part};
-use super::message::{FromDataNode, Grant, Report, TenantReport, ToDataNode};
+use super::message::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
 use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
 use crate::one_sided::Fabric;
@@ -62,6 +62,10 @@ pub struct Steward {
     tallies: BTreeMap<String, Tally>,
     periods: u64,
     operations: u64,
+    /// Tokens that clients took out of the pool in the last period.
+    pool: u64,
+    /// Bytes of the store, and those in use.
+    store: [Bytes; 2],
     outputs: VecDeque<FromDataNode>,
 }
 
@@ -78,6 +82,8 @@ impl Steward {
             tallies: BTreeMap::new(),
             periods: 0,
             operations: 0,
+            pool: 0,
+            store: [Bytes(0); 2],
             outputs: VecDeque::new(),
         }
     }
@@ -168,6 +174,7 @@ impl Steward {
     pub fn on_period(&mut self, summary: &Summary) {
         self.periods += 1;
         self.rest();
+        self.pool = summary.granted;
         for (seat, (told, is_busy)) in (0..).zip(summary.seats.iter().zip(&summary.busy)) {
             let Some((promise, outcome)) = told else { continue };
             self.operations += outcome.completed;
@@ -207,8 +214,19 @@ impl Steward {
         }
     }
 
+    /// So many bytes the store has for values, and so many of them are in use.
+    pub fn on_store(&mut self, memory: Bytes, used: Bytes) {
+        self.store = [memory, used];
+    }
+
+    /// Something was noticed that the controller is to hear.
+    pub fn on_notice(&mut self, notice: Notice) {
+        self.outputs.push_back(FromDataNode::Noticed(notice));
+    }
+
     /// Nobody has done or wanted anything.
     fn rest(&mut self) {
+        self.pool = 0;
         self.tallies.values_mut().for_each(|tally| (tally.done, tally.wants_more) = (0, false));
     }
 
@@ -242,6 +260,9 @@ impl Steward {
             operations: self.operations,
             seats: self.book.guests() as u32,
             tenants: (0..).zip(tenants).filter_map(told).collect(),
+            pool: self.book.per_second(self.pool),
+            memory: self.store[0],
+            used: self.store[1],
         }
     }
 

@@ -125,7 +125,7 @@ fn panel(title: &str, outcome: &Outcome) -> Panel {
     let line = |tenant: usize| {
         let points = (1u32..).zip(outcome.rates(tenant));
         let points = points.map(|(second, rate)| (f64::from(second), kilo(rate)));
-        Series::line(&format!("T{}", tenant + 1), points.collect())
+        Series::line(format!("T{}", tenant + 1), points.collect())
     };
     let seconds = outcome.period.as_seconds();
     let promised = kilo(outcome.promised[0] as f64 / seconds);
