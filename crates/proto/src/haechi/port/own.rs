@@ -167,14 +167,14 @@ impl<F: Fabric> Port<F> {
         let wants = self.state == State::Sure
             && self.own.take.is_none()
             && hand <= mark
-            && self.purse.room() > hand
+            && self.purse.lacks() > 0
             && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
             && now >= self.retry
             && now < self.purse.period().end();
         if !wants {
             return Ok(());
         }
-        let batch = u64::from(self.batch).min(self.purse.room());
+        let batch = u64::from(self.batch).min(self.purse.lacks());
         self.own.take = Some(batch);
         self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
     }
