@@ -141,8 +141,7 @@ fn data_node() {
             }
             Ask::Word(at) => {
                 let read = Operation::Read { from: at, into: Place::start(0), length: 8 };
-                own.post(Post { id: 0, operation: read }).unwrap();
-                own.poll(Time::ZERO, &mut Vec::new()).unwrap();
+                own.perform(&read).unwrap();
                 Told::Word(first_word(&own))
             }
         };

@@ -51,7 +51,7 @@ use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
 use tidegate_proto::haechi::{Port, Terms, place, port};
 use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place, Post};
+use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place};
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -573,8 +573,7 @@ fn port<F: one_sided::Fabric>(
 fn layout(region: &Arc<Region>, at: u64) -> Result<Layout, Error> {
     let mut fabric = Shm::new(region.clone(), 1);
     let read = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
-    let posted = fabric.post(Post { id: 0, operation: read });
-    posted.map_err(|error| Error::Memory(io::Error::other(error)))?;
+    fabric.perform(&read).map_err(|error| Error::Memory(io::Error::other(error)))?;
     let mut header = [0; HEADER];
     header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
     Layout::read(at, &header).map_err(Error::Store)

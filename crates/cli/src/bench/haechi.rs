@@ -237,8 +237,7 @@ fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
     let mut memory = Shm::new(region.clone(), 2 * DEPTH);
     memory.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
-    memory.post(Post { id: 0, operation: Operation::Write { from, to: area.at, length } }).ok()?;
-    memory.poll(Time::ZERO, &mut Vec::new()).ok()?;
+    memory.perform(&Operation::Write { from, to: area.at, length }).ok()?;
     let settings = kv::Settings { outstanding: DEPTH, locations: 0, extent: 64, rest: Span::ZERO };
     let mut client = Client::new(memory, layout, settings).ok()?;
     let mut outcomes = Vec::new();

@@ -20,7 +20,7 @@ use tidegate_proto::data_node::{self, Book, Hello, Seat, Share, VERSION, Visitor
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
 use tidegate_proto::kv::{Area, HEADER, Layout};
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place, Post};
+use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
 use crate::clock::Clock;
@@ -268,10 +268,9 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
     let write = Operation::Write { from, to: place::DATA, length };
-    fabric.post(Post { id: 0, operation: write }).map_err(|error| {
-        // The cluster file has seen to the size.
-        StartError::Io(io::Error::other(error))
-    })
+    // The cluster file has seen to the size.
+    let written = fabric.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
+    written.map(|_| ())
 }
 
 /// A monitor over this memory, which has taken over the seats that it found there and begun a
@@ -302,12 +301,7 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
 
 /// A word of a region; 0 if there is none.
 fn word(region: &Arc<Region>, at: u64) -> u64 {
-    let mut fabric = Shm::new(region.clone(), 0);
-    let mut done = Vec::new();
-    let posted = fabric.post(Post { id: 0, operation: Operation::FetchAdd { at, add: 0 } });
-    // It is done when it is posted.
-    let _ = posted.is_ok() && fabric.poll(Time::ZERO, &mut done).is_ok();
-    done.first().map_or(0, |done| done.word)
+    Shm::new(region.clone(), 0).perform(&Operation::FetchAdd { at, add: 0 }).unwrap_or(0)
 }
 
 /// Which memory it is, among all that this machine has had since it was started.

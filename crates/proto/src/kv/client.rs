@@ -139,6 +139,8 @@ pub struct Client<F> {
     done: Vec<Done>,
     /// Puts that wait for a block.
     waiting: VecDeque<u32>,
+    /// Gets that were not begun.
+    fresh: Vec<u32>,
     is_asking: bool,
     now: Time,
 }
@@ -172,6 +174,7 @@ impl<F: Fabric> Client<F> {
             unsent: VecDeque::with_capacity(posts),
             done: Vec::with_capacity(posts),
             waiting: VecDeque::with_capacity(outstanding as usize),
+            fresh: Vec::with_capacity(outstanding as usize),
             is_asking: false,
             now: Time(0),
             fabric,
@@ -184,7 +187,7 @@ impl<F: Fabric> Client<F> {
     /// If it is not begun.
     pub fn get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
         let at = self.begin(Kind::Get, key, token)?;
-        self.start_get(at);
+        self.fresh.push(at);
         Ok(())
     }
 
@@ -227,6 +230,7 @@ impl<F: Fabric> Client<F> {
     pub fn poll(&mut self, now: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Lost> {
         self.now = now;
         self.send_kept();
+        self.start_gets();
         self.serve_waiting(outcomes);
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);

@@ -42,8 +42,13 @@ impl Locations {
     /// The slot where a key was, and what was in it.
     pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
         let set = self.set(hash)?;
-        let at = set.iter().position(|entry| entry.is(hash))?;
-        let Entry { slot, word, .. } = set[at];
+        // Without a branch: which of them it is can't be guessed, and a processor that guesses right
+        // fetches the sets of several gets at a time.
+        let mut at = WAYS;
+        for (place, entry) in set.iter().enumerate() {
+            at = if entry.is(hash) { place } else { at };
+        }
+        let Entry { slot, word, .. } = *set.get(at)?;
         set.swap(at, at.saturating_sub(1));
         Some((u64::from(slot), word))
     }
@@ -76,7 +81,7 @@ impl Locations {
 
 impl Entry {
     fn is(&self, hash: u64) -> bool {
-        self.tag == tag(hash) && self.word != Slot::EMPTY
+        (self.tag == tag(hash)) & (self.word != Slot::EMPTY)
     }
 }
 

@@ -31,13 +31,12 @@ macro_rules! each {
 impl Access {
     /// When to poll although nothing was posted.
     pub(super) fn next_deadline(&self) -> Time {
-        let later = |deadline: Option<Time>| deadline.unwrap_or(Time::MAX);
+        let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));
         match self {
-            Self::Shm(port) => port.next_deadline(),
-            Self::Model(port) => port.next_deadline().min(later(port.fabric().next_deadline())),
-            // Whatever was posted is done.
-            Self::BareShm(_) => Time::MAX,
-            Self::BareModel(model) => later(model.next_deadline()),
+            Self::Shm(port) => of(port.next_deadline(), port.fabric().next_deadline()),
+            Self::Model(port) => of(port.next_deadline(), port.fabric().next_deadline()),
+            Self::BareShm(shm) => of(Time::MAX, shm.next_deadline()),
+            Self::BareModel(model) => of(Time::MAX, model.next_deadline()),
         }
     }
 }

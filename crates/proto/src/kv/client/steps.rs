@@ -15,14 +15,27 @@ use crate::one_sided::{Fabric, Operation, Place};
 const TRIES_MAX: u32 = 32;
 
 impl<F: Fabric> Client<F> {
-    pub(super) fn start_get(&mut self, at: u32) {
-        let task = &mut self.tasks[at as usize];
-        let Some((slot, word)) = self.locations.find(task.home.hash) else {
-            return self.read_index(at);
-        };
-        task.sight = Sight { slot, word };
-        task.step = Step::Hot;
-        self.read(at, self.layout.block(word.block()), 0, word.length());
+    /// Begins all gets. Where their keys were is looked up for all of them before anything is
+    /// posted: each place costs a cache miss, and a processor waits for those of a short loop
+    /// together.
+    pub(super) fn start_gets(&mut self) {
+        for at in &self.fresh {
+            let task = &mut self.tasks[*at as usize];
+            let (slot, word) = self.locations.find(task.home.hash).unwrap_or((0, Slot::EMPTY));
+            task.sight = Sight { slot, word };
+        }
+        let mut fresh = core::mem::take(&mut self.fresh);
+        for at in fresh.drain(..) {
+            let task = &mut self.tasks[at as usize];
+            let word = task.sight.word;
+            if word == Slot::EMPTY {
+                self.read_index(at);
+                continue;
+            }
+            task.step = Step::Hot;
+            self.read(at, self.layout.block(word.block()), 0, word.length());
+        }
+        self.fresh = fresh;
     }
 
     /// Writes the block of a put, and looks where it belongs meanwhile.
