@@ -13,12 +13,13 @@
 //!
 //! *Sound*: who wanted more decides. Tokens were *short* if somebody had work and no token, and none
 //! were left over.
-//! - Tokens were short and all used: Ω is too small. It grows by a step, which doubles each time in a
+//! - Tokens were short, and all used or nobody was *backlogged*, with as many operations under way
+//!   as it may: Ω is too small. It grows by a step, which doubles each time in a
 //!   row, from η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much
 //!   it is a quarter.
-//! - They were not short, not all used, and somebody was *backlogged*, with as many operations under
-//!   way as it may: the node did all it could, and that was U. Ω goes three quarters of the way
-//!   there. Who did as much as a client can do alone (C_L) is no witness.
+//! - They were not short, not all used, and somebody was backlogged: the node did all it could, and
+//!   that was U. Ω goes three quarters of the way there. Who did as much as a client can do alone
+//!   (C_L) is no witness.
 //! - As before, but others were *held* back for somebody who was behind. If that one was far from
 //!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
 //!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and by
@@ -187,7 +188,7 @@ impl Estimator {
             && outcomes.iter().any(|outcome| outcome.starved >= STARVED);
         let busy = |part| outcomes.iter().any(|outcome| self.is_witness(outcome, part));
         match (is_full, is_short) {
-            (true, true) => {
+            (full, true) if full || !busy(50) => {
                 self.turn(Verdict::Raised);
                 self.capacity + self.step
             }

@@ -109,7 +109,7 @@ struct Seat {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Time,
-    /// How far it was behind then, and what it had left.
+    /// How far it was behind at most since, and what it had left then.
     behind: u64,
     residual: u64,
 }
@@ -389,7 +389,11 @@ impl Pool {
                     };
                     seat.wait = (!seat.is_hopeless).then_some(wait);
                 }
-                _ => {}
+                // What is in line at the node already makes it worse at first.
+                Some(first) => {
+                    seat.wait = Some(Wait { behind: first.behind.max(behind), ..first });
+                }
+                None => {}
             }
             any |= seat.wait.is_some();
         }

@@ -421,11 +421,8 @@ impl<F: Fabric> Monitor<F> {
             let before = self.books.report(number.into()).unwrap_or_default();
             self.books.hear(now, number.into(), report);
             let Some(report) = report else { continue };
-            // Words of one report may come one after the other, so what it did by the report before
-            // is held against what it had by this one.
-            let issued = before.completed + before.in_flight;
             let (granted, window) = (self.books.granted(), self.settings.window);
-            events.extend(self.roster.judge(number, issued, &report, granted, window));
+            events.extend(self.roster.judge(number, [&before, &report], granted, window));
         }
     }
 

@@ -262,7 +262,7 @@ impl<F: Fabric> Port<F> {
             // Whom its limit holds is neither.
             if self.in_flight >= self.window {
                 self.backlogged.0 += passed.0;
-            } else if self.is_out_of_tokens() && self.purse.room() > 0 {
+            } else if self.is_out_of_tokens() && self.purse.lacks() > 0 {
                 self.starved.0 += passed.0;
             }
             self.purse.note(before, self.is_busy());

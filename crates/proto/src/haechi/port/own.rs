@@ -149,8 +149,8 @@ impl<F: Fabric> Port<F> {
             obtained: ledger.obtained,
             yielded: ledger.yielded,
             is_busy,
-            is_starved: is_starved && self.purse.room() > 0,
-            is_limited: is_starved && self.purse.room() == 0,
+            is_starved: is_starved && self.purse.lacks() > 0,
+            is_limited: is_starved && self.purse.lacks() == 0,
             is_leaving: self.is_leaving,
         };
         self.beat = self.beat.wrapping_add(1);
