@@ -30,7 +30,7 @@ demo: ## Four tenants on one disk: without control, with static limits, under Ti
 bench: ## Measure Tidegate beside its peers.
 	@scripts/setup.sh bench
 	cargo build --release --locked --package tidegate --package tidegate-preload \
-		--features tidegate/peers
+		--package tidegate-capi --features tidegate/peers
 	target/release/tidegate bench
 
 setup: ## Install everything that test, demo and bench need.

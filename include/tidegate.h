@@ -1,11 +1,12 @@
-/* Tidegate: the gates of a stage, in C.
+/* Tidegate: the gates of a stage, and keys and values in a data node's memory, in C.
  *
- * Generated from crates/capi; do not edit. The guide is docs/src/capi.md.
+ * Generated from crates/capi; do not edit. The guides are docs/src/capi.md and, for stores,
+ * docs/src/data-nodes.md.
  *
  * Functions return TIDEGATE_OK or another status; tidegate_strerror() says what it means and
  * tidegate_error_detail() what exactly was wrong. Every function may be called from any thread at
- * any time, but for tidegate_stage_close(). Structures that begin with a size may grow: set it to
- * their sizeof and everything you do not mean to zero. Text is UTF-8 and ends with a zero; it is
+ * any time, but for those that close something. Structures that begin with a size may grow: set it
+ * to their sizeof and everything you do not mean to zero. Text is UTF-8 and ends with a zero; it is
  * copied where it is kept.
  */
 
@@ -44,6 +45,39 @@
 // The rules changed while a request was under way, or in the parent since this process was forked,
 // so that it is not known any more whether its content is to be encrypted or compressed.
 #define TIDEGATE_RULES_CHANGED 8
+
+// No data node listens there, or it does not answer; or it is gone, and without it there are no
+// tokens for what was asked.
+#define TIDEGATE_UNREACHABLE 9
+
+// The data node does not let this client in: its policy has no such tenant, or the user may not
+// act for it, or not so much is left to promise.
+#define TIDEGATE_NOT_ADMITTED 10
+
+// The data node, or the store in its memory, is of another release.
+#define TIDEGATE_OTHER_VERSION 11
+
+// A key has no bytes, or too many.
+#define TIDEGATE_KEY_LENGTH 12
+
+// A value has too many bytes.
+#define TIDEGATE_VALUE_LENGTH 13
+
+// The store has no room for a key or its value.
+#define TIDEGATE_FULL 14
+
+// Others changed the same key again and again. Nothing was changed; try again.
+#define TIDEGATE_CONTENDED 15
+
+// The store, or a value in it, is not what was written.
+#define TIDEGATE_DAMAGED 16
+
+// An operation was not done in time: there were no tokens for it. What was to change something may
+// do so yet.
+#define TIDEGATE_LATE 17
+
+// The store was opened by the process that this one was forked from.
+#define TIDEGATE_FORKED 18
 
 // The version of this header.
 #define TIDEGATE_VERSION 256
@@ -117,11 +151,27 @@
 // What is left.
 #define TIDEGATE_LOW 3
 
+// Bytes of the longest key; the shortest has one.
+#define TIDEGATE_KEY_MAX 250
+
+// Bytes of the longest value.
+#define TIDEGATE_VALUE_MAX 4096
+
+// Bytes of the longest key and value together.
+#define TIDEGATE_ENTRY_MAX 4144
+
 // A stage: gates that this process's requests pass, and the link to a controller that sets them.
 //
 // Every function may be called from any thread at any time, except that no other call may be under
 // way, and no admission, when the stage is closed.
 typedef struct tidegate_stage tidegate_stage;
+
+// A client of a data node: keys and values in memory of that node, which this process reads and
+// writes by itself.
+//
+// Every function may be called from any thread at any time, except that no other call may be under
+// way when the store is closed. Calls of several threads share what is promised to the store.
+typedef struct tidegate_store tidegate_store;
 
 // A key for gates that encrypt.
 typedef struct {
@@ -273,6 +323,42 @@ typedef struct {
     // How many fit.
     size_t capacity;
 } tidegate_buffer;
+
+// Who a store acts for and how long it waits. What is zero has its default.
+typedef struct {
+    // sizeof(tidegate_store_settings).
+    size_t size;
+    // The tenant that the program acts for. By default the policy's match rules decide.
+    const char *tenant;
+    // How long to wait for the data node when the store is opened, and how long an operation may
+    // take, in nanoseconds. By default ten seconds.
+    uint64_t timeout_ns;
+    // Of how many equal parts of what its tenant is promised the store has one. By default it has
+    // all that is left.
+    uint32_t parts;
+    // For how many keys to remember where their values are, with 16 bytes each: a get of one of
+    // those takes one operation on the memory instead of three. By default 65,536.
+    uint32_t locations;
+    // 1 to do without promises, tokens and limits, for measurements, which only root and the data
+    // node's own user may; 0 to have them.
+    int bare;
+    // Zero.
+    uint32_t reserved;
+} tidegate_store_settings;
+
+// A key to look for, and what was found.
+typedef struct {
+    // The key, set by the caller.
+    tidegate_bytes key;
+    // Where its value is to go, set by the caller.
+    tidegate_buffer buffer;
+    // The value, as tidegate_store_get() gives it.
+    tidegate_bytes value;
+    // How it went: what tidegate_store_get() would have returned.
+    int status;
+    // Zero.
+    uint32_t reserved;
+} tidegate_lookup;
 
 #ifdef __cplusplus
 extern "C" {
@@ -488,6 +574,76 @@ int tidegate_restore(const tidegate_stage *stage,
                      tidegate_bytes associated,
                      tidegate_buffer buffer,
                      tidegate_bytes *result);
+
+// Opens the store of the data node that listens on the Unix socket at the path `at`, waits for its
+// answer, and starts a thread that keeps the store's seat while the program does something else. A
+// null pointer for `settings` means the defaults. The first operation may take until the node's
+// next period begins.
+//
+// A store is the process's that opened it: in a child of fork() all functions but
+// tidegate_store_close() answer TIDEGATE_FORKED.
+//
+// TIDEGATE_INVALID: a null or misaligned pointer for `at` or `store`, text that is not UTF-8.
+// TIDEGATE_UNREACHABLE: no data node listens there, or it does not answer in time.
+// TIDEGATE_NOT_ADMITTED: it lets this process not in, or not for this tenant.
+// TIDEGATE_OTHER_VERSION: it, or the store in its memory, is of another release.
+// TIDEGATE_DAMAGED: there is no store in its memory, or a damaged one.
+// TIDEGATE_SYSTEM: the memory cannot be mapped, or there is no thread.
+int tidegate_store_open(const char *at,
+                        const tidegate_store_settings *settings,
+                        tidegate_store **store);
+
+// Closes a store and gives its seat back, which takes some milliseconds. Does nothing with a null
+// pointer. In a child of fork() it leaves the parent's store as it is.
+//
+// TIDEGATE_INVALID: a misaligned pointer.
+int tidegate_store_close(tidegate_store *store);
+
+// Copies the value of a key into `buffer`. `*value` says where it is there and how long it is; its
+// pointer is null if the key has no value, which is no error, and not null if the value has no
+// bytes.
+//
+// TIDEGATE_INVALID: a null or misaligned pointer.
+// TIDEGATE_TOO_SMALL: the value does not fit; `value->length` says how long it is. A buffer of
+// TIDEGATE_VALUE_MAX bytes is never too small.
+// TIDEGATE_KEY_LENGTH: the key has no bytes, or more than TIDEGATE_KEY_MAX.
+// TIDEGATE_DAMAGED: the store does not hold what was written to it.
+// TIDEGATE_CONTENDED: others changed the key again and again; try again.
+// TIDEGATE_LATE: it was not done within the store's timeout, as there were no tokens for it.
+// TIDEGATE_UNREACHABLE: the same, and the data node is gone; or it does not let this client in any
+// more.
+// TIDEGATE_FORKED: another process has opened the store.
+int tidegate_store_get(const tidegate_store *store,
+                       tidegate_bytes key,
+                       tidegate_buffer buffer,
+                       tidegate_bytes *value);
+
+// tidegate_store_get() for many keys, which are looked for together: their first operations go at
+// once, and none waits for another (as far as the data node's window allows, and 64 at a time).
+// Keys and buffers are the caller's; buffers must not overlap.
+//
+// Each lookup says how it went. What is returned is TIDEGATE_OK if all went well, else the status
+// of one that did not, for which tidegate_error_detail() has words.
+//
+// TIDEGATE_INVALID: a null or misaligned pointer; nothing was looked for then.
+int tidegate_store_get_many(const tidegate_store *store, tidegate_lookup *lookups, size_t count);
+
+// Gives a key a value, whether it has one or not. Both are copied before it returns; who reads
+// sees the old value or the new one.
+//
+// TIDEGATE_VALUE_LENGTH: the value has more than TIDEGATE_VALUE_MAX bytes, or key and value
+// together more than TIDEGATE_ENTRY_MAX.
+// TIDEGATE_FULL: the store has no room for it.
+// TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
+// Others as for tidegate_store_get().
+int tidegate_store_put(const tidegate_store *store, tidegate_bytes key, tidegate_bytes value);
+
+// Takes a key's value away. `*had` says whether there was one, 1 or 0, which is no error either
+// way; `had` may be null.
+//
+// TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
+// Others as for tidegate_store_get().
+int tidegate_store_delete(const tidegate_store *store, tidegate_bytes key, int *had);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,8 +1,8 @@
-/* Tidegate: the gates of a stage, in C++17. Header only, over tidegate.h; the guide is
- * docs/src/capi.md.
+/* Tidegate: the gates of a stage, and a data node's store, in C++17. Header only, over tidegate.h;
+ * the guides are docs/src/capi.md and docs/src/data-nodes.md.
  *
  * Without exceptions (-fno-exceptions, or TIDEGATE_NO_EXCEPTIONS defined) everything here but the
- * throwing constructor of Stage is there. Nothing else throws. */
+ * throwing constructors of Stage and Store is there. Nothing else throws. */
 
 #ifndef TIDEGATE_HPP
 #define TIDEGATE_HPP
@@ -22,7 +22,7 @@
 
 namespace tidegate {
 
-/* How a call went: one of TIDEGATE_OK to TIDEGATE_RULES_CHANGED. True if it went well. */
+/* How a call went: one of TIDEGATE_OK to TIDEGATE_FORKED. True if it went well. */
 class [[nodiscard]] Status {
 public:
     constexpr Status(int code) noexcept : code_(code) {}
@@ -37,7 +37,7 @@ private:
 };
 
 #ifdef TIDEGATE_HAS_EXCEPTIONS
-/* What the constructor of Stage throws. */
+/* What the constructors of Stage and Store throw. */
 class Error : public std::runtime_error {
 public:
     explicit Error(Status status)
@@ -211,6 +211,62 @@ public:
 
 private:
     tidegate_stage *raw_ = nullptr;
+};
+
+/* A data node's store. It may be used by any number of threads. */
+class Store {
+public:
+    /* No store yet; for open(). */
+    Store() noexcept = default;
+    Store(Store &&other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+    Store &operator=(Store &&other) noexcept {
+        std::swap(raw_, other.raw_);
+        return *this;
+    }
+    ~Store() { (void)tidegate_store_close(raw_); }
+
+#ifdef TIDEGATE_HAS_EXCEPTIONS
+    Store(const char *at, const tidegate_store_settings &settings) {
+        if (const Status status = open(at, settings, *this); !status) {
+            throw Error(status);
+        }
+    }
+#endif
+
+    /* Opens a store in the place of the one in `store`, which is closed. */
+    static Status open(const char *at, const tidegate_store_settings &settings,
+                       Store &store) noexcept {
+        Store opened;
+        const Status status = tidegate_store_open(at, &settings, &opened.raw_);
+        if (status) {
+            store = std::move(opened);
+        }
+        return status;
+    }
+
+    /* Copies a key's value into the buffer; value.data is null if it has none. */
+    Status get(tidegate_bytes key, tidegate_buffer buffer, tidegate_bytes &value) const noexcept {
+        return tidegate_store_get(raw_, key, buffer, &value);
+    }
+    Status get_many(tidegate_lookup *lookups, std::size_t count) const noexcept {
+        return tidegate_store_get_many(raw_, lookups, count);
+    }
+    Status put(tidegate_bytes key, tidegate_bytes value) const noexcept {
+        return tidegate_store_put(raw_, key, value);
+    }
+    /* Takes a key's value away, and says in `had` whether there was one. */
+    Status remove(tidegate_bytes key, bool &had) const noexcept {
+        int found = 0;
+        const Status status = tidegate_store_delete(raw_, key, &found);
+        had = found != 0;
+        return status;
+    }
+
+    /* For functions of tidegate.h; still this object's. */
+    tidegate_store *raw() const noexcept { return raw_; }
+
+private:
+    tidegate_store *raw_ = nullptr;
 };
 
 }  // namespace tidegate

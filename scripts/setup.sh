@@ -28,6 +28,7 @@ libc6-dev            | every           | C headers and start files, for the same
 make                 | test            | the C example is built as its readers would build it
 git                  | test            | a real program that tests run under a policy
 python3              | test            | a real program that tests run under a policy
+python3-pip          | test            | installs the Python package as its users do | pip
 tar                  | test            | a real program that tests run under a policy
 rsync                | test            | a real program that tests run under a policy
 sqlite3              | test            | a real program that tests run under a policy

@@ -109,7 +109,8 @@ pub fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     }
     let folder = built::scratch().join(format!("programs-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for programs");
-    let program = folder.join(format!("{name}-{}", compiled.len()));
+    let plain = name.rsplit('/').next().unwrap_or(name);
+    let program = folder.join(format!("{plain}-{}", compiled.len()));
     let mut gcc = Command::new(need("gcc"));
     gcc.args(["-O1", "-Wall", "-Werror", "-D_GNU_SOURCE", "-pthread"]).arg("-o").arg(&program);
     let output = gcc.arg(source(&format!("{name}.c"))).args(flags).output().expect("gcc starts");

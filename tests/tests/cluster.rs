@@ -12,6 +12,8 @@ mod mounted;
 mod refused;
 mod rude;
 mod schedulers;
+mod split;
+mod stores;
 mod together;
 mod watched;
 

@@ -56,7 +56,7 @@ pub struct Buffer {
 impl Bytes {
     /// # Safety
     /// The bytes live and stay as they are for `'a`.
-    unsafe fn slice<'a>(self, what: &str) -> Result<&'a [u8], Problem> {
+    pub(crate) unsafe fn slice<'a>(self, what: &str) -> Result<&'a [u8], Problem> {
         // SAFETY: the caller's promise.
         unsafe { slice(self.data, self.length, what) }
     }

@@ -1,4 +1,5 @@
-//! The C interface of a stage: `libtidegate.so`, `libtidegate.a` and `include/tidegate.h`.
+//! The C interface of a stage and of a data node's store: `libtidegate.so`, `libtidegate.a` and
+//! `include/tidegate.h`.
 //!
 //! The header is generated from the public items of this crate, their documentation included, so
 //! what stands here is written for whoever reads the header. A test compares the two.
@@ -15,4 +16,5 @@ pub mod rules;
 pub mod scopes;
 pub mod stage;
 pub mod status;
+pub mod store;
 mod text;

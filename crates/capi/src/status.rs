@@ -25,8 +25,31 @@ pub const TIDEGATE_NOT_AUTHENTIC: c_int = 7;
 /// The rules changed while a request was under way, or in the parent since this process was forked,
 /// so that it is not known any more whether its content is to be encrypted or compressed.
 pub const TIDEGATE_RULES_CHANGED: c_int = 8;
+/// No data node listens there, or it does not answer; or it is gone, and without it there are no
+/// tokens for what was asked.
+pub const TIDEGATE_UNREACHABLE: c_int = 9;
+/// The data node does not let this client in: its policy has no such tenant, or the user may not
+/// act for it, or not so much is left to promise.
+pub const TIDEGATE_NOT_ADMITTED: c_int = 10;
+/// The data node, or the store in its memory, is of another release.
+pub const TIDEGATE_OTHER_VERSION: c_int = 11;
+/// A key has no bytes, or too many.
+pub const TIDEGATE_KEY_LENGTH: c_int = 12;
+/// A value has too many bytes.
+pub const TIDEGATE_VALUE_LENGTH: c_int = 13;
+/// The store has no room for a key or its value.
+pub const TIDEGATE_FULL: c_int = 14;
+/// Others changed the same key again and again. Nothing was changed; try again.
+pub const TIDEGATE_CONTENDED: c_int = 15;
+/// The store, or a value in it, is not what was written.
+pub const TIDEGATE_DAMAGED: c_int = 16;
+/// An operation was not done in time: there were no tokens for it. What was to change something may
+/// do so yet.
+pub const TIDEGATE_LATE: c_int = 17;
+/// The store was opened by the process that this one was forked from.
+pub const TIDEGATE_FORKED: c_int = 18;
 
-const NAMES: [&CStr; 9] = [
+const NAMES: [&CStr; 19] = [
     c"done",
     c"invalid argument",
     c"failure inside the library",
@@ -36,6 +59,16 @@ const NAMES: [&CStr; 9] = [
     c"no such key",
     c"content is not what a gate of this channel wrote",
     c"rules changed meanwhile",
+    c"data node unreachable",
+    c"not admitted by the data node",
+    c"another version",
+    c"key of an impossible length",
+    c"value too long",
+    c"store full",
+    c"others were faster",
+    c"store damaged",
+    c"not done in time",
+    c"store of another process",
 ];
 
 /// Why a call ends early: a status, and words about it.
@@ -44,6 +77,10 @@ pub(crate) struct Problem(c_int, String);
 impl Problem {
     pub(crate) fn new(status: c_int, detail: impl Into<String>) -> Self {
         Self(status, detail.into())
+    }
+
+    pub(crate) fn status(&self) -> c_int {
+        self.0
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {

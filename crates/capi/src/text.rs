@@ -49,6 +49,24 @@ pub(crate) unsafe fn slice<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
+/// The same, to change them.
+///
+/// # Safety
+/// If not null, it points to so many values that live for `'a` and that nobody else uses.
+pub(crate) unsafe fn slice_mut<'a, T>(
+    pointer: *mut T,
+    count: usize,
+    what: &str,
+) -> Result<&'a mut [T], Problem> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: nothing is read here; what is checked holds for both.
+    unsafe { slice(pointer.cast_const(), count, what) }?;
+    // SAFETY: checked above, and the caller vouches for what is there.
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
+}
+
 /// A place of the caller's for a value, which may not be initialised yet.
 #[inline]
 pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<*mut T, Problem> {

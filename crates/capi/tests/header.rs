@@ -12,7 +12,7 @@ fn generated() -> String {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(directory.join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for module in ["status", "stage", "admission", "scopes", "rules", "layered"] {
+    for module in ["status", "stage", "admission", "scopes", "rules", "layered", "store"] {
         builder = builder.with_src(directory.join(format!("src/{module}.rs")));
     }
     let mut text = Vec::new();

@@ -3,7 +3,9 @@
 
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus};
+use tidegate_proto::cluster::status::{
+    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, TenantAtDataNode,
+};
 use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus};
 use tidegate_stage::bypass::BYPASSES;
 
@@ -61,10 +63,21 @@ pub(crate) fn tenants(status: &Status) -> impl Iterator<Item = Tenant<'_>> {
     })
 }
 
-impl Tenant<'_> {
-    /// Operations that nodes served in the last period, per second.
+impl<'a> Tenant<'a> {
+    /// Operations that nodes served in the last period, and clients did at data nodes, per second.
     pub(crate) fn at_nodes(&self) -> u64 {
-        self.nodes.map_or(0, |(tenant, cluster)| per_second(cluster, tenant.last_served_operations))
+        let served = self
+            .nodes
+            .map_or(0, |(tenant, cluster)| per_second(cluster, tenant.last_served_operations));
+        self.at_data_nodes()
+            .map(|there| there.operations_per_second)
+            .fold(served, u64::saturating_add)
+    }
+
+    /// How it fares at each data node where there is something to say.
+    fn at_data_nodes(self) -> impl Iterator<Item = &'a TenantAtDataNode> {
+        let nodes = self.nodes.into_iter().flat_map(|(_, cluster)| &cluster.data_nodes);
+        nodes.flat_map(|node| &node.tenants).filter(move |there| there.name == self.status.name)
     }
 
     /// Operations that wait at nodes.
@@ -75,6 +88,8 @@ impl Tenant<'_> {
     /// Operations in all, of the kind that [`Levels::measured`] is about.
     pub(crate) fn operations(&self) -> u64 {
         let there = self.nodes.map_or(0, |(tenant, _)| tenant.total_served_operations);
+        let there =
+            self.at_data_nodes().map(|it| it.total_operations).fold(there, u64::saturating_add);
         self.status.operations.saturating_add(there)
     }
 
@@ -92,6 +107,16 @@ impl Tenant<'_> {
             (0, _, _) => Met::Nothing,
             _ => Met::Yes,
         }
+    }
+}
+
+/// Whether a tenant has at a data node what is its share there.
+fn met_at_data_node(there: &TenantAtDataNode) -> Met {
+    match (there.reserved_operations_per_second, there.operations_per_second, there.is_met) {
+        (1.., _, false) => Met::No,
+        (_, 0, _) => Met::Idle,
+        (0, _, _) => Met::Nothing,
+        _ => Met::Yes,
     }
 }
 
@@ -213,7 +238,8 @@ impl Met {
 
 /// Whether `tenant` has what it was promised, over the last period.
 pub(crate) fn met(tenant: Tenant<'_>) -> Met {
-    met_at_stages(tenant.status).max(tenant.met_at_nodes())
+    let there = tenant.at_data_nodes().map(met_at_data_node);
+    there.fold(met_at_stages(tenant.status).max(tenant.met_at_nodes()), Met::max)
 }
 
 fn met_at_stages(tenant: &TenantStatus) -> Met {
@@ -345,7 +371,11 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
         let stopped = "see whether its process is stopped; its clients wait if it is";
         ("gateway", &gateway.name, State::of_gateway(gateway), stopped)
     });
-    for (role, name, state, stopped) in nodes.chain(gateways) {
+    let data_nodes = cluster.data_nodes.iter().map(|node| {
+        let stopped = "see whether its process is stopped; its clients go on with what is reserved";
+        ("data-node", &node.name, State::of_data_node(node), stopped)
+    });
+    for (role, name, state, stopped) in nodes.chain(gateways).chain(data_nodes) {
         match state {
             State::Up => {}
             State::Silent => warn(format!("{role} {name} has stopped answering"), stopped),
@@ -358,6 +388,23 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
     if let Some(shortfall) = &cluster.shortfall {
         warn(shortfall.line.clone(), "lower reservations, or lay volumes over other nodes");
     }
+    for (node, tenant) in cluster.data_nodes.iter().flat_map(|node| {
+        let missed = node.tenants.iter().filter(|there| met_at_data_node(there) == Met::No);
+        missed.map(move |there| (&node.name, there))
+    }) {
+        let got = amounts::iops(tenant.operations_per_second);
+        let promised = amounts::iops(tenant.reserved_operations_per_second);
+        warn(
+            format!("{} gets {got} of its share of {promised} at data node {node}", tenant.name),
+            "if it stays so, the node does less than it is declared to, or its clients cannot",
+        );
+    }
+    for node in cluster.data_nodes.iter().filter(|node| is_nearly_full(node)) {
+        warn(
+            format!("the store of data node {} is nearly full: {}", node.name, memory(node)),
+            "delete values, or give it more `memory` in the cluster's file and start it anew",
+        );
+    }
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));
         let got = rate(tenant.last_served_operations);
@@ -367,6 +414,11 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             "if it stays so, nodes do less than they are declared to",
         );
     }
+}
+
+/// Whether hardly anything more can be stored: less than a twentieth is left.
+fn is_nearly_full(node: &DataNodeStatus) -> bool {
+    node.memory_bytes - node.used_bytes.min(node.memory_bytes) < node.memory_bytes / 20
 }
 
 /// How the controller stands with a node or gateway.
@@ -381,6 +433,11 @@ pub(crate) enum State {
 impl State {
     /// How it stands with a node.
     pub(crate) fn of_node(node: &NodeStatus) -> Self {
+        Self::of(node.is_connected, node.is_silent)
+    }
+
+    /// How it stands with a data node.
+    pub(crate) fn of_data_node(node: &DataNodeStatus) -> Self {
         Self::of(node.is_connected, node.is_silent)
     }
 
@@ -417,13 +474,29 @@ impl State {
 }
 
 /// The cluster in a few words: `3 nodes, 1 gateway`; of those that are not all there, how many are.
+/// Data nodes are told of where there are some.
 pub(crate) fn parties(cluster: &ClusterStatus) -> String {
     let is_up = |node: &&NodeStatus| State::of_node(node) == State::Up;
     let nodes = counted(cluster.nodes.iter().filter(is_up).count(), cluster.nodes.len(), "node");
     let is_up = |gateway: &&GatewayStatus| State::of_gateway(gateway) == State::Up;
     let up = cluster.gateways.iter().filter(is_up).count();
     let gateways = counted(up, cluster.gateways.len(), "gateway");
-    format!("{nodes}, {gateways}")
+    let is_up = |node: &&DataNodeStatus| State::of_data_node(node) == State::Up;
+    let up = cluster.data_nodes.iter().filter(is_up).count();
+    let data_nodes = counted(up, cluster.data_nodes.len(), "data node");
+    match (cluster.data_nodes.is_empty(), cluster.nodes.is_empty()) {
+        (true, _) => format!("{nodes}, {gateways}"),
+        (false, true) => data_nodes,
+        (false, false) => format!("{nodes}, {gateways}, {data_nodes}"),
+    }
+}
+
+/// How much of a data node's store is in use: `3.2GiB of 4GiB`.
+pub(crate) fn memory(node: &DataNodeStatus) -> String {
+    match node.memory_bytes {
+        0 => "-".into(),
+        bytes => format!("{} of {}", amounts::bytes(node.used_bytes), amounts::bytes(bytes)),
+    }
 }
 
 /// How much of a node's depth is taken: `3 of 32`.

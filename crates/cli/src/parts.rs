@@ -217,7 +217,6 @@ fn data_node_config(site: &Site<'_>, node: &cluster::DataNode) -> Result<memory:
     Ok(memory::Config {
         listen: site.base.join(&node.listen),
         node: node.clone(),
-        nodes: site.cluster.data_nodes.len() as u64,
         controller: site.controller(guard.as_ref()),
     })
 }

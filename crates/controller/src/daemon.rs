@@ -307,8 +307,8 @@ fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &C
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();
     let cluster = file.map(|file| nodes::machine(file, clock, current, chosen));
-    let meters = nodes::meters(file, current);
-    Machines { controller: Controller::new(clock.now(), policy), cluster, meters }
+    let (split, meters) = (nodes::split(file, clock, current), nodes::meters(file, current));
+    Machines { controller: Controller::new(clock.now(), policy), cluster, split, meters }
 }
 
 /// Where links and operators come in.

@@ -27,6 +27,7 @@ mod difference;
 mod http;
 mod limits;
 mod link;
+mod log;
 mod machine;
 mod metrics;
 mod nodes;

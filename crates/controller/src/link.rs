@@ -16,6 +16,7 @@ use serde::Serialize;
 use tidegate_proto::cluster::message::ToNode;
 use tidegate_proto::codec::{Decoder, TooLarge, encode};
 use tidegate_proto::controller::{ConnectionId, Peer};
+use tidegate_proto::data_node::message::ToDataNode;
 use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -215,9 +216,8 @@ fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
     let encoded = match hello {
         Hello::Stage { .. } => encode(&ToStage::Refused { version, reason, retry }, &mut bytes),
         Hello::Node { .. } => encode(&ToNode::Refused { version, reason, retry }, &mut bytes),
-        Hello::Gateway { .. } | Hello::DataNode { .. } => {
-            encode(&ToGateway::Refused { version, reason }, &mut bytes)
-        }
+        Hello::Gateway { .. } => encode(&ToGateway::Refused { version, reason }, &mut bytes),
+        Hello::DataNode { .. } => encode(&ToDataNode::Refused { version, reason }, &mut bytes),
         Hello::Operator { .. } => encode(&Reply::Refused { version, reason }, &mut bytes),
     };
     if encoded.is_ok() {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
+use tidegate_proto::cluster::split::{self, Split};
 use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
@@ -21,6 +22,7 @@ use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
 use crate::link::{Link, Party, SendError};
+use crate::log;
 use crate::nodes::Reach;
 use crate::register::DelaysError;
 use crate::switchboard::Said;
@@ -76,6 +78,8 @@ pub(crate) struct Machines {
     pub(crate) controller: Controller,
     /// The loop over storage nodes, where there is a cluster.
     pub(crate) cluster: Option<Cluster>,
+    /// The loop over data nodes.
+    pub(crate) split: Split,
     /// What nodes and gateways have done.
     pub(crate) meters: Meters,
 }
@@ -86,6 +90,7 @@ pub(crate) struct Machine {
     pub(crate) clock: Clock,
     controller: Controller,
     cluster: Option<Cluster>,
+    split: Split,
     meters: Meters,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
@@ -100,7 +105,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        Machines { controller, cluster, meters }: Machines,
+        Machines { controller, cluster, split, meters }: Machines,
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -109,6 +114,7 @@ impl Machine {
             clock,
             controller,
             cluster,
+            split,
             meters,
             inputs,
             events,
@@ -146,6 +152,9 @@ impl Machine {
             {
                 cluster.on_deadline(now);
             }
+            if self.split.next_deadline() <= now {
+                self.split.on_deadline(now);
+            }
             if self.meters.next_deadline() <= now {
                 self.meters.on_deadline(now);
             }
@@ -159,7 +168,8 @@ impl Machine {
 
     fn next_deadline(&self) -> Time {
         let cluster = self.cluster.as_ref().map_or(Time::MAX, Cluster::next_deadline);
-        self.controller.next_deadline().min(cluster).min(self.meters.next_deadline())
+        let others = self.split.next_deadline().min(self.meters.next_deadline());
+        self.controller.next_deadline().min(cluster).min(others)
     }
 
     fn apply(&mut self, input: Input) {
@@ -173,7 +183,9 @@ impl Machine {
             Input::NodeJoined { link, version, info } => self.join_node(link, version, info),
             Input::GatewayJoined { link, version, name } => self.join_gateway(link, version, &name),
             Input::DataNodeJoined { link, version, name } => {
-                self.join_data_node(link, version, &name);
+                let id = link.id;
+                self.links.insert(id, link);
+                self.split.on_connected(now, id, version, &name);
             }
             Input::Said { connection, message: Said::Stage(message) } => {
                 self.controller.on_message(now, connection, message);
@@ -183,6 +195,9 @@ impl Machine {
             }
             Input::Said { connection, message: Said::Gateway(message) } => {
                 self.meters.on_gateway_said(now, connection, message);
+            }
+            Input::Said { connection, message: Said::DataNode(message) } => {
+                self.split.on_message(now, connection, message);
             }
             Input::Said { connection, message: Said::Node(message) } => {
                 if let Some(cluster) = &mut self.cluster {
@@ -201,6 +216,7 @@ impl Machine {
                     cluster.set_reach(reach);
                     cluster.apply(now, revision, &policy);
                 }
+                self.split.apply(now, revision, (*policy).clone());
                 self.meters.apply(revision, &policy);
                 self.tell_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
@@ -250,31 +266,9 @@ impl Machine {
         }
     }
 
-    fn join_data_node(&mut self, link: Arc<Link>, version: u16, name: &str) {
-        if version != VERSION {
-            let reason = format!(
-                "data node {name} speaks version {version} and this controller version {VERSION}; \
-                 run both from the same release of Tidegate"
-            );
-            tracing::warn!("{reason}");
-            let refused = ToGateway::Refused { version: VERSION, reason };
-            let _ = link.push(&refused).and_then(|()| link.flush());
-            return link.close();
-        }
-        tracing::info!(name, "data node joined");
-        let id = link.id;
-        self.links.insert(id, link);
-        if let Some((revision, policy)) = self.controller.policy() {
-            let policy = policy.clone();
-            self.send(id, &ToGateway::Policy { revision, policy });
-        }
-    }
-
-    /// Tells gateways and data nodes which policy holds.
+    /// Tells gateways which policy holds.
     fn tell_gateways(&mut self, revision: u64, policy: &Policy) {
-        let is_data_node = |(_, link): &(_, &Arc<Link>)| link.party == Party::DataNode;
-        let data_nodes = self.links.iter().filter(is_data_node).map(|(id, _)| *id);
-        for id in self.meters.gateways().chain(data_nodes).collect::<Vec<_>>() {
+        for id in self.meters.gateways().collect::<Vec<_>>() {
             self.send(id, &ToGateway::Policy { revision, policy: policy.clone() });
         }
     }
@@ -287,6 +281,7 @@ impl Machine {
         match (link.party, &mut self.cluster) {
             (Party::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
             (Party::Stage, _) => self.controller.on_closed(now, connection, reason),
+            (Party::DataNode, _) => self.split.on_closed(now, connection, reason),
             _ => {}
         }
     }
@@ -306,6 +301,13 @@ impl Machine {
                     cluster::Output::Send { to, message } => self.send(to, &message),
                     cluster::Output::Close { connection } => self.end(connection),
                     cluster::Output::Event(event) => self.publish(event),
+                }
+            }
+            while let Some(output) = self.split.poll_output() {
+                match output {
+                    split::Output::Send { to, message } => self.send(to, &message),
+                    split::Output::Close { connection } => self.end(connection),
+                    split::Output::Event(event) => self.publish(event),
                 }
             }
             while let Some(output) = self.meters.poll_output() {
@@ -353,38 +355,7 @@ impl Machine {
     }
 
     fn publish(&mut self, event: Event) {
-        match &event {
-            Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),
-            Event::StageJoined { stage, tenant, pid } => {
-                tracing::info!(%stage, tenant, pid, "stage joined");
-            }
-            Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
-            Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
-            Event::RulesRefused { stage, revision, reason } => {
-                let what = "rules refused; mend the policy and apply it again";
-                tracing::warn!(%stage, revision, reason, "{what}");
-            }
-            Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
-            Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
-            Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
-            Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
-            Event::SchedulerChosen { node, scheduler } => {
-                tracing::info!(node, %scheduler, "scheduler chosen");
-            }
-            Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
-            Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
-            Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
-                let what = "reservation missed";
-                tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
-            }
-            Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
-            Event::GatewayLeft { gateway, reason } => {
-                tracing::warn!(gateway, reason, "gateway left");
-            }
-            Event::GatewayRefused { gateway, reason } => {
-                tracing::warn!(gateway, reason, "gateway refused");
-            }
-        }
+        log::log(&event);
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
         // Nobody may be watching, which is no error.
@@ -408,6 +379,7 @@ impl Machine {
     fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {
         let mut status = self.cluster.as_ref()?.status(now);
         self.meters.tell(now, &mut status);
+        status.data_nodes = self.split.status(now);
         Some(status)
     }
 

@@ -17,7 +17,8 @@ use tidegate_algo::histogram::upper_bound;
 use tidegate_model::Rule;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
-    ClusterStatus, ClusterTenant, GatewayStatus, NodeStatus, OfferStatus, TenantAtNode,
+    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, OfferStatus,
+    TenantAtDataNode, TenantAtNode,
 };
 use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
@@ -277,6 +278,65 @@ const OFFER_COUNTERS: [Of<OfferStatus>; 3] = [
     ("gateway_errors", "Requests that failed at nodes", |offer| Some(offer.errors)),
 ];
 
+const DATA_NODE_GAUGES: [Of<DataNodeStatus>; 10] = [
+    ("data_node_connected", "Whether the data node is connected to the controller", |node| {
+        Some(node.is_connected.into())
+    }),
+    ("data_node_silent", "Whether the data node has stopped answering", |node| {
+        Some(node.is_silent.into())
+    }),
+    (
+        "data_node_capacity_operations_per_second",
+        "What the data node has learned it can do",
+        |it| Some(it.capacity_operations_per_second),
+    ),
+    ("data_node_promised_operations_per_second", "What is promised there", |node| {
+        Some(node.promised_operations_per_second)
+    }),
+    ("data_node_operations_per_second", "What its clients did in the last period", |node| {
+        Some(node.operations_per_second)
+    }),
+    ("data_node_pool_operations_per_second", "What they took of it out of the pool", |node| {
+        Some(node.pool_operations_per_second)
+    }),
+    ("data_node_clients", "Clients that have a seat", |node| Some(node.clients.into())),
+    ("data_node_memory_bytes", "Memory that values can have", |node| Some(node.memory_bytes)),
+    ("data_node_used_bytes", "How much of that is in use", |node| Some(node.used_bytes)),
+    ("data_node_tenants", "Tenants that have something there", |node| {
+        Some(node.tenants.len() as u64)
+    }),
+];
+
+const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 2] = [
+    ("data_node_periods", "Periods that were over", |node| Some(node.periods)),
+    ("data_node_operations", "What all clients did in them", |node| Some(node.total_operations)),
+];
+
+const DATA_PAIR_GAUGES: [Of<TenantAtDataNode>; 5] = [
+    ("data_node_tenant_reserved_operations_per_second", "The tenant's share there", |pair| {
+        Some(pair.reserved_operations_per_second)
+    }),
+    ("data_node_tenant_limit_operations_per_second", "The most that it may do there", |pair| {
+        pair.limit_operations_per_second
+    }),
+    ("data_node_tenant_operations_per_second", "What it did in the last period", |pair| {
+        Some(pair.operations_per_second)
+    }),
+    ("data_node_tenant_clients", "Its clients that have a seat", |pair| Some(pair.clients.into())),
+    ("data_node_tenant_met", "Whether it got its share in the last period", |pair| {
+        Some(pair.is_met.into())
+    }),
+];
+
+const DATA_PAIR_COUNTERS: [Of<TenantAtDataNode>; 2] = [
+    ("data_node_tenant_operations", "What the tenant did there", |pair| {
+        Some(pair.total_operations)
+    }),
+    ("data_node_tenant_missed_operations", "What of its share it asked for and missed", |pair| {
+        Some(pair.total_missed_operations)
+    }),
+];
+
 const CLUSTER_TENANT_COUNTERS: [Of<ClusterTenant>; 4] = [
     ("nodes_tenant_served_operations", "What the tenant was served", |tenant| {
         Some(tenant.total_served_operations)
@@ -330,6 +390,7 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     register_counters(registry, PAIR_COUNTERS, pairs);
     register_waits(registry, &cluster.tenants);
     register_gateways(registry, &cluster.gateways);
+    register_data_nodes(registry, &cluster.data_nodes);
     let mut gauge = |name: &str, help: &str, value: f64| {
         let gauge = Value::default();
         gauge.set(value);
@@ -377,6 +438,20 @@ fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {
     }
     let help = "Requests that failed at nodes, by the kind of fault";
     registry.register("gateway_faults", help, faults);
+}
+
+fn register_data_nodes(registry: &mut Registry, nodes: &[DataNodeStatus]) {
+    let all = || nodes.iter().map(|node| (NodeLabel { node: node.name.clone() }, node));
+    register_gauges(registry, DATA_NODE_GAUGES, all);
+    register_counters(registry, DATA_NODE_COUNTERS, all);
+    let pairs = || {
+        let pairs = nodes.iter().flat_map(|node| node.tenants.iter().map(move |it| (node, it)));
+        pairs.map(|(node, pair)| {
+            (PairLabel { node: node.name.clone(), tenant: pair.name.clone() }, pair)
+        })
+    };
+    register_gauges(registry, DATA_PAIR_GAUGES, pairs);
+    register_counters(registry, DATA_PAIR_COUNTERS, pairs);
 }
 
 fn register_gauges<'a, L, T: 'a, I: Iterator<Item = (L, &'a T)>>(
@@ -475,6 +550,32 @@ mod tests {
         assert!(text.contains("\ntidegate_tenant_wait_p99_seconds{tenant=\"oltp\"} 0.00131072\n"));
         assert!(!text.contains("wait_p99_seconds{tenant=\"idle\"}"), "it has no requests");
         assert!(text.contains("\ntidegate_rules_refused_total 3\n"), "{text}");
+    }
+
+    #[test]
+    fn data_nodes_and_who_does_what_there_are_told() {
+        let pair = TenantAtDataNode {
+            name: "oltp".into(),
+            total_operations: 70,
+            total_missed_operations: 3,
+            ..TenantAtDataNode::default()
+        };
+        let node = DataNodeStatus {
+            name: "m".into(),
+            used_bytes: 4160,
+            tenants: vec![pair],
+            ..DataNodeStatus::default()
+        };
+        let cluster = ClusterStatus { data_nodes: vec![node], ..ClusterStatus::default() };
+        let status = Status { cluster: Some(cluster), ..Status::default() };
+        let survey = Survey { status, waits: Vec::new(), cycles: Vec::new() };
+        let text = text(&survey, &Histogram::new([1.0])).unwrap();
+        assert!(text.contains("\ntidegate_data_node_used_bytes{node=\"m\"} 4160"), "{text}");
+        let pair = "{node=\"m\",tenant=\"oltp\"}";
+        for (name, value) in [("operations_total", 70), ("missed_operations_total", 3)] {
+            let line = format!("\ntidegate_data_node_tenant_{name}{pair} {value}\n");
+            assert!(text.contains(&line), "{text}");
+        }
     }
 
     #[test]

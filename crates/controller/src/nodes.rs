@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algo::admission;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
+use tidegate_proto::cluster::split::{self, Split};
 use tidegate_proto::cluster::{self, NodeSetup, Setup};
 use tidegate_proto::meters::Meters;
 
@@ -46,6 +47,17 @@ pub(crate) fn machine(
         }
     }
     cluster
+}
+
+/// The machine that divides promises over the data nodes of `file`; over none without a file.
+pub(crate) fn split(file: Option<&Cluster>, clock: Clock, current: Option<&Current>) -> Split {
+    let nodes = file.iter().flat_map(|file| &file.data_nodes).map(|node| split::NodeSetup {
+        name: node.name.clone(),
+        capacity: node.capacity,
+        client: node.client,
+    });
+    let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
+    Split::new(clock.now(), nodes.collect(), policy)
 }
 
 /// What reads the meters of the nodes and gateways of `file`; of nobody without a file.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tidegate_fabric::crowd::Crowd;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
+use tidegate_proto::data_node::message::FromDataNode;
 use tidegate_proto::message::{FromGateway, FromStage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -55,6 +56,8 @@ pub(crate) enum Said {
     Node(FromNode),
     /// A gateway did.
     Gateway(FromGateway),
+    /// A data node did.
+    DataNode(FromDataNode),
 }
 
 /// All who are listened to.
@@ -77,6 +80,7 @@ enum Ear {
     Stage(Decoder<FromStage>),
     Node(Decoder<FromNode>),
     Gateway(Decoder<FromGateway>),
+    DataNode(Decoder<FromDataNode>),
 }
 
 impl Ear {
@@ -84,7 +88,8 @@ impl Ear {
         match party {
             Party::Stage => Self::Stage(Decoder::new()),
             Party::Node => Self::Node(Decoder::new()),
-            Party::Gateway | Party::DataNode => Self::Gateway(Decoder::new()),
+            Party::Gateway => Self::Gateway(Decoder::new()),
+            Party::DataNode => Self::DataNode(Decoder::new()),
         }
     }
 
@@ -93,6 +98,7 @@ impl Ear {
             Self::Stage(decoder) => decoder.extend(bytes),
             Self::Node(decoder) => decoder.extend(bytes),
             Self::Gateway(decoder) => decoder.extend(bytes),
+            Self::DataNode(decoder) => decoder.extend(bytes),
         }
     }
 
@@ -101,6 +107,7 @@ impl Ear {
             Self::Stage(decoder) => decoder.next_message().map(|said| said.map(Said::Stage)),
             Self::Node(decoder) => decoder.next_message().map(|said| said.map(Said::Node)),
             Self::Gateway(decoder) => decoder.next_message().map(|said| said.map(Said::Gateway)),
+            Self::DataNode(decoder) => decoder.next_message().map(|said| said.map(Said::DataNode)),
         }
     }
 }

@@ -104,6 +104,75 @@ pub enum Event {
         /// Operations that it was promised.
         reserved_operations: u64,
     },
+    /// A period ended at a data node in which a tenant got less there than its share, though it
+    /// asked for more.
+    ShareMissed {
+        /// The data node.
+        node: String,
+        /// The tenant.
+        tenant: String,
+        /// Operations per second that it did.
+        done_operations_per_second: u64,
+        /// Operations per second that are its share.
+        reserved_operations_per_second: u64,
+    },
+    /// A client of a data node did more than it had tokens for, and is shut out.
+    ClientOverstepped {
+        /// The data node.
+        node: String,
+        /// The tenant that it acts for, or empty.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// Operations done and under way in the period.
+        issued_operations: u64,
+        /// Operations that it had tokens for.
+        token_operations: u64,
+    },
+    /// A client of a data node was silent for three periods, and is shut out.
+    ClientEvicted {
+        /// The data node.
+        node: String,
+        /// The tenant that it acts for, or empty.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+    },
+    /// A client of a data node has not used what is reserved for it, and may have asked for too
+    /// much.
+    ReservationUnused {
+        /// The data node.
+        node: String,
+        /// The tenant that it acts for, or empty.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// In so many periods.
+        periods: u32,
+    },
+    /// A data node goes on with other memory: somebody was shut out.
+    MemoryMoved {
+        /// The data node.
+        node: String,
+        /// How long nothing was answered.
+        took_ns: u64,
+    },
+    /// A data node's monitor looked later than it should have: its machine had no time for it.
+    MonitorLate {
+        /// The data node.
+        node: String,
+        /// By so much.
+        late_ns: u64,
+    },
+    /// A data node was found to do another amount of work than was known.
+    CapacityLearned {
+        /// The data node.
+        node: String,
+        /// What was known.
+        before_operations_per_second: u64,
+        /// What it does.
+        operations_per_second: u64,
+    },
     /// A gateway said hello and was accepted.
     GatewayJoined {
         /// Its name.

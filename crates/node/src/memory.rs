@@ -3,15 +3,15 @@
 //! ```text
 //!  client ── hello, once ──▶ door ──▶ host: who has which seat ◀── pulse: the monitor, each ms
 //!    │                        ▲                                     │
-//!    │                        └── policy ── controller              ▼
+//!    │                        └── policy, shares ── controller      ▼
 //!    └───── reads, writes, tokens ──────────────────────────▶ region: words, store
 //! ```
 //!
 //! # Mechanism
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
-//! monitor has something to look at, about once a millisecond. The *door* waits on the socket and
-//! on the controller: it finds out who comes and hands out the region. No request of a client comes
-//! past either, so clients go on while both are stopped.
+//! monitor has something to look at, about once a millisecond, and sweeps the store now and then.
+//! The *door* waits on the socket and on the controller: it finds out who comes and hands out the
+//! region. No request of a client comes past either, so clients go on while both are stopped.
 //!
 //! Whoever has been given the region keeps it. To shut out a client that does more than it may, or
 //! that has stopped and lost its seat, the node *moves*: it asks all others to come again, waits
@@ -27,6 +27,8 @@
 mod door;
 mod host;
 mod pulse;
+mod room;
+mod sweeper;
 mod visitor;
 
 use std::fmt;
@@ -54,10 +56,8 @@ pub struct Config {
     pub node: DataNode,
     /// The socket, if that is relative in the file.
     pub listen: PathBuf,
-    /// Data nodes of the cluster: each has an equal part of what a tenant is promised.
-    pub nodes: u64,
-    /// The way to the controller, which says which policy holds; none for a node that promises
-    /// nothing.
+    /// The way to the controller, which says which policy holds and what of it is kept here; none
+    /// for a node that promises nothing.
     pub controller: Option<Way>,
 }
 
@@ -116,14 +116,14 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let Config { node, listen, nodes, controller } = config;
+    let Config { node, listen, controller } = config;
     let note = listen.with_extension("region");
     // Whoever holds the address is alive, so it comes before memory is taken.
     let listener = Listener::bind(&Address::Unix(listen), door::admits());
     let listener = listener.map_err(StartError::Bind)?;
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
-    let host = Arc::new(Host::new(node, note, nodes, clock)?);
+    let host = Arc::new(Host::new(node, note, clock)?);
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
     let is_ending = Arc::new(AtomicBool::new(false));

@@ -85,6 +85,7 @@ mod ledger;
 pub mod message;
 mod plan;
 mod rounds;
+pub mod split;
 pub mod status;
 
 /// Periods for which counts hold anew while nobody says otherwise. One is the least that survives

@@ -8,26 +8,30 @@
 //!
 //! Whose client it is says the client, if the policy lets its user act for that tenant; or else the
 //! first rule of the policy that asks for nothing but what the kernel says of a process: user,
-//! executable and control group. What a tenant is promised is divided over its clients in the order
-//! in which they came ([`Book`]): each gets what it asks for, or a part of it, or whatever is left.
+//! executable and control group.
 //!
-//! Example: a tenant is promised 100 operations per period. One client asks for 30 and another for
-//! nothing in particular: they get 30 and 70. A third that asks for some is refused; one that asks
-//! for none lives on the pool.
+//! What a tenant is promised holds for all data nodes together. The controller says which part of
+//! it is kept here, its *share* ([`message`]), and changes that as clients want more here or there.
+//! The share is divided over the tenant's clients of this node ([`book`]). [`Steward`] does all of
+//! that, between the controller and the node's monitor.
+
+pub mod book;
+pub mod message;
+mod steward;
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::channel::glob;
 use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::cluster::{Fabric, TokenRules};
-use tidegate_model::policy::{Match, Target, Tenant};
+use tidegate_model::policy::{Match, Target};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
 use crate::controller::Peer;
+pub use book::Book;
+pub use steward::Steward;
 
 /// The version of these messages and of the words in a region. Both sides say theirs first and part
 /// if they differ.
@@ -186,183 +190,6 @@ impl Visitor {
     }
 }
 
-/// How many operations of a period a rate is; of several data nodes each has an equal part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// T.
-    pub period: Span,
-    /// Data nodes that share what is promised, 1 at least.
-    pub nodes: u64,
-}
-
-impl Share {
-    /// Of what is promised to a tenant.
-    fn of_tenant(&self, rate: Iops) -> u64 {
-        self.of_client(rate) / self.nodes
-    }
-
-    /// Of what a client of this node asks for.
-    fn of_client(&self, rate: Iops) -> u64 {
-        let count = u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0);
-        u64::try_from(count).unwrap_or(u64::MAX)
-    }
-}
-
-/// What a client asked for when it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Guest {
-    seat: u16,
-    tenant: String,
-    ask: Ask,
-}
-
-/// How much of what its tenant is promised a client wants to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ask {
-    reservation: Option<Iops>,
-    limit: Option<Iops>,
-    parts: u64,
-}
-
-impl Ask {
-    fn of(hello: &Hello) -> Self {
-        let Hello { reservation, limit, parts, .. } = *hello;
-        Self { reservation, limit, parts: u64::from(parts.max(1)) }
-    }
-}
-
-/// Who has a seat, in the order in which they came, and what each is promised.
-#[derive(Clone, Debug)]
-pub struct Book {
-    share: Share,
-    guests: Vec<Guest>,
-}
-
-impl Book {
-    /// One without guests.
-    pub const fn new(share: Share) -> Self {
-        Self { share, guests: Vec::new() }
-    }
-
-    /// What another client of a tenant can be promised beside those that are there. Who is nobody's
-    /// is promised nothing.
-    ///
-    /// # Errors
-    /// If it asks for more than is left, in words for people.
-    pub fn offer(&self, tenant: Option<&Tenant>, hello: &Hello) -> Result<Promise, String> {
-        let Some(tenant) = tenant else {
-            return match hello.reservation {
-                None | Some(Iops(0)) => {
-                    Ok(Promise { reservation: 0, limit: self.cap(hello.limit) })
-                }
-                Some(_) => Err("nothing is promised to who is nobody's; name a tenant".into()),
-            };
-        };
-        let guests = self.guests.iter().filter(|guest| guest.tenant == tenant.name);
-        let left = self.left(tenant, guests);
-        let asked = hello.reservation.map(|asked| self.share.of_client(asked));
-        if asked.is_some_and(|asked| asked > left.reservation) {
-            return Err(format!(
-                "{} operations per period are left of what tenant {:?} is promised here, and {} \
-                 were asked for; ask for less, or raise its reservation",
-                left.reservation,
-                tenant.name,
-                asked.unwrap_or(0),
-            ));
-        }
-        if left.limit == 0 {
-            return Err(format!(
-                "the limit of tenant {:?} is taken up by its other clients; let those ask for a \
-                 limit below it, or raise it",
-                tenant.name
-            ));
-        }
-        Ok(self.part(tenant, left, Ask::of(hello)))
-    }
-
-    /// Notes who has a seat now.
-    pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
-        self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
-    }
-
-    /// Whether a seat is taken.
-    pub fn has(&self, seat: u16) -> bool {
-        self.guests.iter().any(|guest| guest.seat == seat)
-    }
-
-    /// How many seats are taken.
-    pub fn guests(&self) -> usize {
-        self.guests.len()
-    }
-
-    /// Notes that all seats are free.
-    pub fn clear(&mut self) {
-        self.guests.clear();
-    }
-
-    /// Notes that a seat is free.
-    pub fn leave(&mut self, seat: u16) {
-        self.guests.retain(|guest| guest.seat != seat);
-    }
-
-    /// The tenant of a seat; empty for a free one, and for nobody's.
-    pub fn tenant(&self, seat: u16) -> &str {
-        let guest = self.guests.iter().find(|guest| guest.seat == seat);
-        guest.map_or("", |guest| &guest.tenant)
-    }
-
-    /// What each seat is promised by a policy that may be another than when its client came:
-    /// whatever is left for it of what it asked for.
-    pub fn promises(&self, policy: &Policy) -> Vec<(u16, Promise)> {
-        let promise = |(at, guest): (usize, &Guest)| {
-            let Some((_, tenant)) = policy.tenant_named(&guest.tenant) else {
-                return (guest.seat, Promise { reservation: 0, limit: self.cap(guest.ask.limit) });
-            };
-            let before = self.guests[..at].iter().filter(|other| other.tenant == guest.tenant);
-            let left = self.left(tenant, before);
-            (guest.seat, self.part(tenant, left, guest.ask))
-        };
-        self.guests.iter().enumerate().map(promise).collect()
-    }
-
-    fn cap(&self, limit: Option<Iops>) -> u64 {
-        limit.map_or(u64::MAX, |limit| self.share.of_client(limit).max(1))
-    }
-
-    /// All that a tenant is promised here.
-    fn whole(&self, tenant: &Tenant) -> Promise {
-        let share = |rate: Option<Iops>| rate.map(|rate| self.share.of_tenant(rate));
-        Promise {
-            reservation: share(tenant.reservation.operations).unwrap_or(0),
-            limit: share(tenant.limit.operations).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// What a client gets of what is left.
-    fn part(&self, tenant: &Tenant, left: Promise, ask: Ask) -> Promise {
-        let whole = self.whole(tenant);
-        let limit = match ask.limit {
-            None if whole.limit == u64::MAX => whole.limit,
-            None => (whole.limit / ask.parts).max(1),
-            limit => self.cap(limit),
-        };
-        let limit = limit.min(left.limit);
-        let reservation = ask.reservation.map(|asked| self.share.of_client(asked));
-        let reservation = reservation.unwrap_or(whole.reservation / ask.parts);
-        Promise { reservation: reservation.min(left.reservation).min(limit), limit }
-    }
-
-    /// What these guests leave of what their tenant is promised.
-    fn left<'a>(&'a self, tenant: &Tenant, guests: impl Iterator<Item = &'a Guest>) -> Promise {
-        let whole = self.whole(tenant);
-        guests.fold(whole, |left, guest| {
-            let part = self.part(tenant, left, guest.ask);
-            let limit = if whole.limit == u64::MAX { whole.limit } else { left.limit - part.limit };
-            Promise { reservation: left.reservation - part.reservation, limit }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -424,41 +251,6 @@ mod tests {
         let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
         let (version, tenant) = (VERSION, "oltp".into());
         Hello { version, tenant, reservation, limit, parts: 1, seat: None, is_bare: false }
-    }
-
-    #[test]
-    fn a_promise_is_divided_in_the_order_of_arrival() {
-        let policy = policy();
-        let (_, oltp) = policy.tenant_named("oltp").unwrap();
-        let mut book = Book::new(Share { period: Span::SECOND, nodes: 1 });
-        let first = hello(Some(30), Some(50));
-        let told = |promise: Promise| (promise.reservation, promise.limit);
-        assert_eq!(book.offer(Some(oltp), &first).map(told), Ok((30, 50)));
-        book.seat(0, "oltp", &first);
-        let error = book.offer(Some(oltp), &hello(Some(71), None)).unwrap_err();
-        assert!(error.starts_with("70 operations per period are left"), "{error}");
-        let second = hello(None, None);
-        assert_eq!(book.offer(Some(oltp), &second).map(told), Ok((70, 150)));
-        book.seat(3, "oltp", &second);
-        let error = book.offer(Some(oltp), &hello(Some(0), None)).unwrap_err();
-        assert!(error.starts_with("the limit of tenant \"oltp\" is taken up"), "{error}");
-        assert_eq!(book.offer(None, &hello(None, None)).map(told), Ok((0, u64::MAX)));
-        assert!(book.offer(None, &hello(Some(1), None)).is_err());
-        book.leave(0);
-        assert_eq!(book.promises(&policy).iter().map(|it| told(it.1)).next(), Some((100, 200)));
-        let other = Policy::parse("[[tenant]]\nname = \"x\"").unwrap();
-        assert_eq!(book.promises(&other), [(3, Promise { reservation: 0, limit: u64::MAX })]);
-    }
-
-    #[test]
-    fn several_nodes_and_short_periods_have_their_part() {
-        let policy = policy();
-        let (_, oltp) = policy.tenant_named("oltp").unwrap();
-        let book = Book::new(Share { period: Span(Span::SECOND.0 / 10), nodes: 2 });
-        let promise = book.offer(Some(oltp), &hello(None, None)).unwrap();
-        assert_eq!((promise.reservation, promise.limit), (5, 10));
-        let promise = book.offer(Some(oltp), &Hello { parts: 3, ..hello(None, None) }).unwrap();
-        assert_eq!((promise.reservation, promise.limit), (1, 3));
     }
 
     #[test]

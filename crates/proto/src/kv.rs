@@ -66,14 +66,15 @@
 //!
 //! # Bound
 //! A hot get takes 1 read in 1 round trip, a cold one 3 in 2. A put of a key whose place was seen
-//! takes 1 write, 1 short read, 1 word and 1 swap in 2 round trips; elsewhere 3 reads, in 3. A new
-//! key takes 1 write, 4 reads and 2 swaps in 4. Deletes, and puts of a key that is being inserted
-//! or deleted, may have to look again: 32 times, then they say that it was in vain.
+//! takes 1 write, 1 short read and 2 swaps in 2 round trips; elsewhere 3 reads, in 3. A new key
+//! takes 1 write, 4 reads and 2 swaps in 4. Blocks come from the store's pool in 3 round trips, as
+//! many as a client is likely to use. Deletes, and puts of a key that is being inserted or deleted,
+//! may have to look again: 32 times, then they say that it was in vain.
 //!
-//! A client that dies leaves each key as it was or with what it was putting, and takes its blocks
-//! with it: what is left of an extent, those that rest, and one for each put that was under way.
-//! A claim of it that is expelled takes a slot, and a value whose mark it took off is read the cold
-//! way until it is put anew. There is no sweep: a fresh store has all of that again.
+//! A client that dies leaves each key as it was or with what it was putting. The blocks that it
+//! had, and a slot with a claim of it, are brought back by a [`Sweep`], if there is one: a client
+//! says then by a word of the store what it may be writing, for an operation per rest. A value
+//! whose mark it took off is read the cold way until it is put anew.
 //!
 //! # Example
 //! ```
@@ -94,7 +95,7 @@
 //! while !opening.poll(Time(0))? {}
 //! let rest = Span(2_000_000_000);
 //! let mut client =
-//!     opening.client(Settings { outstanding: 4, locations: 1024, extent: 16, rest })?;
+//!     opening.client(Settings { outstanding: 4, locations: 1024, extent: 16, seat: None, rest })?;
 //!
 //! let mut outcomes = Vec::new();
 //! client.put(b"name", b"value", 1)?;
@@ -115,9 +116,10 @@
 //!
 //! [RACE]: https://www.usenix.org/conference/atc21/presentation/zuo
 pub use block::{ENTRY_MAX, KEY_MAX, VALUE_MAX};
-pub use client::{Answer, Client, Outcome, Refused, Settings, Value};
-pub use layout::{Area, BLOCK, HEADER, LAYOUT_VERSION, Layout, LayoutError};
+pub use client::{Answer, Client, EXTENT_MAX, Outcome, Refused, Settings, Value};
+pub use layout::{Area, BLOCK, HEADER, HOLDERS, LAYOUT_VERSION, Layout, LayoutError};
 pub use opening::{OpenError, Opening};
+pub use sweep::{Pass, Stock, Sweep};
 
 mod block;
 mod client;
@@ -126,3 +128,4 @@ mod locations;
 mod opening;
 mod slot;
 mod supply;
+mod sweep;

@@ -53,7 +53,7 @@ pub enum Hello {
         /// Its name in the cluster file.
         name: String,
     },
-    /// A data node, which hears from [`ToGateway`] which policy holds and is not asked to count.
+    /// A data node, which hears and says what [`crate::data_node::message`] has.
     DataNode {
         /// The version it speaks.
         version: u16,
@@ -62,7 +62,7 @@ pub enum Hello {
     },
 }
 
-/// From a controller to a gateway or a data node.
+/// From a controller to a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGateway {
     /// The policy in force, from now on: it says whose requests are whose.

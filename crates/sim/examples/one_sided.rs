@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use tidegate_proto::haechi::Event;
-use tidegate_sim::one_sided::{self, Scenario};
+use tidegate_sim::one_sided::{self, Scenario, nodes};
 
 fn main() -> ExitCode {
     for path in std::env::args().skip(1) {
@@ -18,7 +18,12 @@ fn main() -> ExitCode {
 }
 
 fn show(path: &str) -> Result<(), Box<dyn Error>> {
-    let scenario = Scenario::parse(&std::fs::read_to_string(path)?)?;
+    let text = std::fs::read_to_string(path)?;
+    if let Ok(scenario) = nodes::Scenario::parse(&text) {
+        println!("{}\n{}", scenario.name, nodes::run(&scenario)?.table());
+        return Ok(());
+    }
+    let scenario = Scenario::parse(&text)?;
     let outcome = one_sided::run(&scenario)?;
     println!("{}\n{}", scenario.name, outcome.table());
     for event in &outcome.events {

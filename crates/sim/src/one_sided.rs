@@ -39,6 +39,7 @@ mod card;
 mod client;
 mod fabric;
 pub mod fire;
+pub mod nodes;
 mod outcome;
 mod run;
 mod scenario;

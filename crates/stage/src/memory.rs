@@ -6,18 +6,18 @@
 //! word, and both wait for a token, which comes out of words in the same memory. The node's own
 //! processes may be stopped meanwhile.
 //!
-//! There are two ways to use it. [`Connection::get`], [`Connection::put`] and
-//! [`Connection::delete`] wait until they are done. [`Connection::begin_get`] and its like do not:
-//! many operations are under way, and [`Connection::poll`] or [`Connection::wait`] tell which have
-//! ended.
+//! There are two ways to use it. A [`Store`] has gets, puts and deletes that wait until they are
+//! done, for any number of threads, and looks after itself. A [`Connection`] belongs to one thread,
+//! which has many operations under way ([`Connection::begin_get`] and its like), is told by
+//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to ask all the time.
 //!
 //! ```no_run
-//! use tidegate_stage::memory::{Connection, Settings};
+//! use tidegate_stage::memory::{Settings, Store};
 //! # fn main() -> Result<(), tidegate_stage::memory::Error> {
 //! let settings = Settings { tenant: "web".into(), ..Settings::default() };
-//! let mut connection = Connection::open("/run/tidegate/memory.sock", settings)?;
-//! connection.put(b"answer", b"42")?;
-//! assert_eq!(connection.get(b"answer")?.as_deref(), Some(&b"42"[..]));
+//! let store = Store::open("/run/tidegate/memory.sock", settings)?;
+//! store.put(b"answer", b"42")?;
+//! assert_eq!(store.get(b"answer")?.as_deref(), Some(&b"42"[..]));
 //! # Ok(())
 //! # }
 //! ```
@@ -25,7 +25,9 @@
 //! # Bound
 //! Tokens come each period, the first ones when the next begins: whoever opens a connection waits
 //! for that long with its first operation. Who does not poll for 5 ms asks whether its tokens are
-//! still its own, and who does not for three periods loses its seat, and gets another by itself.
+//! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
+//! periods loses its seat, and gets another by itself; but to give it the memory again the node has
+//! to move (below), so a connection that nobody polls is to be closed.
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
@@ -33,15 +35,17 @@
 //! it back.
 
 mod access;
+mod forks;
 mod lifeline;
+mod store;
+mod waiting;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
-use rustix::time::Timespec;
+use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -57,8 +61,11 @@ use crate::clock::kernel_time;
 use access::Access;
 use lifeline::{Lifeline, Word};
 
+pub use store::Store;
+pub use tidegate_algo::haechi::Period;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+pub use waiting::Lateness;
 
 /// How often the connection is listened to while there is something to do.
 const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
@@ -73,14 +80,13 @@ const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.
 /// A wait shorter than this is not worth a system call: waking up takes as long.
 const NAP: Span = Span(20_000);
 
-/// Blocks to take from the store at a time.
+/// Blocks to take from the store at a time, at most.
 const EXTENT: u32 = 64;
+
+const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
 
 /// For how many periods a block rests.
 const REST: u64 = 2;
-
-/// The name of what a waiting call has begun.
-const OWN: u64 = u64::MAX;
 
 /// What a client wants of a data node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +107,8 @@ pub struct Settings {
     /// Without a seat, tokens and limits, for measurements. Only root and the data node's own user
     /// may.
     pub is_bare: bool,
-    /// How long to wait for the data node when the connection is opened.
+    /// How long to wait for the data node when the connection is opened; in a [`Store`] also how
+    /// long an operation may take.
     pub patience: Span,
 }
 
@@ -149,6 +156,19 @@ pub enum Error {
     /// The data node has gone on with other memory, which the connection has now. What was under
     /// way is not any more, and may or may not have happened.
     Moved,
+    /// The data node has gone on with other memory, and why it does not give us that. What was
+    /// under way may or may not have happened.
+    Outside(String),
+    /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
+    /// little is reserved for us. A put or delete may happen yet.
+    Gone,
+    /// The same, but the data node is there.
+    Late {
+        /// It opens no periods: it is stopped, or its machine has no time for it.
+        is_alone: bool,
+    },
+    /// Of a [`Store`]: this process was forked from the one that has opened it.
+    Forked,
 }
 
 impl fmt::Display for Error {
@@ -180,8 +200,28 @@ impl fmt::Display for Error {
             Self::Contended => {
                 f.write_str("others changed the same key at the same time; try again")
             }
-            Self::Corrupt => f.write_str("the value is damaged, and so is not given out"),
+            Self::Corrupt => {
+                f.write_str("the value is damaged, and so is not given out; store it anew")
+            }
             Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
+            Self::Outside(reason) => {
+                write!(f, "the data node has gone on with other memory, and gives none: {reason}")
+            }
+            Self::Gone => f.write_str(
+                "not done in time: the data node is gone, and too little is reserved for this \
+                 client; start the node again with `tidegate up CLUSTER`",
+            ),
+            Self::Late { is_alone: true } => f.write_str(
+                "not done in time: the data node begins no periods, and too little is reserved for \
+                 this client; see whether its process is stopped",
+            ),
+            Self::Late { is_alone: false } => f.write_str(
+                "not done in time: others use what is not reserved for this client; reserve more, \
+                 raise its limit, or wait longer",
+            ),
+            Self::Forked => f.write_str(
+                "the store was opened by the process that this one was forked from; open one here",
+            ),
         }
     }
 }
@@ -207,9 +247,13 @@ pub struct Connection {
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
+    /// Until when there was nothing to do after that, and how late it was looked at again.
+    due: Time,
+    late: Lateness,
     retry: Retry,
-    /// What has ended and was not told yet.
-    ended: Vec<Outcome>,
+    /// Why the node has not let us in again since it went on with other memory. Ours is not to be
+    /// used any more then.
+    outside: Option<String>,
 }
 
 impl Connection {
@@ -230,8 +274,10 @@ impl Connection {
             region,
             now,
             heard: now,
+            due: now,
+            late: Lateness::default(),
             retry: Retry::new(RETRY[0], RETRY[1]),
-            ended: Vec::new(),
+            outside: None,
         })
     }
 
@@ -247,11 +293,13 @@ impl Connection {
 
     /// Operations that are reserved for the period that runs; none without a seat.
     pub fn reservation(&self) -> u64 {
-        match self.client.fabric() {
-            Access::Shm(port) => port.purse().promise().reservation,
-            Access::Model(port) => port.purse().promise().reservation,
-            _ => 0,
-        }
+        self.client.fabric().purse().map_or(0, |purse| purse.promise().reservation)
+    }
+
+    /// The period that runs, by this client's clock, number 0 before the first; none without a
+    /// seat.
+    pub fn period(&self) -> Option<Period> {
+        self.client.fabric().purse().map(Purse::period)
     }
 
     /// What the engine has counted since the memory was given to us; none without a seat.
@@ -272,72 +320,12 @@ impl Connection {
         }
     }
 
-    /// The value of a key, if it has one.
-    ///
-    /// # Errors
-    /// See [`Error`]; a get that meets a move is begun again.
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        match self.finish(|connection| connection.client.get(key, OWN))? {
-            Answer::Found(value) => {
-                let bytes = self.value(&value).to_vec();
-                self.release(value);
-                Ok(Some(bytes))
-            }
-            answer => done(answer).map(|()| None),
-        }
+    /// Whether the data node is gone, as far as we know.
+    pub fn is_gone(&self) -> bool {
+        self.lifeline.is_none()
     }
 
-    /// Gives a key a value, whether it has one or not.
-    ///
-    /// # Errors
-    /// See [`Error`]; a put that meets a move is begun again.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.finish(|connection| connection.client.put(key, value, OWN)).and_then(done)
-    }
-
-    /// Takes a key's value away, and tells whether it had one.
-    ///
-    /// # Errors
-    /// See [`Error`]; a delete that meets a move is begun again.
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
-        match self.finish(|connection| connection.client.delete(key, OWN))? {
-            Answer::Deleted => Ok(true),
-            answer => done(answer).map(|()| false),
-        }
-    }
-
-    /// Begins something, and waits until it has ended.
-    fn finish(
-        &mut self,
-        begin: impl Fn(&mut Self) -> Result<(), Refused>,
-    ) -> Result<Answer, Error> {
-        let mut is_begun = false;
-        loop {
-            if !is_begun {
-                // Where all that may be is under way, something of it has to end first.
-                match begin(self) {
-                    Err(Refused::Busy) if self.client.outstanding() > 0 => {}
-                    begun => {
-                        begun?;
-                        is_begun = true;
-                    }
-                }
-            }
-            let mut ended = std::mem::take(&mut self.ended);
-            let waited = self.step(&mut ended);
-            let own = ended.iter().position(|outcome| outcome.token == OWN);
-            let answer = own.map(|place| ended.swap_remove(place).answer);
-            self.ended = ended;
-            match (waited, answer) {
-                (_, Some(answer)) => return Ok(answer),
-                (Err(Error::Moved), _) if self.client.outstanding() == 0 => is_begun = false,
-                (waited, None) => waited?,
-            }
-            self.sleep();
-        }
-    }
-
-    /// Begins to look for a key's value. `token` comes back with the outcome; `u64::MAX` is ours.
+    /// Begins to look for a key's value. `token` comes back with the outcome.
     ///
     /// # Errors
     /// If it is not begun.
@@ -389,30 +377,26 @@ impl Connection {
     /// Goes on with what was begun, without waiting, and appends what has ended.
     ///
     /// # Errors
-    /// [`Error::Moved`], after which nothing is under way; all others once that a move has failed.
+    /// [`Error::Moved`], after which nothing is under way; [`Error::Outside`] as long as a move has
+    /// left us outside; all others once that a node gone for a while does not let us in again.
+    #[inline]
     pub fn poll(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        outcomes.append(&mut self.ended);
-        self.step(outcomes)
-    }
-
-    /// Goes on until something has ended, or there is nothing under way. Sleeps meanwhile.
-    ///
-    /// # Errors
-    /// As [`Self::poll`].
-    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let before = outcomes.len();
-        loop {
-            self.poll(outcomes)?;
-            if outcomes.len() > before || self.client.outstanding() == 0 {
-                return Ok(());
-            }
-            self.sleep();
+        let now = kernel_time();
+        self.late.add(now.since(self.due.max(self.now)));
+        let passed = now.since(std::mem::replace(&mut self.now, now));
+        if passed > AWAY || now.since(self.heard) >= LISTEN {
+            self.listen(now)?;
         }
+        if let Some(reason) = &self.outside {
+            return Err(Error::Outside(reason.clone()));
+        }
+        // None of these loses its region by itself.
+        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
     }
 
-    /// When there is something to do at the latest although nothing was begun.
+    /// When to poll at the latest, also if nothing was begun.
     pub fn next_deadline(&self) -> Time {
-        self.client.fabric().next_deadline()
+        self.client.fabric().next_deadline().min(self.heard.after(LISTEN))
     }
 
     /// The time by the clock of [`Self::next_deadline`], as it was when it was looked at last.
@@ -420,77 +404,44 @@ impl Connection {
         self.now
     }
 
-    #[inline]
-    fn step(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let now = kernel_time();
-        let passed = now.since(std::mem::replace(&mut self.now, now));
-        if passed > AWAY || now.since(self.heard) >= LISTEN {
-            self.listen(now)?;
-        }
-        // None of these loses its region by itself.
-        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
-    }
-
     /// Listens to the data node, and follows it to other memory.
     #[cold]
     fn listen(&mut self, now: Time) -> Result<(), Error> {
         self.heard = now;
-        let word = self.lifeline.as_mut().map_or(Word::End, Lifeline::hear);
-        match word {
+        match self.lifeline.as_mut().map_or(Word::End, Lifeline::hear) {
             Word::Silence => return Ok(()),
             // The node waits until the connection is closed.
-            Word::Moving => self.lifeline = None,
-            Word::End if !self.retry.is_due(now) => {
-                self.lifeline = None;
-                return Ok(());
+            Word::Moving => {
+                (self.lifeline, self.outside) = (None, Some(String::new()));
             }
-            Word::End => self.lifeline = None,
+            Word::End => {
+                self.lifeline = None;
+                if !self.retry.is_due(now) {
+                    return Ok(());
+                }
+            }
         }
         // Whoever is gone may come again, and has no memory any more. Whoever moves has other.
         let seat = self.seat().map(|seat| seat.number);
-        let former = (word == Word::End).then(|| (self.region.clone(), seat));
+        let former = self.outside.is_none().then(|| (self.region.clone(), seat));
         match enter(&self.path, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
-                (self.client, self.region) = (client, region);
-                self.ended.clear();
+                (self.client, self.region, self.outside) = (client, region, None);
                 self.retry.succeed();
-                Err(Error::Moved)
-            }
-            // It is gone. Its memory is still here.
-            Err(Error::Unreachable(_)) if word == Word::End => {
-                self.retry.later(now);
-                Ok(())
+                return Err(Error::Moved);
             }
             Err(error) => {
                 self.retry.later(now);
-                Err(error)
+                match (&mut self.outside, error) {
+                    (Some(reason), error) => *reason = error.to_string(),
+                    // It is gone. Its memory is still here.
+                    (None, Error::Unreachable(_)) => {}
+                    (None, error) => return Err(error),
+                }
             }
         }
-    }
-
-    /// Sleeps until there may be something to do.
-    fn sleep(&self) {
-        let deadline = self.next_deadline().min(self.heard.after(LISTEN));
-        if deadline.since(kernel_time()) < NAP {
-            return std::thread::yield_now();
-        }
-        let seconds = deadline.0 / Span::SECOND.0;
-        let nanoseconds = deadline.0 % Span::SECOND.0;
-        let at = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
-        // A signal wakes us early, which does no harm.
-        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
-    }
-}
-
-/// What is no answer of its own.
-fn done(answer: Answer) -> Result<(), Error> {
-    match answer {
-        Answer::Found(_) | Answer::Missing | Answer::Stored | Answer::Deleted => Ok(()),
-        Answer::Full => Err(Error::Full),
-        Answer::Crowded => Err(Error::Crowded),
-        Answer::Contended => Err(Error::Contended),
-        Answer::Corrupt => Err(Error::Corrupt),
+        Ok(())
     }
 }
 
@@ -548,8 +499,9 @@ fn enter(
     };
     let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
     let rest = Span(REST * period.0);
-    let settings =
-        kv::Settings { outstanding, locations: settings.locations, extent: EXTENT, rest };
+    let seat = welcome.seat.as_ref().map(|seat| seat.number);
+    let locations = settings.locations;
+    let settings = kv::Settings { outstanding, locations, extent: EXTENT, seat, rest };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
     Ok(Entry { lifeline, welcome, client, region: memory })
 }

@@ -100,6 +100,62 @@ fn values_come_back_and_what_cannot_be_is_said() {
 }
 
 #[test]
+fn what_cannot_be_stored_is_said_with_where_and_why() {
+    let mut cluster = Cluster::new(&FILE.replace("32MiB", "4MiB"), POLICY);
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    cluster.start("data-node", "m");
+    for (key, bytes) in [(String::new(), 0), ("k".repeat(251), 251)] {
+        for act in [&["get", &key][..], &["put", &key, "v"], &["delete", &key]] {
+            let outcome = kv(&mut cluster, act).failure(2);
+            let told = format!("a key has from 1 to 250 bytes, this one has {bytes}");
+            assert!(outcome.complaint().contains(&told), "{outcome:?}");
+        }
+    }
+    let fill = ["bench", "--tenant", "web", "--keys", "2000", "--seconds", "1"];
+    let outcome = kv(&mut cluster, &fill).failure(1);
+    for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
+        assert!(outcome.complaint().contains(part), "{outcome:?}");
+    }
+    let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+    assert!(status.contains("the store of data node m is nearly full"), "{status}");
+}
+
+/// What the controller says of the data node.
+fn seen(cluster: &mut Cluster) -> Value {
+    cluster.bed().status()["cluster"]["data_nodes"][0].clone()
+}
+
+#[test]
+fn data_nodes_and_what_tenants_do_there_are_seen() {
+    let mut cluster = cluster();
+    let bench = bench(&mut cluster, "2");
+    row("work", &bench, |row| row["operations"].as_u64() > Some(0));
+    eventually("clients and what they do", || {
+        let node = seen(&mut cluster);
+        let tenant = &node["tenants"][0];
+        let is_some = |value: &Value| value.as_u64() > Some(0);
+        node["clients"] == 2
+            && tenant["name"] == "web"
+            && tenant["clients"] == 2
+            && [&tenant["total_operations"], &node["operations_per_second"], &node["used_bytes"]]
+                .into_iter()
+                .all(is_some)
+    });
+    let told = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+    let lines =
+        ["policy revision 1; 1 data node with 2 clients", "DATA NODE  STATE", "m          up"];
+    assert!(lines.into_iter().all(|line| told.contains(line)), "{told}");
+    cluster.part("m").signal(Signal::STOP);
+    eventually("a warning", || {
+        let told = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+        told.contains("data-node m has stopped answering") || told.contains("data-node m is away")
+    });
+    cluster.part("m").signal(Signal::CONT);
+    eventually("the data node again", || seen(&mut cluster)["is_silent"] == false);
+}
+
+#[test]
 fn gets_go_on_while_the_data_node_is_stopped() {
     let mut cluster = cluster();
     let bench = bench(&mut cluster, "2");

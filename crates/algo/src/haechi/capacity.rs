@@ -11,28 +11,28 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: who wanted more decides. Tokens were *short* if somebody had work and no token, and none
-//! were left over.
+//! *Sound*: who wanted more decides. Tokens were *short* if somebody had work and no token, and
+//! none were left over.
 //! - Tokens were short, and all used or nobody was *backlogged*, with as many operations under way
 //!   as it may: Ω is too small. It grows by a step, which doubles each time in a
 //!   row, from η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much
-//!   it is a quarter.
+//!   it is a quarter of that.
 //! - They were not short, not all used, and somebody was backlogged: the node did all it could, and
 //!   that was U. Ω goes three quarters of the way there. Who did as much as a client can do alone
 //!   (C_L) is no witness.
 //! - As before, but others were *held* back for somebody who was behind. If that one was far from
 //!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
-//!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and by
-//!   a step at least, but not below U.
+//!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and
+//!   by a step at least, but not below U.
 //! - Else nothing is learned.
 //!
 //! What clients yield in the last moments of a period comes too late to be used by others, and does
 //! not count as unused.
 //!
-//! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up it
-//! takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down by
-//! what was too much, two or three. It stays within what a period's ends hide ([`Lesson::slack`]),
-//! as what is unused there looks the same as a node that is slower.
+//! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
+//! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
+//! by what was too much, two or three. It stays within what a period's ends hide
+//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower.
 
 use alloc::collections::VecDeque;
 
@@ -102,8 +102,8 @@ pub struct Outcome {
 pub struct Lesson<'a> {
     /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
-    /// How many of them may be unused at a period's ends although all were wanted: what may be under
-    /// way, and what comes while everybody looks once.
+    /// How many of them may be unused at a period's ends although all were wanted: what may be
+    /// under way, and what comes while everybody looks once.
     pub slack: u64,
     /// Pool tokens that nobody took.
     pub spare: u64,

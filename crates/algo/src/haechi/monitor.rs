@@ -50,8 +50,8 @@ pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 /// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
 
-/// How far behind one may still be who has caught up: within what is due a [`MARGIN`](super::MARGIN)
-/// early, and more than a report is old when it is read.
+/// How far behind one may still be who has caught up: within what is due a [margin](super::Grain)th
+/// of a period early, and more than a report is old when it is read.
 const CAUGHT_UP: Span = Span(2 * Span::MILLISECOND.0);
 
 /// For how long others are held for a client that does not catch up.
@@ -248,6 +248,7 @@ impl Pool {
     /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
     /// now.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
+        let margin = self.rules.grain.margin;
         let mut gone = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
             let Some(seat) = seat.as_mut().filter(|seat| seat.is_doubted) else { continue };
@@ -256,7 +257,7 @@ impl Pool {
             // is not left was used.
             self.returned += match self.rules.paces {
                 true => {
-                    let due = self.period.due_early(seat.promise.reservation, now);
+                    let due = self.period.due_early(seat.promise.reservation, margin, now);
                     self.streamed += due;
                     residual.saturating_sub(seat.promise.reservation - due)
                 }
@@ -286,7 +287,7 @@ impl Pool {
     /// What the word is to be now, after all that was [seen](Self::changed).
     pub fn target(&mut self, now: Time) -> i64 {
         let left = self.left.max(0).unsigned_abs();
-        let target = match (self.rules.mode, self.rules.paces) {
+        let target = match (self.rules.pool, self.rules.paces) {
             (Mode::Paper, _) if !self.rules.converts || !self.is_used => left,
             (Mode::Paper, _) => self.remaining(now).saturating_sub(self.residual()),
             (Mode::Sound, false) => self.at_once(now, left),
@@ -347,7 +348,11 @@ impl Pool {
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
         let due = self.period.due(self.capacity, now);
-        let due = due.saturating_sub(self.period.due_early(self.reserved(), now));
+        let due = due.saturating_sub(self.period.due_early(
+            self.reserved(),
+            self.rules.grain.margin,
+            now,
+        ));
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + (self.returned - self.passed);
         (self.streamed, self.passed) = (self.streamed.max(due), self.returned);
@@ -360,7 +365,7 @@ impl Pool {
 
     /// Whether somebody who asks is behind its reservation, and it helps to wait for it.
     fn somebody_is_behind(&mut self, now: Time) -> bool {
-        let (period, is_paced) = (self.period, self.rules.paces);
+        let (period, is_paced, margin) = (self.period, self.rules.paces, self.rules.grain.margin);
         let mut any = false;
         for seat in self.seats.iter_mut().flatten() {
             let Some(report) = seat.report else { continue };
@@ -370,7 +375,7 @@ impl Pool {
             }
             let (reservation, residual) = (seat.promise.reservation, report.residual);
             // What it said is as old as that.
-            let due = period.due_early(reservation, seat.heard);
+            let due = period.due_early(reservation, margin, seat.heard);
             // Whatever the tokens: who used pool tokens first has reservation tokens left, and is
             // not behind.
             let issued = report.completed + report.in_flight;

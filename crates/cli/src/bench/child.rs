@@ -1,4 +1,4 @@
-//! Contestants that are programs of their own, compiled when they are needed.
+//! Contestants that are programs of their own, compiled or written when they are needed.
 //!
 //! Such a program reads lines and answers each with one: a length in nanoseconds and the numbers of
 //! the cores to use, for nanoseconds per call and thread, or `-` if the window was disturbed.
@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,13 +20,26 @@ use super::window::Contestant;
 #[derive(Debug)]
 struct Place(PathBuf);
 
+impl Place {
+    /// One with nothing in it yet.
+    fn new() -> Result<Arc<Self>, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tidegate-bench-{}-{number}", std::process::id());
+        let place = Arc::new(Self(std::env::temp_dir().join(name)));
+        let made = DirBuilder::new().mode(0o700).create(&place.0);
+        made.map_err(|error| format!("{}: {error}", place.0.display()))?;
+        Ok(place)
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A program that was compiled.
+/// A program that was compiled, or is a script.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     place: Arc<Place>,
@@ -39,12 +52,8 @@ pub(super) fn compile(
     flags: &[&str],
     libraries: &[&str],
 ) -> Result<Program, String> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("tidegate-bench-{}-{number}", std::process::id());
-    let place = Arc::new(Place(std::env::temp_dir().join(name)));
+    let place = Place::new()?;
     let failed = |error: std::io::Error| format!("{}: {error}", place.0.display());
-    DirBuilder::new().mode(0o700).create(&place.0).map_err(failed)?;
     let mut command = Command::new(compiler);
     command.args(flags).arg("-").arg("-o").arg(place.0.join("program")).args(libraries);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -60,6 +69,16 @@ pub(super) fn compile(
     let said = String::from_utf8_lossy(&output.stderr);
     let errors = said.lines().find(|line| line.contains("error")).unwrap_or("it failed");
     Err(format!("{compiler}: {errors}"))
+}
+
+/// Keeps `source` for an interpreter, which is looked for as a shell would.
+pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String> {
+    let place = Place::new()?;
+    let path = place.0.join("program");
+    let written = fs::write(&path, format!("#!/usr/bin/env {interpreter}\n{source}"))
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)));
+    written.map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Program { place })
 }
 
 impl Program {

@@ -238,7 +238,8 @@ fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
     memory.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
     memory.perform(&Operation::Write { from, to: area.at, length }).ok()?;
-    let settings = kv::Settings { outstanding: DEPTH, locations: 0, extent: 64, rest: Span::ZERO };
+    let (outstanding, rest) = (DEPTH, Span::ZERO);
+    let settings = kv::Settings { outstanding, locations: 0, extent: 64, seat: None, rest };
     let mut client = Client::new(memory, layout, settings).ok()?;
     let mut outcomes = Vec::new();
     for key in 0..keys {
@@ -264,7 +265,8 @@ impl<F: Fabric> Reader<F> {
     /// One that has read every key once, so that it knows where they are.
     fn new(fabric: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
         let locations = u32::try_from(2 * keys).ok()?;
-        let settings = kv::Settings { outstanding: DEPTH, locations, extent: 1, rest: Span::ZERO };
+        let (outstanding, rest) = (DEPTH, Span::ZERO);
+        let settings = kv::Settings { outstanding, locations, extent: 1, seat: None, rest };
         let client = Client::new(fabric, layout, settings).ok()?;
         let mut reader = Self { client, periods, keys, state: 1, outcomes: Vec::new() };
         for key in 0..keys {

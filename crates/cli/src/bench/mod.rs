@@ -26,6 +26,7 @@ mod sample;
 mod scheduler;
 mod shim;
 mod stage;
+mod store;
 mod window;
 
 pub(crate) use window::Plan;
@@ -237,6 +238,8 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Haechi) {
         haechi::rows(plan, &interrupt, tell)?;
+        interrupt.check()?;
+        store::rows(plan, tell);
     }
     Ok(())
 }
@@ -270,6 +273,18 @@ mod tests {
         haechi::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 3, "{rows:#?}");
         assert!(rows.iter().all(|row| row.reason.as_deref().is_none_or(|why| why == window::BUSY)));
+    }
+
+    /// Where no library for C is beside the test, the rows of others say so.
+    #[test]
+    fn stores_can_be_measured() {
+        let mut rows = Vec::new();
+        store::rows(Plan::TINY, &mut |row| rows.push(row));
+        assert_eq!(rows.len(), 6, "{rows:#?}");
+        let ours = rows.iter().filter(|row| row.case.contains("Rust"));
+        let is_told = |why: &str| why == window::BUSY;
+        assert!(ours.map(|row| row.reason.as_deref()).all(|why| why.is_none_or(is_told)));
+        assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
     }
 
     #[test]

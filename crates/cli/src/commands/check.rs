@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tidegate_algo::admission::{self, Shortage};
-use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
+use tidegate_model::{Cluster, Policy};
 
 use super::Common;
 use crate::amounts;
@@ -73,6 +73,7 @@ struct Place<'a> {
     file: &'a str,
     nodes: u64,
     gateways: u64,
+    data_nodes: u64,
     volumes: u64,
     pools: u64,
     /// None if a node does not say.
@@ -166,6 +167,7 @@ fn place(file: &ClusterFile) -> Place<'_> {
         file: &file.name,
         nodes: cluster.nodes.len() as u64,
         gateways: cluster.gateways.len() as u64,
+        data_nodes: cluster.data_nodes.len() as u64,
         volumes: cluster.volumes.len() as u64,
         pools: cluster.pools.len() as u64,
         capacity_operations_per_second: capacities
@@ -208,8 +210,26 @@ fn warnings(policy: &Policy, cluster: Option<&ClusterFile>) -> Vec<String> {
     }
     if let Some(cluster) = cluster {
         warnings.extend(admission::warnings(policy, &cluster.cluster));
+        warnings.extend(data_node_warnings(policy, &cluster.cluster));
     }
     warnings
+}
+
+/// What clients of data nodes cannot be promised: those that come last are refused. Promises in
+/// operations are kept there, beside those that are kept at storage nodes.
+fn data_node_warnings(policy: &Policy, cluster: &Cluster) -> Option<String> {
+    let nodes = &cluster.data_nodes;
+    let capacity = nodes.iter().map(|node| node.capacity.0).fold(0, u64::saturating_add);
+    let reserved = policy.tenants.iter().filter_map(|it| it.reservation.get(Unit::Operations));
+    let reserved = reserved.fold(0, u64::saturating_add);
+    (!nodes.is_empty() && reserved > capacity).then(|| {
+        format!(
+            "tenants are promised {} together, and data nodes can do {}; if all of them come \
+             there, those who come last are refused",
+            amounts::iops(reserved),
+            amounts::iops(capacity),
+        )
+    })
 }
 
 fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
@@ -234,8 +254,12 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
     }
     if let Some(place) = &verdict.cluster {
         text += &format!(
-            "  on {} of {}{}, with {}, {} and {}\n",
+            "  on {}{} of {}{}, with {}, {} and {}\n",
             amounts::plural(place.nodes, "node"),
+            match place.data_nodes {
+                0 => String::new(),
+                count => format!(" and {}", amounts::plural(count, "data node")),
+            },
             place.file,
             place.capacity_operations_per_second.map_or(String::new(), |capacity| {
                 format!(" that can do {}", amounts::iops(capacity))

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
-use tidegate_model::Iops;
-use tidegate_stage::memory::{Connection, Error, Settings, VALUE_MAX};
+use tidegate_model::cluster::DataNode;
+use tidegate_model::{Iops, Span};
+use tidegate_stage::memory::{Error, Settings, Store, VALUE_MAX};
 
 use super::Common;
 use crate::failure::{Code, Failure};
@@ -70,16 +71,18 @@ struct At {
 }
 
 impl At {
-    fn open(&self) -> Result<Connection, Failure> {
+    fn open(&self) -> Result<Store, Failure> {
         let settings = Settings {
             tenant: self.tenant.clone().unwrap_or_default(),
             // Somebody who types has no use for more, and leaves the rest to programs.
             reservation: Some(Iops(0)),
             outstanding: 1,
             locations: 0,
+            // Tokens come when the next period begins, and answers then.
+            patience: Span(2 * DataNode::PERIOD_MAX.0),
             ..Settings::default()
         };
-        Connection::open(&self.at, settings).map_err(|error| kv::failed(&self.at, error))
+        Store::open(&self.at, settings).map_err(|error| kv::failed(&self.at, error))
     }
 
     fn failed(&self, error: Error) -> Failure {

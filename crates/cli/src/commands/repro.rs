@@ -1,12 +1,12 @@
 //! `tidegate repro`: a paper's experiments, with a verdict on each claim.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::Common;
 use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::haechi::HAECHI;
+use crate::experiment::paper::{self, Order, World};
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{self, Claim, Verdict};
 use crate::experiment::{self, figure4};
@@ -36,7 +36,14 @@ Papers and their figures:
   haechi  6 to 8   who reads how much of a data node without any control, simulated
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
                    some three minutes)
+  haechi  7, 8, 9, 11, 13, 16
+                   live, too: a data node, and ten clients that are a process each (some six
+                   minutes; --world says which)
+  haechi  steps, ablation, sensitivity
+                   what becomes of it when the node changes, of each rule left out, and of other
+                   numbers than were chosen (a minute)
   haechi  numbers  all that the paper prints beside what the model gives
+  haechi  nodes    ten tenants on four data nodes, which that paper leaves open
 
 Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
 and --plain say nothing to them.
@@ -46,6 +53,7 @@ Examples:
   tidegate repro paio 10 --seconds 120 --out /tmp/figure10
   tidegate repro pshift 8 9 10
   tidegate repro dsfq 9 12 burst
+  tidegate repro haechi 9 --world live
   tidegate repro paio 4 --json | jq .measured")]
 pub(crate) struct Args {
     /// The paper
@@ -55,6 +63,16 @@ pub(crate) struct Args {
     /// Its figures; all of them if none is named
     #[arg(value_name = "FIGURE")]
     figures: Vec<String>,
+
+    /// Only this world of haechi's figures; by default both, where there are two
+    #[arg(long, value_enum, value_name = "WORLD", env = "TIDEGATE_WORLD", hide_env_values = true)]
+    world: Option<World>,
+
+    /// How many periods of a second each live run of haechi measures; by default 6, 3 of figure 7
+    /// and 15 of figure 16
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_PERIODS", hide_env_values = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
+    periods: Option<u16>,
 
     #[command(flatten)]
     wanted: Wanted,
@@ -75,27 +93,34 @@ enum Paper {
 }
 
 impl Paper {
-    /// The figures of it that can be repeated.
-    const fn figures(self) -> &'static [&'static str] {
+    /// The paper's figures, but for those that are like nothing else.
+    const fn set(self) -> Option<&'static paper::Paper> {
         match self {
-            Self::Paio => &["4", "10"],
-            Self::Dsfq => DSFQ.figures,
-            Self::Haechi => HAECHI.figures,
-            Self::Pshift => PSHIFT.figures,
+            Self::Paio => None,
+            Self::Dsfq => Some(&DSFQ),
+            Self::Haechi => Some(&HAECHI),
+            Self::Pshift => Some(&PSHIFT),
         }
     }
 
+    /// The figures of it that can be repeated in that world.
+    fn figures(self, world: Option<World>) -> Vec<&'static str> {
+        let Some(set) = self.set() else { return vec!["4", "10"] };
+        set.figures.iter().copied().filter(|figure| set.is_in(figure, world)).collect()
+    }
+
     /// Those of `wanted`, each once and in order; all if there are none.
-    fn choose(self, wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
-        let known = self.figures();
+    fn choose(self, wanted: &[String], world: Option<World>) -> Result<Vec<&'static str>, Failure> {
+        let known = self.figures(world);
         match wanted.iter().find(|figure| !known.contains(&figure.as_str())) {
             None => {
                 let is_wanted = |figure: &str| wanted.iter().any(|wanted| wanted == figure);
-                let chosen = known.iter().copied();
+                let chosen = known.into_iter();
                 Ok(chosen.filter(|figure| wanted.is_empty() || is_wanted(figure)).collect())
             }
             Some(figure) => {
-                let what = format!("figure {figure} of this paper cannot be repeated");
+                let there = if world.is_some() { " in this world" } else { "" };
+                let what = format!("figure {figure} of this paper cannot be repeated{there}");
                 let help = format!("its figures are {}", known.join(", "));
                 Err(Failure::new(Code::Usage, what).help(help))
             }
@@ -107,36 +132,28 @@ impl Paper {
 const SECONDS: u64 = 60;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let figures = args.paper.choose(&args.figures)?;
+    let figures = args.paper.choose(&args.figures, args.world)?;
     let mut fails = false;
     let mut note = |claims: &[Claim]| {
         fails |= claims.iter().any(|claim| claim.verdict == Verdict::Fails);
         tell(claims, common)
     };
-    match args.paper {
-        Paper::Paio => {
-            for figure in figures {
-                let wanted = args.wanted.clone();
-                note(&match figure {
-                    "4" => figure4::run(common.json)?,
-                    _ => {
-                        let options = wanted.options(SECONDS, "out/repro-paio-10", common);
-                        verdict::figure10(&experiment::run(&options)?)
-                    }
-                })?;
-            }
-        }
-        Paper::Dsfq => {
-            let out: PathBuf = args.wanted.options(SECONDS, "out/repro-dsfq", common).out;
-            DSFQ.run(&figures, &out, common.json, &mut note)?;
-        }
-        Paper::Haechi => {
-            let out: PathBuf = args.wanted.options(SECONDS, "out/repro-haechi", common).out;
-            HAECHI.run(&figures, &out, common.json, &mut note)?;
-        }
-        Paper::Pshift => {
-            let out: PathBuf = args.wanted.options(SECONDS, "out/repro-pshift", common).out;
-            PSHIFT.run(&figures, &out, common.json, &mut note)?;
+    if let Some(set) = args.paper.set() {
+        let out = format!("out/repro-{}", set.name);
+        let out = args.wanted.options(SECONDS, &out, common).out;
+        let (figures, out, is_json) = (&figures[..], &out, common.json);
+        let (world, periods) = (args.world, args.periods.map(usize::from));
+        set.run(&Order { figures, out, is_json, world, periods }, &mut note)?;
+    } else {
+        for figure in figures {
+            let wanted = args.wanted.clone();
+            note(&match figure {
+                "4" => figure4::run(common.json)?,
+                _ => {
+                    let options = wanted.options(SECONDS, "out/repro-paio-10", common);
+                    verdict::figure10(&experiment::run(&options)?)
+                }
+            })?;
         }
     }
     // The lines have said it.
@@ -161,12 +178,15 @@ mod tests {
     fn figures_are_chosen_once_and_in_order() {
         let choose = |paper: Paper, wanted: &[&str]| {
             let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            paper.choose(&wanted)
+            paper.choose(&wanted, None)
         };
         assert_eq!(choose(Paper::Paio, &[]).unwrap(), ["4", "10"]);
         assert_eq!(choose(Paper::Pshift, &["10", "8", "3", "8"]).unwrap(), ["3", "8", "10"]);
         assert_eq!(choose(Paper::Dsfq, &["burst", "9"]).unwrap(), ["9", "burst"]);
         let refused = choose(Paper::Pshift, &["3", "11"]).unwrap_err().to_string();
         assert!(refused.contains("figure 11"), "{refused}");
+        let live = |figure: &str| Paper::Haechi.choose(&[figure.into()], Some(World::Live));
+        assert_eq!(live("9").unwrap(), ["9"]);
+        assert!(live("10").unwrap_err().to_string().ends_with("repeated in this world"));
     }
 }

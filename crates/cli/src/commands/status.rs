@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{ClusterStatus, GatewayStatus, NodeStatus};
+use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
@@ -57,7 +57,12 @@ impl Screen {
             parts.push(self.stages(&status.stages));
         }
         if let Some(cluster) = &status.cluster {
-            parts.push(self.nodes(cluster));
+            if !cluster.nodes.is_empty() || cluster.data_nodes.is_empty() {
+                parts.push(self.nodes(cluster));
+            }
+            if !cluster.data_nodes.is_empty() {
+                parts.push(self.data_nodes(&cluster.data_nodes));
+            }
             if !cluster.gateways.is_empty() {
                 parts.push(self.gateways(&cluster.gateways));
             }
@@ -90,11 +95,14 @@ impl Screen {
             facts.push(format!("a cycle of {} every {pause}", amounts::span(cycle_ns)));
         }
         if let Some(cluster) = &status.cluster {
-            let clients = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
-            let clients = amounts::plural(clients, "client");
+            let clients: u64 = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
+            let seats: u64 = cluster.data_nodes.iter().map(|node| u64::from(node.clients)).sum();
+            let clients = amounts::plural(clients + seats, "client");
             facts.push(format!("{} with {clients}", fare::parties(cluster)));
-            let round = amounts::span(cluster.round_ns);
-            facts.push(format!("a distribution of {round} every {pause}"));
+            if !cluster.nodes.is_empty() || cluster.data_nodes.is_empty() {
+                let round = amounts::span(cluster.round_ns);
+                facts.push(format!("a distribution of {round} every {pause}"));
+            }
         }
         format!(
             "tidegate {} at {socket}, up {}: {}\n{}\n",
@@ -167,6 +175,34 @@ impl Screen {
                 fare::at_store(node).into(),
                 pid(node.pid).into(),
                 node.host.as_str().into(),
+            ]);
+        }
+        table.render(self.paint, usize::MAX)
+    }
+
+    fn data_nodes(self, nodes: &[DataNodeStatus]) -> String {
+        let mut table = Table::new()
+            .left("DATA NODE")
+            .left("STATE")
+            .right("CAPACITY")
+            .right("PROMISED")
+            .right("MEASURED")
+            .right("OF POOL")
+            .right("CLIENTS")
+            .right("TENANTS")
+            .right("IN USE");
+        for node in nodes {
+            let state = State::of_data_node(node);
+            table.row([
+                node.name.as_str().into(),
+                Cell::toned(state.tone(), state.word()),
+                amounts::iops(node.capacity_operations_per_second).into(),
+                amounts::iops(node.promised_operations_per_second).into(),
+                amounts::iops(node.operations_per_second).into(),
+                amounts::iops(node.pool_operations_per_second).into(),
+                node.clients.to_string().into(),
+                node.tenants.len().to_string().into(),
+                fare::memory(node).into(),
             ]);
         }
         table.render(self.paint, usize::MAX)

@@ -35,8 +35,10 @@ mod sweep;
 
 /// The figures that can be repeated.
 pub(crate) const DSFQ: Paper = Paper {
+    name: "dsfq",
     figures: &["8", "9", "10", "11", "12", "13", "14", "burst", "partition", "unified"],
     repeat,
+    live: &[],
 };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {

@@ -41,7 +41,7 @@ pub(crate) mod interrupt;
 mod live;
 mod machine;
 mod pace;
-mod paper;
+pub(crate) mod paper;
 mod plan;
 mod plot;
 mod policies;

@@ -53,6 +53,8 @@ pub(super) struct Desk {
     pub(super) interrupt: Interrupt,
     /// Whether somebody sees standard error.
     pub(super) is_watched: bool,
+    /// Periods that live runs are to measure, where somebody has said it.
+    pub(super) periods: Option<usize>,
 }
 
 impl Desk {
@@ -73,37 +75,81 @@ impl Drop for Desk {
 
 /// A paper's figures, by their names.
 pub(crate) struct Paper {
+    /// Where its pictures go, by default.
+    pub(crate) name: &'static str,
     pub(crate) figures: &'static [&'static str],
     pub(super) repeat: fn(&str, &Desk) -> Result<Part, Failure>,
+    /// Those that are run live as a part of their own, and what runs them.
+    pub(super) live: &'static [(&'static str, Run)],
+}
+
+/// What runs a figure.
+pub(super) type Run = fn(&Desk) -> Result<Part, Failure>;
+
+/// What somebody wants to see of a paper.
+#[derive(Clone, Debug)]
+pub(crate) struct Order<'a> {
+    pub(crate) figures: &'a [&'static str],
+    /// Where pictures go.
+    pub(crate) out: &'a Path,
+    pub(crate) is_json: bool,
+    /// Only that world of figures that have two parts.
+    pub(crate) world: Option<World>,
+    /// Periods that live runs are to measure.
+    pub(crate) periods: Option<usize>,
+}
+
+/// Where a figure is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum World {
+    /// In virtual time.
+    Simulated,
+    /// On this machine.
+    Live,
 }
 
 impl Paper {
+    /// Whether a figure has something to show in that world. Where the live part of figures is no
+    /// part of its own, a world says nothing.
+    pub(crate) fn is_in(&self, figure: &str, world: Option<World>) -> bool {
+        let is_live = || self.live.iter().any(|(name, _)| *name == figure);
+        world != Some(World::Live) || self.live.is_empty() || is_live()
+    }
+
     /// Repeats figures, and tells each one's claims when it has them; tables go to standard output
-    /// unless it is for programs, pictures to the directory `out`.
+    /// unless it is for programs, pictures to where they are wanted.
     ///
     /// # Errors
     /// If something breaks, or somebody ends it. Claims that do not hold are no error here.
     pub(crate) fn run(
         &self,
-        figures: &[&str],
-        out: &Path,
-        is_json: bool,
+        order: &Order<'_>,
         tell: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let Order { figures, out, is_json, world, periods } = *order;
         let is_watched = !is_json && io::stderr().is_terminal();
-        let desk = Desk { interrupt: Interrupt::listen()?, is_watched };
+        let desk = Desk { interrupt: Interrupt::listen()?, is_watched, periods };
         fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
-        for figure in figures {
-            let part = (self.repeat)(figure, &desk)?;
+        let mut show = |name: &str, part: Part| {
             desk.note("");
-            let path = write(figure, &part, out)?;
+            let path = write(name, &part, out)?;
             if !is_json {
                 let table = part.table.render(Paint::stdout(), usize::MAX);
-                output::print(&format!("Figure {figure}: {}\n{table}\n", path.display()))?;
+                output::print(&format!("Figure {name}: {}\n{table}\n", path.display()))?;
             }
             tell(&part.claims)?;
             if !is_json {
                 output::print("\n")?;
+            }
+            Ok::<(), Failure>(())
+        };
+        for figure in figures {
+            if world != Some(World::Live) || self.live.is_empty() {
+                show(figure, (self.repeat)(figure, &desk)?)?;
+            }
+            let live = self.live.iter().find(|(name, _)| name == figure);
+            if let Some((_, repeat)) = live.filter(|_| world != Some(World::Simulated)) {
+                show(&format!("{figure}-live"), repeat(&desk)?)?;
             }
         }
         Ok(())
@@ -310,7 +356,8 @@ mod tests {
 
     #[test]
     fn what_comes_out_has_the_order_of_what_went_in() {
-        let desk = Desk { interrupt: Interrupt::default(), is_watched: false };
+        let interrupt = Interrupt::default();
+        let desk = Desk { interrupt, is_watched: false, periods: None };
         let shown = simulate(&desk, (1..9).collect(), |number: &u32| Ok(number * 2)).unwrap();
         let doubled: Vec<u32> = shown.iter().map(|shown| shown.outcome).collect();
         assert_eq!(doubled, [2, 4, 6, 8, 10, 12, 14, 16]);

@@ -36,8 +36,12 @@ mod world;
 const PAPER: &str = "pshift";
 
 /// The figures that can be repeated.
-pub(crate) const PSHIFT: Paper =
-    Paper { figures: &["3", "4", "5", "6", "7", "8", "9", "10"], repeat };
+pub(crate) const PSHIFT: Paper = Paper {
+    name: "pshift",
+    figures: &["3", "4", "5", "6", "7", "8", "9", "10"],
+    repeat,
+    live: &[],
+};
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {

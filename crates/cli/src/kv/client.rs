@@ -6,9 +6,10 @@ use std::path::Path;
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Span, Time};
-use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Refused, Settings};
+use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Period, Refused, Settings};
 
 use super::report::{Line, Row, histogram};
+use super::wish::{Wanted, Wish};
 use crate::failure::Failure;
 use crate::load::schedule::{Choice, Dice};
 
@@ -21,10 +22,9 @@ pub(super) struct Work {
     pub(super) value: usize,
     /// Of a hundred operations, how many are gets.
     pub(super) read_percent: u64,
+    pub(super) wish: Wish,
     pub(super) duration: Span,
     pub(super) spins: bool,
-    /// Which client it is, of how many.
-    pub(super) place: [u64; 2],
     pub(super) seed: u64,
     pub(super) fills: bool,
 }
@@ -38,6 +38,16 @@ fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key:            ";
     key[8..].copy_from_slice(&number.to_be_bytes());
     key
+}
+
+/// The period that runs; where there are none, the second of the machine's clock, which is the same
+/// for all clients.
+fn period(connection: &Connection) -> Period {
+    connection.period().unwrap_or_else(|| {
+        let second = connection.now().0 / Span::SECOND.0;
+        let begun = Time(second * Span::SECOND.0);
+        Period { epoch: second, begun, length: Span::SECOND }
+    })
 }
 
 /// Something under way.
@@ -60,8 +70,10 @@ struct Client {
     /// When the row began, and what the engine had counted then.
     begun: Time,
     counted: Counted,
-    /// What the engine had counted when the period that runs began, if that was seen, and what is
-    /// reserved for it.
+    /// What is wanted of the period that runs.
+    wanted: Wanted,
+    /// What the engine had counted when it began, if that was seen, and what is reserved of what is
+    /// wanted of it.
     period: Option<(u64, u64)>,
 }
 
@@ -70,7 +82,6 @@ struct Client {
 struct Counted {
     data: u64,
     control: u64,
-    periods: u64,
 }
 
 /// Does the work at the data node that listens at `at`, and tells on standard output. It begins
@@ -85,8 +96,8 @@ pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
     let done = Connection::open(at, work.settings.clone())
         .and_then(|connection| Client::new(work, connection).run());
     if let Err(error) = done {
-        let failure = super::failed(at, error);
-        let (exit_code, error) = (failure.number(), failure.to_string());
+        let (code, error) = super::told(at, &error);
+        let exit_code = Failure::quoted(code, &error).number();
         tell(&Line::Failed { exit_code, error })?;
     }
     Ok(())
@@ -104,7 +115,7 @@ impl Client {
     fn new(work: Work, connection: Connection) -> Self {
         let window = connection.window() as usize;
         Self {
-            dice: Dice::new(work.seed ^ work.place[0].wrapping_mul(0x9e37_79b9)),
+            dice: Dice::new(work.seed ^ work.wish.place[0].wrapping_mul(0x9e37_79b9)),
             value: vec![0; work.value],
             tasks: vec![Task::default(); window],
             idle: (0..window).rev().collect(),
@@ -113,6 +124,7 @@ impl Client {
             latency: histogram(),
             begun: Time::ZERO,
             counted: Counted::default(),
+            wanted: work.wish.of(period(&connection)),
             period: None,
             connection,
             work,
@@ -123,29 +135,26 @@ impl Client {
         if self.work.fills {
             self.fill()?;
         }
-        let seat = self.connection.seat();
-        let reserved_per_second = seat.map_or(0, |seat| {
-            let count = u128::from(seat.reservation) * u128::from(Span::SECOND.0);
-            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
-        });
-        tell(&Line::Ready { reserved_per_second }).map_err(Error::Memory)?;
+        tell(&Line::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
-        self.goes_on()?;
+        self.goes_on(Time::ZERO)?;
         (self.begun, self.counted) = (self.connection.now(), self.count());
+        self.wanted = self.work.wish.of(period(&self.connection));
         let end = self.begun.after(self.work.duration);
         (self.row, self.period) = (Row::new(), None);
         self.latency.reset();
+        self.connection.lateness();
         while self.connection.now() < end {
-            self.begin_all()?;
-            self.goes_on()?;
-            self.look_at_period();
+            let until = self.begin_all()?;
+            self.goes_on(until.min(end))?;
+            self.look_at_period()?;
         }
         self.finish_row()
     }
 
     /// Gives this client's part of the keys a value.
     fn fill(&mut self) -> Result<(), Error> {
-        let [place, clients] = self.work.place;
+        let [place, clients] = self.work.wish.place;
         let mut keys = (place..self.work.keys.count()).step_by(clients as usize).peekable();
         while keys.peek().is_some() || self.connection.outstanding() > 0 {
             while let Some(&number) = keys.peek() {
@@ -155,7 +164,7 @@ impl Client {
                 }
                 keys.next();
             }
-            self.goes_on()?;
+            self.goes_on(Time::MAX)?;
             if self.row.full > 0 {
                 return Err(Error::Full);
             }
@@ -163,8 +172,16 @@ impl Client {
         Ok(())
     }
 
-    fn begin_all(&mut self) -> Result<(), Error> {
+    /// Begins what is due, and tells when there is more to begin.
+    fn begin_all(&mut self) -> Result<Time, Error> {
         while !self.idle.is_empty() {
+            match self.wanted.due() {
+                Some(due) if due <= self.connection.now() => {}
+                Some(due) => return Ok(due),
+                // The next period begins when its grant has come, or with the next second.
+                None if self.connection.period().is_some() => break,
+                None => return Ok(self.wanted.period().end()),
+            }
             let number = self.work.keys.pick(&mut self.dice);
             let begun = match self.dice.below(100) < self.work.read_percent {
                 true => {
@@ -176,8 +193,9 @@ impl Client {
                 Err(Refused::Busy) => break,
                 begun => begun?,
             }
+            self.wanted.begin();
         }
-        Ok(())
+        Ok(Time::MAX)
     }
 
     fn put(&mut self, number: u64) -> Result<(), Refused> {
@@ -197,12 +215,12 @@ impl Client {
         Ok(())
     }
 
-    /// Takes in what has ended, and waits for something unless it is to spin.
-    fn goes_on(&mut self) -> Result<(), Error> {
+    /// Takes in what has ended, and waits for something until then unless it is to spin.
+    fn goes_on(&mut self, until: Time) -> Result<(), Error> {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let went = match self.work.spins {
             true => self.connection.poll(&mut outcomes),
-            false => self.connection.wait(&mut outcomes),
+            false => self.connection.wait_until(until, &mut outcomes),
         };
         outcomes.drain(..).for_each(|outcome| self.take(outcome));
         self.outcomes = outcomes;
@@ -242,36 +260,32 @@ impl Client {
         self.connection.counts().map_or_else(Counted::default, |counts| Counted {
             data: counts.operations,
             control: counts.own,
-            periods: counts.periods,
         })
     }
 
     /// Ends a period if another has begun, and a row after a second.
-    fn look_at_period(&mut self) {
-        let now = self.connection.now();
-        let passed = now.since(self.begun);
-        if self.connection.counts().is_none() {
-            if passed >= Span::SECOND {
-                // Only standard output can fail, and then the next line does.
-                let _ = self.finish_row();
-            }
-            return;
+    fn look_at_period(&mut self) -> Result<(), Error> {
+        let period = period(&self.connection);
+        if period == self.wanted.period() {
+            return Ok(());
         }
-        let Counted { data, periods, .. } = self.count();
-        if periods == self.counted.periods {
-            return;
+        if self.connection.now().since(self.begun) >= ROW {
+            self.finish_row()?;
         }
-        self.counted.periods = periods;
-        if let Some((before, reservation)) = self.period {
+        self.wanted = self.work.wish.of(period);
+        if self.connection.period().is_none() {
+            return Ok(());
+        }
+        let data = self.count().data;
+        if let Some((before, wanted)) = self.period {
             self.row.periods += 1;
             // What was under way when it began counts in it, and what is now in the next.
             let slack = u64::from(self.connection.window());
-            self.row.kept += u64::from(data - before + slack >= reservation);
+            self.row.kept += u64::from(data - before + slack >= wanted);
         }
-        self.period = Some((data, self.connection.reservation()));
-        if passed >= ROW {
-            let _ = self.finish_row();
-        }
+        let wanted = self.connection.reservation().min(self.wanted.count());
+        self.period = Some((data, wanted));
+        Ok(())
     }
 
     fn finish_row(&mut self) -> Result<(), Error> {
@@ -281,6 +295,13 @@ impl Client {
         row.data = counted.data - self.counted.data;
         row.control = counted.control - self.counted.control;
         row.is_alone = self.connection.is_alone();
+        row.period = self.wanted.period().epoch;
+        let late = self.connection.lateness();
+        (row.late, row.late_in_sum) = (late.longest.0, late.sum.0);
+        row.reserved = self.connection.seat().map_or(0, |seat| {
+            let count = u128::from(self.connection.reservation()) * u128::from(Span::SECOND.0);
+            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
+        });
         let values = self.latency.iter_recorded();
         row.latency =
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();

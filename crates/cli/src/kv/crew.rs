@@ -1,250 +1,73 @@
-//! Starting clients, and making one table of what they tell.
+//! The clients' processes: they are started, told to begin, listened to, and ended.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
-use tidegate_model::{Bytes, Iops, Span};
-use tidegate_stage::memory::{Settings, VALUE_MAX};
-
-use super::client::{self, Work};
-use super::report::{Line, Row, Sum, Told};
-use crate::commands::Common;
+use super::report::{Line, Row};
+use crate::experiment::interrupt::Interrupt;
 use crate::failure::{Code, Failure};
-use crate::load::schedule::{Choice, Zipf};
-use crate::output;
 
-/// Bytes of a key.
-const KEY: usize = 16;
-
-/// Put a data node under load, by clients that are a process each
-///
-/// Each keeps as many gets and puts under way as it may, and what it reads is checked. A get takes
-/// one operation on the memory if the client knows where the value is, and three if it does not;
-/// promises are about those. A reservation is kept if it was done in a period, and if one was not,
-/// the exit code is 99.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Bench {
-    /// The socket of the data node
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_AT", hide_env_values = true)]
-    at: PathBuf,
-
-    /// How many clients there are
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_CLIENTS", hide_env_values = true)]
-    #[arg(default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
-    clients: u64,
-
-    /// The tenant that a client acts for; repeated, of one client after the other, the last one of
-    /// all others
-    #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
-    tenant: Vec<String>,
-
-    /// What a client wants to have of its tenant's reservation, like "100k iops"; repeated, as
-    /// --tenant. By default all clients of a tenant have equal parts
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    reservation: Vec<Iops>,
-
-    /// The most that a client wants to do, likewise
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    limit: Vec<Iops>,
-
-    /// How long it takes
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SECONDS", hide_env_values = true)]
-    #[arg(default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
-
-    /// How many keys there are
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_KEYS", hide_env_values = true)]
-    #[arg(default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    keys: u64,
-
-    /// Bytes of a value
-    #[arg(long, value_name = "SIZE", env = "TIDEGATE_VALUE", hide_env_values = true)]
-    #[arg(default_value = "4KiB", value_parser = value)]
-    value: usize,
-
-    /// Of a hundred operations, how many read; the others write
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_READ_PERCENT", hide_env_values = true)]
-    #[arg(default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100))]
-    read_percent: u64,
-
-    /// How keys are chosen
-    #[arg(long, value_enum, default_value = "uniform", env = "TIDEGATE_DISTRIBUTION")]
-    #[arg(value_name = "KIND", hide_env_values = true)]
-    distribution: Distribution,
-
-    /// How many operations a client keeps under way; by default as many as the data node allows
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_DEPTH", hide_env_values = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
-    depth: Option<u32>,
-
-    /// Without tokens and limits, to see what those cost
-    #[arg(long, env = "TIDEGATE_BARE", value_parser = FalseyValueParser::new())]
-    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
-    #[arg(conflicts_with_all = ["reservation", "limit"])]
-    bare: bool,
-
-    /// Never sleep: more operations for more of a processor
-    #[arg(long, env = "TIDEGATE_SPIN", value_parser = FalseyValueParser::new())]
-    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
-    spin: bool,
-
-    /// Do not store the keys first: they are there from a former run
-    #[arg(long, env = "TIDEGATE_NO_FILL", value_parser = FalseyValueParser::new())]
-    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
-    no_fill: bool,
-
-    /// Whatever looks random is the same for the same seed
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
-    #[arg(default_value_t = 1)]
-    seed: u64,
-
-    /// Be this one of the clients
-    #[arg(long, hide = true)]
-    client: Option<u64>,
-}
-
-/// How keys are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Distribution {
-    /// All as often.
-    Uniform,
-    /// Few often and many seldom, as in the Yahoo! benchmark.
-    Zipf,
-}
-
-fn rate(text: &str) -> Result<Iops, String> {
-    text.parse::<Iops>().map_err(|error| error.to_string())
-}
-
-fn value(text: &str) -> Result<usize, String> {
-    let size = text.parse::<Bytes>().map_err(|error| error.to_string())?;
-    let most = VALUE_MAX.min(tidegate_stage::memory::ENTRY_MAX - KEY);
-    let size = usize::try_from(size.0).ok().filter(|size| (8..=most).contains(size));
-    size.ok_or_else(|| format!("use 8B to {most}B"))
-}
-
-/// Of a list that was given for one client after the other, what is for this one.
-fn at<T: Clone>(list: &[T], client: u64) -> Option<T> {
-    let place = usize::try_from(client).unwrap_or(usize::MAX);
-    list.get(place).or(list.last()).cloned()
-}
-
-impl Bench {
-    fn work(&self, client: u64) -> Work {
-        let keys = match self.distribution {
-            Distribution::Uniform => Choice::Uniform(self.keys),
-            Distribution::Zipf => Choice::Zipf(Arc::new(Zipf::new(self.keys))),
-        };
-        let locations = self.keys.saturating_mul(4).min(1 << 24) as u32;
-        let tenant = at(&self.tenant, client).unwrap_or_default();
-        let others = (0..self.clients)
-            .filter(|other| at(&self.tenant, *other).unwrap_or_default() == tenant);
-        let settings = Settings {
-            parts: others.count() as u32,
-            tenant,
-            reservation: at(&self.reservation, client),
-            limit: at(&self.limit, client),
-            outstanding: self.depth.unwrap_or(0),
-            locations,
-            is_bare: self.bare,
-            ..Settings::default()
-        };
-        Work {
-            settings,
-            keys,
-            value: self.value,
-            read_percent: self.read_percent,
-            duration: Span(self.seconds.saturating_mul(Span::SECOND.0)),
-            spins: self.spin,
-            place: [client, self.clients],
-            seed: self.seed,
-            fills: !self.no_fill,
-        }
-    }
-}
-
-pub(crate) fn run(bench: Bench, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(client) = bench.client {
-        client::run(&bench.at, bench.work(client))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut crew = Crew::start(&bench)?;
-    crew.wait_until_ready()?;
-    if !common.json {
-        output::print(&format!("{}\n", Told::HEADS))?;
-    }
-    crew.go();
-    let all = crew.watch(|sum, second| print(&sum.told(Some(second)), common.json))?;
-    print(&all.told(None), common.json)?;
-    if all.wrong() > 0 {
-        return Err(Failure::new(Code::Failure, "values came back that were never stored there"));
-    }
-    match all.is_kept() {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(Failure::silent(Code::Missed)),
-    }
-}
-
-fn print(told: &Told, json: bool) -> Result<(), Failure> {
-    match json {
-        true => output::print_json(told)?,
-        false => output::print(&format!("{}\n", told.line()))?,
-    }
-    Ok(())
-}
+/// How soon somebody who ends the command is noticed.
+const LOOK: Duration = Duration::from_millis(25);
 
 /// The clients. Dropped, they end.
-struct Crew {
+pub(crate) struct Crew {
     children: Vec<Child>,
-    lines: Receiver<(u64, Option<Line>)>,
+    lines: Receiver<(usize, Option<Line>)>,
+    /// How many have not ended.
+    running: usize,
 }
 
 impl Crew {
-    fn start(bench: &Bench) -> Result<Self, Failure> {
+    /// Starts so many clients, by the command for each.
+    ///
+    /// # Errors
+    /// If one cannot be started. None is left then.
+    pub(crate) fn start(clients: u64, command: impl Fn(u64) -> Command) -> Result<Self, Failure> {
         let fail = |error| Failure::new(Code::Failure, "cannot start clients").cause(error);
-        let program = std::env::current_exe().map_err(fail)?;
         let (sender, lines) = channel();
-        let mut crew = Self { children: Vec::new(), lines };
-        for client in 0..bench.clients {
-            let mut child = Command::new(&program)
-                .args(std::env::args_os().skip(1))
-                .args(["--client", &client.to_string()])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .map_err(fail)?;
+        let mut crew = Self { children: Vec::new(), lines, running: 0 };
+        for (place, client) in (0..clients).enumerate() {
+            // In a group of its own: what is typed on the terminal is for us, and we end it.
+            let mut command = command(client);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            let mut child = command.spawn().map_err(fail)?;
             let out = child.stdout.take();
             crew.children.push(child);
+            crew.running += 1;
             let sender = sender.clone();
             thread::spawn(move || {
                 let told = out.into_iter().flat_map(|out| BufReader::new(out).lines());
                 for line in told.map_while(Result::ok) {
                     let line = serde_json::from_str(&line).ok();
-                    if line.is_none() || sender.send((client, line)).is_err() {
+                    if line.is_none() || sender.send((place, line)).is_err() {
                         break;
                     }
                 }
                 // Nobody listens any more if this fails.
-                let _ = sender.send((client, None));
+                let _ = sender.send((place, None));
             });
         }
         Ok(crew)
     }
 
-    fn wait_until_ready(&mut self) -> Result<(), Failure> {
-        let mut ready = 0;
-        while ready < self.children.len() {
-            match self.lines.recv() {
-                Ok((_, Some(Line::Ready { .. }))) => ready += 1,
-                Ok((_, Some(Line::Failed { exit_code, error }))) => {
-                    return Err(Failure::quoted(Code::Other(exit_code), &error));
-                }
+    /// How many there are.
+    pub(crate) fn clients(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Waits until all have a seat and what they need.
+    ///
+    /// # Errors
+    /// Why one could not; if somebody ends the command.
+    pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
+        for _ in 0..self.children.len() {
+            match self.hear(interrupt)? {
+                (_, Some(Line::Ready)) => {}
                 _ => return Err(ended()),
             }
         }
@@ -252,73 +75,46 @@ impl Crew {
     }
 
     /// Has all of them begin.
-    fn go(&mut self) {
+    pub(crate) fn go(&mut self) {
         for child in &mut self.children {
             // Who is gone is found out from what it does not tell.
             let _ = child.stdin.take().map(|mut pipe| pipe.write_all(b"\n"));
         }
     }
 
-    /// Sums up what they tell until all have ended; `row` is told each second that all told of.
-    fn watch(
-        &mut self,
-        mut row: impl FnMut(&Sum, u64) -> Result<(), Failure>,
-    ) -> Result<Sum, Failure> {
-        let clients = self.children.len();
-        let mut rows: Vec<Vec<Row>> = (0..clients).map(|_| Vec::new()).collect();
-        let (mut running, mut told) = (clients, 0);
-        while running > 0 {
-            match self.lines.recv() {
-                Ok((client, Some(Line::Row(row)))) => rows[client as usize].push(row),
+    /// What a client tells next; nothing once all have ended.
+    ///
+    /// # Errors
+    /// Why one could not go on; if somebody ends the command.
+    pub(crate) fn next(&mut self, interrupt: &Interrupt) -> Result<Option<(usize, Row)>, Failure> {
+        while self.running > 0 {
+            match self.hear(interrupt)? {
+                (client, Some(Line::Row(row))) => return Ok(Some((client, row))),
+                (_, None) => self.running -= 1,
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn hear(&mut self, interrupt: &Interrupt) -> Result<(usize, Option<Line>), Failure> {
+        loop {
+            interrupt.check()?;
+            match self.lines.recv_timeout(LOOK) {
                 Ok((_, Some(Line::Failed { exit_code, error }))) => {
                     return Err(Failure::quoted(Code::Other(exit_code), &error));
                 }
-                Ok((_, None)) => running -= 1,
-                Ok(_) => {}
-                Err(_) => return Err(ended()),
-            }
-            while rows.iter().all(|rows| rows.len() > told) {
-                let mut sum = Sum::new();
-                rows.iter().for_each(|rows| sum.add(&rows[told]));
-                told += 1;
-                row(&sum, told as u64)?;
+                Ok(told) => return Ok(told),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
             }
         }
-        let mut all = Sum::new();
-        for rows in rows {
-            let whole = rows.into_iter().reduce(Row::and);
-            all.add(&whole.ok_or_else(ended)?);
-        }
-        Ok(all)
     }
 }
 
-fn ended() -> Failure {
+/// A client is gone.
+pub(super) fn ended() -> Failure {
     Failure::new(Code::Failure, "a client ended before its time").help("see what it said")
-}
-
-impl Row {
-    /// What a client did in two times, one after the other.
-    fn and(mut self, other: Self) -> Self {
-        let mut latency: BTreeMap<u64, u64> = self.latency.into_iter().collect();
-        for (value, count) in other.latency {
-            *latency.entry(value).or_default() += count;
-        }
-        self.latency = latency.into_iter().collect();
-        self.nanoseconds += other.nanoseconds;
-        self.operations += other.operations;
-        self.wrong += other.wrong;
-        self.missing += other.missing;
-        self.full += other.full;
-        self.contended += other.contended;
-        self.periods += other.periods;
-        self.kept += other.kept;
-        self.data += other.data;
-        self.control += other.control;
-        self.moves += other.moves;
-        self.is_alone = other.is_alone;
-        self
-    }
 }
 
 impl Drop for Crew {
@@ -326,6 +122,8 @@ impl Drop for Crew {
         for child in &mut self.children {
             // One that has ended by itself cannot be ended.
             let _ = child.kill();
+        }
+        for child in &mut self.children {
             let _ = child.wait();
         }
     }

@@ -10,22 +10,33 @@ use tidegate_stage::memory::Error;
 
 use crate::failure::{Code, Failure};
 
+mod bench;
 mod client;
 mod crew;
 mod report;
+mod wish;
 
-pub(crate) use crew::{Bench, run};
+pub(crate) use bench::{Bench, run};
+pub(crate) use crew::Crew;
+pub(crate) use report::Row;
 
 /// What went wrong at the data node that listens there.
 pub(crate) fn failed(at: &Path, error: Error) -> Failure {
+    let (code, sentence) = told(at, &error);
+    Failure::quoted(code, &sentence)
+}
+
+/// The same in a sentence, with after a semicolon how to mend it.
+fn told(at: &Path, error: &Error) -> (Code, String) {
     let (code, named) = match error {
-        Error::Unreachable(_) | Error::Version { .. } => (Code::Unreachable, true),
-        Error::Refused(_) => (Code::Failure, true),
+        Error::Unreachable(_) | Error::Version { .. } | Error::Gone | Error::Outside(_) => {
+            (Code::Unreachable, true)
+        }
         Error::Operation(_) => (Code::Usage, false),
-        _ => (Code::Failure, false),
+        _ => (Code::Failure, true),
     };
     match named {
-        true => Failure::quoted(code, &format!("{}: {error}", at.display())),
-        false => Failure::quoted(code, &error.to_string()),
+        true => (code, format!("{}: {error}", at.display())),
+        false => (code, error.to_string()),
     }
 }

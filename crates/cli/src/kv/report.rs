@@ -1,5 +1,7 @@
 //! What clients tell the one that started them, and what that one tells the user.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +15,7 @@ const DIGITS: u8 = 2;
 #[serde(rename_all = "snake_case", tag = "told")]
 pub(super) enum Line {
     /// It has a seat, and its keys are there.
-    Ready {
-        /// Operations per second that are reserved for it.
-        reserved_per_second: u64,
-    },
+    Ready,
     /// Some periods are over, about a second's worth.
     Row(Row),
     /// It could not go on.
@@ -30,13 +29,15 @@ pub(super) enum Line {
 
 /// What a client has done in about a second.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
+    /// The number of the period that it ends with, or the second of the machine's clock.
+    pub(crate) period: u64,
     /// How long it was.
-    pub(super) nanoseconds: u64,
+    pub(crate) nanoseconds: u64,
     /// Gets, puts and deletes that have ended.
-    pub(super) operations: u64,
+    pub(crate) operations: u64,
     /// Those of them that were not as they should have been: damaged, or of another key.
-    pub(super) wrong: u64,
+    pub(crate) wrong: u64,
     /// Gets of keys without a value.
     pub(super) missing: u64,
     /// Puts that found no room.
@@ -44,13 +45,19 @@ pub(super) struct Row {
     /// Those that were given up because others changed the same key again and again.
     pub(super) contended: u64,
     /// Periods that have ended, and those in which what was reserved was done.
-    pub(super) periods: u64,
+    pub(crate) periods: u64,
     /// See [`Self::periods`].
-    pub(super) kept: u64,
+    pub(crate) kept: u64,
+    /// Operations per second that are reserved for it at its end.
+    pub(super) reserved: u64,
     /// One-sided operations of the client, and those of the engine for its tokens.
-    pub(super) data: u64,
+    pub(crate) data: u64,
     /// See [`Self::data`].
-    pub(super) control: u64,
+    pub(crate) control: u64,
+    /// How late the client was called at most when there was something to do, in nanoseconds.
+    pub(crate) late: u64,
+    /// And in sum, of times longer than a millisecond.
+    pub(crate) late_in_sum: u64,
     /// Whether there was no monitor at its end.
     pub(super) is_alone: bool,
     /// How often the memory was changed for other.
@@ -60,8 +67,10 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new() -> Self {
+    /// Nothing done yet.
+    pub(crate) fn new() -> Self {
         Self {
+            period: 0,
             nanoseconds: 0,
             operations: 0,
             wrong: 0,
@@ -70,12 +79,41 @@ impl Row {
             contended: 0,
             periods: 0,
             kept: 0,
+            reserved: 0,
             data: 0,
             control: 0,
+            late: 0,
+            late_in_sum: 0,
             is_alone: false,
             moves: 0,
             latency: Vec::new(),
         }
+    }
+
+    /// What a client did in two times, one after the other.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        let mut latency: BTreeMap<u64, u64> = self.latency.into_iter().collect();
+        for (value, count) in other.latency {
+            *latency.entry(value).or_default() += count;
+        }
+        self.latency = latency.into_iter().collect();
+        self.nanoseconds += other.nanoseconds;
+        self.operations += other.operations;
+        self.wrong += other.wrong;
+        self.missing += other.missing;
+        self.full += other.full;
+        self.contended += other.contended;
+        self.periods += other.periods;
+        self.kept += other.kept;
+        self.reserved = other.reserved;
+        self.data += other.data;
+        self.control += other.control;
+        self.moves += other.moves;
+        self.late = self.late.max(other.late);
+        self.late_in_sum += other.late_in_sum;
+        self.period = other.period;
+        self.is_alone = other.is_alone;
+        self
     }
 }
 
@@ -108,9 +146,11 @@ pub(super) struct Told {
     contended: u64,
     periods: u64,
     periods_kept: u64,
+    reserved_per_second: u64,
     clients_alone: u64,
     moves: u64,
     control_permille: f64,
+    late_ns: u64,
     p50_ns: u64,
     p99_ns: u64,
     max_ns: u64,
@@ -134,9 +174,11 @@ impl Sum {
         sum.contended += row.contended;
         sum.periods += row.periods;
         sum.kept += row.kept;
+        sum.reserved += row.reserved;
         sum.data += row.data;
         sum.control += row.control;
         sum.moves += row.moves;
+        sum.late = sum.late.max(row.late);
         for (value, count) in &row.latency {
             self.latency.saturating_record_n(*value, *count);
         }
@@ -165,9 +207,11 @@ impl Sum {
             contended: row.contended,
             periods: row.periods,
             periods_kept: row.kept,
+            reserved_per_second: row.reserved,
             clients_alone: self.alone,
             moves: row.moves,
             control_permille: (row.control as f64 * 1e5 / all.max(1) as f64).round() / 100.0,
+            late_ns: row.late,
             p50_ns: latency.value_at_quantile(0.5),
             p99_ns: latency.value_at_quantile(0.99),
             max_ns: latency.max(),
@@ -178,7 +222,7 @@ impl Sum {
 impl Told {
     /// The heads of [`Self::line`].
     pub(super) const HEADS: &str =
-        "second     operations  reservations kept       p50       p99  control";
+        "second     operations  reservations kept       p50       p99  control       late";
 
     /// In columns.
     pub(super) fn line(&self) -> String {
@@ -188,12 +232,13 @@ impl Told {
             periods => format!("{} of {periods}", self.periods_kept),
         };
         let rate = amounts::iops(self.operations_per_second as u64);
-        let times = [self.p50_ns, self.p99_ns].map(amounts::span);
+        let times = [self.p50_ns, self.p99_ns, self.late_ns].map(amounts::span);
         let mut line = format!(
-            "{second:>6} {rate:>14} {kept:>18} {:>9} {:>9} {:>7.2}%",
+            "{second:>6} {rate:>14} {kept:>18} {:>9} {:>9} {:>7.2}% {:>10}",
             times[0],
             times[1],
             self.control_permille / 10.0,
+            times[2],
         );
         let mut note = |count: u64, what: &str| {
             if count > 0 {
@@ -226,6 +271,7 @@ mod tests {
             data,
             control,
             latency,
+            late: 3_000_000,
             ..Row::new()
         }
     }
@@ -240,8 +286,8 @@ mod tests {
         let told = sum.told(Some(4));
         assert_eq!(
             told.line(),
-            "     4        8k iops           19 of 20      1 us      1 us    0.99%  1 without a \
-             monitor  1 moved"
+            "     4        8k iops           19 of 20      1 us      1 us    0.99%       3 ms  1 \
+             without a monitor  1 moved"
         );
         assert_eq!((told.operations, told.max_ns / 10_000), (4_000, 90));
     }

@@ -82,6 +82,7 @@ pub(super) struct History {
     tenants: Trails,
     nodes: Trails,
     gateways: Trails,
+    data_nodes: Trails,
     rows: Vec<Row>,
 }
 
@@ -117,11 +118,19 @@ impl History {
             now,
             gateways.map(|gateway| (gateway.name.as_str(), gateway.requests_per_second)),
         );
+        let data_nodes = cluster.data_nodes.iter();
+        self.data_nodes
+            .take(now, data_nodes.map(|node| (node.name.as_str(), node.operations_per_second)));
     }
 
     /// Operations per second that a node served.
     pub(super) fn of_node(&self, name: &str) -> Trail {
         self.nodes.of(name)
+    }
+
+    /// Operations per second that clients did at a data node.
+    pub(super) fn of_data_node(&self, name: &str) -> Trail {
+        self.data_nodes.of(name)
     }
 
     /// Requests per second of a gateway.

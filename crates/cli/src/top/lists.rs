@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::widgets::{Cell, Row as TableRow, Table};
-use tidegate_proto::cluster::status::{ClusterStatus, GatewayStatus, NodeStatus};
+use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status};
 
 use super::marks::Bar;
@@ -17,6 +17,7 @@ use crate::output::{Tone, on_one_line};
 pub(super) enum List {
     Stages,
     Nodes,
+    DataNodes,
     Gateways,
 }
 
@@ -27,6 +28,7 @@ impl List {
         match self {
             Self::Stages => status.stages.len(),
             Self::Nodes => cluster.map_or(0, |cluster| cluster.nodes.len()),
+            Self::DataNodes => cluster.map_or(0, |cluster| cluster.data_nodes.len()),
             Self::Gateways => cluster.map_or(0, |cluster| cluster.gateways.len()),
         }
     }
@@ -72,8 +74,8 @@ impl View {
     /// What stands below the main table, if there is any of it.
     pub(super) fn lists(&self) -> Vec<List> {
         let lists: &[List] = match self.page() {
-            Page::Tenants => &[List::Stages, List::Nodes, List::Gateways],
-            Page::Nodes => &[List::Gateways],
+            Page::Tenants => &[List::Stages, List::Nodes, List::DataNodes, List::Gateways],
+            Page::Nodes => &[List::DataNodes, List::Gateways],
         };
         let status = self.history.status();
         lists.iter().copied().filter(|list| list.rows(status) > 0).collect()
@@ -84,6 +86,9 @@ impl View {
         match (list, &status.cluster) {
             (List::Stages, _) => self.draw_stages(&status.stages, frame, area),
             (List::Nodes, Some(cluster)) => self.draw_nodes(cluster, 0, frame, area),
+            (List::DataNodes, Some(cluster)) => {
+                self.draw_data_nodes(&cluster.data_nodes, frame, area);
+            }
             (List::Gateways, Some(cluster)) => self.draw_gateways(&cluster.gateways, frame, area),
             (_, None) => {}
         }
@@ -173,6 +178,42 @@ impl View {
         let visible = usize::from(area.height.saturating_sub(1));
         let offset = offset.min(cluster.nodes.len().saturating_sub(visible.max(1)));
         self.draw_rows(&columns, &cluster.nodes[offset..], row, frame, area);
+    }
+
+    fn draw_data_nodes(&self, nodes: &[DataNodeStatus], frame: &mut Frame<'_>, area: Rect) {
+        let name = name_width(nodes.iter().map(|node| &node.name), area.width).max(9);
+        let mut columns = vec![
+            left("DATA NODE", name),
+            left("STATE", 6),
+            flush("MEASURED", LEVEL),
+            flush("PROMISED", LEVEL),
+            flush("CAPACITY", LEVEL),
+            flush("CLIENTS", 7),
+            flexible("IN USE"),
+        ];
+        let is_wide = area.width >= SPARKLINE_FROM;
+        if is_wide {
+            columns.push(flexible("LAST MINUTE"));
+        }
+        let row = |node: &DataNodeStatus, widths: &[u16]| {
+            let state = State::of_data_node(node);
+            let mut cells = vec![
+                Cell::from(node.name.clone()),
+                Cell::from(state.word()).style(self.style(state.tone())),
+                right(amounts::iops(node.operations_per_second)),
+                right(amounts::iops(node.promised_operations_per_second)),
+                right(amounts::iops(node.capacity_operations_per_second)),
+                right(node.clients.to_string()),
+                Cell::from(fare::memory(node)),
+            ];
+            if is_wide {
+                let trail = self.history.of_data_node(&node.name);
+                let most = node.capacity_operations_per_second;
+                cells.push(self.marks.sparkline(&trail, most, widths[7].into()).into());
+            }
+            cells
+        };
+        self.draw_rows(&columns, nodes, row, frame, area);
     }
 
     fn draw_gateways(&self, gateways: &[GatewayStatus], frame: &mut Frame<'_>, area: Rect) {

@@ -59,3 +59,30 @@ fn a_figure_that_is_simulated_is_the_same_again() {
     assert_eq!(claims(), one);
     assert_eq!(std::fs::read(&picture).unwrap(), drawn);
 }
+
+/// How fast this machine is and what else it does says nothing here: what is claimed is judged, and
+/// the verdict is whatever it is.
+#[test]
+fn a_live_figure_runs_processes_and_leaves_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = ["repro", "haechi", "8", "--world", "live", "--periods", "1", "--json"];
+    let mut command = tidegate(directory.path());
+    let output = command.args(arguments).env("TMPDIR", scratch.path()).output().unwrap();
+    assert!([Some(0), Some(99)].contains(&output.status.code()), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let claims: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let figures: Vec<&str> = claims.iter().filter_map(|claim| claim["figure"].as_str()).collect();
+    assert_eq!(figures, ["8a", "8b", "8c", "8"]);
+    for claim in &claims {
+        assert_eq!((&claim["world"], &claim["seed"]), (&"live".into(), &20_210_707.into()));
+        assert!(claim["measured"]["periods"].as_u64() >= Some(1), "{claim}");
+    }
+    let read = |claim: &Value| claim["measured"]["numbers"][0]["live"].as_f64();
+    assert!(claims[..3].iter().all(|claim| read(claim) > Some(0.0)), "{claims:?}");
+    let picture = directory.path().join("out/repro-haechi/figure-8-live.svg");
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+    // The data node has ended, and nobody has its socket open any more.
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::PollFlags;
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, OwnedFd};
 use tidegate_fabric::memory::handover;
@@ -17,8 +18,9 @@ use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::data_node::message::{Notice, ToDataNode};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor};
-use tidegate_proto::message::{self, ToGateway};
+use tidegate_proto::message;
 
 use super::host::Host;
 use super::visitor;
@@ -48,10 +50,13 @@ const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
 /// How long clients have to leave the memory that the node moves away from.
 const MOVE_MAX: Span = Span::SECOND;
 
-/// A seat whose client is to be shut out.
+/// What the pulse tells the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Letter {
-    pub(super) seat: u16,
+pub(super) enum Letter {
+    /// The client of this seat is to be shut out.
+    Fence(u16),
+    /// A period is over: there may be something to say to the controller.
+    Period,
 }
 
 /// Who may connect: every user if root runs the node, as whose client it is decides the policy.
@@ -91,7 +96,7 @@ pub(super) struct DoorKeeper {
     /// Until when somebody may bring the memory of this node's former life.
     waiting: Option<Time>,
     controller: Option<Way>,
-    link: Option<Link<ToGateway>>,
+    link: Option<Link<ToDataNode>>,
     retry: Retry,
 }
 
@@ -139,7 +144,10 @@ impl DoorKeeper {
                 return tracing::error!("the data node's door cannot wait: {error}");
             }
             for letter in letters.drain(..) {
-                self.fence(letter.seat);
+                match letter {
+                    Letter::Fence(seat) => self.fence(seat),
+                    Letter::Period => {}
+                }
             }
             for Ready { token, .. } in ready.drain(..) {
                 match token {
@@ -148,7 +156,10 @@ impl DoorKeeper {
                     guest => self.hear(guest),
                 }
             }
+            self.say();
         }
+        self.host.end();
+        self.say();
     }
 
     /// How long there is nothing to do unless somebody says something.
@@ -229,9 +240,9 @@ impl DoorKeeper {
 
     fn leave(&mut self, token: u64) {
         if let Some(guest) = self.guests.remove(&token)
-            && let Some(seat) = guest.seat
+            && guest.is_in
         {
-            self.host.leave(seat);
+            self.host.leave(guest.seat);
         }
     }
 
@@ -288,15 +299,18 @@ impl DoorKeeper {
         if self.clock.now() < deadline && self.guests.values().any(|guest| guest.is_in) {
             return;
         }
-        self.guests.retain(|_, guest| !guest.is_in);
+        let gone: Vec<Guest> =
+            self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(()) => {
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
                 tracing::warn!(took_ms, "the memory was moved; clients come again");
+                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) => {
-                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}")
+                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
+                self.host.stay(gone.iter().map(|guest| guest.seat));
             }
         }
         self.moving = None;
@@ -334,7 +348,10 @@ impl DoorKeeper {
             Ok(link)
         });
         match connected {
-            Ok(link) => self.link = Some(link),
+            Ok(link) => {
+                self.link = Some(link);
+                self.host.connected();
+            }
             Err(error) => {
                 tracing::debug!("no controller at {}: {error}", way.address);
                 self.retry.later(self.clock.now());
@@ -343,31 +360,63 @@ impl DoorKeeper {
     }
 
     fn hear_controller(&mut self) {
-        let Some(link) = &mut self.link else { return };
         loop {
-            match link.receive() {
-                Ok(None) => return,
-                Ok(Some(ToGateway::Policy { revision, policy })) => {
-                    tracing::info!(revision, "policy");
-                    self.host.apply(policy);
-                    self.beginning = self.beginning.map(|_| Time::ZERO);
-                    self.retry.succeed();
-                }
-                Ok(Some(ToGateway::Count)) => {}
-                Ok(Some(ToGateway::Refused { reason, .. })) => {
+            let Some(link) = &mut self.link else { return };
+            let heard = link.flush().and_then(|()| link.receive());
+            match heard {
+                Ok(None) => return self.watch_link(),
+                Ok(Some(ToDataNode::Refused { reason, .. })) => {
                     tracing::warn!("the controller refuses this data node: {reason}");
                     self.retry.hold(REFUSED_WAIT);
-                    break;
+                    return self.part();
+                }
+                Ok(Some(message)) => {
+                    if let ToDataNode::Policy { revision, .. } = &message {
+                        tracing::info!(revision, "policy");
+                        self.retry.succeed();
+                    }
+                    // Without shares a policy promises nothing yet.
+                    if matches!(message, ToDataNode::Grant(_)) {
+                        self.beginning = self.beginning.map(|_| Time::ZERO);
+                    }
+                    self.host.hear(message);
                 }
                 Err(error) => {
                     tracing::warn!("the link to the controller ended: {error}");
-                    break;
+                    return self.part();
                 }
             }
         }
-        let _ = self.reactor.remove(&*link);
-        self.link = None;
-        self.retry.later(self.clock.now());
+    }
+
+    /// Says to the controller what there is to say.
+    fn say(&mut self) {
+        while let Some(message) = self.host.said() {
+            let Some(link) = &mut self.link else { continue };
+            match link.send(&message) {
+                Ok(()) => self.watch_link(),
+                Err(error) => {
+                    tracing::warn!("the link to the controller ended: {error}");
+                    self.part();
+                }
+            }
+        }
+    }
+
+    /// Waits for what the link waits for.
+    fn watch_link(&self) {
+        let Some(link) = &self.link else { return };
+        let write = link.interest().contains(PollFlags::OUT);
+        // The descriptor is there; where it cannot be watched, the next period says it again.
+        let _ = self.reactor.change(link, CONTROLLER, Interest { read: true, write });
+    }
+
+    /// There is no controller any more: what it said last goes on to hold.
+    fn part(&mut self) {
+        if let Some(link) = self.link.take() {
+            let _ = self.reactor.remove(&link);
+            self.retry.later(self.clock.now());
+        }
     }
 }
 

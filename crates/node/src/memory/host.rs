@@ -15,14 +15,17 @@ use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_model::{Policy, Time};
-use tidegate_proto::data_node::{self, Book, Hello, Seat, Share, VERSION, Visitor, Welcome};
+use tidegate_model::{Bytes, Time};
+use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
+use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::kv::{Area, HEADER, Layout};
+use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
+use super::room;
+use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
 
@@ -46,8 +49,9 @@ pub(super) struct Host {
 struct Inner {
     region: Arc<Region>,
     monitor: Monitor<Shm>,
-    book: Book,
-    policy: Option<Policy>,
+    sweeper: Sweeper,
+    /// Who has a seat, and what is promised.
+    steward: Steward,
     /// The memory of this node's former life, which a client may bring back.
     former: Option<Identity>,
     /// Seats that the former life gave, whose clients have not come again yet.
@@ -56,22 +60,18 @@ struct Inner {
 
 impl Host {
     /// Makes the memory and what is in it.
-    pub(super) fn new(
-        node: DataNode,
-        note: PathBuf,
-        nodes: u64,
-        clock: Clock,
-    ) -> Result<Self, StartError> {
+    pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
         if node.fabric == Fabric::Model {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
         }
         format(&region)?;
         let monitor = monitor(&node, &region, clock.now())?;
-        let book = Book::new(Share { period: node.period, nodes });
+        let steward = Steward::new(Book::new(node.period, node.client));
         let former = Identity::noted(&note);
         let orphans = BTreeSet::new();
-        let inner = Mutex::new(Inner { region, monitor, book, policy: None, former, orphans });
+        let sweeper = sweeper(&node, &region, true)?;
+        let inner = Mutex::new(Inner { region, monitor, sweeper, steward, former, orphans });
         Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
     }
 
@@ -97,10 +97,12 @@ impl Host {
         if word(&region, place::LAYOUT) != place::VERSION {
             return problem("it is of another release");
         }
+        let sweeper = sweeper(&self.node, &region, false)?;
         let monitor = monitor(&self.node, &region, self.clock.now())?;
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
-        (inner.region, inner.monitor, inner.former) = (region, monitor, None);
+        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
+        inner.former = None;
         self.pulse.get().inspect(|thread| thread.unpark());
         Ok(true)
     }
@@ -122,12 +124,28 @@ impl Host {
     /// takes a seat.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, book, orphans, .. } = &mut *lock(&self.inner);
-        match monitor.poll(self.clock.now(), events) {
-            Ok(()) if book.guests() > 0 || !orphans.is_empty() => monitor.next_deadline(),
+        let Inner { monitor, sweeper, steward, orphans, .. } = &mut *lock(&self.inner);
+        let now = self.clock.now();
+        let polled = monitor.poll(now, events);
+        for event in &*events {
+            if let Event::Over(summary) = event {
+                steward.on_period(summary);
+                if steward.is_owed() {
+                    steward.settle(monitor);
+                }
+            }
+        }
+        let is_alone = steward.book.guests() == 0 && orphans.is_empty();
+        let looks = match polled {
+            Ok(()) if !is_alone => monitor.next_deadline(),
             // Memory of our own is not lost.
             _ => Time::MAX,
-        }
+        };
+        let sweeps = sweeper.poll(now, is_alone, |seat| steward.book.has(seat));
+        let Stock { blocks, free } = sweeper.stock();
+        let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
+        steward.on_store(bytes(blocks), bytes(blocks - free));
+        looks.min(sweeps)
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -152,8 +170,8 @@ impl Host {
             ));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, book, policy, orphans, .. } = &mut *inner;
-        let tenant = match policy {
+        let Inner { region, monitor, sweeper, steward, orphans, .. } = &mut *inner;
+        let tenant = match steward.policy() {
             Some(policy) => {
                 data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
             }
@@ -168,9 +186,12 @@ impl Host {
             return Err("only root and the data node's own user go without a seat".into());
         }
         let seat = match hello.is_bare {
-            true => None,
+            true => {
+                sweeper.admit(self.clock.now(), None);
+                None
+            }
             false => {
-                let promise = book.offer(tenant, hello)?;
+                let promise = steward.book.offer(tenant, hello)?;
                 // A seat that a former life of this node gave is still its client's.
                 let had = hello.seat.filter(|seat| orphans.remove(seat));
                 let number = match had {
@@ -178,7 +199,10 @@ impl Host {
                     None => monitor.admit(promise),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
-                book.seat(number, &name, hello);
+                sweeper.admit(self.clock.now(), Some(number));
+                steward.book.seat(number, &name, hello);
+                // Those who have equal parts have smaller ones now.
+                steward.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 Some(Seat { number, rules, period, client, reservation: promise.reservation })
@@ -189,43 +213,64 @@ impl Host {
         Ok((welcome, region.clone()))
     }
 
-    /// Takes a seat back.
-    pub(super) fn leave(&self, seat: u16) {
-        let mut inner = lock(&self.inner);
-        inner.book.leave(seat);
-        inner.monitor.dismiss(seat);
+    /// Takes a seat back, or nothing from who had none.
+    pub(super) fn leave(&self, seat: Option<u16>) {
+        let Inner { monitor, sweeper, steward, .. } = &mut *lock(&self.inner);
+        if let Some(seat) = seat {
+            steward.book.leave(seat);
+            monitor.dismiss(seat);
+            // Who is left may have more now.
+            steward.settle(monitor);
+            if steward.book.guests() == 0 {
+                steward.on_nobody();
+            }
+        }
+        sweeper.leave(self.clock.now(), seat);
+        self.pulse.get().inspect(|thread| thread.unpark());
     }
 
     /// The tenant of a seat; empty for nobody's.
     pub(super) fn tenant(&self, seat: u16) -> String {
-        lock(&self.inner).book.tenant(seat).into()
+        lock(&self.inner).steward.book.tenant(seat).into()
     }
 
     /// Whether a seat is taken by a client that has not left.
     pub(super) fn has_guest(&self, seat: u16) -> bool {
-        lock(&self.inner).book.has(seat)
+        lock(&self.inner).steward.book.has(seat)
     }
 
     /// How many seats are taken.
     pub(super) fn guests(&self) -> usize {
-        lock(&self.inner).book.guests()
+        lock(&self.inner).steward.book.guests()
     }
 
-    /// Goes by another policy from the next period on.
-    pub(super) fn apply(&self, policy: Policy) {
-        let mut inner = lock(&self.inner);
-        let promises = inner.book.promises(&policy);
-        inner.policy = Some(policy);
-        // Who gets less makes room for those who get more.
-        let before = |seat| inner.monitor.promise(seat).map_or(0, |promise| promise.reservation);
-        let (more, less): (Vec<_>, Vec<_>) =
-            promises.into_iter().partition(|(seat, promise)| promise.reservation > before(*seat));
-        for (seat, promise) in less.into_iter().chain(more) {
-            if let Err(denied) = inner.monitor.renew(seat, promise) {
-                let tenant = inner.book.tenant(seat);
-                tracing::warn!(seat, tenant, "what the policy promises cannot be kept: {denied}");
-            }
+    /// There is a connection to the controller, perhaps another one than before.
+    pub(super) fn connected(&self) {
+        lock(&self.inner).steward.on_connected();
+    }
+
+    /// The controller has said something.
+    pub(super) fn hear(&self, message: ToDataNode) {
+        let Inner { monitor, steward, .. } = &mut *lock(&self.inner);
+        steward.on_message(message, monitor);
+        if steward.is_owed() {
+            tracing::warn!("more is promised here than can be kept; it is tried again");
         }
+    }
+
+    /// What is to be said to the controller next.
+    pub(super) fn said(&self) -> Option<FromDataNode> {
+        lock(&self.inner).steward.poll_output()
+    }
+
+    /// Something was noticed that the controller is to hear.
+    pub(super) fn notice(&self, notice: Notice) {
+        lock(&self.inner).steward.on_notice(notice);
+    }
+
+    /// The node ends.
+    pub(super) fn end(&self) {
+        lock(&self.inner).steward.on_ending();
     }
 
     /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
@@ -240,17 +285,27 @@ impl Host {
         copy(&old, &new, 0, place::GRANTS)?;
         copy(&old, &new, place::DATA, old.length())?;
         let monitor = monitor(&self.node, &new, self.clock.now())?;
+        let sweeper = sweeper(&self.node, &new, true)?;
         let mut inner = lock(&self.inner);
-        (inner.region, inner.monitor) = (new, monitor);
-        inner.book.clear();
+        (inner.region, inner.monitor, inner.sweeper) = (new, monitor, sweeper);
+        inner.steward.book.clear();
+        inner.steward.on_nobody();
         inner.orphans.clear();
         drop(inner);
         self.settle();
         Ok(())
     }
+
+    /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
+    /// has it, too.
+    pub(super) fn stay(&self, seats: impl Iterator<Item = Option<u16>>) {
+        seats.for_each(|seat| self.leave(seat));
+        lock(&self.inner).sweeper.doubt();
+    }
 }
 
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
+    room::ask(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))
@@ -299,6 +354,11 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     Ok(monitor)
 }
 
+/// Who sweeps the store in this memory. See [`Sweeper::new`].
+fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
+    Sweeper::new(region, node.period, is_sure).map_err(StartError::Layout)
+}
+
 /// A word of a region; 0 if there is none.
 fn word(region: &Arc<Region>, at: u64) -> u64 {
     Shm::new(region.clone(), 0).perform(&Operation::FetchAdd { at, add: 0 }).unwrap_or(0)
@@ -343,8 +403,10 @@ fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_model::Cluster;
+    use tidegate_model::{Cluster, Policy};
+    use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
+    use tidegate_proto::data_node::message::Grant;
 
     fn node() -> DataNode {
         let text = r#"
@@ -368,11 +430,23 @@ mod tests {
     fn host(policy: &str) -> Host {
         let folder = tempfile::tempdir().unwrap();
         let note = folder.path().join("m.region");
-        let host = Host::new(node(), note, 1, Clock::start()).unwrap();
+        let host = Host::new(node(), note, Clock::start()).unwrap();
         if let Ok(policy) = Policy::parse(policy) {
-            host.apply(policy);
+            apply(&host, 1, policy);
         }
         host
+    }
+
+    /// Says which policy holds, and that all of it is kept here.
+    fn apply(host: &Host, revision: u64, policy: Policy) {
+        let whole = |(tenant, it): (u16, &tidegate_model::policy::Tenant)| Share {
+            tenant,
+            reserved: it.reservation.operations.map_or(0, |rate| rate.0),
+            allowed: u64::MAX,
+        };
+        let shares = (0..).zip(&policy.tenants).map(whole).collect();
+        host.hear(ToDataNode::Policy { revision, policy });
+        host.hear(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
     }
 
     const POLICY: &str = r#"
@@ -410,10 +484,10 @@ mod tests {
         assert_eq!(ask(bare(), 0), Ok(None));
         assert!(ask(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
         assert_eq!(host.guests(), 2);
-        host.leave(0);
+        host.leave(Some(0));
         assert_eq!((host.guests(), host.tenant(1).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
-        host.apply(Policy::parse(half).unwrap());
+        apply(&host, 2, Policy::parse(half).unwrap());
         let promise = lock(&host.inner).monitor.promise(1).unwrap();
         assert_eq!(promise.reservation, 300);
     }
@@ -433,8 +507,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let live = || {
             let note = folder.path().join("m.region");
-            let host = Host::new(node(), note, 1, Clock::start()).unwrap();
-            host.apply(Policy::parse(POLICY).unwrap());
+            let host = Host::new(node(), note, Clock::start()).unwrap();
+            apply(&host, 1, Policy::parse(POLICY).unwrap());
             host
         };
         let first = live();

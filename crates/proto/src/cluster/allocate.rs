@@ -57,30 +57,31 @@ pub(super) struct Solutions {
 
 /// A tenant at a node.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    node: u16,
-    is_open: bool,
-    is_home: bool,
+pub(super) struct Cell {
+    pub(super) node: u16,
+    pub(super) is_open: bool,
+    pub(super) is_home: bool,
     /// What waits.
-    waiting: u64,
+    pub(super) waiting: u64,
     /// What is expected, with what waits.
-    expected: u64,
+    pub(super) expected: u64,
     /// What could be used, with what is expected.
-    demand: u64,
+    pub(super) demand: u64,
     /// How much of that has tokens.
-    given: u64,
-    tokens: Counts,
+    pub(super) given: u64,
+    pub(super) tokens: Counts,
 }
 
 /// A part of what is asked at a cell.
-type Part = fn(&Cell) -> u64;
+pub(super) type Part = fn(&Cell) -> u64;
 
 /// What reservation tokens are for, the most certain first, and each with those before it.
-const RESERVED: &[Part] = &[|cell| cell.waiting, |cell| cell.expected, |cell| cell.demand];
+pub(super) const RESERVED: &[Part] =
+    &[|cell| cell.waiting, |cell| cell.expected, |cell| cell.demand];
 
 /// What other tokens are for. Who is limited asks for more wherever it is let, so it has room to
 /// grow everywhere alike before it has all of it at one node.
-const ALLOWED: &[Part] = &[
+pub(super) const ALLOWED: &[Part] = &[
     |cell| cell.waiting,
     |cell| cell.expected,
     |cell| 2 * cell.expected,
@@ -202,11 +203,11 @@ fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
 
 /// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes,
 /// or over all where none of its own takes any; half in proportion to what is expected.
-fn spread(
+pub(super) fn spread(
     amount: u64,
     row: &mut [Cell],
     takes: impl Fn(&Cell) -> bool,
-    give: impl Fn(&mut Cell, u64),
+    mut give: impl FnMut(&mut Cell, u64),
 ) {
     let is_at_home = row.iter().any(|cell| takes(cell) && cell.is_home);
     let is_even = |cell: &Cell| cell.is_home || !is_at_home;
@@ -247,7 +248,7 @@ fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
 
 /// Tokens for each cell, of all rows in turn: at most what its tenant wants in sum, at most what is
 /// asked and has none, and as many as nodes have capacity for.
-fn solve(
+pub(super) fn solve(
     last: &mut Option<Solver>,
     (wants, parts): (&[u64], &[Part]),
     rows: &[Vec<Cell>],

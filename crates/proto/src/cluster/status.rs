@@ -43,6 +43,9 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// The gateways, likewise.
     pub gateways: Vec<GatewayStatus>,
+    /// The data nodes, likewise.
+    #[serde(default)]
+    pub data_nodes: Vec<DataNodeStatus>,
     /// What was said and heard in the last period.
     pub traffic: Traffic,
     /// Why reservations cannot be met, as the last distribution proved; none if they can.
@@ -200,6 +203,62 @@ pub struct GatewayStatus {
     pub offers: Vec<OfferStatus>,
 }
 
+/// One data node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DataNodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether there is a connection.
+    pub is_connected: bool,
+    /// Whether it has stopped answering. Its clients go on.
+    pub is_silent: bool,
+    /// How long ago it told what follows; none if it never did.
+    pub reported_ns: Option<u64>,
+    /// What it can do, as far as it has learned.
+    pub capacity_operations_per_second: u64,
+    /// What is promised there to tenants.
+    pub promised_operations_per_second: u64,
+    /// What its clients did in the last period.
+    pub operations_per_second: u64,
+    /// What they took of it out of the pool, beyond what is promised.
+    pub pool_operations_per_second: u64,
+    /// Clients that have a seat.
+    pub clients: u32,
+    /// Bytes of its store that values can have.
+    pub memory_bytes: u64,
+    /// Those of them that are in use.
+    pub used_bytes: u64,
+    /// Periods that were over since its process began.
+    pub periods: u64,
+    /// Operations done in them, by clients of tenants and by others.
+    pub total_operations: u64,
+    /// Tenants that have a share there, a client, or ever did anything, in the order of the policy.
+    pub tenants: Vec<TenantAtDataNode>,
+}
+
+/// One tenant at one data node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TenantAtDataNode {
+    /// Its name.
+    pub name: String,
+    /// Its clients that have a seat.
+    pub clients: u32,
+    /// Its share of what it is promised at all data nodes together.
+    pub reserved_operations_per_second: u64,
+    /// The most that it may do there; none for no limit.
+    pub limit_operations_per_second: Option<u64>,
+    /// What it did in the last period.
+    pub operations_per_second: u64,
+    /// Whether it got in that period its share, or else what it asked for.
+    pub is_met: bool,
+    /// Operations since the node's process began.
+    pub total_operations: u64,
+    /// Those of its share that it asked for and was not done, since then.
+    pub total_missed_operations: u64,
+}
+
 /// Requests that failed for the same kind of reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -300,6 +359,7 @@ impl Cluster {
             tenants: tenants.collect(),
             nodes: nodes.collect(),
             gateways: Vec::new(),
+            data_nodes: Vec::new(),
             traffic: self.traffic_before,
             shortfall: self.shortfall(),
         }

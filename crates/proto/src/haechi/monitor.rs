@@ -7,8 +7,8 @@
 //! in the books.
 //!
 //! When a period is over it writes all grants and then adds what makes the pool one of the next
-//! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at the
-//! latest, and what is learned from them counts from then on.
+//! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
+//! the latest, and what is learned from them counts from then on.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -33,7 +33,7 @@ use roster::{Roster, Seat};
 
 use super::port::word;
 use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
-use super::{TICK, Terms, place};
+use super::{Terms, place};
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
@@ -45,9 +45,6 @@ pub const EVICT: u64 = 3;
 
 /// After so many periods in a row below its reservation a client is told of.
 pub const UNUSED: u32 = 10;
-
-/// Pool tokens to take at a time, at most: the paper's B.
-const BATCH_MAX: u64 = 1000;
 
 /// Seats of a buffer.
 const PER_BUFFER: u16 = (BUFFER as u64 / place::LINE) as u16;
@@ -133,6 +130,7 @@ struct Closing {
     late: u64,
     spare: u64,
     seats: Vec<Option<(Promise, Outcome)>>,
+    busy: Vec<bool>,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -151,7 +149,7 @@ impl<F: Fabric> Monitor<F> {
             fabric,
             settings: Settings { seats, ..settings },
             books: Books::new(rules, period),
-            estimator: Estimator::new(rules.mode, settings.profile, None),
+            estimator: Estimator::new(rules.capacity, settings.profile, None),
             roster: Roster::new(seats),
             step: Step::Opening,
             pending: 0,
@@ -191,7 +189,7 @@ impl<F: Fabric> Monitor<F> {
     /// that: its Definition 2 has two constraints only.
     fn is_in_bursts(&self) -> bool {
         let rules = self.settings.terms.rules;
-        rules.mode == Mode::Sound && !rules.paces
+        rules.capacity == Mode::Sound && !rules.paces
     }
 
     /// What the node and a client can do, as far as is known.
@@ -204,9 +202,14 @@ impl<F: Fabric> Monitor<F> {
         self.roster.dismiss(seat);
     }
 
-    /// What a seat is promised, if it is taken.
+    /// What a seat is promised from the next period on, if it is taken.
     pub fn promise(&self, seat: u16) -> Option<Promise> {
-        self.roster.get(seat).map(|seat| seat.promise)
+        self.roster.next(seat)
+    }
+
+    /// The number of the running period; 0 before the first of this monitor's.
+    pub fn epoch(&self) -> u64 {
+        self.books.period().epoch
     }
 
     /// The books of this period.
@@ -318,7 +321,7 @@ impl<F: Fabric> Monitor<F> {
         self.epoch = self.seen >> 48;
         if magic == place::MAGIC {
             let learned = Some(learned).filter(|learned| *learned > 0);
-            let mode = self.settings.terms.rules.mode;
+            let mode = self.settings.terms.rules.capacity;
             self.estimator = Estimator::new(mode, self.settings.profile, learned);
             for seat in 0..self.settings.seats {
                 let [head, reservation, limit, ..] = self.line(seat);
@@ -404,7 +407,8 @@ impl<F: Fabric> Monitor<F> {
 
     fn rest(&mut self, now: Time) {
         let end = self.books.period().end();
-        self.tick = now.after(TICK).min(end.max(now.after(Span(1))));
+        let tick = self.settings.terms.rules.grain.tick;
+        self.tick = now.after(tick).min(end.max(now.after(Span(1))));
         self.step = Step::Resting;
     }
 
@@ -448,13 +452,14 @@ impl<F: Fabric> Monitor<F> {
         let seats = self.roster.count().max(1) as u64;
         let capacity = self.estimator.capacity();
         let Terms { rules, .. } = self.settings.terms;
-        let window = u64::from(self.settings.window).min(BATCH_MAX);
-        let batch = match (rules.mode, rules.paces) {
-            (Mode::Paper, _) => BATCH_MAX,
+        let (tick, most) = (rules.grain.tick, u64::from(rules.grain.batch));
+        let window = u64::from(self.settings.window).min(most);
+        let batch = match (rules.pool, rules.paces) {
+            (Mode::Paper, _) => most,
             (Mode::Sound, false) => capacity / 200 / seats,
-            (Mode::Sound, true) => self.due(capacity, TICK).div_ceil(seats),
+            (Mode::Sound, true) => self.due(capacity, tick).div_ceil(seats),
         };
-        batch.clamp(window, BATCH_MAX) as u16
+        batch.clamp(window, most) as u16
     }
 
     /// What is due of `count` in a part of a period.
@@ -490,7 +495,8 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                let seat = self.roster.get(number);
+                // Who came in this period has a part only in the next.
+                let seat = self.roster.get(number).filter(|seat| seat.is_in);
                 let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;
                 let bytes = self.fabric.buffer_mut(1 + buffers + at);
@@ -523,6 +529,7 @@ impl<F: Fabric> Monitor<F> {
             let outcome = Outcome { completed: report.completed, ..Outcome::default() };
             Some((seat.promise, outcome))
         };
+        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
         self.closing = Some(Closing {
             epoch: self.epoch,
             at: now.after(GRACE),
@@ -533,6 +540,7 @@ impl<F: Fabric> Monitor<F> {
             spare: self.books.spare(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             seats: (0..self.settings.seats).map(told).collect(),
+            busy: (0..self.settings.seats).map(is_busy).collect(),
         });
     }
 
@@ -558,7 +566,7 @@ impl<F: Fabric> Monitor<F> {
         let Closing { capacity, late, spare, held, .. } = closing;
         let lesson = Lesson {
             tokens: capacity.saturating_sub(late),
-            slack: windows + self.due(capacity, Span(2 * TICK.0)),
+            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
             spare,
             held,
             outcomes: &outcomes,
@@ -570,8 +578,8 @@ impl<F: Fabric> Monitor<F> {
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
-        let Closing { epoch, minted, granted, seats, .. } = closing;
-        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats };
+        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
 }

@@ -1,14 +1,16 @@
 //! A block: one key with its value, and what proves that they belong together.
 //!
 //! ```text
-//! +0   mark     hash of the key, its lowest 12 bits replaced by the version
+//! +0   mark     1, 51 bits of the key's hash, and the version
 //! +8   sum      crc32c of all that follows, changed by the version
 //! +12  lengths  of the key and of the value, 16 bits each
 //! +16  key, then value
 //! ```
 //!
 //! All but the mark stays as it was written until the block is used anew. The mark is there while
-//! the block is what its slot points to; it is zero before that ends. See [`super`] for why.
+//! the block is what its slot points to; before that ends, only the version is left of it. See
+//! [`super`] for why. A block that nobody points to says in the same word whether it was swept, or
+//! kept since: see the sweep.
 
 use super::layout::{BLOCK, LINE, word};
 use super::slot::VERSION_MAX;
@@ -36,9 +38,39 @@ pub(super) enum Content {
     Torn,
 }
 
+const MARK: u64 = 1 << 63;
+const SWEPT: u64 = 1 << 62;
+const KEPT: u64 = 1 << 61;
+
 /// The mark of a block with the value of a key.
 pub(super) const fn mark(hash: u64, version: u16) -> u64 {
-    hash & !(VERSION_MAX as u64) | version as u64
+    MARK | hash & !(VERSION_MAX as u64) | version as u64
+}
+
+/// What is left of it when the block's slot no longer points to it.
+pub(super) const fn unmarked(version: u16) -> u64 {
+    version as u64
+}
+
+/// The version of what was last written to the block that has this mark, or this instead of one.
+pub(super) const fn version(mark: u64) -> u16 {
+    mark as u16 & VERSION_MAX
+}
+
+/// Instead of a mark: the block was swept in this round. The lower half is never 0, but once in a
+/// million rounds.
+pub(super) const fn swept(version: u16, round: u64) -> u64 {
+    SWEPT | (round.wrapping_add(1) << 12) & u32::MAX as u64 | version as u64
+}
+
+/// The same, of its lower half; of 0, that of a block that was never used.
+pub(super) const fn swept_again(half: u32) -> u64 {
+    if half == 0 { 0 } else { SWEPT | half as u64 }
+}
+
+/// Instead of a mark: the block's owner still has it in this round.
+pub(super) const fn kept(version: u16, round: u64) -> u64 {
+    KEPT | (round << 12) & (KEPT - 1) | version as u64
 }
 
 /// How many lines an entry takes.

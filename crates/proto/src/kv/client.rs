@@ -11,6 +11,7 @@ use core::fmt;
 
 use tidegate_model::{Span, Time};
 
+use self::pool::{Asking, TASKS_MAX};
 use self::task::{Kind, Task};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
 use super::layout::{Layout, LayoutError};
@@ -19,11 +20,14 @@ use super::slot::Slot;
 use super::supply::Supply;
 use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
 
+pub use pool::EXTENT_MAX;
+
+mod pool;
 mod steps;
 mod task;
 
-/// The name of the one operation that belongs to no task: it asks for blocks.
-const EXTENT: u64 = u32::MAX as u64;
+/// In the name of an operation that belongs to a task: whatever it tells does not matter.
+const ASIDE: u64 = 1 << 30;
 
 /// How a client goes about its work.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +39,12 @@ pub struct Settings {
     /// remembered takes one round trip instead of two, a put two instead of three. Twice as many as
     /// there are popular keys leaves few of them out; 0 remembers nothing.
     pub locations: u32,
-    /// How many blocks to take from the store at a time, at least 1. More save round trips, and are
-    /// lost with a client that dies.
+    /// How many blocks to take from the store at a time at most, from 1 to 512. More save round
+    /// trips.
     pub extent: u32,
+    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none where
+    /// nobody sweeps.
+    pub seat: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
     /// less rest, readers may have to look twice.
@@ -102,8 +109,8 @@ pub enum Answer {
     Stored,
     /// Of a delete: the value is gone.
     Deleted,
-    /// Of a put: no block is free. What deletes and puts have freed comes back after its rest, to
-    /// the client that freed it.
+    /// Of a put: no block is free. What deletes and puts have freed comes back after its rest to
+    /// the client that freed it, and to others when the store was swept.
     Full,
     /// Of a put: both buckets of the key are full.
     Crowded,
@@ -127,7 +134,7 @@ pub struct Value {
 pub struct Client<F> {
     fabric: F,
     layout: Layout,
-    extent: u32,
+    seat: Option<u16>,
     locations: Locations,
     supply: Supply,
     tasks: Vec<Task>,
@@ -137,11 +144,11 @@ pub struct Client<F> {
     /// What the fabric had no room for.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
-    /// Puts that wait for a block.
+    /// Puts that wait for a block, and deletes for the store to know of us.
     waiting: VecDeque<u32>,
+    asking: Asking,
     /// Gets that were not begun.
     fresh: Vec<u32>,
-    is_asking: bool,
     now: Time,
 }
 
@@ -152,30 +159,31 @@ impl<F: Fabric> Client<F> {
     /// If the region does not reach to the end of the store.
     ///
     /// # Panics
-    /// If the settings allow no operation, or extents of no block.
+    /// If the settings allow no operation, or a billion of them, or extents that are none.
     pub fn new(fabric: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
-        let Settings { outstanding, locations, extent, rest } = settings;
-        assert!(outstanding > 0 && extent > 0, "a client must be able to do something");
+        let Settings { outstanding, locations, extent, seat, rest } = settings;
+        assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
+        assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
         let area = layout.area();
         let needed_bytes = area.at.saturating_add(area.length);
         if needed_bytes > fabric.region() {
             return Err(LayoutError::TooSmall { needed_bytes, bytes: fabric.region() });
         }
-        // A put has a write and two reads under way, all else less.
-        let posts = 3 * outstanding as usize + 1;
+        // A put has a write and two reads under way, all else less, and the client four of its own.
+        let posts = 3 * outstanding as usize + 4;
         Ok(Self {
             layout,
-            extent,
+            seat,
             locations: Locations::new(locations),
-            supply: Supply::new(rest, outstanding),
+            supply: Supply::new(rest, extent, outstanding),
             tasks: (0..outstanding).map(|_| Task::default()).collect(),
             idle: (0..outstanding).rev().collect(),
             buffers: (0..fabric.buffers()).rev().collect(),
             unsent: VecDeque::with_capacity(posts),
             done: Vec::with_capacity(posts),
             waiting: VecDeque::with_capacity(outstanding as usize),
+            asking: Asking::new(rest),
             fresh: Vec::with_capacity(outstanding as usize),
-            is_asking: false,
             now: Time(0),
             fabric,
         })
@@ -204,7 +212,8 @@ impl<F: Fabric> Client<F> {
         let task = &mut self.tasks[at as usize];
         task.lines = block::lines(key.len(), value.len());
         block::fill(self.fabric.buffer_mut(task.written), key, value);
-        match self.supply.take(self.now) {
+        let spare = if self.is_known() { self.supply.take(self.now) } else { None };
+        match spare {
             Some(spare) => self.start_put(at, spare),
             None => self.waiting.push_back(at),
         }
@@ -217,7 +226,11 @@ impl<F: Fabric> Client<F> {
     /// If it is not begun.
     pub fn delete(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
         let at = self.begin(Kind::Delete, key, token)?;
-        self.read_index(at);
+        if self.is_known() {
+            self.start_delete(at);
+        } else {
+            self.waiting.push_back(at);
+        }
         Ok(())
     }
 
@@ -231,27 +244,30 @@ impl<F: Fabric> Client<F> {
         self.now = now;
         self.send_kept();
         self.start_gets();
-        self.serve_waiting(outcomes);
+        self.serve_waiting();
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
         let polled = self.fabric.poll(now, &mut done);
         for Done { id, word } in done.drain(..) {
-            if id == EXTENT {
-                self.is_asking = false;
-                self.supply.extend(word, self.extent, self.layout.blocks());
+            if id > TASKS_MAX {
+                self.on_told(id, word, outcomes);
                 continue;
             }
-            let task = &mut self.tasks[id as usize];
-            // At most one of those under way tells a word; all others tell zero.
-            task.word |= word;
+            let at = id & !ASIDE;
+            let task = &mut self.tasks[at as usize];
+            // At most one of those under way tells a word that matters; others tell zero.
+            if id == at {
+                task.word |= word;
+            }
             task.pending -= 1;
             if task.pending == 0 {
-                self.step(id as u32, outcomes);
+                self.step(at as u32, outcomes);
             }
         }
         self.done = done;
         polled?;
-        self.serve_waiting(outcomes);
+        self.serve_waiting();
+        self.look();
         self.fabric.flush(now)
     }
 
@@ -301,30 +317,16 @@ impl<F: Fabric> Client<F> {
         Ok(at)
     }
 
-    /// Gives blocks to puts that wait for one, or ends them; asks the store for more.
-    fn serve_waiting(&mut self, outcomes: &mut Vec<Outcome>) {
-        while let Some(at) = self.waiting.front().copied() {
-            if let Some(spare) = self.supply.take(self.now) {
-                self.start_put(at, spare);
-            } else if self.supply.is_exhausted {
-                self.finish(at, Answer::Full, outcomes);
-            } else {
-                break;
-            }
-            self.waiting.pop_front();
-        }
-        if !self.waiting.is_empty() && !self.is_asking {
-            self.is_asking = true;
-            let add = u64::from(self.extent);
-            let at = self.layout.handed_out();
-            self.send(Post { id: EXTENT, operation: Operation::FetchAdd { at, add } });
-        }
-    }
-
     /// Posts an operation of a task.
     fn post(&mut self, at: u32, operation: Operation) {
         self.tasks[at as usize].pending += 1;
         self.send(Post { id: u64::from(at), operation });
+    }
+
+    /// The same, of an operation that tells a word which does not matter.
+    fn post_aside(&mut self, at: u32, operation: Operation) {
+        self.tasks[at as usize].pending += 1;
+        self.send(Post { id: u64::from(at) | ASIDE, operation });
     }
 
     /// Posts, or keeps it until the fabric has room.

@@ -2,17 +2,26 @@
 //!
 //! ```text
 //! at +0      header, 64 bytes: magic, version of the layout, sizes, seed, checksum
-//!    +64     allocation word: how many blocks have been handed out
-//!    +256    index: buckets of 64 bytes, 8 slots each
+//!    +64     the pool's words: round, taken, given
+//!    +128    census: a word for each of 256 seats
+//!    +2176   index: buckets of 64 bytes, 8 slots each
+//!    ...     ring: a word for each block
 //!    ...     blocks of 4,160 bytes
 //! ```
 //!
-//! All numbers are little-endian. An area of zeros with a header is an empty store.
+//! The *pool* is the blocks that nobody has. The ring's places from `taken` on name them, which is
+//! counted from the beginning and goes around: as many as there are blocks, and `given` more. So
+//! clients move one end and the sweep the other. What the *round* and the census are for, the sweep
+//! says.
+//!
+//! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
+//! words say how far a block is from the place's own number, so that zeros name each block once.
 
 use core::fmt;
 
 use twox_hash::XxHash3_64;
 
+use super::block;
 use super::slot::BLOCKS_MAX;
 use crate::one_sided::{BUFFER, WORD};
 
@@ -20,7 +29,7 @@ use crate::one_sided::{BUFFER, WORD};
 const MAGIC: [u8; 8] = *b"TIDEGTKV";
 
 /// The layout that is described here.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Bytes of a header.
 pub const HEADER: usize = 64;
@@ -37,8 +46,17 @@ pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 /// Bytes of a block: what a buffer holds.
 pub const BLOCK: u32 = BUFFER;
 
-/// Bytes of an area before its index.
-const INDEX: u64 = 256;
+/// Seats that a store knows: clients that write to it where somebody sweeps.
+pub const HOLDERS: u16 = 256;
+
+/// Bytes from the beginning of an area to the pool's words, the census and the index.
+const POOL: u64 = HEADER as u64;
+const CENSUS: u64 = POOL + LINE as u64;
+const INDEX: u64 = CENSUS + HOLDERS as u64 * WORD;
+
+/// Bytes of the pool's words, of the census, and of both.
+pub(super) const POOL_WORDS: u32 = 3 * WORD as u32;
+pub(super) const POOL_AND_CENSUS: u32 = (INDEX - POOL) as u32;
 
 /// A part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,8 +156,8 @@ impl Layout {
     /// If the area is no place for a store.
     pub fn fill(area: Area, seed: u64) -> Result<Self, LayoutError> {
         // 24 blocks to 5 buckets, which have 40 slots.
-        let group = 24 * u64::from(BLOCK) + 5 * u64::from(BUCKET);
-        let room = area.length.saturating_sub(INDEX + 2 * u64::from(BUCKET));
+        let group = 24 * (u64::from(BLOCK) + WORD) + 5 * u64::from(BUCKET);
+        let room = area.length.saturating_sub(INDEX + 2 * u64::from(BUCKET) + u64::from(LINE));
         let blocks = (u128::from(room) * 24 / u128::from(group)).clamp(1, u128::from(BLOCKS_MAX));
         let blocks = blocks as u32;
         Self::new(area, seed, (u64::from(blocks) * 5 / 24) as u32 + 2, blocks)
@@ -223,9 +241,36 @@ impl Layout {
         Home { hash, buckets: [first, second] }
     }
 
-    /// Where the word lies that says how many blocks have been handed out.
-    pub(super) const fn handed_out(&self) -> u64 {
-        self.area.at + HEADER as u64
+    pub(super) const fn buckets(&self) -> u32 {
+        self.buckets
+    }
+
+    /// Where the pool's words lie: the round, then how many blocks were taken, and given. The
+    /// census follows in the next line.
+    pub(super) const fn pool(&self) -> u64 {
+        self.area.at + POOL
+    }
+
+    pub(super) const fn round(&self) -> u64 {
+        self.pool()
+    }
+
+    pub(super) const fn taken(&self) -> u64 {
+        self.pool() + WORD
+    }
+
+    pub(super) const fn given(&self) -> u64 {
+        self.pool() + 2 * WORD
+    }
+
+    /// Where the word of a seat lies.
+    pub(super) const fn holder(&self, seat: u16) -> u64 {
+        self.area.at + CENSUS + seat as u64 * WORD
+    }
+
+    /// Where a place of the ring lies.
+    pub(super) const fn ring(&self, place: u32) -> u64 {
+        self.bucket(self.buckets) + place as u64 * WORD
     }
 
     /// Where a bucket lies.
@@ -240,7 +285,29 @@ impl Layout {
 
     /// Where a block lies.
     pub(super) const fn block(&self, block: u32) -> u64 {
-        self.bucket(self.buckets) + block as u64 * BLOCK as u64
+        self.ring(self.blocks).next_multiple_of(LINE as u64) + block as u64 * BLOCK as u64
+    }
+}
+
+/// What a word of the ring says, and what it is made of: a block that nobody has, and the word
+/// that it has instead of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Free {
+    pub(super) block: u32,
+    pub(super) mark: u64,
+}
+
+impl Free {
+    /// What the word at a place of the ring says, in a store of so many blocks.
+    pub(super) const fn read(word: u64, place: u32, blocks: u32) -> Self {
+        let block = (word as u32 as u64 + place as u64) % blocks as u64;
+        Self { block: block as u32, mark: block::swept_again((word >> 32) as u32) }
+    }
+
+    /// The word that says this at a place.
+    pub(super) const fn word(self, place: u32, blocks: u32) -> u64 {
+        let distance = (self.block as u64 + blocks as u64 - place as u64) % blocks as u64;
+        (self.mark as u32 as u64) << 32 | distance
     }
 }
 

@@ -42,8 +42,8 @@ impl Locations {
     /// The slot where a key was, and what was in it.
     pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
         let set = self.set(hash)?;
-        // Without a branch: which of them it is can't be guessed, and a processor that guesses right
-        // fetches the sets of several gets at a time.
+        // Without a branch: which of them it is can't be guessed, and a processor that guesses
+        // right fetches the sets of several gets at a time.
         let mut at = WAYS;
         for (place, entry) in set.iter().enumerate() {
             at = if entry.is(hash) { place } else { at };

@@ -1,16 +1,20 @@
 //! The blocks that a client may write next.
 //!
-//! A client takes extents of never used blocks off the store by adding to one word. What it removes
-//! from the index is its own from then on, and rests until nobody can still be reading it by an old
-//! location. Readers would notice if they did: resting saves them the second look, and keeps
-//! versions from coming around.
+//! A client takes some from the store's pool at a time: one at first, then twice as many as the
+//! last time, so that one that puts once takes no more. What it removes from the index is its own
+//! from then on, and rests until nobody can still be reading it by an old location. Readers would
+//! notice if they did: resting saves them the second look, and keeps versions from coming around.
+//!
+//! What a client has and does not use is swept in time, as that of a client that died. So a block
+//! is known by the *round* since which the client has it; in a later one it has to be kept first.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use tidegate_model::{Span, Time};
 
+use super::block;
+use super::layout::Free;
 use super::slot::{Slot, VERSION_MAX};
 
 /// A block, and the version of what will be written to it.
@@ -18,12 +22,27 @@ use super::slot::{Slot, VERSION_MAX};
 pub(super) struct Spare {
     pub(super) block: u32,
     pub(super) version: u16,
+    /// Its mark, or what it has instead.
+    pub(super) mark: u64,
+    /// The round in which the client came by it.
+    pub(super) round: u64,
 }
 
 impl Spare {
-    /// The block that a slot pointed to, for its next use.
-    pub(super) const fn after(slot: Slot) -> Self {
-        Self { block: slot.block(), version: slot.version() % VERSION_MAX + 1 }
+    /// One that was taken out of the pool.
+    const fn free(Free { block, mark }: Free, round: u64) -> Self {
+        Self { block, version: block::version(mark), mark, round }.next()
+    }
+
+    /// The block that a slot pointed to.
+    pub(super) const fn removed(slot: Slot, round: u64) -> Self {
+        let (block, version) = (slot.block(), slot.version());
+        Self { block, version, mark: block::unmarked(version), round }.next()
+    }
+
+    /// The same block, for its next use.
+    pub(super) const fn next(self) -> Self {
+        Self { version: self.version % VERSION_MAX + 1, ..self }
     }
 }
 
@@ -35,29 +54,41 @@ pub(super) struct Supply {
     resting: VecDeque<(Time, Spare)>,
     /// Never seen by anybody.
     spare: Vec<Spare>,
-    fresh: Range<u32>,
-    /// The store has handed out all of its blocks.
-    pub(super) is_exhausted: bool,
+    round: u64,
+    /// How many to take from the pool the next time, and at most.
+    extent: u32,
+    extent_max: u32,
 }
 
 impl Supply {
-    pub(super) fn new(rest: Span, outstanding: u32) -> Self {
+    pub(super) fn new(rest: Span, extent_max: u32, outstanding: u32) -> Self {
         Self {
             rest,
             resting: VecDeque::with_capacity(outstanding as usize),
-            spare: Vec::with_capacity(outstanding as usize),
-            fresh: 0..0,
-            is_exhausted: false,
+            spare: Vec::with_capacity((extent_max + outstanding) as usize),
+            round: 0,
+            extent: 1,
+            extent_max,
         }
     }
 
-    /// A block to write to.
+    /// The round of the store, as far as this client knows.
+    pub(super) const fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Takes notice of the store's round.
+    pub(super) fn learn(&mut self, round: u64) {
+        self.round = round;
+    }
+
+    /// A block to write to, which is to be kept first if it is of another round.
     pub(super) fn take(&mut self, now: Time) -> Option<Spare> {
         let rested = |(since, _): &mut (Time, Spare)| since.after(self.rest) <= now;
-        self.spare
-            .pop()
-            .or_else(|| self.resting.pop_front_if(rested).map(|(_, spare)| spare))
-            .or_else(|| self.fresh.next().map(|block| Spare { block, version: 1 }))
+        let resting = |resting: &mut VecDeque<(Time, Spare)>| {
+            resting.pop_front_if(rested).map(|(_, spare)| spare)
+        };
+        resting(&mut self.resting).or_else(|| self.spare.pop())
     }
 
     /// Takes back a block that nobody has seen.
@@ -66,14 +97,27 @@ impl Supply {
     }
 
     /// Takes a block that this client removed from the index.
-    pub(super) fn rest(&mut self, now: Time, removed: Slot) {
-        self.resting.push_back((now, Spare::after(removed)));
+    pub(super) fn rest(&mut self, now: Time, removed: Spare) {
+        self.resting.push_back((now, removed));
     }
 
-    /// Takes what the store hands out: blocks from `first` on, if there are any.
-    pub(super) fn extend(&mut self, first: u64, extent: u32, blocks: u32) {
-        let end = first.saturating_add(u64::from(extent)).min(u64::from(blocks)) as u32;
-        self.fresh = first.min(u64::from(end)) as u32..end;
-        self.is_exhausted = self.fresh.is_empty();
+    /// Gives up all blocks of other rounds: one was swept, so others have been, and what has not
+    /// will be.
+    pub(super) fn forget_old(&mut self) {
+        self.spare.retain(|spare| spare.round == self.round);
+        self.resting.retain(|(_, spare)| spare.round == self.round);
+    }
+
+    /// How many blocks to take from the pool, for so many puts that wait.
+    pub(super) fn extent(&self, waiting: usize) -> u32 {
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        self.extent.max(waiting).min(self.extent_max)
+    }
+
+    /// Takes what was taken out of the pool, to be used in this order.
+    pub(super) fn extend(&mut self, free: impl DoubleEndedIterator<Item = Free>) {
+        let round = self.round;
+        self.spare.splice(0..0, free.rev().map(|free| Spare::free(free, round)));
+        self.extent = (2 * self.extent).min(self.extent_max);
     }
 }

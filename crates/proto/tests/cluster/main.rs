@@ -6,4 +6,5 @@ mod chaos;
 mod conversation;
 mod hostile;
 mod paper;
+mod split;
 mod world;

@@ -8,7 +8,7 @@ use tidegate_model::{Span, Time};
 use tidegate_proto::kv::{Answer, Client, Layout, Settings};
 
 use crate::double::{Double, Memory};
-use crate::fresh;
+use crate::{INDEX, fresh};
 
 /// What the next step is, of so many.
 trait Chooser {
@@ -250,7 +250,7 @@ fn check(history: &[Entry]) {
 /// Words of the index that are not empty: how many are valid, and how many only claims.
 fn slots(memory: &Memory, layout: &Layout) -> (usize, usize) {
     let memory = memory.borrow();
-    let index = layout.area().at as usize + 256;
+    let index = layout.area().at as usize + INDEX;
     let words = memory[index..index + layout.slots() as usize * 8].chunks_exact(8);
     let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
     let (claims, valid): (Vec<_>, Vec<_>) =
@@ -264,7 +264,8 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
         Some(seed) => Double::adverse(memory, buffers, seed),
         None => Double::adverse_whole(memory, buffers, !is_long()),
     };
-    let settings = Settings { outstanding: depth as u32, locations: 8, extent: 4, rest: Span(0) };
+    let (outstanding, rest) = (depth as u32, Span(0));
+    let settings = Settings { outstanding, locations: 8, extent: 4, seat: None, rest };
     let client = Client::new(fabric, layout, settings).unwrap();
     Player { client, plan: VecDeque::new(), depth }
 }
@@ -328,7 +329,7 @@ fn random_games(kind: Kind) {
 }
 
 /// `TIDEGATE_LONG=1` plays 200 times as many games.
-fn is_long() -> bool {
+pub(crate) fn is_long() -> bool {
     std::env::var_os("TIDEGATE_LONG").is_some()
 }
 
@@ -366,6 +367,8 @@ fn two_insert(neighbour: u8) -> usize {
             history: Vec::new(),
             clock: 0,
         };
+        // The second leaves a block for the next, so none has to come from the pool.
+        game.alone(0, (neighbour, Act::Put(7)), usize::MAX);
         game.alone(0, (neighbour, Act::Put(8)), usize::MAX);
         // A block is written, and both buckets are read.
         game.alone(0, (0, Act::Put(1)), if is_long() { 3 } else { 2 });

@@ -11,10 +11,19 @@ use tidegate_proto::kv::{Area, Layout};
 mod double;
 mod histories;
 mod store;
+mod sweeps;
+
+/// Bytes of a store before its index.
+const INDEX: usize = 2176;
+
+/// Bytes of a store before its blocks.
+fn blocks_at(buckets: u32, blocks: u32) -> usize {
+    INDEX + buckets as usize * 64 + (blocks as usize * 8).next_multiple_of(64)
+}
 
 /// Memory with an empty store.
 fn fresh(buckets: u32, blocks: u32, seed: u64) -> (double::Memory, Layout) {
-    let length = 256 + u64::from(buckets) * 64 + u64::from(blocks) * 4160;
+    let length = (blocks_at(buckets, blocks) + blocks as usize * 4160) as u64;
     let area = Area { at: 64, length };
     let layout = Layout::new(area, seed, buckets, blocks).unwrap();
     let mut memory = vec![0; 64 + length as usize];

@@ -15,10 +15,10 @@ use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
 
 /// More than a monitor needs for the seats that there can be.
-const BUFFERS: u32 = 16;
+pub(super) const BUFFERS: u32 = 16;
 
 /// Buffers of the engine in front of a client's fabric.
-const ENGINE: u32 = 2;
+pub(super) const ENGINE: u32 = 2;
 
 /// Runs a scenario to its end.
 ///

@@ -89,9 +89,19 @@ impl<D: Door> World<D> {
 
     /// Lets a period of some length pass.
     pub(super) fn pass(&mut self, length: Picoseconds) -> Sample {
+        self.begin(length);
+        self.run_until(self.now.after(length));
+        self.sample()
+    }
+
+    /// Begins a period of some length for all clients.
+    pub(super) fn begin(&mut self, length: Picoseconds) {
         self.clients.iter_mut().for_each(|client| client.begin(self.now, length));
         (0..self.clients.len()).for_each(|number| self.call(number));
-        self.run_until(self.now.after(length));
+    }
+
+    /// What was read since the last sample.
+    pub(super) fn sample(&mut self) -> Sample {
         let take = |completed: &mut u64| core::mem::take(completed);
         Sample {
             completed: self.clients.iter_mut().map(|one| take(&mut one.completed)).collect(),
@@ -120,8 +130,18 @@ impl<D: Door> World<D> {
         core::mem::take(&mut self.events)
     }
 
+    /// The monitor, if one watches.
+    pub(super) fn monitor(&mut self) -> Option<&mut Monitor<Loopback>> {
+        self.monitor.as_mut()
+    }
+
+    /// Changes how much a client wants of each period, from the next on.
+    pub(super) fn want(&mut self, client: usize, demand: Option<u64>) {
+        self.clients[client].want(demand);
+    }
+
     /// Lets everything happen that happens before `end`.
-    fn run_until(&mut self, end: Picoseconds) {
+    pub(super) fn run_until(&mut self, end: Picoseconds) {
         loop {
             let turn = self.turns.front().map_or(Picoseconds::MAX, |(at, _)| *at);
             let next = self.network.next().min(self.first).min(self.look).min(turn);

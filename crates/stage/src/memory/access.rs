@@ -1,6 +1,7 @@
 //! The fabrics that a client may have, as one: over shared memory or the model of a card, with
 //! tokens or without.
 
+use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::Time;
@@ -29,6 +30,15 @@ macro_rules! each {
 }
 
 impl Access {
+    /// The tokens, if there are any.
+    pub(super) fn purse(&self) -> Option<&Purse> {
+        match self {
+            Self::Shm(port) => Some(port.purse()),
+            Self::Model(port) => Some(port.purse()),
+            Self::BareShm(_) | Self::BareModel(_) => None,
+        }
+    }
+
     /// When to poll although nothing was posted.
     pub(super) fn next_deadline(&self) -> Time {
         let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));

@@ -55,6 +55,8 @@ pub struct Summary {
     pub verdict: Verdict,
     /// What each client was promised and did, by seat; nothing for free seats.
     pub seats: Vec<Option<(Promise, Outcome)>>,
+    /// Whether each had something to do when it ended, by what was last heard of it.
+    pub busy: Vec<bool>,
 }
 
 /// Why a client gets no seat.

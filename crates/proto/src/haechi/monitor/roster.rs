@@ -13,7 +13,10 @@ use crate::haechi::words::Grant;
 /// A seat that is taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
+    /// Of this period.
     pub(super) promise: Promise,
+    /// From the next one on.
+    next: Promise,
     /// Of this period; a client that comes has a part only in the next.
     pub(super) is_in: bool,
     /// Its grant of this period is void.
@@ -32,6 +35,7 @@ impl Seat {
     fn new(promise: Promise) -> Self {
         Self {
             promise,
+            next: promise,
             is_in: false,
             is_void: false,
             beat: None,
@@ -75,6 +79,11 @@ impl Roster {
         self.seats.get_mut(usize::from(seat))?.as_mut()
     }
 
+    /// What a seat is promised from the next period on, if it is taken.
+    pub(super) fn next(&self, seat: u16) -> Option<Promise> {
+        self.get(seat).map(|seat| seat.next)
+    }
+
     /// What each seat is promised.
     pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
         self.seats.iter().map(|seat| seat.as_ref().map(|seat| seat.promise))
@@ -104,8 +113,12 @@ impl Roster {
         is_paced: bool,
         promise: Promise,
     ) -> Result<(), Denied> {
-        self.check(Some(seat), capacity, is_paced, promise)?;
-        self.get_mut(seat).ok_or(Denied::Full)?.promise = promise;
+        let before = self.next(seat).ok_or(Denied::Full)?;
+        // Less can always be kept, also by a node that turned out to be able to do less than all.
+        if promise.reservation > before.reservation {
+            self.check(Some(seat), capacity, is_paced, promise)?;
+        }
+        self.get_mut(seat).ok_or(Denied::Full)?.next = promise;
         Ok(())
     }
 
@@ -121,7 +134,7 @@ impl Roster {
         let others = others.filter(|(number, _)| Some(*number) != seat.map(usize::from));
         let others = others.filter_map(|(_, other)| other.as_ref());
         let others = others.filter(|other| !other.is_leaving);
-        let mut asked: Vec<u64> = others.map(|other| other.promise.reservation).collect();
+        let mut asked: Vec<u64> = others.map(|other| other.next.reservation).collect();
         asked.push(promise.reservation);
         admit(capacity, &asked, is_paced).map_err(Denied::Infeasible)
     }
@@ -132,10 +145,10 @@ impl Roster {
         }
     }
 
-    /// Whether a client had issued more by the report before than it has had tokens for by this one,
-    /// of which all together took `granted` from the pool, with at most `window` operations under
-    /// way. It is told once. Words of one report may come one after the other, so no more counts as
-    /// in hand than by both.
+    /// Whether a client had issued more by the report before than it has had tokens for by this
+    /// one, of which all together took `granted` from the pool, with at most `window` operations
+    /// under way. It is told once. Words of one report may come one after the other, so no more
+    /// counts as in hand than by both.
     pub(super) fn judge(
         &mut self,
         number: u16,
@@ -169,7 +182,7 @@ impl Roster {
                 Seat { is_leaving: true, .. } => Event::Left(number as u16),
                 Seat { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
                 _ => {
-                    (seat.is_in, seat.is_void) = (true, false);
+                    (seat.promise, seat.is_in, seat.is_void) = (seat.next, true, false);
                     continue;
                 }
             });

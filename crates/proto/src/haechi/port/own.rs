@@ -17,9 +17,9 @@ const LOOK: [Span; 2] = [Span(50_000), TICK];
 /// For how long it looks often.
 const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 
-/// How long a client waits between reports, at least and at most. In between it reports once in
-/// [`PER_REPORT`] operations; one that has nothing to do waits as long as it may.
-const REPORT: [Span; 2] = [Span(2 * Span::MILLISECOND.0), Span(5 * Span::MILLISECOND.0)];
+/// How long a client waits between reports, at least and at most, in ticks. In between it reports
+/// once in [`PER_REPORT`] operations; one that has nothing to do waits as long as it may.
+const REPORT: [u64; 2] = [2, 5];
 
 /// Operations for which a report is worth its own.
 const PER_REPORT: u64 = 256;
@@ -117,15 +117,17 @@ impl<F: Fabric> Port<F> {
     fn report_pause(&self, now: Time) -> Span {
         let (passed, done) = (now.since(self.spoke), self.counts.operations - self.told);
         let pause = passed.0.saturating_mul(PER_REPORT) / done.max(1);
-        Span(pause.clamp(REPORT[0].0, REPORT[1].0))
+        let [least, most] = REPORT.map(|ticks| ticks * self.rules.grain.tick.0);
+        Span(pause.clamp(least, most))
     }
 
     pub(super) fn send_report(&mut self, now: Time) -> Result<(), Lost> {
         let is_busy = self.is_busy();
-        let pause = match (self.rules.mode, is_busy) {
-            (Mode::Paper, _) => TICK,
+        let tick = self.rules.grain.tick;
+        let pause = match (self.rules.pool, is_busy) {
+            (Mode::Paper, _) => tick,
             (Mode::Sound, true) => self.report_pause(now),
-            (Mode::Sound, false) => REPORT[1],
+            (Mode::Sound, false) => Span(REPORT[1] * tick.0),
         };
         if self.own.report {
             self.report = now.after(LOOK[0]);
@@ -133,7 +135,7 @@ impl<F: Fabric> Port<F> {
         }
         if self.state == State::Alone && !self.owes_report {
             // What is done alone is of no period of a monitor's.
-            self.report = now.after(REPORT[1]);
+            self.report = now.after(Span(REPORT[1] * tick.0));
             return Ok(());
         }
         self.report = now.after(pause);
@@ -172,7 +174,7 @@ impl<F: Fabric> Port<F> {
 
     /// Takes a batch from the pool if it is about to need one.
     pub(super) fn fetch(&mut self, now: Time) -> Result<(), Lost> {
-        let mark = match self.rules.mode {
+        let mark = match self.rules.pool {
             Mode::Paper => 0,
             Mode::Sound => u64::from(self.window / 2),
         };

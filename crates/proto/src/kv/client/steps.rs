@@ -38,8 +38,47 @@ impl<F: Fabric> Client<F> {
         self.fresh = fresh;
     }
 
-    /// Writes the block of a put, and looks where it belongs meanwhile.
+    /// Begins a put that has a block. One that it has had for longer than the round it may have
+    /// been swept: then others have it, unless a swap of what it has instead of a mark says that
+    /// they have not and keeps it.
     pub(super) fn start_put(&mut self, at: u32, spare: Spare) {
+        let round = self.supply.round();
+        self.tasks[at as usize].round = Some(round);
+        if spare.round == round {
+            return self.go_on_put(at, spare);
+        }
+        let task = &mut self.tasks[at as usize];
+        task.step = Step::Keep;
+        task.spare = Some(spare);
+        let kept = block::kept(block::version(spare.mark), round);
+        let (at_block, expected) = (self.layout.block(spare.block), spare.mark);
+        self.post(at, Operation::CompareSwap { at: at_block, expected, new: kept });
+    }
+
+    fn on_kept(&mut self, at: u32, told: u64) {
+        let task = &mut self.tasks[at as usize];
+        let round = task.round.unwrap_or_default();
+        match task.spare.take() {
+            Some(spare) if told == spare.mark => {
+                // What may have been noted of it must not come back, so it skips a version.
+                self.go_on_put(at, Spare { round, ..spare.next() });
+            }
+            _ => {
+                task.round = None;
+                self.supply.forget_old();
+                self.waiting.push_back(at);
+            }
+        }
+    }
+
+    /// Begins a delete.
+    pub(super) fn start_delete(&mut self, at: u32) {
+        self.tasks[at as usize].round = Some(self.supply.round());
+        self.read_index(at);
+    }
+
+    /// Writes the block of a put, and looks where it belongs meanwhile.
+    fn go_on_put(&mut self, at: u32, spare: Spare) {
         self.write_block(at, spare);
         let task = &mut self.tasks[at as usize];
         let Some((slot, word)) = self.locations.find(task.home.hash) else {
@@ -53,8 +92,9 @@ impl<F: Fabric> Client<F> {
 
     fn write_block(&mut self, at: u32, spare: Spare) {
         let task = &mut self.tasks[at as usize];
-        let Spare { block, version } = spare;
-        task.spare = Some(spare);
+        let Spare { block, version, .. } = spare;
+        let mark = block::mark(task.home.hash, version);
+        task.spare = Some(Spare { mark, ..spare });
         task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
         let (from, length) = (task.written, task.lines * LINE);
         block::seal(self.fabric.buffer_mut(from), task.home.hash, version);
@@ -75,6 +115,7 @@ impl<F: Fabric> Client<F> {
         let task = &mut self.tasks[at as usize];
         let told = Slot(core::mem::take(&mut task.word));
         match task.step {
+            Step::Keep => self.on_kept(at, told.0),
             Step::Hot => self.on_hot(at, outcomes),
             Step::Index => self.on_index(at, outcomes),
             Step::Compare => self.on_compare(at, outcomes),
@@ -178,10 +219,9 @@ impl<F: Fabric> Client<F> {
         };
         task.step = Step::Claim;
         task.sight = Sight { slot, word: Slot::EMPTY };
-        if task.is_published {
+        if let Some(spare) = task.spare.filter(|_| task.is_published) {
             // No claim is made twice: who has seen the last one would take this for the same.
-            let next = Spare::after(task.mine);
-            self.write_block(at, next);
+            self.write_block(at, spare.next());
         }
         let mine = self.tasks[at as usize].mine;
         self.swap_word(at, slot, Slot::EMPTY, mine.claim());
@@ -228,7 +268,12 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Replace;
         let Sight { slot, word } = task.sight;
         let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
-        self.post(at, Operation::WriteWord { word: 0, to: self.layout.block(word.block()) });
+        // Whoever comes late must not change what the block is used for by then.
+        let version = word.version();
+        let (expected, new_mark) = (block::mark(task.home.hash, version), block::unmarked(version));
+        let operation =
+            Operation::CompareSwap { at: self.layout.block(word.block()), expected, new: new_mark };
+        self.post_aside(at, operation);
         self.swap_word(at, slot, word, new);
     }
 
@@ -236,7 +281,7 @@ impl<F: Fabric> Client<F> {
         let task = &mut self.tasks[at as usize];
         let (sight, hash) = (task.sight, task.home.hash);
         if told == sight.word {
-            self.supply.rest(self.now, sight.word);
+            self.supply.rest(self.now, Spare::removed(sight.word, task.round.unwrap_or_default()));
             if task.kind == Kind::Put {
                 task.spare = None;
                 self.locations.learn(hash, sight.slot, task.mine);
@@ -355,9 +400,10 @@ impl<F: Fabric> Client<F> {
         if task.kind == Kind::Put {
             self.buffers.push(task.written);
         }
+        task.round = None;
         if let Some(spare) = task.spare.take() {
             if task.is_published {
-                self.supply.rest(self.now, task.mine);
+                self.supply.rest(self.now, spare.next());
             } else {
                 self.supply.give_back(spare);
             }

@@ -20,6 +20,8 @@ pub(super) enum Kind {
 /// What was posted, and is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Step {
+    /// What a put's block has instead of a mark, to be kept for it.
+    Keep,
     /// The block that a location points to, before anything else is known.
     #[default]
     Hot,
@@ -77,6 +79,8 @@ pub(super) struct Task {
     pub(super) lines: u32,
     pub(super) spare: Option<Spare>,
     pub(super) mine: Slot,
+    /// The round in which a put or delete that is under way began.
+    pub(super) round: Option<u64>,
     /// Others may have seen a slot with it.
     pub(super) is_published: bool,
     /// The slot with a put's claim.
@@ -115,6 +119,7 @@ impl Default for Task {
             lines: 0,
             spare: None,
             mine: Slot::EMPTY,
+            round: None,
             is_published: false,
             claim: None,
             first: None,
@@ -139,6 +144,7 @@ impl Task {
         self.key[..key.len()].copy_from_slice(key);
         self.word = 0;
         self.spare = None;
+        self.round = None;
         self.is_published = false;
         self.claim = None;
         self.awaited = None;

@@ -372,6 +372,34 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
     }
 }
 
+/// What a client is promised changes between periods, also if grants are written anew within one
+/// because somebody is not heard of: nobody is accused of what it was granted.
+#[test]
+fn r18_a_promise_changes_between_periods() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(8_000), reserve(1_000)]);
+        world.run_into_next(percent(60));
+        let epoch = world.epoch();
+        world.monitor.renew(0, reserve(500)).unwrap();
+        world.clients[1].is_stopped = true;
+        world.run(percent(39));
+        assert_eq!(world.epoch(), epoch);
+        world.clients[1].is_stopped = false;
+        world.run_into_next(Span::ZERO);
+        world.run_into_next(percent(10));
+        let promised: Vec<u64> = world
+            .summaries()
+            .filter(|summary| summary.epoch >= epoch)
+            .map(|summary| summary.seats[0].map_or(0, |(promise, _)| promise.reservation))
+            .collect();
+        assert_eq!(promised, [8_000, 500], "{rules:?}");
+        assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
+        // A node that can do less than all take less from may still take more from somebody.
+        assert!(world.monitor.renew(0, reserve(9_001)).is_err());
+        assert_eq!(world.monitor.promise(0), Some(reserve(500)));
+    }
+}
+
 /// An operation is one token, whatever it is: of a byte or of a whole buffer, a read, a write or a
 /// change of a word. None is larger than a buffer, so none needs more.
 #[test]

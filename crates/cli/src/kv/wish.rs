@@ -1,0 +1,146 @@
+//! What a client wants of each period, and when: the load of the Haechi paper (§III-B).
+//!
+//! What it has not begun when a period ends it does not want any more.
+
+use tidegate_model::{Iops, Span, Time};
+use tidegate_stage::memory::Period;
+
+/// When a client asks for what it wants of a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Pattern {
+    /// All of it at the beginning of a period.
+    #[default]
+    Burst,
+    /// At equal distances.
+    Constant,
+}
+
+/// How clients divide a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Division {
+    /// Equally.
+    Uniform,
+    /// By Zipf's distribution with exponent 0.6, two clients after the other alike, as in the
+    /// Haechi paper.
+    Zipf,
+}
+
+/// The exponent of the paper's reservations, and how many clients have the same.
+const EXPONENT: f64 = 0.6;
+const ALIKE: u64 = 2;
+
+impl Division {
+    /// What `client` of `clients` has of what all have together.
+    pub(super) fn part(self, all: Iops, client: u64, clients: u64) -> Iops {
+        let weight = |client: u64| match self {
+            Self::Uniform => 1.0,
+            Self::Zipf => ((client / ALIKE + 1) as f64).powf(-EXPONENT),
+        };
+        let weights: f64 = (0..clients).map(weight).sum();
+        // Rounded down, so that parts are together no more than the whole.
+        Iops((all.0 as f64 * weight(client) / weights) as u64)
+    }
+}
+
+/// What a client wants of each period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    /// Operations per second, counted over a period; without it, as many as can be.
+    pub(super) demand: Option<Iops>,
+    pub(super) pattern: Pattern,
+    /// Which client it is, of how many: those that ask at equal distances do not all do so at the
+    /// same moments.
+    pub(super) place: [u64; 2],
+}
+
+/// What it still wants of the period that runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    wish: Wish,
+    period: Period,
+    count: u64,
+    begun: u64,
+}
+
+impl Wish {
+    /// All that it wants of a period that begins.
+    pub(super) fn of(self, period: Period) -> Wanted {
+        let count = self.demand.map_or(u64::MAX, |rate| per_period(rate, period.length));
+        Wanted { wish: self, period, count, begun: 0 }
+    }
+}
+
+/// How many operations of a period are so many per second.
+fn per_period(rate: Iops, length: Span) -> u64 {
+    let count = u128::from(rate.0) * u128::from(length.0) / u128::from(Span::SECOND.0);
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+impl Wanted {
+    /// The period.
+    pub(super) fn period(&self) -> Period {
+        self.period
+    }
+
+    /// How many operations it wanted of it.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// When the next operation is due; none if it wants no more.
+    pub(super) fn due(&self) -> Option<Time> {
+        let Wish { demand, pattern, place: [number, of] } = self.wish;
+        let after = match (pattern, demand) {
+            (Pattern::Constant, Some(_)) => {
+                // The first of each client is a part of a distance later than that of another.
+                let parts = u128::from(self.begun) * u128::from(of) + u128::from(number);
+                let all = u128::from(self.count.max(1)) * u128::from(of);
+                Span(u64::try_from(u128::from(self.period.length.0) * parts / all).unwrap_or(0))
+            }
+            _ => Span::ZERO,
+        };
+        (self.begun < self.count).then(|| self.period.begun.after(after))
+    }
+
+    /// It has begun one.
+    pub(super) fn begin(&mut self) {
+        self.begun += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Period = Period { epoch: 7, begun: Time(5_000), length: Span(1_000) };
+
+    fn dues(demand: Option<Iops>, pattern: Pattern, number: u64) -> Vec<u64> {
+        let mut wanted = Wish { demand, pattern, place: [number, 2] }.of(PERIOD);
+        let next = || {
+            let due = wanted.due()?;
+            wanted.begin();
+            Some(due.0)
+        };
+        std::iter::from_fn(next).take(5).collect()
+    }
+
+    #[test]
+    fn what_is_wanted_is_due_at_once_or_at_distances() {
+        let four = Some(Iops(4_000_000));
+        assert_eq!(dues(four, Pattern::Burst, 1), [5_000; 4]);
+        assert_eq!(dues(four, Pattern::Constant, 0), [5_000, 5_250, 5_500, 5_750]);
+        assert_eq!(dues(four, Pattern::Constant, 1), [5_125, 5_375, 5_625, 5_875]);
+        assert_eq!(dues(None, Pattern::Constant, 1), [5_000; 5]);
+        assert!(dues(Some(Iops(0)), Pattern::Constant, 0).is_empty());
+    }
+
+    #[test]
+    fn a_reservation_is_divided_as_the_papers_is() {
+        let part = |division: Division, client| division.part(Iops(1_413_000), client, 10).0;
+        let zipf: Vec<u64> = (0..10).map(|client| part(Division::Zipf, client)).collect();
+        assert_eq!(zipf[..4], [236_047, 236_047, 155_733, 155_733]);
+        assert_eq!(zipf[9], 89_870);
+        assert!(zipf.iter().sum::<u64>() <= 1_413_000);
+        assert_eq!(part(Division::Uniform, 3), 141_300);
+    }
+}

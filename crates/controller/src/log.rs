@@ -1,0 +1,87 @@
+//! What happens, as lines of the log.
+
+use tidegate_model::Event;
+
+/// Writes down that something happened.
+pub(crate) fn log(event: &Event) {
+    match event {
+        Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),
+        Event::StageJoined { stage, tenant, pid } => {
+            tracing::info!(%stage, tenant, pid, "stage joined");
+        }
+        Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
+        Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
+        Event::RulesRefused { stage, revision, reason } => {
+            let what = "rules refused; mend the policy and apply it again";
+            tracing::warn!(%stage, revision, reason, "{what}");
+        }
+        Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
+        Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
+        Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
+        Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
+        Event::SchedulerChosen { node, scheduler } => {
+            tracing::info!(node, %scheduler, "scheduler chosen");
+        }
+        Event::NodeSilent { node, is_silent: true } => tracing::warn!(node, "node is silent"),
+        Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
+        Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
+            let what = "reservation missed";
+            tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
+        }
+        Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
+        Event::GatewayLeft { gateway, reason } => {
+            tracing::warn!(gateway, reason, "gateway left");
+        }
+        Event::GatewayRefused { gateway, reason } => {
+            tracing::warn!(gateway, reason, "gateway refused");
+        }
+        Event::ShareMissed { .. }
+        | Event::ClientOverstepped { .. }
+        | Event::ClientEvicted { .. }
+        | Event::ReservationUnused { .. }
+        | Event::MemoryMoved { .. }
+        | Event::MonitorLate { .. }
+        | Event::CapacityLearned { .. } => log_at_data_node(event),
+    }
+}
+
+fn log_at_data_node(event: &Event) {
+    match event {
+        Event::ShareMissed {
+            node,
+            tenant,
+            done_operations_per_second: done,
+            reserved_operations_per_second: reserved,
+        } => tracing::warn!(node, tenant, done, reserved, "share missed"),
+        Event::ClientOverstepped {
+            node,
+            tenant,
+            seat,
+            issued_operations: issued,
+            token_operations: tokens,
+        } => {
+            tracing::warn!(
+                node,
+                tenant,
+                seat,
+                issued,
+                tokens,
+                "client overstepped, and is shut out"
+            );
+        }
+        Event::ClientEvicted { node, tenant, seat } => {
+            tracing::warn!(node, tenant, seat, "client was silent, and is shut out");
+        }
+        Event::ReservationUnused { node, tenant, seat, periods } => {
+            tracing::info!(node, tenant, seat, periods, "reservation not used");
+        }
+        Event::MemoryMoved { node, took_ns } => tracing::info!(node, took_ns, "memory moved"),
+        Event::MonitorLate { node, late_ns } => tracing::warn!(node, late_ns, "monitor late"),
+        Event::CapacityLearned {
+            node,
+            before_operations_per_second: before,
+            operations_per_second: after,
+        } => tracing::info!(node, before, after, "capacity learned"),
+        _ => {}
+    }
+}

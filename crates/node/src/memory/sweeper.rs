@@ -1,0 +1,253 @@
+//! When the store is swept: blocks of clients that died are brought back while the pool runs low.
+//!
+//! The node's thread does it between two looks of the monitor, a small piece at a time, so that it
+//! takes about a fiftieth of a processor while clients are there. Who sweeps has to know who has
+//! the memory. So nothing is swept while somebody has it without a seat, nor in memory that came
+//! back from a former life of the node, until the node has moved: there may be clients that it does
+//! not know.
+
+use std::sync::Arc;
+
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::place;
+use tidegate_proto::kv::{HEADER, HOLDERS, Layout, LayoutError, Pass, Stock, Sweep};
+use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
+
+const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
+
+/// Of how many blocks one is to be in the pool. Chosen by hand.
+const SHARE: u32 = 4;
+
+/// How long it waits between two pieces of a pass while clients are there. A piece takes some 50
+/// us.
+const PIECE_WAIT: Span = Span(4 * Span::MILLISECOND.0);
+
+/// How many pieces it takes at once while nobody is there. They take some milliseconds, for which
+/// whoever comes waits.
+const PIECES: u32 = 64;
+
+/// A pass that has brought back nothing is followed by the next after twice the time, up to so many
+/// periods.
+const PERIODS_MAX: u64 = 64;
+
+/// Sweeps the store of a data node.
+pub(super) struct Sweeper {
+    sweep: Sweep<Shm>,
+    enough: u32,
+    period: Span,
+    /// When to go on, and how long to wait after a pass.
+    at: Time,
+    pause: Span,
+    /// Whether it is known who has the memory.
+    is_sure: bool,
+    /// How many have it without a seat.
+    strangers: u32,
+}
+
+impl Sweeper {
+    /// Of the store in this memory. `is_sure` says that nobody but this node has had it.
+    ///
+    /// # Errors
+    /// If there is no store that this release can use.
+    pub(super) fn new(
+        region: &Arc<Region>,
+        period: Span,
+        is_sure: bool,
+    ) -> Result<Self, LayoutError> {
+        let layout = layout(region)?;
+        let sweep = Sweep::new(Shm::new(region.clone(), 1), layout);
+        let enough = layout.blocks().div_ceil(SHARE);
+        let (at, pause) = (Time::ZERO, period);
+        Ok(Self { sweep, enough, period, at, pause, is_sure, strangers: 0 })
+    }
+
+    /// Somebody comes: at a seat, or without one.
+    pub(super) fn admit(&mut self, now: Time, seat: Option<u16>) {
+        match seat {
+            // Memory of our own is not lost.
+            Some(seat) => drop(self.sweep.admit(now, seat)),
+            None => self.strangers += 1,
+        }
+        self.at = self.at.min(now.after(self.period));
+    }
+
+    /// Somebody has gone.
+    pub(super) fn leave(&mut self, now: Time, seat: Option<u16>) {
+        if seat.is_none() {
+            self.strangers = self.strangers.saturating_sub(1);
+        }
+        self.pause = self.period;
+        self.at = self.at.min(now);
+    }
+
+    /// Somebody may have the memory who is not known.
+    pub(super) fn doubt(&mut self) {
+        self.is_sure = false;
+    }
+
+    /// Does what is due, and tells when to go on: never if all is done and nobody is there.
+    pub(super) fn poll(
+        &mut self,
+        now: Time,
+        is_alone: bool,
+        is_living: impl Fn(u16) -> bool,
+    ) -> Time {
+        if !self.is_sure || self.strangers > 0 {
+            return Time::MAX;
+        }
+        if now < self.at {
+            return self.at;
+        }
+        for _ in 0..if is_alone { PIECES } else { 1 } {
+            match self.sweep.poll(now, self.enough, &is_living) {
+                Ok(None) => {}
+                Ok(Some(pass)) => {
+                    self.at = self.next(now, is_alone, pass);
+                    return self.at;
+                }
+                Err(_) => return Time::MAX,
+            }
+        }
+        self.at = if is_alone { now } else { now.after(PIECE_WAIT) };
+        self.at
+    }
+
+    /// How many blocks the store has, and how many of them nobody has, as it was when this was
+    /// polled last while clients were there.
+    pub(super) fn stock(&self) -> Stock {
+        self.sweep.stock()
+    }
+
+    /// When the next pass is due.
+    fn next(&mut self, now: Time, is_alone: bool, pass: Pass) -> Time {
+        match pass {
+            Pass::Enough | Pass::Over { swept: 0, noted: 0 } if is_alone => Time::MAX,
+            Pass::Enough | Pass::Held => now.after(self.period),
+            Pass::Over { swept, noted } => {
+                let free = self.sweep.stock().free;
+                tracing::debug!(swept, noted, free, "the store was swept");
+                let most = Span(PERIODS_MAX * self.period.0);
+                self.pause = if swept > 0 { self.period } else { self.pause };
+                let pause = self.pause;
+                self.pause = Span(2 * pause.0).min(most);
+                if is_alone { now } else { now.after(pause) }
+            }
+        }
+    }
+}
+
+/// Where everything is in the store of a data node.
+fn layout(region: &Arc<Region>) -> Result<Layout, LayoutError> {
+    let mut fabric = Shm::new(region.clone(), 1);
+    let (from, into, length) = (place::DATA, Place::start(0), HEADER as u32);
+    if fabric.perform(&Operation::Read { from, into, length }).is_err() {
+        let (needed_bytes, bytes) = (from + u64::from(length), region.length());
+        return Err(LayoutError::TooSmall { needed_bytes, bytes });
+    }
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
+    let layout = Layout::read(place::DATA, &header)?;
+    let needed_bytes = layout.area().at.saturating_add(layout.area().length);
+    match needed_bytes > region.length() {
+        true => Err(LayoutError::TooSmall { needed_bytes, bytes: region.length() }),
+        false => Ok(layout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_proto::kv::{self, Answer, Area, Client};
+
+    /// A store of 64 blocks, and who sweeps it.
+    fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {
+        let length = place::DATA + (300 << 10);
+        let region = Arc::new(Region::create(length).unwrap());
+        let area = Area { at: place::DATA, length: length - place::DATA };
+        let layout = Layout::new(area, 1, 8, 64).unwrap();
+        let mut fabric = Shm::new(region.clone(), 1);
+        fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
+        let (from, length) = (Place::start(0), HEADER as u32);
+        fabric.perform(&Operation::Write { from, to: place::DATA, length }).unwrap();
+        let sweeper = Sweeper::new(&region, Span(10), is_sure).unwrap();
+        (region, layout, sweeper)
+    }
+
+    /// A client that puts a key and dies with the blocks that it has not used.
+    fn put_and_die(region: &Arc<Region>, layout: Layout) -> Answer {
+        let settings = kv::Settings {
+            outstanding: 4,
+            locations: 0,
+            extent: 16,
+            seat: Some(1),
+            rest: Span(20),
+        };
+        let mut client = Client::new(Shm::new(region.clone(), 8), layout, settings).unwrap();
+        let mut outcomes = Vec::new();
+        for _ in 0..4 {
+            client.put(b"key", b"value", 0).unwrap();
+        }
+        while client.outstanding() > 0 {
+            client.poll(Time(1), &mut outcomes).unwrap();
+        }
+        outcomes.pop().unwrap().answer
+    }
+
+    /// Goes on until it wants to rest for good.
+    fn finish(sweeper: &mut Sweeper, now: &mut u64) {
+        while sweeper.poll(Time(*now), true, |_| false) != Time::MAX {
+            *now += 1;
+        }
+    }
+
+    #[test]
+    fn clients_that_die_never_fill_a_store() {
+        let (region, layout, mut sweeper) = store(true);
+        let mut now = 0;
+        for _ in 0..1_000 {
+            sweeper.admit(Time(now), Some(1));
+            assert_eq!(put_and_die(&region, layout), Answer::Stored);
+            sweeper.leave(Time(now), Some(1));
+            finish(&mut sweeper, &mut now);
+        }
+    }
+
+    #[test]
+    fn nothing_is_swept_while_it_is_not_known_who_has_the_memory() {
+        let (region, layout, mut sweeper) = store(true);
+        sweeper.admit(Time(0), None);
+        let fill = || (0..1_000).map(|_| put_and_die(&region, layout)).last();
+        assert_eq!(fill(), Some(Answer::Full));
+        assert_eq!(sweeper.poll(Time(1), true, |_| false), Time::MAX);
+        sweeper.leave(Time(2), None);
+        finish(&mut sweeper, &mut 3);
+        assert_eq!(put_and_die(&region, layout), Answer::Stored);
+        let (_, _, mut unsure) = store(false);
+        assert_eq!(unsure.poll(Time(1), true, |_| false), Time::MAX);
+    }
+
+    #[test]
+    fn a_pass_that_finds_nothing_is_not_made_again_at_once() {
+        let (region, layout, _) = store(true);
+        let mut sweeper = Sweeper::new(&region, Span::SECOND, true).unwrap();
+        let settings =
+            kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: Some(1), rest: Span(0) };
+        let mut client = Client::new(Shm::new(region, 2), layout, settings).unwrap();
+        for key in 0..64u8 {
+            client.put(&[key], b"value", 0).unwrap();
+            while client.outstanding() > 0 {
+                client.poll(Time(0), &mut Vec::new()).unwrap();
+            }
+        }
+        // All blocks are in use, so there is nothing to find in a quarter of an hour.
+        let (mut now, mut looks) = (Time(0), 0);
+        while now < Time(900 * Span::SECOND.0) {
+            client.poll(now, &mut Vec::new()).unwrap();
+            now = sweeper.poll(now, false, |seat| seat == 1).max(now.after(Span(1)));
+            looks += 1;
+        }
+        assert!(looks < 300, "{looks}");
+    }
+}

@@ -1,0 +1,470 @@
+//! The controller's part for data nodes: which part of a promise is kept where, as a machine
+//! without I/O.
+//!
+//! # Problem
+//! A tenant is promised operations per second at all data nodes together. There, tokens are given
+//! out by Haechi, for a period at a time, and no request is seen by anybody who could move one. So
+//! what can be moved is the *share*: how much of the promise each node counts into its periods.
+//! Shares must add up to the promise or less at any time, while messages take their time, nodes
+//! begin their periods each for itself, and any of them may be away.
+//!
+//! # Mechanism
+//! In each *round*, several times a second, all nodes are asked what their clients did in the last
+//! period and whether they wanted more ([`Report`]). A fourth of a round later at the latest
+//! pShift divides every promise by that (the file `aim.rs`), and nodes are told what changes.
+//!
+//! - **Shares stand.** Nothing runs out: where reports are lost, or the controller is, nodes go on
+//!   by the last division.
+//! - **Falls before rises.** A share that falls counts as it was until its node says that the
+//!   period has begun in which it holds less; only then is what it left given to another. So
+//!   moving takes a period of each of both nodes at most, and a round.
+//! - **Who is away** keeps its shares for [`AWAY`], as do its clients. Then they go to others, and
+//!   come back with the node.
+//! - **A new life of the controller** gives out nothing until all nodes have said what they hold,
+//!   or are away for so long.
+//!
+//! # Bounds
+//! Shares in force add up to the promise or less, but for nodes that are away for longer than
+//! [`AWAY`] and whose clients live, and for less promised by a new policy until nodes have begun
+//! their next period. Time and memory of a round are those of the pairs of tenant and node.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::{Event, Iops, Policy, Span, Time};
+
+use super::ledger::{Account, Counts, Entry, Tenant, When, promise};
+use super::message::Share;
+use crate::controller::ConnectionId;
+use crate::data_node::message::{FromDataNode, Grant, Report, ToDataNode};
+use crate::message::VERSION;
+use aim::Aim;
+
+mod aim;
+mod told;
+
+/// How long a node that is away keeps its shares. Long enough to be started again and to be found.
+pub const AWAY: Span = Span(5 * Span::SECOND.0);
+
+/// The part of a round after which it goes on without those who have not answered.
+const WAIT_PART: u64 = 4;
+
+/// The account that is used of the two: shares have no period.
+const STANDING: When = When::Next;
+
+/// A data node of the cluster's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSetup {
+    /// Its name; no two have the same.
+    pub name: String,
+    /// C_G: what it was measured to do. What it says of itself counts once it has.
+    pub capacity: Iops,
+    /// C_L: what one of its clients can do alone.
+    pub client: Iops,
+}
+
+/// What the world is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send a message.
+    Send {
+        /// On this connection.
+        to: ConnectionId,
+        /// This one.
+        message: ToDataNode,
+    },
+    /// Close a connection, once what was sent on it is on its way. It is not to be reported back.
+    Close {
+        /// This one.
+        connection: ConnectionId,
+    },
+    /// Tell those who watch.
+    Event(Event),
+}
+
+/// A data node, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// The connection, while there is one.
+    pub connection: Option<ConnectionId>,
+    /// What it said last.
+    pub report: Option<Report>,
+    capacity: Iops,
+    client: Iops,
+    /// What everybody was last told that it can do.
+    capacity_told: Iops,
+    /// When it was here last, or the controller's life began.
+    seen: Time,
+    /// Whether it has said on this connection what it holds.
+    is_known: bool,
+    /// Whether nobody knows what it holds: it has not been here in this life of the controller.
+    is_unknown: bool,
+    /// Whether it holds nothing and is about to come: everything has just been started.
+    is_expected: bool,
+    /// Whether the last question was answered.
+    is_heard: bool,
+    /// Whether the next grant is to be sent even if it says nothing.
+    is_due: bool,
+    serial: u64,
+}
+
+/// The machine. See the head of this file.
+#[derive(Debug)]
+pub struct Split {
+    nodes: Vec<Node>,
+    policy: Option<(u64, Policy)>,
+    tenants: Vec<Tenant>,
+    aim: Aim,
+    connections: BTreeMap<ConnectionId, usize>,
+    round: u64,
+    next_round: Time,
+    /// When this round goes on without those who have not answered; none if it has.
+    until: Option<Time>,
+    outputs: VecDeque<Output>,
+}
+
+impl Node {
+    /// Whether something is to be kept there, now or as soon as it comes.
+    const fn is_open(&self) -> bool {
+        self.is_known || self.is_expected
+    }
+
+    /// What it can do.
+    fn capacity(&self) -> Iops {
+        self.report.as_ref().filter(|_| self.is_known).map_or(self.capacity, |told| told.capacity)
+    }
+}
+
+impl Split {
+    /// For nodes that are all away, at `now`, with the policy of an earlier life and its revision.
+    /// If there is none, no earlier life can have granted anything.
+    pub fn new(now: Time, nodes: Vec<NodeSetup>, policy: Option<(u64, Policy)>) -> Self {
+        let node = |setup: NodeSetup| Node {
+            name: setup.name,
+            connection: None,
+            report: None,
+            capacity: setup.capacity,
+            capacity_told: setup.capacity,
+            client: setup.client,
+            seen: now,
+            is_known: false,
+            is_unknown: policy.is_some(),
+            is_expected: policy.is_none(),
+            is_heard: false,
+            is_due: false,
+            serial: 0,
+        };
+        let mut split = Self {
+            nodes: nodes.into_iter().map(node).collect(),
+            policy: None,
+            tenants: Vec::new(),
+            aim: Aim::default(),
+            connections: BTreeMap::new(),
+            round: 0,
+            next_round: Time::MAX,
+            until: None,
+            outputs: VecDeque::new(),
+        };
+        if let Some((revision, policy)) = policy {
+            split.apply(now, revision, policy);
+        }
+        split
+    }
+
+    /// The data nodes, in the order of the cluster's file.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A data node has said hello on a new connection. It is told the policy, and its shares as
+    /// soon as it has said what it holds; or it is refused.
+    pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
+        let found = self.nodes.iter().position(|node| node.name == name);
+        let Some(place) = found.filter(|_| version == VERSION) else {
+            return self.refuse(connection, version, name);
+        };
+        // The process that was here before is gone, or its connection is and nobody has noticed.
+        if let Some(earlier) = self.nodes[place].connection {
+            self.outputs.push_back(Output::Close { connection: earlier });
+            self.part(now, place, "it has connected anew");
+        }
+        let node = &mut self.nodes[place];
+        (node.connection, node.seen) = (Some(connection), now);
+        (node.is_known, node.is_heard, node.is_due, node.serial) = (false, false, true, 0);
+        self.connections.insert(connection, place);
+        let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
+        self.outputs.push_back(Output::Event(joined));
+        if let Some((revision, policy)) = self.policy.clone() {
+            self.send(connection, ToDataNode::Policy { revision, policy });
+            self.open_round(now);
+        }
+    }
+
+    /// A data node has said something.
+    pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromDataNode) {
+        let Some(place) = self.connections.get(&connection).copied() else { return };
+        self.nodes[place].seen = now;
+        match message {
+            FromDataNode::Report(report) => self.on_report(place, report),
+            FromDataNode::Granted { serial } => {
+                self.each_account(place, |account| {
+                    // One that is in doubt is told anew.
+                    if account.pending.is_some_and(|told| told > 0 && told <= serial) {
+                        (account.bound, account.pending) = (account.said, None);
+                    }
+                });
+                self.push();
+            }
+            FromDataNode::Noticed(notice) => {
+                let event = told::event(&self.nodes[place].name, notice);
+                self.outputs.push_back(Output::Event(event));
+            }
+            FromDataNode::Goodbye => {
+                self.outputs.push_back(Output::Close { connection });
+                self.part(now, place, "it said goodbye");
+            }
+        }
+    }
+
+    /// A connection is closed. `reason` is for people.
+    pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
+        if let Some(place) = self.connections.get(&connection).copied() {
+            self.part(now, place, reason);
+        }
+    }
+
+    /// Brings a policy into force. Nodes that are here are told what they have by it.
+    pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
+        self.rebuild(&policy);
+        for node in &mut self.nodes {
+            node.is_due = true;
+        }
+        let here = self.nodes.iter().filter_map(|node| node.connection).collect::<Vec<_>>();
+        for to in here {
+            self.send(to, ToDataNode::Policy { revision, policy: policy.clone() });
+        }
+        self.policy = Some((revision, policy));
+        if self.nodes.is_empty() {
+            return;
+        }
+        self.divide();
+        self.open_round(now);
+    }
+
+    /// The time that [`Self::next_deadline`] named has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        if self.until.is_some_and(|until| until <= now) {
+            self.divide();
+        }
+        if self.next_round <= now {
+            self.open_round(now);
+        }
+    }
+
+    /// When to call [`Self::on_deadline`] next; changes with every call.
+    pub fn next_deadline(&self) -> Time {
+        self.until.unwrap_or(Time::MAX).min(self.next_round)
+    }
+
+    /// What to do next, if anything.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// The most that may be in force for a tenant of the policy at all nodes together, in
+    /// operations per second: what is reserved, and what is allowed, which is 0 where there is no
+    /// limit.
+    pub fn in_force(&self, tenant: usize) -> (u64, u64) {
+        let counts = self.tenants.get(tenant).map(|tenant| tenant.in_force(STANDING));
+        counts.map_or((0, 0), |counts| (counts.reserved, counts.allowed))
+    }
+}
+
+/// Nodes coming and going.
+impl Split {
+    fn refuse(&mut self, connection: ConnectionId, version: u16, name: &str) {
+        // The name comes from elsewhere; it is shortened before it is repeated.
+        let node: String = name.chars().take(64).collect();
+        let reason = match version == VERSION {
+            true => alloc::format!(
+                "the cluster has no data node named {node:?}; add it to the cluster file"
+            ),
+            false => alloc::format!(
+                "data node {node} speaks version {version} and the controller version {VERSION}; \
+                 run the same release on both"
+            ),
+        };
+        let refused = ToDataNode::Refused { version: VERSION, reason: reason.clone() };
+        self.send(connection, refused);
+        self.outputs.push_back(Output::Close { connection });
+        self.outputs.push_back(Output::Event(Event::NodeRefused { node, reason }));
+    }
+
+    fn part(&mut self, now: Time, place: usize, reason: &str) {
+        let node = &mut self.nodes[place];
+        let Some(connection) = node.connection.take() else { return };
+        (node.is_known, node.seen) = (false, now);
+        let event = Event::NodeLeft { node: node.name.clone(), reason: reason.into() };
+        self.connections.remove(&connection);
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// Takes the shares of those who are away for too long.
+    fn forget(&mut self, now: Time) {
+        for place in 0..self.nodes.len() {
+            let node = &mut self.nodes[place];
+            if node.is_known && node.is_heard || now.since(node.seen) < AWAY {
+                continue;
+            }
+            if let Some(connection) = node.connection {
+                self.outputs.push_back(Output::Close { connection });
+                self.part(now, place, "it does not answer");
+            }
+            let node = &mut self.nodes[place];
+            (node.is_unknown, node.is_expected) = (false, false);
+            self.each_account(place, |account| *account = Account::default());
+        }
+    }
+
+    fn on_report(&mut self, place: usize, report: Report) {
+        let revision = self.policy.as_ref().map_or(0, |(revision, _)| *revision);
+        if report.revision != revision || report.round != self.round {
+            return;
+        }
+        let node = &mut self.nodes[place];
+        (node.is_heard, node.is_unknown, node.is_expected) = (true, false, false);
+        if !core::mem::replace(&mut node.is_known, true) {
+            self.learn(place, &report);
+        }
+        let events = self.compare(place, &report);
+        self.outputs.extend(events.into_iter().map(Output::Event));
+        self.nodes[place].report = Some(report);
+        let is_awaited = |node: &Node| node.connection.is_some() && !node.is_heard;
+        if self.until.is_some() && !self.nodes.iter().any(is_awaited) {
+            self.divide();
+        }
+    }
+
+    /// Takes in what a node holds that has come.
+    fn learn(&mut self, place: usize, report: &Report) {
+        self.each_account(place, |account| *account = Account::default());
+        for told in &report.tenants {
+            let Some(tenant) = self.tenants.get_mut(usize::from(told.tenant)) else { continue };
+            let allowed = if tenant.is_limited { told.allowed } else { 0 };
+            let holds = Counts { reserved: told.reserved, allowed };
+            let account = tenant.entries[place].account_mut(STANDING);
+            (account.bound, account.said) = (holds, holds);
+        }
+    }
+}
+
+/// Rounds.
+impl Split {
+    fn rebuild(&mut self, policy: &Policy) {
+        self.aim = Aim::default();
+        let earlier = core::mem::take(&mut self.tenants).into_iter();
+        let mut earlier: BTreeMap<String, Tenant> =
+            earlier.map(|tenant| (tenant.name.clone(), tenant)).collect();
+        for asked in &policy.tenants {
+            let limits = (asked.reservation.operations, asked.limit.operations);
+            let is_limited = limits.1.is_some();
+            let mut tenant = earlier.remove(&asked.name).unwrap_or_else(|| Tenant {
+                name: asked.name.clone(),
+                is_limited,
+                entries: (0..self.nodes.len() as u16)
+                    .map(|node| Entry { node, is_home: true, ..Entry::default() })
+                    .collect(),
+                ..Tenant::default()
+            });
+            let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
+            tenant.promise = promise(limits.0, limits.1, Span::SECOND);
+            for entry in &mut tenant.entries {
+                entry.account_mut(STANDING).renew(was_limited, is_limited);
+            }
+            self.tenants.push(tenant);
+        }
+        // Tenants have other places now.
+        let before = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
+        let after = |name| policy.tenants.iter().position(|tenant| tenant.name == name);
+        let places: Vec<_> = before.map(|tenant| after(tenant.name.as_str())).collect();
+        for report in self.nodes.iter_mut().filter_map(|node| node.report.as_mut()) {
+            report.tenants.retain_mut(|told| {
+                let place = places.get(usize::from(told.tenant)).copied().flatten();
+                told.tenant = place.unwrap_or(0) as u16;
+                place.is_some()
+            });
+        }
+    }
+
+    /// The time between two rounds.
+    fn interval(&self) -> Span {
+        let asked = self.policy.as_ref().map_or(Span::SECOND, |(_, policy)| policy.redistribute);
+        Span(asked.0.max(Span::MILLISECOND.0))
+    }
+
+    /// Asks every node how it fares.
+    fn open_round(&mut self, now: Time) {
+        self.forget(now);
+        self.round += 1;
+        let interval = self.interval();
+        self.next_round = now.after(interval);
+        self.until = Some(now.after(Span(interval.0 / WAIT_PART)));
+        for place in 0..self.nodes.len() {
+            let Some(to) = self.nodes[place].connection else { continue };
+            self.nodes[place].is_heard = false;
+            self.send(to, ToDataNode::Collect { round: self.round });
+        }
+    }
+
+    /// Divides promises by what is known, and tells the nodes.
+    fn divide(&mut self) {
+        self.until = None;
+        self.aim.divide(&mut self.tenants, &self.nodes);
+        self.push();
+    }
+
+    /// Tells each node what differs from what it was told, as far as there is room.
+    fn push(&mut self) {
+        let Some(revision) = self.policy.as_ref().map(|(revision, _)| *revision) else { return };
+        // Until it is known what all nodes hold, they keep it.
+        if self.nodes.iter().any(|node| node.is_unknown) {
+            return;
+        }
+        let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(STANDING)).collect();
+        for place in 0..self.nodes.len() {
+            let node = &mut self.nodes[place];
+            let Some(to) = node.connection.filter(|_| node.is_known) else { continue };
+            let is_due = core::mem::take(&mut node.is_due);
+            let serial = node.serial + 1;
+            let mut shares = Vec::new();
+            for (number, (owner, room)) in (0..).zip(self.tenants.iter_mut().zip(&mut rooms)) {
+                let is_limited = owner.is_limited;
+                let account = owner.entries[place].account_mut(STANDING);
+                let best = account.best(is_limited, room);
+                if best != account.said || is_due {
+                    account.say(best, serial);
+                    let allowed = if is_limited { best.allowed } else { u64::MAX };
+                    shares.push(Share { tenant: number, reserved: best.reserved, allowed });
+                }
+            }
+            if is_due || !shares.is_empty() {
+                self.nodes[place].serial = serial;
+                let grant = Grant { revision, serial, shares };
+                self.send(to, ToDataNode::Grant(grant));
+            }
+        }
+    }
+
+    fn each_account(&mut self, place: usize, mut change: impl FnMut(&mut Account)) {
+        for tenant in &mut self.tenants {
+            change(tenant.entries[place].account_mut(STANDING));
+        }
+    }
+
+    fn send(&mut self, to: ConnectionId, message: ToDataNode) {
+        self.outputs.push_back(Output::Send { to, message });
+    }
+}

@@ -1,0 +1,376 @@
+//! Who has a seat of a data node, and what each client is promised of its tenant's share here.
+//!
+//! # Mechanism
+//! A share is divided over the tenant's clients in the order in which they came: each gets what it
+//! asks for of all that the tenant is promised, or an equal part of that, or whatever is left, as
+//! far as the share goes; where it does not suffice for all equal parts they are smaller. Shares
+//! change, so a client is refused only for what no share could give: more than the tenant is
+//! promised at all nodes together, without what its clients here asked for.
+//!
+//! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
+//! and another for nothing in particular: they get 30 and 70. A third that asks for some is
+//! refused; one that asks for none lives on the pool. When the share falls to 50, they have 30 and
+//! 20.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Iops, Policy, Span};
+
+use super::Hello;
+
+/// What a tenant is promised here, in operations per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What is reserved.
+    pub reserved: u64,
+    /// The most that it may do; `u64::MAX` for no limit.
+    pub allowed: u64,
+}
+
+impl Part {
+    /// Of a tenant of which nobody has said anything.
+    pub const NOTHING: Self = Self { reserved: 0, allowed: u64::MAX };
+}
+
+/// What a client asked for when it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Guest {
+    seat: u16,
+    tenant: String,
+    ask: Ask,
+}
+
+/// How much of what its tenant is promised a client wants to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ask {
+    reservation: Option<Iops>,
+    limit: Option<Iops>,
+    parts: u64,
+}
+
+impl Ask {
+    fn of(hello: &Hello) -> Self {
+        let Hello { reservation, limit, parts, .. } = *hello;
+        Self { reservation, limit, parts: u64::from(parts.max(1)) }
+    }
+}
+
+/// Who has a seat, in the order in which they came, and what each is promised.
+#[derive(Clone, Debug)]
+pub struct Book {
+    period: Span,
+    /// C_L, per period.
+    local: u64,
+    guests: Vec<Guest>,
+    shares: BTreeMap<String, Part>,
+}
+
+impl Book {
+    /// One without guests and shares, of a node whose period is so long, and of which one client
+    /// alone can do so much.
+    pub fn new(period: Span, client: Iops) -> Self {
+        let mut book = Self { period, local: 0, guests: Vec::new(), shares: BTreeMap::new() };
+        book.local = book.count(client);
+        book
+    }
+
+    /// What a tenant is promised here.
+    pub fn share(&self, tenant: &str) -> Part {
+        self.shares.get(tenant).copied().unwrap_or(Part::NOTHING)
+    }
+
+    /// Notes what a tenant is promised here from now on.
+    pub fn set_share(&mut self, tenant: &str, share: Part) {
+        self.shares.insert(tenant.into(), share);
+    }
+
+    /// Forgets the shares of tenants that a policy does not name.
+    pub fn keep_shares(&mut self, policy: &Policy) {
+        self.shares.retain(|tenant, _| policy.tenant_named(tenant).is_some());
+    }
+
+    /// What another client of a tenant is promised at first beside those that are there. Who is
+    /// nobody's is promised nothing.
+    ///
+    /// # Errors
+    /// If it asks for more than any share could give it, in words for people.
+    pub fn offer(&self, tenant: Option<&Tenant>, hello: &Hello) -> Result<Promise, String> {
+        let Some(tenant) = tenant else {
+            return match hello.reservation {
+                None | Some(Iops(0)) => {
+                    Ok(Promise { reservation: 0, limit: self.cap(hello.limit) })
+                }
+                Some(_) => Err("nothing is promised to who is nobody's; name a tenant".into()),
+            };
+        };
+        let all = self.all(tenant);
+        let guests = || self.guests.iter().filter(|guest| guest.tenant == tenant.name);
+        let (_, left) = self.divide(all, all, guests());
+        let asked = hello.reservation.map(|asked| self.count(asked));
+        if asked.is_some_and(|asked| asked > left.reservation) {
+            return Err(format!(
+                "{} operations per period are left of what tenant {:?} is promised, and {} were \
+                 asked for; ask for less, or raise its reservation",
+                left.reservation,
+                tenant.name,
+                asked.unwrap_or(0),
+            ));
+        }
+        if left.limit == 0 {
+            return Err(format!(
+                "the limit of tenant {:?} is taken up by its other clients; let those ask for a \
+                 limit below it, or raise it",
+                tenant.name
+            ));
+        }
+        // Who came before makes room for an equal part when all are told what they have.
+        let (_, here) = self.divide(all, self.here(&tenant.name), guests());
+        Ok(self.part(all, here, Ask::of(hello), [1, 1]))
+    }
+
+    /// Notes who has a seat now.
+    pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
+        self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
+    }
+
+    /// Whether a seat is taken.
+    pub fn has(&self, seat: u16) -> bool {
+        self.guests.iter().any(|guest| guest.seat == seat)
+    }
+
+    /// How many seats are taken.
+    pub fn guests(&self) -> usize {
+        self.guests.len()
+    }
+
+    /// Notes that all seats are free.
+    pub fn clear(&mut self) {
+        self.guests.clear();
+    }
+
+    /// Notes that a seat is free.
+    pub fn leave(&mut self, seat: u16) {
+        self.guests.retain(|guest| guest.seat != seat);
+    }
+
+    /// The tenant of a seat; empty for a free one, and for nobody's.
+    pub fn tenant(&self, seat: u16) -> &str {
+        let guest = self.guests.iter().find(|guest| guest.seat == seat);
+        guest.map_or("", |guest| &guest.tenant)
+    }
+
+    /// How many clients of a tenant there are, and the most per second that all of them together
+    /// can be promised.
+    pub fn clients(&self, tenant: &Tenant) -> (u32, u64) {
+        let all = self.all(tenant);
+        let guests = self.guests.iter().filter(|guest| guest.tenant == tenant.name);
+        let most = guests.clone().fold(0u64, |sum, guest| {
+            sum.saturating_add(self.part(all, all, guest.ask, [1, 1]).reservation.min(self.local))
+        });
+        (guests.count() as u32, self.per_second(most))
+    }
+
+    /// What each seat is promised, with the shares as they are and a policy that may be another
+    /// than when its client came: whatever is left for it of what it asked for.
+    pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
+        let mut names: Vec<&str> = self.guests.iter().map(|guest| guest.tenant.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let of_tenant = |name: &str| {
+            let guests = self.guests.iter().filter(move |guest| guest.tenant == name);
+            match policy.and_then(|policy| policy.tenant_named(name)) {
+                Some((_, tenant)) => self.divide(self.all(tenant), self.here(name), guests).0,
+                None => guests
+                    .map(|guest| {
+                        let promise = Promise { reservation: 0, limit: self.cap(guest.ask.limit) };
+                        (guest.seat, promise)
+                    })
+                    .collect(),
+            }
+        };
+        names.into_iter().flat_map(of_tenant).collect()
+    }
+
+    /// Operations of a period at a rate, rounded down.
+    fn count(&self, rate: Iops) -> u64 {
+        let count = u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0);
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
+    /// What so many operations in a period are in a second, rounded down.
+    pub fn per_second(&self, count: u64) -> u64 {
+        let rate = u128::from(count) * u128::from(Span::SECOND.0);
+        u64::try_from(rate / u128::from(self.period.0.max(1))).unwrap_or(u64::MAX)
+    }
+
+    fn cap(&self, limit: Option<Iops>) -> u64 {
+        limit.map_or(u64::MAX, |limit| self.count(limit).max(1))
+    }
+
+    /// All that a tenant is promised, here and elsewhere.
+    fn all(&self, tenant: &Tenant) -> Promise {
+        let count = |rate: Option<Iops>| rate.map(|rate| self.count(rate));
+        Promise {
+            reservation: count(tenant.reservation.operations).unwrap_or(0),
+            limit: count(tenant.limit.operations).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// What of that is kept here.
+    fn here(&self, tenant: &str) -> Promise {
+        let Part { reserved, allowed } = self.share(tenant);
+        let limit = if allowed == u64::MAX { allowed } else { self.count(Iops(allowed)) };
+        Promise { reservation: self.count(Iops(reserved)), limit }
+    }
+
+    /// What a client gets of what is left, if its tenant is promised `all`; of its limit, and of
+    /// its reservation, no more than one of so many equal parts if it asks for one.
+    fn part(&self, all: Promise, left: Promise, ask: Ask, parts: [u64; 2]) -> Promise {
+        let even = |left: u64, parts: u64| if ask.parts > 1 { left / parts } else { left };
+        let limit = match ask.limit {
+            None if all.limit == u64::MAX => all.limit,
+            None => (all.limit / ask.parts).max(1).min(even(left.limit, parts[0])),
+            limit => self.cap(limit),
+        };
+        let limit = limit.min(left.limit);
+        let reservation = match ask.reservation {
+            Some(asked) => self.count(asked),
+            None => {
+                let part = (all.reservation / ask.parts).min(self.local);
+                part.min(even(left.reservation, parts[1]))
+            }
+        };
+        Promise { reservation: reservation.min(left.reservation).min(limit), limit }
+    }
+
+    /// What each of a tenant's clients gets of what there is, if it is promised `all`; and what
+    /// they leave.
+    fn divide<'a>(
+        &'a self,
+        all: Promise,
+        mut left: Promise,
+        guests: impl Iterator<Item = &'a Guest> + Clone,
+    ) -> (Vec<(u16, Promise)>, Promise) {
+        let is_even = |guest: &Guest| {
+            let Ask { reservation, limit, parts } = guest.ask;
+            [limit, reservation].map(|asked| u64::from(parts > 1 && asked.is_none()))
+        };
+        let add = |sum: [u64; 2], one: [u64; 2]| [sum[0] + one[0], sum[1] + one[1]];
+        let mut parts = guests.clone().map(is_even).fold([0, 0], add);
+        let mut promises = Vec::new();
+        for guest in guests {
+            let promise = self.part(all, left, guest.ask, parts.map(|parts| parts.max(1)));
+            left = without(left, promise);
+            let [limits, reservations] = is_even(guest);
+            parts = [parts[0] - limits, parts[1] - reservations];
+            promises.push((guest.seat, promise));
+        }
+        (promises, left)
+    }
+}
+
+fn without(left: Promise, part: Promise) -> Promise {
+    let limit = if left.limit == u64::MAX { left.limit } else { left.limit - part.limit };
+    Promise { reservation: left.reservation - part.reservation, limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_node::VERSION;
+
+    fn policy() -> Policy {
+        let text = "[[tenant]]\nname = \"oltp\"\nreservation = \"100 iops\"\nlimit = \"200 iops\"";
+        Policy::parse(text).unwrap()
+    }
+
+    fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {
+        let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
+        let (version, tenant) = (VERSION, "oltp".into());
+        Hello { version, tenant, reservation, limit, parts: 1, seat: None, is_bare: false }
+    }
+
+    fn book(period: Span, reserved: u64, allowed: u64) -> Book {
+        let mut book = Book::new(period, Iops(90));
+        book.set_share("oltp", Part { reserved, allowed });
+        book
+    }
+
+    fn told(promise: Promise) -> (u64, u64) {
+        (promise.reservation, promise.limit)
+    }
+
+    #[test]
+    fn a_share_is_divided_in_the_order_of_arrival() {
+        let policy = policy();
+        let (_, oltp) = policy.tenant_named("oltp").unwrap();
+        let mut book = book(Span::SECOND, 100, 200);
+        let first = hello(Some(30), Some(50));
+        assert_eq!(book.offer(Some(oltp), &first).map(told), Ok((30, 50)));
+        book.seat(0, "oltp", &first);
+        let error = book.offer(Some(oltp), &hello(Some(71), None)).unwrap_err();
+        assert!(error.starts_with("70 operations per period are left"), "{error}");
+        let second = hello(None, None);
+        assert_eq!(book.offer(Some(oltp), &second).map(told), Ok((70, 150)));
+        book.seat(3, "oltp", &second);
+        let error = book.offer(Some(oltp), &hello(Some(0), None)).unwrap_err();
+        assert!(error.starts_with("the limit of tenant \"oltp\" is taken up"), "{error}");
+        assert_eq!(book.offer(None, &hello(None, None)).map(told), Ok((0, u64::MAX)));
+        assert!(book.offer(None, &hello(Some(1), None)).is_err());
+        assert_eq!(book.clients(oltp), (2, 120), "30, and what one client can do");
+        book.set_share("oltp", Part { reserved: 50, allowed: 60 });
+        let promises = |book: &Book| {
+            book.promises(Some(&policy)).into_iter().map(|it| told(it.1)).collect::<Vec<_>>()
+        };
+        assert_eq!(promises(&book), [(30, 50), (10, 10)]);
+        book.set_share("oltp", Part { reserved: 100, allowed: 200 });
+        book.leave(0);
+        assert_eq!(promises(&book), [(90, 200)]);
+        let other = Policy::parse("[[tenant]]\nname = \"x\"").unwrap();
+        let nobody = Promise { reservation: 0, limit: u64::MAX };
+        assert_eq!(book.promises(Some(&other)), [(3, nobody)]);
+        assert_eq!(book.promises(None), [(3, nobody)]);
+    }
+
+    #[test]
+    fn equal_parts_are_equal_though_they_are_small() {
+        let policy = policy();
+        let mut book = book(Span::SECOND, 60, 121);
+        for seat in 0..2 {
+            book.seat(seat, "oltp", &Hello { parts: 3, ..hello(None, None) });
+        }
+        let promises = |book: &Book| {
+            book.promises(Some(&policy)).into_iter().map(|it| told(it.1)).collect::<Vec<_>>()
+        };
+        assert_eq!(promises(&book), [(30, 60), (30, 61)]);
+        book.set_share("oltp", Part { reserved: 100, allowed: 200 });
+        assert_eq!(promises(&book), [(33, 66), (33, 66)]);
+        book.seat(2, "oltp", &hello(Some(50), Some(50)));
+        assert_eq!(promises(&book), [(33, 66), (33, 66), (34, 50)]);
+    }
+
+    #[test]
+    fn a_client_comes_in_where_its_tenant_has_no_share_yet() {
+        let policy = policy();
+        let (_, oltp) = policy.tenant_named("oltp").unwrap();
+        let book = book(Span::SECOND, 0, 0);
+        assert_eq!(book.offer(Some(oltp), &hello(Some(80), None)).map(told), Ok((0, 0)));
+        assert!(book.offer(Some(oltp), &hello(Some(101), None)).is_err());
+    }
+
+    #[test]
+    fn parts_are_of_all_that_is_promised() {
+        let policy = policy();
+        let (_, oltp) = policy.tenant_named("oltp").unwrap();
+        let book = book(Span(Span::SECOND.0 / 10), 50, 100);
+        assert_eq!(book.offer(Some(oltp), &hello(None, None)).map(told), Ok((5, 10)));
+        let third = Hello { parts: 3, ..hello(None, None) };
+        assert_eq!(book.offer(Some(oltp), &third).map(told), Ok((3, 6)));
+        assert_eq!((book.per_second(3), book.per_second(0)), (30, 0));
+    }
+}

@@ -1,0 +1,213 @@
+//! What a controller and its data nodes say to each other about who is promised how much where.
+//!
+//! A tenant is promised operations per second at all data nodes together. Which part of that is
+//! kept at which node, its *share* there, says the controller in a [`Grant`]. A share stands until
+//! it is told otherwise: nothing runs out while nobody says anything. It takes effect when the
+//! node's next period begins, and the node says so ([`FromDataNode::Granted`]), because only then
+//! may what it has lost be given to another.
+//!
+//! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
+
+use alloc::vec::Vec;
+
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::{Bytes, Iops, Policy, Span};
+
+use crate::cluster::message::Share;
+
+/// From a controller to a data node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToDataNode {
+    /// The policy in force, from now on: it says whose clients are whose. A [`Grant`] of its
+    /// revision follows; until then shares of tenants that it names stay what they are, and others
+    /// have none.
+    Policy {
+        /// Its revision.
+        revision: u64,
+        /// What it says.
+        policy: Policy,
+    },
+    /// The data node is not accepted; the connection ends.
+    Refused {
+        /// The version that the controller speaks.
+        version: u16,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// Asks for a [`Report`].
+    Collect {
+        /// Comes back in the report.
+        round: u64,
+    },
+    /// What is promised here.
+    Grant(Grant),
+}
+
+/// What tenants are promised at one data node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The revision of the policy in which tenants have their places. One of another revision says
+    /// nothing.
+    pub revision: u64,
+    /// Grows with every grant to this node.
+    pub serial: u64,
+    /// The tenants whose shares change. Counts are operations per second.
+    pub shares: Vec<Share>,
+}
+
+/// From a data node to its controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDataNode {
+    /// The answer to [`ToDataNode::Collect`].
+    Report(Report),
+    /// All shares up to this grant are in force: what they were before is not any more.
+    Granted {
+        /// The last of those grants.
+        serial: u64,
+    },
+    /// The node ends. Clients that it has left go on by what they were promised last.
+    Goodbye,
+    /// Something happened that somebody should know.
+    Noticed(Notice),
+}
+
+/// What a data node has noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// A client did more than it had tokens for, and is shut out.
+    Overstepped {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// Operations done and under way in the period.
+        issued: u64,
+        /// Operations that it had tokens for.
+        tokens: u64,
+    },
+    /// A client was silent for three periods, and is shut out.
+    Evicted {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+    },
+    /// A client has not used what is reserved for it.
+    Unused {
+        /// The tenant that it acts for; empty if nobody's.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// In so many periods.
+        periods: u32,
+    },
+    /// The node goes on with other memory.
+    Moved {
+        /// How long nothing was answered.
+        took: Span,
+    },
+    /// The monitor looked so much later than it should have.
+    Late {
+        /// By so much.
+        by: Span,
+    },
+}
+
+/// What a data node has seen of its clients, in words that they have written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The revision of the policy that it has; 0 for none.
+    pub revision: u64,
+    /// That of the question.
+    pub round: u64,
+    /// Ω: what it can do, as far as it has learned.
+    pub capacity: Iops,
+    /// Periods that were over since its process began.
+    pub periods: u64,
+    /// Operations done in them, by clients of tenants and by others.
+    pub operations: u64,
+    /// Seats that are taken.
+    pub seats: u32,
+    /// Tenants that have a share, a client, or ever did anything.
+    pub tenants: Vec<TenantReport>,
+    /// Tokens per second that clients took out of the pool in the last period.
+    pub pool: u64,
+    /// Bytes of its store that values can have.
+    pub memory: Bytes,
+    /// Those of them that are in use: by values, or kept by clients for their next ones.
+    pub used: Bytes,
+}
+
+/// One tenant at one data node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantReport {
+    /// The tenant's place in the policy, counting from zero.
+    pub tenant: u16,
+    /// Operations per second that are promised to it here, at most: of the share that was told last
+    /// and the one that is still in force.
+    pub reserved: u64,
+    /// The most that it may do here per second, likewise; `u64::MAX` for no limit.
+    pub allowed: u64,
+    /// Its clients that have a seat.
+    pub clients: u32,
+    /// The most, per second, that these can be promised: what they ask for and what one can do.
+    pub most: u64,
+    /// Operations per second that it did in the last period.
+    pub done: u64,
+    /// Whether it wanted to do more in it, and still did when it ended.
+    pub wants_more: bool,
+    /// Operations since the node's process began.
+    pub operations: u64,
+    /// Those of its share that it asked for and was not done, since then.
+    pub missed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let shares = alloc::vec![Share { tenant: 1, reserved: 300, allowed: u64::MAX }];
+        let grant = ToDataNode::Grant(Grant { revision: 2, serial: 3, shares });
+        let bytes = postcard::to_allocvec(&grant).unwrap();
+        assert_eq!(bytes, b"\x03\x02\x03\x01\x01\xac\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+        let collect = postcard::to_allocvec(&ToDataNode::Collect { round: 4 }).unwrap();
+        assert_eq!(collect, b"\x02\x04");
+        let tenant = TenantReport {
+            tenant: 1,
+            reserved: 2,
+            allowed: 3,
+            clients: 4,
+            most: 5,
+            done: 6,
+            wants_more: true,
+            operations: 7,
+            missed: 8,
+        };
+        let report = Report {
+            revision: 9,
+            round: 10,
+            capacity: Iops(11),
+            periods: 12,
+            operations: 13,
+            seats: 14,
+            tenants: alloc::vec![tenant],
+            pool: 15,
+            memory: Bytes(16),
+            used: Bytes(17),
+        };
+        let bytes = postcard::to_allocvec(&FromDataNode::Report(report)).unwrap();
+        let told =
+            b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x07\x08\x0f\x10\x11";
+        assert_eq!(bytes, told);
+        let notice = Notice::Overstepped { tenant: "t".into(), seat: 1, issued: 2, tokens: 3 };
+        let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
+        assert_eq!(bytes, b"\x03\x00\x01t\x01\x02\x03");
+        let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();
+        assert_eq!(granted, b"\x01\x01");
+        assert_eq!(postcard::to_allocvec(&FromDataNode::Goodbye).unwrap(), b"\x02");
+    }
+}

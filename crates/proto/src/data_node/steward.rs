@@ -1,0 +1,297 @@
+//! A data node's part in promises that hold for several: what its clients wanted, told to the
+//! controller, and the shares that the controller says, given to the monitor.
+//!
+//! # Mechanism
+//! What tenants want is known from what their clients report when a period is over: what each did,
+//! for which part it had work and no token, and for which part as much under way as may be. Who was
+//! in one of these two states for half of it and still had something to do at its end wants more
+//! than it had; who was not wanted what it did. One that is done before the end, which is what
+//! tokens are paced for, does not want more, however long it took.
+//!
+//! A share that is told goes to the monitor at once and takes effect when the next period begins.
+//! Falls go before rises, so that the monitor has room for these. When that period has begun, the
+//! controller hears it ([`FromDataNode::Granted`]); at once, if nobody here has anything to lose.
+//!
+//! # Bounds
+//! What a client does between the beginning of a period and the moment at which it has read its
+//! grant, some 50 us, counts by what it was promised before.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Bytes, Iops, Policy};
+
+use super::book::{Book, Part};
+use super::message::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
+use crate::haechi::Monitor;
+use crate::haechi::monitor::{Denied, Summary};
+use crate::one_sided::Fabric;
+
+/// Who has had work and no token, or as much under way as may be, for this part of a period or more
+/// may want more: half, in 255ths.
+const LONG: u16 = WHOLE as u16 / 2;
+
+/// What a tenant did here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    /// In the last period.
+    done: u64,
+    wants_more: bool,
+    /// Since the process began.
+    operations: u64,
+    missed: u64,
+}
+
+/// Which shares hold, and who has a seat. See the head of this file.
+#[derive(Debug)]
+pub struct Steward {
+    /// Who has a seat.
+    pub book: Book,
+    policy: Option<(u64, Policy)>,
+    /// The most that was in force before the grants that are not yet.
+    before: BTreeMap<String, Part>,
+    /// Grants that are not in force before these periods are over.
+    due: VecDeque<(u64, u64)>,
+    serial: u64,
+    /// Whether somebody could not be promised what it is to have.
+    is_owed: bool,
+    tallies: BTreeMap<String, Tally>,
+    periods: u64,
+    operations: u64,
+    /// Tokens that clients took out of the pool in the last period.
+    pool: u64,
+    /// Bytes of the store, and those in use.
+    store: [Bytes; 2],
+    outputs: VecDeque<FromDataNode>,
+}
+
+impl Steward {
+    /// One that knows no policy.
+    pub const fn new(book: Book) -> Self {
+        Self {
+            book,
+            policy: None,
+            before: BTreeMap::new(),
+            due: VecDeque::new(),
+            serial: 0,
+            is_owed: false,
+            tallies: BTreeMap::new(),
+            periods: 0,
+            operations: 0,
+            pool: 0,
+            store: [Bytes(0); 2],
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The policy in force, if there is one.
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref().map(|(_, policy)| policy)
+    }
+
+    /// There is a connection to a controller, perhaps another one than before.
+    pub fn on_connected(&mut self) {
+        self.outputs.clear();
+        self.serial = 0;
+        self.due.iter_mut().for_each(|(serial, _)| *serial = 0);
+    }
+
+    /// The controller has said something.
+    pub fn on_message<F: Fabric>(&mut self, message: ToDataNode, monitor: &mut Monitor<F>) {
+        match message {
+            ToDataNode::Policy { revision, policy } => {
+                self.book.keep_shares(&policy);
+                self.before.retain(|tenant, _| policy.tenant_named(tenant).is_some());
+                self.tallies.retain(|tenant, _| policy.tenant_named(tenant).is_some());
+                self.policy = Some((revision, policy));
+                self.settle(monitor);
+            }
+            ToDataNode::Collect { round } => {
+                let report = self.report(round, monitor.capacity());
+                self.outputs.push_back(FromDataNode::Report(report));
+            }
+            ToDataNode::Grant(grant) => self.on_grant(&grant, monitor),
+            // The connection ends, and the world says when.
+            ToDataNode::Refused { .. } => {}
+        }
+    }
+
+    fn on_grant<F: Fabric>(&mut self, grant: &Grant, monitor: &mut Monitor<F>) {
+        let Some((_, policy)) = self.policy.as_ref().filter(|it| it.0 == grant.revision) else {
+            return;
+        };
+        for share in &grant.shares {
+            let Some(tenant) = policy.tenants.get(usize::from(share.tenant)) else { continue };
+            let before = self.book.share(&tenant.name);
+            let bound = self.before.entry(tenant.name.clone()).or_insert(before);
+            bound.reserved = bound.reserved.max(before.reserved);
+            bound.allowed = bound.allowed.max(before.allowed);
+            let part = Part { reserved: share.reserved, allowed: share.allowed };
+            self.book.set_share(&tenant.name, part);
+        }
+        self.serial = grant.serial;
+        let is_less = self.settle(monitor);
+        match is_less && monitor.epoch() > 0 {
+            true => self.due.push_back((self.serial, monitor.epoch())),
+            false if self.due.is_empty() => self.confirm(),
+            // It follows one that is not in force yet.
+            false => self.due.iter_mut().last().into_iter().for_each(|it| it.0 = grant.serial),
+        }
+    }
+
+    /// Promises all clients what they are to have, from the next period on; to whom that cannot be
+    /// promised, later. Says whether it is less than before for anybody.
+    pub fn settle<F: Fabric>(&mut self, monitor: &mut Monitor<F>) -> bool {
+        self.is_owed = false;
+        let promises = self.book.promises(self.policy());
+        let before = |seat| monitor.promise(seat).unwrap_or(Promise { reservation: 0, limit: 0 });
+        let changes = promises.into_iter().map(|(seat, promise)| (seat, before(seat), promise));
+        let changes: Vec<_> = changes.filter(|(_, before, promise)| before != promise).collect();
+        let is_raised = |(_, before, promise): &(u16, Promise, Promise)| {
+            promise.reservation > before.reservation
+        };
+        let (more, less): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_raised);
+        let mut is_less = !less.is_empty();
+        for (seat, before, promise) in less.into_iter().chain(more) {
+            is_less |= promise.limit < before.limit;
+            let denied: Result<(), Denied> = monitor.renew(seat, promise);
+            self.is_owed |= denied.is_err();
+        }
+        is_less
+    }
+
+    /// Whether somebody could not be promised what it is to have: [`Self::settle`] is to be tried
+    /// again when a period is over.
+    pub const fn is_owed(&self) -> bool {
+        self.is_owed
+    }
+
+    /// A period is over, and what was learned of it told.
+    pub fn on_period(&mut self, summary: &Summary) {
+        self.periods += 1;
+        self.rest();
+        self.pool = summary.granted;
+        for (seat, (told, is_busy)) in (0..).zip(summary.seats.iter().zip(&summary.busy)) {
+            let Some((promise, outcome)) = told else { continue };
+            self.operations += outcome.completed;
+            let tenant = self.book.tenant(seat);
+            if tenant.is_empty() {
+                continue;
+            }
+            if !self.tallies.contains_key(tenant) {
+                self.tallies.insert(tenant.into(), Tally::default());
+            }
+            let tenant = self.book.tenant(seat);
+            let Some(tally) = self.tallies.get_mut(tenant) else { continue };
+            tally.done += outcome.completed;
+            tally.operations += outcome.completed;
+            if wants_more(promise, outcome, *is_busy) {
+                tally.wants_more = true;
+                tally.missed += promise.reservation.saturating_sub(outcome.completed);
+            }
+        }
+        let is_over = |(_, period): &(u64, u64)| *period <= summary.epoch;
+        let mut last = None;
+        while self.due.front().is_some_and(is_over) {
+            last = self.due.pop_front().map(|(serial, _)| serial);
+        }
+        match last {
+            Some(_) if self.due.is_empty() => self.confirm(),
+            Some(serial) => self.outputs.push_back(FromDataNode::Granted { serial }),
+            None => {}
+        }
+    }
+
+    /// Nobody has anything here any more that could be taken away: all shares are in force.
+    pub fn on_nobody(&mut self) {
+        self.rest();
+        if !core::mem::take(&mut self.due).is_empty() {
+            self.confirm();
+        }
+    }
+
+    /// So many bytes the store has for values, and so many of them are in use.
+    pub fn on_store(&mut self, memory: Bytes, used: Bytes) {
+        self.store = [memory, used];
+    }
+
+    /// Something was noticed that the controller is to hear.
+    pub fn on_notice(&mut self, notice: Notice) {
+        self.outputs.push_back(FromDataNode::Noticed(notice));
+    }
+
+    /// Nobody has done or wanted anything.
+    fn rest(&mut self) {
+        self.pool = 0;
+        self.tallies.values_mut().for_each(|tally| (tally.done, tally.wants_more) = (0, false));
+    }
+
+    fn confirm(&mut self) {
+        self.before.clear();
+        self.outputs.push_back(FromDataNode::Granted { serial: self.serial });
+    }
+
+    /// The node ends.
+    pub fn on_ending(&mut self) {
+        self.outputs.push_back(FromDataNode::Goodbye);
+    }
+
+    /// What is to be said to the controller next.
+    pub fn poll_output(&mut self) -> Option<FromDataNode> {
+        self.outputs.pop_front()
+    }
+
+    /// The answer to a question, from a node that can do so much in a period.
+    fn report(&self, round: u64, capacity: u64) -> Report {
+        let (revision, tenants) = match &self.policy {
+            Some((revision, policy)) => (*revision, &policy.tenants[..]),
+            None => (0, &[][..]),
+        };
+        let told = |(place, tenant)| self.tenant(place, tenant);
+        Report {
+            revision,
+            round,
+            capacity: Iops(self.book.per_second(capacity)),
+            periods: self.periods,
+            operations: self.operations,
+            seats: self.book.guests() as u32,
+            tenants: (0..).zip(tenants).filter_map(told).collect(),
+            pool: self.book.per_second(self.pool),
+            memory: self.store[0],
+            used: self.store[1],
+        }
+    }
+
+    fn tenant(&self, place: u16, tenant: &Tenant) -> Option<TenantReport> {
+        let share = self.book.share(&tenant.name);
+        let before = self.before.get(&tenant.name).unwrap_or(&share);
+        let (clients, most) = self.book.clients(tenant);
+        let tally = self.tallies.get(&tenant.name);
+        if share == Part::NOTHING && *before == share && clients == 0 && tally.is_none() {
+            return None;
+        }
+        let Tally { done, wants_more, operations, missed } = tally.copied().unwrap_or_default();
+        Some(TenantReport {
+            tenant: place,
+            reserved: share.reserved.max(before.reserved),
+            allowed: share.allowed.max(before.allowed),
+            clients,
+            most,
+            done: self.book.per_second(done),
+            wants_more,
+            operations,
+            missed,
+        })
+    }
+}
+
+/// Whether a client wanted more than it did, if it was busy at the end or not.
+fn wants_more(promise: &Promise, outcome: &Outcome, is_busy: bool) -> bool {
+    let Outcome { completed, starved, backlogged } = *outcome;
+    let is_limited = completed.saturating_add(completed / 64) >= promise.limit;
+    is_limited || (is_busy && u16::from(starved) + u16::from(backlogged) >= LONG)
+}

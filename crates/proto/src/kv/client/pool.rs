@@ -1,0 +1,207 @@
+//! What a client has to do with the store's pool: it takes blocks, and tells since when it has had
+//! those that it has. Why it tells, [`sweep`](super::super::sweep) says.
+//!
+//! Taking blocks is three steps: the pool's words, the places of the ring that are next, and a swap
+//! of the word that says how many were taken. The places are read before the swap, and stay as they
+//! were until somebody takes them, so what was read is right if the swap succeeds.
+//!
+//! A client that writes looks at the round once per rest, which costs one operation. Nothing that
+//! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
+
+use alloc::vec::Vec;
+
+use tidegate_model::{Span, Time};
+
+use super::super::layout::{Free, POOL_WORDS, word};
+use super::task::Kind;
+use super::{Answer, Client, Outcome};
+use crate::one_sided::{BUFFER, Fabric, Operation, Place, Post, WORD};
+
+/// The most blocks that a client takes at a time.
+pub const EXTENT_MAX: u32 = 512;
+
+const _: () = assert!(EXTENT_MAX * WORD as u32 <= BUFFER);
+
+/// Names of operations that belong to no task, which have smaller ones: part of what is asked of
+/// the pool, a look at the round, and what is told to the census.
+const POOL: u64 = u32::MAX as u64;
+const LOOK: u64 = POOL - 1;
+const TOLD: u64 = POOL - 2;
+pub(super) const TASKS_MAX: u64 = POOL - 3;
+
+/// What the client is asking the pool, with the buffer of the first operation that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Nothing,
+    /// The pool's words.
+    Words,
+    /// So many places of the ring, from this one on; in two parts if it ends between.
+    Places {
+        taken: u64,
+        count: u32,
+        parts: u8,
+    },
+    /// The swap that takes them.
+    Take {
+        taken: u64,
+        count: u32,
+    },
+}
+
+/// What a client has asked the pool, and told the census.
+#[derive(Debug)]
+pub(super) struct Asking {
+    step: Step,
+    /// Since which round it has what it has, as the census says; none if it has nothing.
+    told: Option<u64>,
+    /// How often it looks, when it did last, and whether it is about to.
+    interval: Span,
+    looked: Time,
+    is_looking: bool,
+}
+
+impl Asking {
+    pub(super) const fn new(interval: Span) -> Self {
+        let (step, told) = (Step::Nothing, None);
+        Self { step, told, interval, looked: Time::ZERO, is_looking: false }
+    }
+}
+
+impl<F: Fabric> Client<F> {
+    /// Whether it may write: the census knows of it, or nobody asks.
+    pub(super) fn is_known(&self) -> bool {
+        self.seat.is_none() || self.asking.told.is_some()
+    }
+
+    /// Begins what waits, as far as there are blocks for it; asks the store for more.
+    pub(super) fn serve_waiting(&mut self) {
+        if self.asking.step != Step::Nothing {
+            return;
+        }
+        while let Some(at) = self.waiting.front().copied().filter(|_| self.is_known()) {
+            if self.tasks[at as usize].kind == Kind::Delete {
+                self.start_delete(at);
+            } else if let Some(spare) = self.supply.take(self.now) {
+                self.start_put(at, spare);
+            } else {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        if !self.waiting.is_empty() {
+            self.asking.step = Step::Words;
+            self.read_pool(self.layout.pool(), 0, POOL_WORDS);
+        }
+    }
+
+    /// Looks at the round if that is due, and tells the census what it has learned.
+    pub(super) fn look(&mut self) {
+        let Some(seat) = self.seat else { return };
+        let Some(told) = self.asking.told else { return };
+        let round = self.supply.round();
+        let is_over = |began: &u64| *began == round;
+        if told != round && self.tasks.iter().filter_map(|it| it.round.as_ref()).all(is_over) {
+            self.tell(seat, round);
+        }
+        if !self.asking.is_looking && self.asking.looked.after(self.asking.interval) < self.now {
+            self.asking.is_looking = true;
+            let operation = Operation::FetchAdd { at: self.layout.round(), add: 0 };
+            self.send(Post { id: LOOK, operation });
+        }
+    }
+
+    fn tell(&mut self, seat: u16, round: u64) {
+        self.asking.told = Some(round);
+        let (word, to) = (round.wrapping_add(1), self.layout.holder(seat));
+        self.send(Post { id: TOLD, operation: Operation::WriteWord { word, to } });
+    }
+
+    fn learn(&mut self, round: u64) {
+        self.asking.looked = self.now;
+        let Some(seat) = self.seat else { return };
+        self.supply.learn(round);
+        if self.asking.told.is_none() {
+            self.tell(seat, round);
+        }
+    }
+
+    /// Something that belongs to no task is done.
+    pub(super) fn on_told(&mut self, id: u64, told: u64, outcomes: &mut Vec<Outcome>) {
+        match (id, self.asking.step) {
+            (LOOK, _) => {
+                self.asking.is_looking = false;
+                self.learn(told);
+            }
+            (POOL, Step::Words) => self.on_words(outcomes),
+            (POOL, Step::Places { taken, count, parts: 1 }) => {
+                self.asking.step = Step::Take { taken, count };
+                let (at, new) = (self.layout.taken(), taken.wrapping_add(u64::from(count)));
+                let operation = Operation::CompareSwap { at, expected: taken, new };
+                self.send(Post { id: POOL, operation });
+            }
+            (POOL, Step::Places { taken, count, parts }) => {
+                self.asking.step = Step::Places { taken, count, parts: parts - 1 };
+            }
+            (POOL, Step::Take { taken, count }) => {
+                self.asking.step = Step::Nothing;
+                if told == taken {
+                    self.take_places(taken, count);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_words(&mut self, outcomes: &mut Vec<Outcome>) {
+        let Some(at) = self.waiting.front().copied() else { return };
+        let words = self.seen(at, POOL_WORDS);
+        let [round, taken, given] = [0, 1, 2].map(|at| word(&words[at * WORD as usize..]));
+        self.learn(round);
+        self.asking.step = Step::Nothing;
+        let puts = self.waiting.iter().filter(|at| self.tasks[**at as usize].kind == Kind::Put);
+        let wanted = u64::from(self.supply.extent(puts.count()));
+        let blocks = u64::from(self.layout.blocks());
+        let count = given.saturating_add(blocks).saturating_sub(taken).min(wanted) as u32;
+        if self.tasks[at as usize].kind == Kind::Delete {
+            return;
+        }
+        if count == 0 {
+            while let Some(at) = self.waiting.pop_front() {
+                match self.tasks[at as usize].kind {
+                    Kind::Delete => self.start_delete(at),
+                    _ => self.finish(at, Answer::Full, outcomes),
+                }
+            }
+            return;
+        }
+        let place = (taken % blocks) as u32;
+        let first = count.min(self.layout.blocks() - place);
+        let parts = if first < count { 2 } else { 1 };
+        self.asking.step = Step::Places { taken, count, parts };
+        let length = |count: u32| count * WORD as u32;
+        self.read_pool(self.layout.ring(place), 0, length(first));
+        if first < count {
+            self.read_pool(self.layout.ring(0), length(first), length(count - first));
+        }
+    }
+
+    /// Takes what it has swapped for.
+    fn take_places(&mut self, taken: u64, count: u32) {
+        let Some(at) = self.waiting.front() else { return };
+        let buffer = self.tasks[*at as usize].read;
+        let blocks = self.layout.blocks();
+        let words = &self.fabric.buffer(buffer)[..(count * WORD as u32) as usize];
+        let words = words.chunks_exact(WORD as usize).enumerate().map(|(at, bytes)| {
+            let place = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
+            Free::read(word(bytes), place, blocks)
+        });
+        self.supply.extend(words);
+    }
+
+    /// Reads into the buffer of the first operation that waits.
+    fn read_pool(&mut self, from: u64, offset: u32, length: u32) {
+        let Some(at) = self.waiting.front() else { return };
+        let into = Place { buffer: self.tasks[*at as usize].read, offset };
+        self.send(Post { id: POOL, operation: Operation::Read { from, into, length } });
+    }
+}

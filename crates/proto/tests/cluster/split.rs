@@ -1,0 +1,487 @@
+//! Promises that hold for several data nodes: shares add up to no more than is promised, whatever
+//! is lost or late and whoever dies, and go where they are wanted.
+//!
+//! Data nodes are pretended ones here. Each has periods of its own, holds shares from the beginning
+//! of one, and says so when that has come. What it serves of a tenant is what this wants or, if
+//! that is more, its share.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use tidegate_model::{Iops, Policy, Span, Time};
+use tidegate_proto::cluster::split::{AWAY, NodeSetup, Output, Split};
+use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::data_node::message::{FromDataNode, Report, TenantReport, ToDataNode};
+use tidegate_proto::message::VERSION;
+
+const MS: u64 = Span::MILLISECOND.0;
+/// How often anything happens.
+const STEP: Span = Span(10 * MS);
+/// T of all nodes.
+const PERIOD: Span = Span(500 * MS);
+/// How long a node says nothing, if it says nothing.
+const SILENCE: Span = Span(2 * Span::SECOND.0);
+/// Between two rounds.
+const ROUND: Span = Span(100 * MS);
+const CAPACITY: u64 = 1_000;
+const CLIENT: u64 = 800;
+const NODES: usize = 4;
+
+/// What each tenant is promised.
+const PROMISED: [u64; 3] = [1_200, 600, 300];
+/// The last one has a limit.
+const LIMIT: u64 = 900;
+
+fn policy(factor: u64) -> Policy {
+    let [a, b, c] = PROMISED.map(|rate| rate * factor / 4);
+    let text = format!(
+        "redistribute = \"100ms\"\n\
+         tenant = [\n\
+         {{ name = \"a\", reservation = \"{a} iops\" }},\n\
+         {{ name = \"b\", reservation = \"{b} iops\" }},\n\
+         {{ name = \"c\", reservation = \"{c} iops\", limit = \"{LIMIT} iops\" }},\n\
+         ]"
+    );
+    Policy::parse(&text).unwrap()
+}
+
+/// What a tenant holds at a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Holds {
+    reserved: u64,
+    allowed: u64,
+}
+
+impl Holds {
+    fn max(self, other: Self) -> Self {
+        let Self { reserved, allowed } = other;
+        Self { reserved: self.reserved.max(reserved), allowed: self.allowed.max(allowed) }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Fake {
+    connection: Option<ConnectionId>,
+    /// On their way, with the time at which they are there.
+    up: VecDeque<(Time, FromDataNode)>,
+    down: VecDeque<(Time, ToDataNode)>,
+    revision: u64,
+    /// In force, and from the next period on.
+    holds: [Holds; 3],
+    next: [Holds; 3],
+    serial: u64,
+    is_due: bool,
+    ends: Time,
+    wants: [u64; 3],
+    did: [(u64, bool); 3],
+    /// Until then it answers no question.
+    mute: Time,
+}
+
+impl Fake {
+    fn report(&self, round: u64) -> Report {
+        let tenant = |tenant: usize| {
+            let holds = self.holds[tenant].max(self.next[tenant]);
+            let (done, wants_more) = self.did[tenant];
+            let clients = u32::from(self.wants[tenant] > 0);
+            TenantReport {
+                tenant: tenant as u16,
+                reserved: holds.reserved,
+                allowed: holds.allowed,
+                clients,
+                most: u64::from(clients) * CLIENT,
+                done,
+                wants_more,
+                ..TenantReport::default()
+            }
+        };
+        Report {
+            revision: self.revision,
+            round,
+            capacity: Iops(CAPACITY),
+            tenants: (0..3).map(tenant).collect(),
+            ..Report::default()
+        }
+    }
+
+    fn hear(&mut self, now: Time, message: ToDataNode) -> Option<FromDataNode> {
+        match message {
+            ToDataNode::Policy { revision, .. } => self.revision = revision,
+            ToDataNode::Collect { round } if self.mute <= now => {
+                return Some(FromDataNode::Report(self.report(round)));
+            }
+            ToDataNode::Grant(grant) if grant.revision == self.revision => {
+                for share in grant.shares {
+                    let holds = Holds { reserved: share.reserved, allowed: share.allowed };
+                    self.next[usize::from(share.tenant)] = holds;
+                }
+                (self.serial, self.is_due) = (grant.serial, true);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// A period begins, if it is time for that.
+    fn turn(&mut self, now: Time) -> Option<FromDataNode> {
+        if now < self.ends {
+            return None;
+        }
+        self.ends = self.ends.after(PERIOD);
+        for ((did, wants), holds) in self.did.iter_mut().zip(self.wants).zip(self.holds) {
+            *did = (wants.min(holds.reserved), wants > holds.reserved);
+        }
+        self.holds = self.next;
+        let serial = self.serial;
+        core::mem::take(&mut self.is_due).then_some(FromDataNode::Granted { serial })
+    }
+}
+
+struct World {
+    now: Time,
+    split: Split,
+    nodes: [Fake; NODES],
+    connections: u64,
+    policy: u64,
+    revision: u64,
+    /// Until then more may be in force than the policy says.
+    lenient: Time,
+    /// What a message takes.
+    latency: Span,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            now: Time::ZERO,
+            split: Split::new(Time::ZERO, setup(), None),
+            nodes: Default::default(),
+            connections: 0,
+            policy: 4,
+            revision: 1,
+            lenient: Time::ZERO,
+            latency: STEP,
+        };
+        for (place, node) in (0..).zip(&mut world.nodes) {
+            node.ends = Time(PERIOD.0 * place / NODES as u64);
+        }
+        world.split.apply(Time::ZERO, 1, policy(4));
+        (0..NODES).for_each(|node| world.connect(node));
+        world
+    }
+
+    fn connect(&mut self, node: usize) {
+        if self.now < self.lenient {
+            self.lenient = self.now.after(SILENCE).after(Span(2 * PERIOD.0));
+        }
+        self.connections += 1;
+        let id = ConnectionId(self.connections);
+        let fake = &mut self.nodes[node];
+        (fake.connection, fake.serial, fake.is_due) = (Some(id), 0, false);
+        (fake.up, fake.down) = Default::default();
+        self.split.on_connected(self.now, id, VERSION, &name(node));
+    }
+
+    /// The connection of a node ends, and there is another.
+    fn reconnect(&mut self, node: usize) {
+        if let Some(id) = self.nodes[node].connection.take() {
+            self.split.on_closed(self.now, id, "it ended");
+        }
+        self.connect(node);
+    }
+
+    /// Another process is there instead.
+    fn crash(&mut self, node: usize) {
+        let Fake { wants, ends, .. } = self.nodes[node];
+        self.nodes[node] =
+            Fake { wants, ends, connection: self.nodes[node].connection, ..Fake::default() };
+        self.reconnect(node);
+    }
+
+    /// Another controller, with the policy of the last.
+    fn restart(&mut self) {
+        self.split = Split::new(self.now, setup(), Some((self.revision, policy(self.policy))));
+        self.nodes.iter_mut().for_each(|node| node.connection = None);
+        (0..NODES).for_each(|node| self.connect(node));
+    }
+
+    fn apply(&mut self, factor: u64) {
+        (self.policy, self.revision) = (factor, self.revision + 1);
+        self.split.apply(self.now, self.revision, policy(factor));
+        // Less is promised from the next period on of each node that answers.
+        self.lenient = self.now.after(SILENCE).after(Span(2 * PERIOD.0));
+    }
+
+    fn step(&mut self) {
+        let (now, there) = (self.now, self.now.after(self.latency));
+        for node in 0..NODES {
+            if let Some(message) = self.nodes[node].turn(now) {
+                self.nodes[node].up.push_back((there, message));
+            }
+            while let Some((_, message)) = self.nodes[node].down.pop_front_if(|it| it.0 <= now) {
+                if let Some(answer) = self.nodes[node].hear(now, message) {
+                    self.nodes[node].up.push_back((there, answer));
+                }
+            }
+            let Some(id) = self.nodes[node].connection else { continue };
+            while let Some((_, message)) = self.nodes[node].up.pop_front_if(|it| it.0 <= now) {
+                self.split.on_message(now, id, message);
+            }
+        }
+        if self.split.next_deadline() <= now {
+            self.split.on_deadline(now);
+        }
+        while let Some(output) = self.split.poll_output() {
+            match output {
+                Output::Send { to, message } => {
+                    let node = self.nodes.iter_mut().find(|node| node.connection == Some(to));
+                    node.into_iter().for_each(|it| it.down.push_back((there, message.clone())));
+                }
+                Output::Close { connection } => {
+                    let node = self.nodes.iter().position(|it| it.connection == Some(connection));
+                    if let Some(node) = node {
+                        self.nodes[node].connection = None;
+                        self.connect(node);
+                    }
+                }
+                Output::Event(_) => {}
+            }
+        }
+        self.check();
+        self.now = now.after(STEP);
+    }
+
+    fn run(&mut self, span: Span) {
+        let end = self.now.after(span);
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// The shares in force at all nodes.
+    fn sum(&self, tenant: usize) -> Holds {
+        self.nodes.iter().fold(Holds::default(), |sum, node| {
+            let Holds { reserved, allowed } = node.holds[tenant];
+            let allowed = sum.allowed.saturating_add(allowed);
+            Holds { reserved: sum.reserved + reserved, allowed }
+        })
+    }
+
+    fn check(&self) {
+        if self.now < self.lenient {
+            return;
+        }
+        for (tenant, promised) in PROMISED.iter().enumerate() {
+            let sum = self.sum(tenant);
+            assert!(sum.reserved <= promised * self.policy / 4, "{tenant} {sum:?}, {:?}", self.now);
+        }
+        assert!(self.sum(2).allowed <= LIMIT, "{:?}, {:?}", self.sum(2), self.now);
+        for node in &self.nodes {
+            let sum: u64 = node.holds.iter().map(|holds| holds.reserved).sum();
+            assert!(sum <= CAPACITY, "{:?}", node.holds);
+        }
+    }
+
+    fn reserved(&self, tenant: usize) -> [u64; NODES] {
+        core::array::from_fn(|node| self.nodes[node].holds[tenant].reserved)
+    }
+}
+
+fn setup() -> Vec<NodeSetup> {
+    let node =
+        |node| NodeSetup { name: name(node), capacity: Iops(CAPACITY), client: Iops(CLIENT) };
+    (0..NODES).map(node).collect()
+}
+
+fn name(node: usize) -> String {
+    format!("m{node}")
+}
+
+/// So long does it take until shares are where they are wanted: a period in which it shows, one
+/// until they have fallen elsewhere and one until they have risen, and rounds and messages between.
+const SETTLED: Span = Span(3 * PERIOD.0 + 3 * ROUND.0 + 10 * STEP.0);
+
+#[test]
+fn at_first_all_nodes_have_equal_parts() {
+    let mut world = World::new();
+    world.run(Span(PERIOD.0 + 10 * STEP.0));
+    assert_eq!(world.reserved(0), [300; NODES]);
+    assert_eq!(world.sum(2), Holds { reserved: 300, allowed: LIMIT });
+}
+
+#[test]
+fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
+    let mut world = World::new();
+    for node in [2, 0, 3] {
+        world.nodes.iter_mut().for_each(|node| node.wants = [0; 3]);
+        world.nodes[node].wants[1] = 600;
+        world.run(SETTLED);
+        assert_eq!(world.reserved(1)[node], 600, "{:?}", world.reserved(1));
+    }
+}
+
+/// A client can be promised no more than it can do, a node no more than it can; what is over goes
+/// to other nodes.
+#[test]
+fn what_one_node_cannot_keep_stands_by_at_others() {
+    let mut world = World::new();
+    world.nodes[1].wants = [2_000, 600, 0];
+    world.run(SETTLED);
+    world.run(SETTLED);
+    let [big, small] = [world.reserved(0), world.reserved(1)];
+    assert_eq!(big[1] + small[1], CAPACITY, "{big:?} {small:?}");
+    assert!(big[1] <= CLIENT && small[1] >= 300, "{big:?} {small:?}");
+    assert_eq!(big.iter().sum::<u64>(), 1_200);
+}
+
+/// What is used stays, and what is left goes where more is wanted.
+#[test]
+fn nodes_that_do_not_need_it_give_it_up() {
+    let mut world = World::new();
+    for (node, wants) in world.nodes.iter_mut().zip([100, 900, 200, 0]) {
+        node.wants[0] = wants;
+    }
+    world.run(SETTLED);
+    world.run(SETTLED);
+    let reserved = world.reserved(0);
+    assert!(reserved[0] >= 100 && reserved[1] == 800 && reserved[2] >= 200, "{reserved:?}");
+}
+
+/// Who may do nothing at a node is seen to want something there.
+#[test]
+fn a_limit_follows_its_tenant() {
+    let mut world = World::new();
+    for node in [0, 3, 1] {
+        world.nodes.iter_mut().for_each(|node| node.wants[2] = 0);
+        world.nodes[node].wants[2] = LIMIT;
+        world.run(Span(3 * SETTLED.0));
+        let allowed = world.nodes[node].holds[2].allowed;
+        assert!(allowed >= LIMIT * 9 / 10, "{allowed}");
+    }
+}
+
+#[test]
+fn lost_reports_and_a_lost_controller_leave_the_last_division() {
+    let mut world = World::new();
+    world.nodes[2].wants[1] = 600;
+    world.run(SETTLED);
+    let settled = world.reserved(1);
+    // What it would rather have now nobody knows.
+    world.nodes[2].mute = Time::MAX;
+    world.nodes[2].wants[1] = 0;
+    world.run(Span(AWAY.0 - 2 * ROUND.0));
+    assert_eq!(world.reserved(1), settled);
+    world.nodes[2].mute = world.now;
+    world.nodes[2].wants[1] = 600;
+    world.run(SETTLED);
+    let settled = world.reserved(1);
+    world.nodes.iter_mut().for_each(|node| node.connection = None);
+    world.nodes[0].wants[1] = 600;
+    world.run(Span(20 * PERIOD.0));
+    assert_eq!(world.reserved(1), settled);
+    // The next one begins with what it finds.
+    world.restart();
+    world.run(ROUND);
+    assert_eq!(world.reserved(1), settled);
+}
+
+/// What a node had that is gone for long goes to others.
+#[test]
+fn who_does_not_come_back_loses_its_shares() {
+    let mut world = World::new();
+    world.nodes[2].wants[1] = 600;
+    world.run(SETTLED);
+    let id = world.nodes[2].connection.take().unwrap();
+    world.split.on_closed(world.now, id, "it died");
+    world.nodes[2] = Fake { ends: Time::MAX, ..Fake::default() };
+    world.nodes[0].wants[1] = 600;
+    world.run(Span(AWAY.0 - ROUND.0));
+    assert_eq!(world.reserved(1)[0], 0, "its clients may live");
+    world.run(SETTLED);
+    world.run(SETTLED);
+    assert_eq!(world.reserved(1)[0], 600);
+}
+
+#[test]
+fn strangers_are_refused() {
+    let mut split = Split::new(Time::ZERO, setup(), None);
+    split.on_connected(Time::ZERO, ConnectionId(1), VERSION, "m9");
+    split.on_connected(Time::ZERO, ConnectionId(2), VERSION + 1, "m0");
+    let outputs: Vec<_> = std::iter::from_fn(|| split.poll_output()).collect();
+    let reasons = outputs.iter().filter_map(|output| match output {
+        Output::Send { message: ToDataNode::Refused { reason, .. }, .. } => Some(reason.as_str()),
+        _ => None,
+    });
+    let reasons: Vec<_> = reasons.collect();
+    assert!(reasons[0].contains("no data node named \"m9\""), "{reasons:?}");
+    assert!(reasons[1].contains("run the same release on both"), "{reasons:?}");
+    assert_eq!(reasons.len(), 2);
+}
+
+/// What may happen.
+#[derive(Clone, Debug)]
+enum Happening {
+    Wants { node: usize, tenant: usize, amount: u64 },
+    Mute(usize),
+    Reconnect(usize),
+    Crash(usize),
+    Restart,
+    Apply(u64),
+    Latency(u64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let node = 0..NODES;
+    let wants = (node.clone(), 0..3usize, prop_oneof![Just(0), 1..1_500u64]);
+    prop_oneof![
+        8 => wants.prop_map(|(node, tenant, amount)| Happening::Wants { node, tenant, amount }),
+        2 => node.clone().prop_map(Happening::Mute),
+        1 => node.clone().prop_map(Happening::Reconnect),
+        1 => node.prop_map(Happening::Crash),
+        1 => Just(Happening::Restart),
+        1 => (1..=4u64).prop_map(Happening::Apply),
+        1 => (1..=8u64).prop_map(Happening::Latency),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// At any time shares in force add up to the promise or less, and at no node to more than it
+    /// can do; and when things have calmed down, who wants its promise at one node has it there.
+    #[test]
+    fn shares_add_up_to_no_more_than_is_promised(
+        happenings in prop::collection::vec((happening(), 1..80u64), 1..40),
+        last in 0..NODES,
+    ) {
+        let mut world = World::new();
+        for (happening, steps) in happenings {
+            match happening {
+                Happening::Wants { node, tenant, amount } => {
+                    world.nodes[node].wants[tenant] = amount;
+                }
+                Happening::Mute(node) if world.nodes[node].mute <= world.now => {
+                    world.nodes[node].mute = world.now.after(SILENCE);
+                }
+                Happening::Mute(_) => {}
+                Happening::Reconnect(node) => world.reconnect(node),
+                Happening::Crash(node) => world.crash(node),
+                Happening::Restart => world.restart(),
+                Happening::Apply(factor) => world.apply(factor),
+                Happening::Latency(steps) => world.latency = Span(steps * STEP.0 / 2),
+            }
+            world.run(Span(steps * STEP.0));
+        }
+        world.latency = STEP;
+        for node in &mut world.nodes {
+            (node.mute, node.wants) = (Time::ZERO, [0; 3]);
+        }
+        world.nodes[last].wants[1] = 600;
+        world.run(Span(AWAY.0 + 2 * SETTLED.0));
+        prop_assert_eq!(world.reserved(1)[last], 600 * world.policy / 4);
+    }
+}

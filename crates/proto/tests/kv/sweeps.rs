@@ -1,0 +1,367 @@
+//! Clients that come, die and leave at any point while the store is swept: no block is anybody's
+//! twice, and when all have gone, two passes bring back whatever no key has.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use tidegate_model::{Span, Time};
+use tidegate_proto::kv::{Answer, Client, Layout, Pass, Settings, Sweep};
+
+use crate::double::{Double, Memory};
+use crate::{INDEX, blocks_at, fresh};
+
+const BUCKETS: u32 = 3;
+
+/// What a value is made of: the number of its put, in every four bytes.
+fn value(number: u32) -> Vec<u8> {
+    number.to_le_bytes().repeat(1 + number as usize % 30)
+}
+
+struct Player {
+    seat: u16,
+    client: Client<Double>,
+}
+
+/// A store, its clients, and who sweeps it.
+struct World {
+    memory: Memory,
+    layout: Layout,
+    players: Vec<Player>,
+    sweep: Sweep<Double>,
+    enough: u32,
+    now: u64,
+    next: u32,
+    /// Whatever each key may have: the numbers of puts, 0 for nothing.
+    written: BTreeMap<u8, Vec<u32>>,
+    swept: u64,
+}
+
+fn word(memory: &Memory, at: usize) -> u64 {
+    u64::from_le_bytes(memory.borrow()[at..at + 8].try_into().unwrap())
+}
+
+impl World {
+    fn new(blocks: u32, seed: u64) -> Self {
+        let (memory, layout) = fresh(BUCKETS, blocks, seed);
+        // Reads in any order, and what is longer than a word in pieces.
+        let sweep = Sweep::new(Double::adverse(&memory, 1, seed), layout);
+        let (players, written) = (Vec::new(), BTreeMap::new());
+        Self {
+            memory,
+            layout,
+            players,
+            sweep,
+            enough: u32::MAX,
+            now: 1,
+            next: 0,
+            written,
+            swept: 0,
+        }
+    }
+
+    fn come(&mut self, seat: u16, seed: u64) {
+        if self.players.iter().any(|player| player.seat == seat) {
+            return;
+        }
+        // As the data node does it before the client hears of its seat.
+        self.memory.borrow_mut()[64 + 128 + usize::from(seat) * 8..][..8].fill(0);
+        let fabric = Double::adverse(&self.memory, 4, seed);
+        let settings =
+            Settings { outstanding: 2, locations: 16, extent: 4, seat: Some(seat), rest: Span(3) };
+        let client = Client::new(fabric, self.layout, settings).unwrap();
+        self.players.push(Player { seat, client });
+    }
+
+    fn begin(&mut self, at: usize, key: u8, act: u8) {
+        let client = &mut self.players[at].client;
+        let begun = match act {
+            0 => client.get(&[key], u64::from(key)),
+            1 => client.delete(&[key], u64::from(key)),
+            _ => {
+                self.next += 1;
+                client.put(&[key], &value(self.next), u64::from(key))
+            }
+        };
+        if begun.is_ok() && act > 0 {
+            let number = if act == 1 { 0 } else { self.next };
+            self.written.entry(key).or_default().push(number);
+        }
+        self.poll(at);
+    }
+
+    fn poll(&mut self, at: usize) {
+        self.now += 1;
+        let (client, mut outcomes) = (&mut self.players[at].client, Vec::new());
+        client.poll(Time(self.now), &mut outcomes).unwrap();
+        for outcome in outcomes {
+            match outcome.answer {
+                Answer::Found(found) => {
+                    let bytes = client.value(&found);
+                    let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                    assert_eq!(bytes, value(number), "torn");
+                    let key = outcome.token as u8;
+                    assert!(self.written[&key].contains(&number), "a value of another key");
+                    client.release(found);
+                }
+                Answer::Corrupt => panic!("two have written the same block"),
+                _ => {}
+            }
+        }
+    }
+
+    /// One thing happens at a client's card, if there is one that can.
+    fn go(&mut self, at: usize, way: usize) {
+        let ways = self.players[at].client.fabric().ways();
+        if ways > 0 {
+            self.players[at].client.fabric_mut().go(way % ways);
+        }
+        self.poll(at);
+    }
+
+    /// One thing happens where it is swept.
+    fn go_sweeping(&mut self, way: usize) -> Option<Pass> {
+        let fabric = self.sweep.fabric_mut();
+        if fabric.ways() > 0 {
+            fabric.go(way % fabric.ways());
+        }
+        let players = &self.players;
+        let is_living = |seat| players.iter().any(|player| player.seat == seat);
+        let over = self.sweep.poll(Time(self.now), self.enough, is_living).unwrap();
+        if let Some(Pass::Over { swept, .. }) = over {
+            self.swept += u64::from(swept);
+        }
+        over
+    }
+
+    fn pass(&mut self) -> Pass {
+        loop {
+            if let Some(pass) = self.go_sweeping(0) {
+                return pass;
+            }
+        }
+    }
+
+    /// Blocks that slots point to, and those in the pool, as they are written in memory.
+    fn blocks(&self) -> (Vec<u32>, Vec<u32>) {
+        let count = self.layout.blocks();
+        let slots = (0..self.layout.slots() as usize).map(|slot| 64 + INDEX + slot * 8);
+        let slots = slots.map(|at| word(&self.memory, at)).filter(|word| *word != 0);
+        let reached = slots.map(|word| word as u32 & 0x7fff_ffff).collect();
+        let [taken, given] = [8, 16].map(|at| word(&self.memory, 64 + 64 + at));
+        let ring = blocks_at(BUCKETS, 0);
+        let free = (taken..given + u64::from(count)).map(|place| {
+            let place = (place % u64::from(count)) as u32;
+            let distance = word(&self.memory, 64 + ring + place as usize * 8) as u32;
+            (place + distance) % count
+        });
+        (reached, free.collect())
+    }
+
+    /// No block is in the pool twice, or there and in the index.
+    fn check(&self) {
+        let (reached, free) = self.blocks();
+        let mut all: Vec<u32> = reached.into_iter().chain(free).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "a block is somebody's twice");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Come { seat: u16, seed: u64 },
+    Die { who: usize },
+    Begin { who: usize, key: u8, act: u8 },
+    Go { who: usize, way: usize },
+    Sweep { way: usize },
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = prop_oneof![
+        2 => (0..3u16, any::<u64>()).prop_map(|(seat, seed)| Move::Come { seat, seed }),
+        1 => (0..3usize).prop_map(|who| Move::Die { who }),
+        14 => (0..3usize, 0..6u8, 0..6u8)
+            .prop_map(|(who, key, act)| Move::Begin { who, key, act }),
+        60 => (0..3usize, any::<usize>()).prop_map(|(who, way)| Move::Go { who, way }),
+        30 => any::<usize>().prop_map(|way| Move::Sweep { way }),
+    ];
+    prop::collection::vec(one, 0..1_500)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if crate::histories::is_long() { 5_000 } else { 100 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn what_nobody_has_comes_back_and_nothing_else(
+        moves in moves(),
+        blocks in 4..20u32,
+        seed: u64,
+    ) {
+        let mut world = World::new(blocks, seed);
+        for one in moves {
+            let count = world.players.len();
+            match one {
+                Move::Come { seat, seed } => world.come(seat, seed),
+                Move::Die { who } if who < count => drop(world.players.remove(who)),
+                Move::Begin { who, key, act } if who < count => world.begin(who, key, act),
+                Move::Go { who, way } if who < count => world.go(who, way),
+                Move::Sweep { way } => drop(world.go_sweeping(way)),
+                _ => {}
+            }
+            world.check();
+        }
+        world.players.clear();
+        // What is under way ends. Claims of the dead are emptied by the second whole pass, and
+        // their blocks are swept by the fourth.
+        for _ in 0..5 {
+            let pass = world.pass();
+            prop_assert!(pass != Pass::Held, "nobody lives");
+        }
+        world.check();
+        let (reached, free) = world.blocks();
+        prop_assert_eq!(reached.len() + free.len(), blocks as usize);
+        prop_assert_eq!(world.sweep.stock().free as usize, free.len());
+        // All that is free can be used, and what was stored is still there.
+        world.come(0, 1);
+        for key in 0..6 {
+            world.begin(0, key, 0);
+            while world.players[0].client.outstanding() > 0 {
+                world.go(0, 0);
+            }
+        }
+    }
+}
+
+/// A block that is noted, kept, used and removed again, all between two passes, is as it was but
+/// for its version.
+#[test]
+fn what_was_used_between_two_passes_is_not_swept() {
+    let mut world = World::new(8, 5);
+    world.come(0, 1);
+    let act = |world: &mut World, key, act| {
+        world.begin(0, key, act);
+        // It ends, and the client has looked at the round since.
+        for _ in 0..40 {
+            world.go(0, 0);
+        }
+    };
+    act(&mut world, 1, 2);
+    act(&mut world, 1, 1);
+    assert!(matches!(world.pass(), Pass::Over { swept: 0, noted: 1.. }));
+    act(&mut world, 2, 2);
+    act(&mut world, 2, 1);
+    let (_, before) = world.blocks();
+    assert_eq!(world.pass(), Pass::Over { swept: 0, noted: 8 - before.len() as u32 });
+}
+
+/// Puts by clients that die at once, one after another, many more than there are blocks.
+#[test]
+fn a_store_outlives_any_number_of_clients_that_die() {
+    let mut world = World::new(64, 1);
+    for round in 0..3_000u64 {
+        world.come((round % 3) as u16, round);
+        world.begin(0, (round % 5) as u8, 2);
+        for _ in 0..round % 40 {
+            world.go(0, 0);
+        }
+        world.players.clear();
+        world.pass();
+    }
+    assert!(world.swept > 2_000, "{}", world.swept);
+    assert!(world.sweep.stock().free > 40);
+}
+
+/// A client that puts once takes one block out of the pool, and one that goes on takes more.
+#[test]
+fn a_client_takes_no_more_than_it_is_likely_to_use() {
+    let (memory, layout) = fresh(BUCKETS, 64, 3);
+    let taken = || word(&memory, 64 + 64 + 8);
+    for (key, expected) in [1, 2, 3].into_iter().zip([1, 2, 3]) {
+        let settings =
+            Settings { outstanding: 1, locations: 0, extent: 8, seat: Some(0), rest: Span(5) };
+        let mut client =
+            Client::new(Double::new(&Rc::clone(&memory), 2), layout, settings).unwrap();
+        client.put(&[key], b"value", 0).unwrap();
+        while client.outstanding() > 0 {
+            client.poll(Time(0), &mut Vec::new()).unwrap();
+        }
+        assert_eq!(taken(), expected);
+    }
+}
+
+/// Nobody looks for blocks as long as there are enough.
+#[test]
+fn a_store_with_enough_blocks_is_not_swept() {
+    let mut world = World::new(8, 5);
+    world.enough = 8;
+    assert_eq!(world.pass(), Pass::Enough);
+    world.come(0, 1);
+    world.begin(0, 1, 2);
+    (0..40).for_each(|_| world.go(0, 0));
+    assert!(matches!(world.pass(), Pass::Over { .. }));
+}
+
+/// Two clients share few blocks: what one frees and does not use, the other gets.
+#[test]
+fn what_one_client_frees_another_can_use() {
+    let mut world = World::new(8, 5);
+    world.come(0, 1);
+    world.come(1, 2);
+    let finish = |world: &mut World, who: usize| {
+        while world.players[who].client.outstanding() > 0 {
+            world.go(who, 0);
+        }
+    };
+    for act in [2, 1] {
+        for key in 0..6 {
+            world.begin(0, key, act);
+            finish(&mut world, 0);
+        }
+    }
+    assert_eq!(world.written.len(), 6);
+    for _ in 0..4 {
+        world.pass();
+        // The owner looks at the round now and then, and would keep what it used.
+        (0..20).for_each(|_| world.go(0, 0));
+    }
+    assert_eq!(world.sweep.stock().free, 8);
+    for key in 10..16 {
+        world.begin(1, key, 2);
+        finish(&mut world, 1);
+    }
+    assert_eq!(world.blocks().0.len(), 6);
+}
+
+/// A put that is under way for long holds back the sweep of what it may still write, however long
+/// that takes.
+#[test]
+fn nothing_is_swept_from_under_a_put_that_waits() {
+    let mut world = World::new(8, 7);
+    world.come(0, 1);
+    world.begin(0, 1, 2);
+    // It has a block, and has posted what it will write there.
+    while world.players[0].client.fabric().posts < 6 {
+        world.go(0, 0);
+    }
+    assert!(matches!(world.pass(), Pass::Over { noted: 1.., .. }));
+    for _ in 0..5 {
+        assert_eq!(world.pass(), Pass::Held);
+    }
+    while world.players[0].client.outstanding() > 0 {
+        world.go(0, 0);
+    }
+    for _ in 0..20 {
+        world.go(0, 0);
+    }
+    assert!(matches!(world.pass(), Pass::Over { swept: 0, .. }));
+    world.begin(0, 1, 0);
+    while world.players[0].client.outstanding() > 0 {
+        world.go(0, 0);
+    }
+}

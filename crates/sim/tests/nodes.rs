@@ -1,0 +1,46 @@
+//! The scenario of several data nodes, `scenarios/haechi/nodes.toml`, at a hundredth of its speed.
+//!
+//! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test nodes` writes the table beside it anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
+
+mod folder;
+
+use folder::Folder;
+use tidegate_sim::one_sided::nodes::{self, Control, Outcome, Scenario};
+
+const FOLDER: Folder = Folder("haechi");
+
+/// How much slower than cards are.
+const SLOWER: u32 = 100;
+
+fn read() -> Scenario {
+    FOLDER.read("nodes", Scenario::parse).slowed(SLOWER)
+}
+
+/// What the tenants miss that are promised much, in the worst period of some, in percent.
+fn missing(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
+    let samples = &outcome.samples[periods];
+    let each = (0..5).flat_map(|it| samples.iter().map(move |sample| outcome.missing(it, sample)));
+    each.fold(0.0, f64::max)
+}
+
+#[test]
+fn promises_hold_for_all_nodes_together() {
+    let scenario = read();
+    let outcome = nodes::run(&scenario).unwrap();
+    FOLDER.golden("nodes", &scenario.name, &outcome.table());
+    let before = |control| {
+        let outcome = nodes::run(&Scenario { control, periods: 4, ..scenario.clone() }).unwrap();
+        (missing(&outcome, 0..4), outcome.total())
+    };
+    let ((bare, total), (equal, _)) = (before(Control::None), before(Control::Equal));
+    // Hot nodes move with the fifth period. Three later shares are where more is wanted; by then it
+    // shows how much that is, and some of them move once more.
+    for periods in [0..4, 10..12] {
+        let split = missing(&outcome, periods);
+        assert!(split < 3.0 && equal > 2.0 * split && bare > 15.0, "{split} {equal} {bare}");
+    }
+    // A tick of a monitor is 16 operations here, and what is given out in it comes late.
+    assert!(outcome.total() > total * 0.9);
+}

@@ -1,0 +1,455 @@
+//! A client of a data node that waits until what it is asked for is done.
+//!
+//! # Problem
+//! A [`Connection`] is to be polled every few milliseconds, or its tokens go to others and later
+//! its seat. A program that wants a value now and then does not do that; and it has threads.
+//!
+//! # Mechanism
+//! Whoever asks for something begins it, and polls until it has ended; the lock is free while it
+//! sleeps. So what several threads ask for is under way at the same time, and whoever polls takes
+//! out what has ended for the others, too. The store's own thread, the *keeper*, polls when nobody
+//! else does.
+//!
+//! Each operation has a number, and those that are begun together have numbers in a row, so that
+//! everybody knows its own. What does not end in time is left to itself: a note says which numbers
+//! nobody waits for any more. If the node moves to other memory all of them begin anew.
+//!
+//! # Bound
+//! Beside what the same costs in a [`Connection`] a get that waits for nothing takes a lock and
+//! gives it back, copies the value once, and allocates nothing (but what it gives out). Operations
+//! go in batches of [`BATCH`] at most. The keeper wakes up about 250 times a second. To find the
+//! node again that is gone or has moved holds up all others for at most the store's patience.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tidegate_model::{Span, Time};
+
+use super::{Answer, Connection, Error, NAP, Outcome, Refused, Settings, forks};
+use crate::clock::kernel_time;
+
+/// Operations that are begun together: as many as a word has bits.
+const BATCH: usize = u64::BITS as usize;
+
+/// How long the keeper waits where somebody else is polling, below what makes a client one that was
+/// away.
+const KEEP: Span = Span(4 * Span::MILLISECOND.0);
+
+/// A client of one data node, for any number of threads. Their operations share what is promised to
+/// it; each waits until it has ended, [`Settings::patience`] at most.
+///
+/// Dropping it gives its seat back.
+pub struct Store {
+    shared: Arc<Shared>,
+    /// Always there until the end.
+    keeper: Option<JoinHandle<()>>,
+    patience: Span,
+    /// Of which process it is.
+    forks: u32,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something has ended that somebody waits for, or there is room to begin something.
+    has_news: Condvar,
+}
+
+struct State {
+    connection: Connection,
+    /// The number of the next operation.
+    next: u64,
+    /// How often all that was under way was lost in a move.
+    moves: u64,
+    /// How many threads sleep, and how many of those have still to begin something.
+    sleepers: u32,
+    short: u32,
+    /// What has ended just now; empty while the lock is free.
+    outcomes: Vec<Outcome>,
+    /// What has ended and belongs to somebody who sleeps.
+    ended: Vec<Outcome>,
+    /// Numbers of which some are under way that nobody waits for, and how many.
+    left: Vec<(Range<u64>, u32)>,
+    is_closing: bool,
+}
+
+impl Store {
+    /// Asks the data node that listens at `path` for its memory.
+    ///
+    /// # Errors
+    /// If it cannot be had, or there is no thread to be had.
+    pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
+        forks::count().map_err(Error::Memory)?;
+        let patience = settings.patience;
+        let state = State {
+            connection: Connection::open(path, settings)?,
+            next: 0,
+            moves: 0,
+            sleepers: 0,
+            short: 0,
+            outcomes: Vec::new(),
+            ended: Vec::new(),
+            left: Vec::new(),
+            is_closing: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), has_news: Condvar::new() });
+        let kept = Arc::clone(&shared);
+        let keeper = thread::Builder::new().name("tidegate-store".into());
+        let keeper = keeper.spawn(move || kept.keep()).map_err(Error::Memory)?;
+        Ok(Self { shared, keeper: Some(keeper), patience, forks: forks::forks() })
+    }
+
+    /// The same, where operations may take so long.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Span) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The value of a key, if it has one.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// What `look` makes of the value of a key, if it has one. All other users of the store wait
+    /// meanwhile, so `look` must not be one of them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn get_with<T>(
+        &self,
+        key: &[u8],
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, Error> {
+        let (mut look, mut seen) = (Some(look), Ok(None));
+        self.get_many(&[key], |_, value| {
+            seen = value.map(|value| value.zip(look.take()).map(|(value, look)| look(value)));
+        })?;
+        seen
+    }
+
+    /// Tells for each key, by its place in `keys`, its value, if it has one, or why it cannot be
+    /// told; in the order in which that is found out. Many are looked for at the same time. As for
+    /// [`Self::get_with`], `tell` must not use the store.
+    ///
+    /// # Errors
+    /// See [`Error`]. What was not told yet will not be.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut tell: impl FnMut(usize, Result<Option<&[u8]>, Error>),
+    ) -> Result<(), Error> {
+        for (number, keys) in keys.chunks(BATCH).enumerate() {
+            self.run(
+                keys.len(),
+                |connection, place, name| connection.begin_get(keys[place].as_ref(), name),
+                |connection, place, answer| {
+                    let place = number * BATCH + place;
+                    match answer {
+                        Ok(Answer::Found(value)) => {
+                            tell(place, Ok(Some(connection.value(&value))));
+                            connection.release(value);
+                        }
+                        answer => tell(place, answer.and_then(plain).map(|_| None)),
+                    }
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Gives a key a value, whether it has one or not.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.single(|connection, name| connection.begin_put(key, value, name)).map(|_| ())
+    }
+
+    /// Takes a key's value away, and tells whether it had one.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        let answer = self.single(|connection, name| connection.begin_delete(key, name))?;
+        Ok(answer == Answer::Deleted)
+    }
+
+    /// Does one operation that tells no value.
+    fn single(
+        &self,
+        begin: impl Fn(&mut Connection, u64) -> Result<(), Refused>,
+    ) -> Result<Answer, Error> {
+        let mut told = None;
+        self.run(
+            1,
+            |connection, _, name| begin(connection, name),
+            |_, _, answer| told = Some(answer.and_then(plain)),
+        )?;
+        told.expect("what has ended was told")
+    }
+
+    /// Begins operations, [`BATCH`] at most, and waits until all of them have ended.
+    fn run(
+        &self,
+        count: usize,
+        begin: impl Fn(&mut Connection, usize, u64) -> Result<(), Refused>,
+        mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
+    ) -> Result<(), Error> {
+        if forks::forks() != self.forks {
+            return Err(Error::Forked);
+        }
+        let mut state = lock(&self.shared.state);
+        let mut batch = Batch::new(&mut state, count);
+        let mut until = None;
+        loop {
+            // What others have found out comes first, so that it is not begun again after a move.
+            batch.take_out(&mut state, &mut end);
+            batch.begin(&mut state, &begin, &mut end);
+            let polled = state.poll();
+            batch.take_out(&mut state, &mut end);
+            self.shared.tell(&mut state);
+            if batch.is_over() {
+                return Ok(());
+            }
+            let now = state.connection.now();
+            let until = *until.get_or_insert_with(|| now.after(self.patience));
+            if polled.is_err() || now >= until {
+                batch.leave(&mut state);
+                return Err(polled.err().unwrap_or_else(|| state.late()));
+            }
+            state = self.shared.sleep(state, until, batch.is_short());
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let Some(keeper) = self.keeper.take() else { return };
+        if forks::forks() != self.forks {
+            // There is no such thread here, and the lock may be held for good.
+            return std::mem::forget(keeper);
+        }
+        lock(&self.shared.state).is_closing = true;
+        keeper.thread().unpark();
+        // It looks after itself; had it panicked, that was said.
+        let _ = keeper.join();
+    }
+}
+
+/// What cannot be but an answer, or what it means.
+fn plain(answer: Answer) -> Result<Answer, Error> {
+    match answer {
+        Answer::Full => Err(Error::Full),
+        Answer::Crowded => Err(Error::Crowded),
+        Answer::Contended => Err(Error::Contended),
+        Answer::Corrupt => Err(Error::Corrupt),
+        answer => Ok(answer),
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Whoever panicked did so in what it does with values; the state is as it should be.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Operations that one thread waits for.
+struct Batch {
+    names: Range<u64>,
+    /// A bit for each of them: those that are begun, and those that have ended.
+    begun: u64,
+    ended: u64,
+    /// The moves before they were begun.
+    moves: u64,
+}
+
+impl Batch {
+    fn new(state: &mut State, count: usize) -> Self {
+        let names = state.next..state.next + count as u64;
+        state.next = names.end;
+        Self { names, begun: 0, ended: 0, moves: state.moves }
+    }
+
+    fn count(&self) -> usize {
+        (self.names.end - self.names.start) as usize
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended.count_ones() as usize == self.count()
+    }
+
+    /// Begins as many as there is room for.
+    fn begin(
+        &mut self,
+        state: &mut State,
+        begin: impl Fn(&mut Connection, usize, u64) -> Result<(), Refused>,
+        mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
+    ) {
+        if self.moves != state.moves {
+            // What had not ended before a move is not under way any more.
+            (self.moves, self.begun) = (state.moves, self.ended);
+        }
+        for place in 0..self.count() {
+            let bit = 1 << place;
+            if self.begun & bit != 0 {
+                continue;
+            }
+            match begin(&mut state.connection, place, self.names.start + place as u64) {
+                Err(Refused::Busy) => return,
+                Ok(()) => {}
+                Err(refused) => {
+                    self.ended |= bit;
+                    end(&mut state.connection, place, Err(refused.into()));
+                }
+            }
+            self.begun |= bit;
+        }
+    }
+
+    /// Whether there was no room to begin all of them.
+    fn is_short(&self) -> bool {
+        self.begun.count_ones() as usize != self.count()
+    }
+
+    /// Takes out what has ended.
+    fn take_out(
+        &mut self,
+        state: &mut State,
+        mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
+    ) {
+        let mut take = |connection: &mut Connection, outcome: Outcome| {
+            let place = (outcome.token - self.names.start) as usize;
+            self.ended |= 1 << place;
+            end(connection, place, Ok(outcome.answer));
+        };
+        let State { connection, outcomes, ended, .. } = state;
+        for list in [ended, outcomes] {
+            for outcome in list.extract_if(.., |outcome| self.names.contains(&outcome.token)) {
+                take(connection, outcome);
+            }
+        }
+    }
+
+    /// Waits for none of them any more.
+    fn leave(self, state: &mut State) {
+        let is_lost = self.moves != state.moves;
+        let count = (self.begun & !self.ended).count_ones();
+        if count > 0 && !is_lost {
+            state.left.push((self.names, count));
+        }
+    }
+}
+
+impl State {
+    fn poll(&mut self) -> Result<(), Error> {
+        match self.connection.poll(&mut self.outcomes) {
+            Err(Error::Moved) => {
+                self.moves += 1;
+                self.left.clear();
+                // Values were in buffers that are gone; they are looked for again.
+                self.ended.retain(|outcome| !matches!(outcome.answer, Answer::Found(_)));
+                Ok(())
+            }
+            polled => polled,
+        }
+    }
+
+    /// Keeps what has ended for those who sleep, and throws away what nobody waits for.
+    fn sort(&mut self) {
+        for outcome in self.outcomes.drain(..) {
+            let is_left = |(names, _): &(Range<u64>, u32)| names.contains(&outcome.token);
+            let Some(place) = self.left.iter().position(is_left) else {
+                self.ended.push(outcome);
+                continue;
+            };
+            self.left[place].1 -= 1;
+            if self.left[place].1 == 0 {
+                self.left.swap_remove(place);
+            }
+            if let Answer::Found(value) = outcome.answer {
+                self.connection.release(value);
+            }
+        }
+    }
+
+    /// Why something was not done in time.
+    fn late(&self) -> Error {
+        match self.connection.is_gone() {
+            true => Error::Gone,
+            false => Error::Late { is_alone: self.connection.is_alone() },
+        }
+    }
+}
+
+impl Shared {
+    /// Passes on what has ended.
+    fn tell(&self, state: &mut State) {
+        state.sort();
+        if state.short > 0 || !state.ended.is_empty() {
+            self.has_news.notify_all();
+        }
+    }
+
+    /// Sleeps until there is something to do, or something has ended.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until: Time,
+        is_short: bool,
+    ) -> MutexGuard<'a, State> {
+        let next = state.connection.next_deadline().min(until);
+        if next <= state.connection.now() {
+            return state;
+        }
+        let wait = next.since(kernel_time());
+        if wait < NAP {
+            drop(state);
+            thread::yield_now();
+            return lock(&self.state);
+        }
+        (state.sleepers, state.short) = (state.sleepers + 1, state.short + u32::from(is_short));
+        let slept = self.has_news.wait_timeout(state, Duration::from_nanos(wait.0));
+        let (mut state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        (state.sleepers, state.short) = (state.sleepers - 1, state.short - u32::from(is_short));
+        state
+    }
+
+    /// Sees to it that the connection is polled, until the store is closed.
+    fn keep(&self) {
+        loop {
+            let state = match self.state.try_lock() {
+                Ok(state) => Some(state),
+                Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            let now = kernel_time();
+            let mut next = now.after(KEEP);
+            if let Some(mut state) = state {
+                if state.is_closing {
+                    return;
+                }
+                if state.sleepers == 0 && state.connection.next_deadline() <= now {
+                    // What goes wrong is told to who asks for something next.
+                    let _ = state.poll();
+                    self.tell(&mut state);
+                }
+                if state.sleepers == 0 {
+                    next = next.min(state.connection.next_deadline());
+                }
+            }
+            thread::park_timeout(Duration::from_nanos(next.since(kernel_time()).0));
+        }
+    }
+}
