@@ -2,7 +2,12 @@
 //! one; with `--one-sided` before it of clients with one-sided access. What `cargo xtask seeds`
 //! starts.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use tidegate_sim::one_sided::fire;
 use tidegate_sim::seeds;
@@ -27,10 +32,36 @@ fn main() -> ExitCode {
         true => fire::check(seed).map_err(|violation| violation.to_string()),
         false => seeds::check(seed).map_err(|violation| violation.to_string()),
     };
-    let violations: Vec<_> = seeds.filter_map(|seed| check(seed).err()).collect();
+    let violations = in_parallel(seeds, check);
     for violation in &violations {
         println!("{violation}");
     }
     println!("{count} seeds, {} violations", violations.len());
     if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What is violated, in the order of seeds. Runs know nothing of each other.
+fn in_parallel(seeds: Range<u64>, check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<String> {
+    let next = AtomicU64::new(seeds.start);
+    let found = Mutex::new(BTreeMap::new());
+    let threads = thread::available_parallelism().map_or(1, |count| count.get());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    if let Err(violation) = check(seed) {
+                        found
+                            .lock()
+                            .expect("nothing panics while it is held")
+                            .insert(seed, violation);
+                    }
+                }
+            });
+        }
+    });
+    found.into_inner().expect("nothing panics while it is held").into_values().collect()
 }

@@ -11,18 +11,28 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: who wanted more decides.
-//! - Somebody was *starved*, with work and without a token, and U comes up to Ω: Ω is too small. It
-//!   grows by η, and twice as much with each period in a row, as nothing is known of how far it is.
-//!   When that proves to be too much, the next attempt is made a period later than the one before,
-//!   at most [`PATIENCE`] periods.
-//! - U is below Ω, somebody was *backlogged*, with as many operations under way as it may, and
-//!   nobody was starved: the node did all it could, and that was U. Ω goes three quarters of the
-//!   way there. Who did as much as a client can do alone (C_L) is no witness.
-//! - Both or neither: nothing is learned.
+//! *Sound*: who wanted more decides. Tokens were *short* if somebody had work and no token, and
+//! none were left over.
+//! - Tokens were short, and all used or nobody was *backlogged*, with as many operations under way
+//!   as it may: Ω is too small. It grows by a step, which doubles each time in a
+//!   row, from η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much
+//!   it is a quarter of that.
+//! - They were not short, not all used, and somebody was backlogged: the node did all it could, and
+//!   that was U. Ω goes three quarters of the way there. Who did as much as a client can do alone
+//!   (C_L) is no witness.
+//! - As before, but others were *held* back for somebody who was behind. If that one was far from
+//!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
+//!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and
+//!   by a step at least, but not below U.
+//! - Else nothing is learned.
 //!
-//! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down, and
-//! up it takes log2(1 + s ÷ η) periods.
+//! What clients yield in the last moments of a period comes too late to be used by others, and does
+//! not count as unused.
+//!
+//! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
+//! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
+//! by what was too much, two or three. It stays within what a period's ends hide
+//! ([`Lesson::slack`]), as what is unused there looks the same as a node that is slower.
 
 use alloc::collections::VecDeque;
 
@@ -30,17 +40,19 @@ use tidegate_model::Span;
 
 use super::{COUNT_MAX, Mode};
 
-/// How often the increment doubles at most.
-const DOUBLINGS: u32 = 4;
-
-/// For how many periods at most an estimate stays that was too high when it was raised last.
-pub const PATIENCE: u32 = 4;
+/// The largest step is so many times η, and the smallest η ÷ [`SMALLEST`].
+const LARGEST: u64 = 16;
+const SMALLEST: u64 = 4;
 
 /// A part of a period, in 255ths.
 pub const WHOLE: u8 = 255;
 
-/// From this part of a period on a client counts as starved.
-const STARVED: u8 = WHOLE / 8;
+/// From this part of a period on a client counts as starved: with all tokens at once it is only at
+/// its end.
+const STARVED: u8 = WHOLE / 50;
+
+/// And from this part of a period on others as held back.
+const HELD: u8 = WHOLE / 16;
 
 /// And as backlogged.
 const BACKLOGGED: u8 = WHOLE / 2;
@@ -88,10 +100,13 @@ pub struct Outcome {
 /// A period that is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Lesson<'a> {
-    /// Ω as it was then.
+    /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
-    /// How many operations may be under way together.
-    pub windows: u64,
+    /// How many of them may be unused at a period's ends although all were wanted: what may be
+    /// under way, and what comes while everybody looks once.
+    pub slack: u64,
+    /// Pool tokens that nobody took.
+    pub spare: u64,
     /// For which part of it the monitor held back pool tokens, in 255ths.
     pub held: u8,
     /// What each client did.
@@ -116,18 +131,17 @@ pub struct Estimator {
     profile: Profile,
     capacity: u64,
     history: VecDeque<u64>,
-    /// How often in a row it was raised.
-    raised: u32,
-    /// How many periods it stays after it was too high, and how many of them are left.
-    pause: u32,
-    resting: u32,
+    /// By how much it moves next if nothing tells how far, and how it moved last.
+    step: u64,
+    last: Verdict,
 }
 
 impl Estimator {
     /// Starts from what a profile says, or from what was learned before.
     pub fn new(mode: Mode, profile: Profile, learned: Option<u64>) -> Self {
         let capacity = learned.unwrap_or(profile.mean).clamp(1, COUNT_MAX);
-        Self { mode, profile, capacity, history: VecDeque::new(), raised: 0, pause: 0, resting: 0 }
+        let (step, last) = (profile.increment, Verdict::Kept);
+        Self { mode, profile, capacity, history: VecDeque::new(), step, last }
     }
 
     /// Ω: operations per period.
@@ -167,40 +181,47 @@ impl Estimator {
     }
 
     fn sound(&mut self, lesson: &Lesson<'_>, used: u64) -> u64 {
-        let Lesson { tokens, windows, held, outcomes } = *lesson;
-        // What may be under way at both ends, and a period's grain.
-        let slack = windows + tokens / 500;
+        let Lesson { tokens, slack, spare, held, outcomes } = *lesson;
         let is_full = used + slack >= tokens;
-        let starved = outcomes.iter().any(|outcome| outcome.starved >= STARVED);
-        // Whom the monitor made wait for somebody who was behind says nothing of the capacity.
-        let starved = starved && held < STARVED;
-        let witness = outcomes.iter().any(|outcome| self.is_witness(outcome));
-        let raised = core::mem::take(&mut self.raised);
-        match (is_full, starved, witness) {
-            (true, true, _) if self.resting > 0 => {
-                self.resting -= 1;
-                self.capacity
+        let is_held = held >= HELD;
+        let is_short = spare <= slack + tokens / 100
+            && outcomes.iter().any(|outcome| outcome.starved >= STARVED);
+        let busy = |part| outcomes.iter().any(|outcome| self.is_witness(outcome, part));
+        match (is_full, is_short) {
+            (full, true) if full || !busy(50) => {
+                self.turn(Verdict::Raised);
+                self.capacity + self.step
             }
-            (true, true, _) => {
-                self.raised = (raised + 1).min(DOUBLINGS);
-                // Twice in a row is more than a trial.
-                self.pause = if raised > 0 { 0 } else { self.pause };
-                self.capacity + (self.profile.increment << raised)
-            }
-            (false, false, true) => {
-                if raised > 0 {
-                    self.pause = (self.pause + 1).min(PATIENCE);
-                }
-                self.resting = self.pause;
-                used + self.capacity.saturating_sub(used) / 4
+            (false, short) if (is_held || !short) && busy(50) => {
+                let is_sure = !is_held || busy(4);
+                self.turn(Verdict::Lowered);
+                let could = match is_sure {
+                    true => used,
+                    false => used * u64::from(WHOLE) / u64::from(WHOLE - held).max(1),
+                };
+                let step = if is_sure { 0 } else { self.step };
+                let towards = could + self.capacity.saturating_sub(could) / 4;
+                towards.min(self.capacity.saturating_sub(step)).max(used)
             }
             _ => self.capacity,
         }
     }
 
-    fn is_witness(&self, outcome: &Outcome) -> bool {
+    /// Sees how large the next step is.
+    fn turn(&mut self, next: Verdict) {
+        let Profile { increment, .. } = self.profile;
+        self.step = match core::mem::replace(&mut self.last, next) {
+            Verdict::Kept => self.step,
+            last if last == next => (2 * self.step).min(LARGEST * increment),
+            _ => (self.step / 4).max(increment / SMALLEST),
+        };
+    }
+
+    /// Whether it tells by being backlogged that the node was busy: alone it could have done a
+    /// `part`th more in that time.
+    fn is_witness(&self, outcome: &Outcome, part: u64) -> bool {
         let Outcome { completed, backlogged, .. } = *outcome;
         let alone = super::due(self.profile.local, Span(backlogged.into()), Span(WHOLE.into()));
-        backlogged >= BACKLOGGED && completed < alone - alone / 50
+        backlogged >= BACKLOGGED && completed < alone - alone / part
     }
 }

@@ -257,6 +257,11 @@ impl Purse {
         self.room
     }
 
+    /// Pool tokens that it could use in this period beside what it has.
+    pub fn lacks(&self) -> u64 {
+        self.room.saturating_sub(self.reserved() + self.pool)
+    }
+
     /// How many operations could be issued at once.
     pub fn ready(&self) -> u64 {
         self.room.min(self.usable + self.pool)

@@ -16,16 +16,19 @@
 //! yields them; what was granted is gone. Two ways to give out the others:
 //!
 //! - *All at once*: what was not granted, as long as there is time for it: at most
-//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand.
+//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand. Once somebody had to be waited for
+//!   it comes bit by bit until the period's end, and so it does in the next [`STREAMS`] periods: at
+//!   once it would stand in the way of the same client again.
 //! - *Paced*: as a stream that, with the reservation tokens that become due, is Ω ÷ T, to which
 //!   comes what is yielded. What nobody takes for [`SLACK`] is gone, for the time in which the node
 //!   could have done it has passed.
 //!
 //! And in both, none are given out while a client that asks is behind its reservation by more than
 //! [`LATE`] of it: the node is slower than Ω says, or others are in the way, and pool tokens would
-//! only add to it. This is what keeps promises within a period; the next one's Ω is
-//! [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of this is
-//! held up by something else, and is not waited for until the next period.
+//! only add to it. What counts is what it has issued, whatever the tokens. This is what keeps
+//! promises within a period; the next one's Ω is [`capacity`](super::capacity)'s business. A client
+//! that does not get on in [`HOPE`] of this is held up by something else, and is not waited for
+//! until the next period.
 //!
 //! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
@@ -47,11 +50,16 @@ pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 /// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
 
-/// How far behind one may still be who has caught up: a report is so old when it is read.
-const CAUGHT_UP: Span = Span::MILLISECOND;
+/// How far behind one may still be who has caught up: within what is due a [margin](super::Grain)th
+/// of a period early, and more than a report is old when it is read.
+const CAUGHT_UP: Span = Span(2 * Span::MILLISECOND.0);
 
 /// For how long others are held for a client that does not catch up.
 pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
+
+/// For how many periods the pool is a stream, though not paced, after somebody was waited for.
+/// Chosen by hand: one in eight then begins at once again, and may have to wait again.
+const STREAMS: u32 = 8;
 
 /// After so long without a word a client counts as stopped.
 pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
@@ -101,7 +109,7 @@ struct Seat {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Time,
-    /// How far it was behind then, and what it had left.
+    /// How far it was behind at most since, and what it had left then.
     behind: u64,
     residual: u64,
 }
@@ -133,9 +141,13 @@ pub struct Pool {
     is_used: bool,
     /// Paced tokens that were given out or forgone, of those that are due.
     streamed: u64,
-    /// Yielded, and not given out yet.
+    /// Yielded, and of that, paced, what was given out.
     returned: u64,
+    passed: u64,
     is_held: bool,
+    /// Not paced: for how many more periods the pool is a stream, and when it was looked at last.
+    streams: u32,
+    looked: Time,
 }
 
 impl Pool {
@@ -152,7 +164,10 @@ impl Pool {
             is_used: false,
             streamed: 0,
             returned: 0,
+            passed: 0,
             is_held: false,
+            streams: 0,
+            looked: Time::ZERO,
         }
     }
 
@@ -178,9 +193,10 @@ impl Pool {
         });
         self.seats = seats.collect();
         (self.period, self.capacity) = (period, capacity);
-        (self.granted, self.returned, self.streamed) = (0, 0, 0);
+        (self.granted, self.returned, self.passed, self.streamed) = (0, 0, 0, 0);
         (self.is_used, self.is_held) = (false, false);
-        let first = match self.rules.paces {
+        (self.streams, self.looked) = (self.streams.saturating_sub(1), period.begun);
+        let first = match self.rules.paces || self.streams > 0 {
             true => 0,
             false => capacity.saturating_sub(self.reserved()),
         };
@@ -274,7 +290,7 @@ impl Pool {
         let target = match (self.rules.pool, self.rules.paces) {
             (Mode::Paper, _) if !self.rules.converts || !self.is_used => left,
             (Mode::Paper, _) => self.remaining(now).saturating_sub(self.residual()),
-            (Mode::Sound, false) => self.at_once(now),
+            (Mode::Sound, false) => self.at_once(now, left),
             (Mode::Sound, true) => self.paced(now, left),
         };
         self.minted += target.saturating_sub(left);
@@ -291,20 +307,43 @@ impl Pool {
         self.active().map(|seat| seat.residual()).sum()
     }
 
-    fn at_once(&mut self, now: Time) -> u64 {
+    fn at_once(&mut self, now: Time, left: u64) -> u64 {
+        let looked = core::mem::replace(&mut self.looked, now);
         self.is_held = self.somebody_is_behind(now);
         if self.is_held {
+            self.streams = STREAMS;
             return 0;
         }
-        let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
-        let tokens = (self.capacity + self.returned).saturating_sub(own + self.granted);
-        // What reports do not know of yet is in hand.
+        let spare = self.spare();
+        let [passed, rest] = [now, self.period.end()].map(|at| at.since(looked));
+        let most = match self.streams {
+            0 => spare,
+            _ => left + super::due(spare.saturating_sub(left), passed, rest),
+        };
+        most.min(spare).min(self.remaining(self.told(now)).saturating_sub(self.owed()))
+    }
+
+    /// Of when the reports are that say who has what left.
+    fn told(&self, now: Time) -> Time {
+        let busy = self.active().filter(|seat| seat.report.is_some_and(|report| report.is_busy));
+        let told = busy.map(|seat| seat.heard).min().unwrap_or(now);
+        told.max(Time(now.0.saturating_sub(LATE.0)))
+    }
+
+    /// L + H: what clients may still use of what they have.
+    fn owed(&self) -> u64 {
         let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
         let told: u64 = reports.map(|report| report.obtained).sum();
         let in_hand = self.active().filter_map(|seat| seat.report);
         let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
-        let owed = self.residual() + in_hand + self.granted.saturating_sub(told);
-        tokens.min(self.remaining(now).saturating_sub(owed))
+        // What reports do not know of yet is in hand.
+        self.residual() + in_hand + self.granted.saturating_sub(told)
+    }
+
+    /// Tokens that are nobody's: neither reserved, unless they were yielded, nor granted.
+    pub fn spare(&self) -> u64 {
+        let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
+        (self.capacity + self.returned).saturating_sub(own + self.granted)
     }
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
@@ -315,8 +354,8 @@ impl Pool {
             now,
         ));
         // Clients with a large part of all are served faster at first.
-        let fresh = due.saturating_sub(self.streamed) + core::mem::take(&mut self.returned);
-        self.streamed = self.streamed.max(due);
+        let fresh = due.saturating_sub(self.streamed) + (self.returned - self.passed);
+        (self.streamed, self.passed) = (self.streamed.max(due), self.returned);
         self.is_held = self.somebody_is_behind(now);
         match self.is_held {
             true => 0,
@@ -336,11 +375,11 @@ impl Pool {
             }
             let (reservation, residual) = (seat.promise.reservation, report.residual);
             // What it said is as old as that.
-            let due = match is_paced {
-                true => period.due_early(reservation, margin, seat.heard),
-                false => period.due(reservation, seat.heard),
-            };
-            let behind = residual.saturating_sub(reservation - due);
+            let due = period.due_early(reservation, margin, seat.heard);
+            // Whatever the tokens: who used pool tokens first has reservation tokens left, and is
+            // not behind.
+            let issued = report.completed + report.in_flight;
+            let behind = residual.saturating_sub(reservation - due).min(due.saturating_sub(issued));
             let part = |span| super::due(reservation, span, period.length);
             let wait = Wait { since: now, behind, residual };
             match seat.wait {
@@ -355,7 +394,11 @@ impl Pool {
                     };
                     seat.wait = (!seat.is_hopeless).then_some(wait);
                 }
-                _ => {}
+                // What is in line at the node already makes it worse at first.
+                Some(first) => {
+                    seat.wait = Some(Wait { behind: first.behind.max(behind), ..first });
+                }
+                None => {}
             }
             any |= seat.wait.is_some();
         }
@@ -375,6 +418,13 @@ impl Pool {
     /// Whether pool tokens are held back for somebody who is behind.
     pub fn is_held(&self) -> bool {
         self.is_held
+    }
+
+    /// Reservation tokens of clients with nothing to do, as they said last: what is yielded so late
+    /// in a period nobody can use.
+    pub fn late(&self) -> u64 {
+        let reports = self.active().filter_map(|seat| seat.report);
+        reports.filter(|report| !report.is_busy).map(|report| report.residual).sum()
     }
 
     /// Ω of this period.

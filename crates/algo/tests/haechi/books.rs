@@ -30,6 +30,45 @@ fn the_text_forgets_what_was_taken() {
     assert_eq!(basic.target(Time(500_000_000)), 150, "it only shrinks");
 }
 
+/// A client that used pool tokens while its own came due has some of its own left. It has done more
+/// than is due, so nobody is held for it; before, all others were, and the node had nothing to do.
+#[test]
+fn who_used_pool_tokens_first_is_not_behind() {
+    for (completed, is_held) in [(260, false), (200, true)] {
+        let (mut pool, _) = books(Rules::SOUND, 1_000, &[500, 0]);
+        let now = Time(500_000_000);
+        let report = Report { residual: 300, completed, is_busy: true, ..Report::default() };
+        pool.hear(now, 0, Some(report));
+        pool.target(now);
+        assert_eq!(pool.is_held(), is_held, "{completed} of 255 that are due");
+    }
+}
+
+/// Tokens at once stood in somebody's way: for the rest of the period they come bit by bit, and in
+/// the next from its beginning.
+#[test]
+fn after_somebody_was_waited_for_the_pool_is_a_stream() {
+    let (mut pool, mut word) = books(Rules::UNPACED, 1_000, &[400]);
+    assert_eq!(word, 600);
+    for (at, residual, target) in [
+        (100_000_000, 380, 0),
+        // It has caught up: 600 in 900 ms, for the 100 ms since it was looked last.
+        (200_000_000, 310, 66),
+    ] {
+        let completed = 400 - residual;
+        let report = Report { residual, completed, is_busy: true, ..Report::default() };
+        pool.hear(Time(at), 0, Some(report));
+        assert_eq!(pool.target(Time(at)), target);
+        pool.changed(word, target);
+        word = target;
+    }
+    let period = Period { epoch: 2, begun: Time(1_000_000_000), length: Span::SECOND };
+    let promise = Promise { reservation: 400, limit: u64::MAX };
+    assert_eq!(pool.begin(period, 1_000, [Some(promise)]), 0);
+    pool.opened(0);
+    assert_eq!(pool.target(Time(1_100_000_000)), 60);
+}
+
 proptest! {
     /// Whatever clients take, and whatever they say of it within the truth of what they yielded,
     /// no more is granted than made, and that with what is reserved and not yielded is within Ω.

@@ -8,7 +8,7 @@ const PROFILE: Profile =
     Profile { mean: 1_570_000, deviation: 10_000, local: 400_000, increment: 15_700, history: 3 };
 
 fn lesson(tokens: u64, outcomes: &[Outcome]) -> Lesson<'_> {
-    Lesson { tokens, windows: 640, held: 0, outcomes }
+    Lesson { tokens, slack: 640 + tokens / 500, spare: 0, held: 0, outcomes }
 }
 
 /// Algorithm 1, line by line.
@@ -38,6 +38,43 @@ fn step(estimator: &mut Estimator, real: u64) -> u64 {
     let outcome = Outcome { completed: used / 10, starved, backlogged };
     estimator.learn(&lesson(tokens, &[outcome; 10]));
     used
+}
+
+fn learn(estimator: &mut Estimator, lesson: &Lesson<'_>) -> u64 {
+    estimator.learn(lesson);
+    estimator.capacity()
+}
+
+/// Others starved for a client that was behind and could hardly have done more alone. The node may
+/// have had nothing to do meanwhile: U says less than it can do.
+#[test]
+fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
+    let near = Outcome { completed: 370_000, starved: 0, backlogged: WHOLE };
+    let held = Outcome { completed: 700_000, starved: WHOLE / 2, backlogged: WHOLE / 3 };
+    let outcomes = [near, held];
+    let lesson = Lesson { held: WHOLE / 3, ..lesson(PROFILE.mean, &outcomes) };
+    let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+    assert_eq!(learn(&mut estimator, &lesson), PROFILE.mean - PROFILE.increment, "a step");
+    // Far from what it could have done alone it was held up by the node.
+    let far = Outcome { completed: 250_000, ..near };
+    let outcomes = [far, held];
+    let lesson = Lesson { outcomes: &outcomes, ..lesson };
+    let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+    assert_eq!(learn(&mut estimator, &lesson), 950_000 + (PROFILE.mean - 950_000) / 4);
+}
+
+/// Who starves although there are tokens waits for something else; and what was yielded too late is
+/// not what the node could not do.
+#[test]
+fn tokens_are_short_only_if_none_are_left() {
+    let starved = Outcome { completed: 750_000, starved: WHOLE / 2, backlogged: WHOLE / 4 };
+    let outcomes = [starved; 2];
+    let short = Lesson { tokens: 1_500_000, ..lesson(PROFILE.mean, &outcomes) };
+    let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+    assert_eq!(learn(&mut estimator, &short), PROFILE.mean + PROFILE.increment);
+    let plenty = Lesson { spare: 100_000, ..lesson(PROFILE.mean, &outcomes) };
+    let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
+    assert_eq!(learn(&mut estimator, &plenty), PROFILE.mean);
 }
 
 proptest! {

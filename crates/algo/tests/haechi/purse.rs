@@ -53,6 +53,17 @@ fn arrears_go_as_fast_as_they_could_have_been_used() {
     assert_eq!(purse.reserved(), 100);
 }
 
+/// One with a limit takes no pool tokens in place of its own.
+#[test]
+fn a_limit_leaves_room_for_what_is_reserved() {
+    let mut purse = purse(Rules::SOUND, 300, 500);
+    assert_eq!(purse.lacks(), 200);
+    purse.put(150);
+    assert_eq!(purse.lacks(), 50);
+    (0..100).for_each(|_| assert!(purse.take(Time::ZERO)));
+    assert_eq!(purse.lacks(), 50);
+}
+
 proptest! {
     #[test]
     fn nothing_is_used_twice_nor_before_its_time(

@@ -7,8 +7,8 @@
 //! in the books.
 //!
 //! When a period is over it writes all grants and then adds what makes the pool one of the next
-//! period. Clients' final words of the old one are read a [`GRACE`] later, and what is learned from
-//! them counts from then on.
+//! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
+//! the latest, and what is learned from them counts from then on.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -36,8 +36,9 @@ use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
 use super::{Terms, place};
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
-/// How long after a period final words are read.
-pub const GRACE: Span = Span(5 * Span::MILLISECOND.0);
+/// How long after a period final words are read at the latest: the last to write its own may have
+/// found a line of all that was under way.
+pub const GRACE: Span = Span(20 * Span::MILLISECOND.0);
 
 /// After so many periods without a word a client loses its seat.
 pub const EVICT: u64 = 3;
@@ -125,6 +126,9 @@ struct Closing {
     minted: u64,
     granted: u64,
     held: u8,
+    /// What was yielded too late to be used, and what nobody took.
+    late: u64,
+    spare: u64,
     seats: Vec<Option<(Promise, Outcome)>>,
     busy: Vec<bool>,
 }
@@ -374,7 +378,7 @@ impl<F: Fabric> Monitor<F> {
         let tokens = Pool::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
         self.hear(now, events);
-        if self.closing.as_ref().is_some_and(|closing| now >= closing.at) {
+        if self.closing.as_ref().is_some_and(|closing| now >= closing.at || self.is_told(closing)) {
             self.close(events);
         }
         match self.seen_lease {
@@ -421,11 +425,8 @@ impl<F: Fabric> Monitor<F> {
             let before = self.books.report(number.into()).unwrap_or_default();
             self.books.hear(now, number.into(), report);
             let Some(report) = report else { continue };
-            // Words of one report may come one after the other, so what it did by the report before
-            // is held against what it had by this one.
-            let issued = before.completed + before.in_flight;
             let (granted, window) = (self.books.granted(), self.settings.window);
-            events.extend(self.roster.judge(number, issued, &report, granted, window));
+            events.extend(self.roster.judge(number, [&before, &report], granted, window));
         }
     }
 
@@ -450,17 +451,21 @@ impl<F: Fabric> Monitor<F> {
     fn batch(&self) -> u16 {
         let seats = self.roster.count().max(1) as u64;
         let capacity = self.estimator.capacity();
-        let Terms { rules, period, .. } = self.settings.terms;
+        let Terms { rules, .. } = self.settings.terms;
         let (tick, most) = (rules.grain.tick, u64::from(rules.grain.batch));
         let window = u64::from(self.settings.window).min(most);
         let batch = match (rules.pool, rules.paces) {
             (Mode::Paper, _) => most,
             (Mode::Sound, false) => capacity / 200 / seats,
-            (Mode::Sound, true) => Period { epoch: 0, begun: Time::ZERO, length: period }
-                .due(capacity, Time::ZERO.after(tick))
-                .div_ceil(seats),
+            (Mode::Sound, true) => self.due(capacity, tick).div_ceil(seats),
         };
         batch.clamp(window, most) as u16
+    }
+
+    /// What is due of `count` in a part of a period.
+    fn due(&self, count: u64, part: Span) -> u64 {
+        let length = self.settings.terms.period;
+        Period { epoch: 0, begun: Time::ZERO, length }.due(count, Time::ZERO.after(part))
     }
 
     /// Opens the next period.
@@ -531,16 +536,26 @@ impl<F: Fabric> Monitor<F> {
             capacity: self.books.capacity(),
             minted: self.books.minted(),
             granted: self.books.granted(),
+            late: self.books.late(),
+            spare: self.books.spare(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
             seats: (0..self.settings.seats).map(told).collect(),
             busy: (0..self.settings.seats).map(is_busy).collect(),
         });
     }
 
+    /// Whether all have written their final words of a period.
+    fn is_told(&self, closing: &Closing) -> bool {
+        let mut seats = (0..).zip(&closing.seats).filter(|(_, seat)| seat.is_some());
+        seats.all(|(number, _)| {
+            words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
+        })
+    }
+
     /// Reads the final words of the period before, and learns from it.
     fn close(&mut self, events: &mut Vec<Event>) {
         let Some(mut closing) = self.closing.take() else { return };
-        let final_at = FINALS + (closing.epoch & 1) as usize;
+        let final_at = final_at(closing.epoch);
         for (number, seat) in closing.seats.iter_mut().enumerate() {
             let Some((_, outcome)) = seat else { continue };
             let word = self.line(number as u16)[final_at];
@@ -548,10 +563,14 @@ impl<F: Fabric> Monitor<F> {
         }
         let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        // With all tokens at once it is nothing unusual that somebody is waited for.
-        let is_paced = self.settings.terms.rules.paces;
-        let (tokens, held) = (closing.capacity, if is_paced { closing.held } else { 0 });
-        let lesson = Lesson { tokens, windows, held, outcomes: &outcomes };
+        let Closing { capacity, late, spare, held, .. } = closing;
+        let lesson = Lesson {
+            tokens: capacity.saturating_sub(late),
+            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
+            spare,
+            held,
+            outcomes: &outcomes,
+        };
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
         self.books.revise(learned);
@@ -559,8 +578,13 @@ impl<F: Fabric> Monitor<F> {
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
         }
-        let Closing { epoch, capacity, minted, granted, held, seats, busy, .. } = closing;
+        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
         let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
+}
+
+/// Where the final word of a period is, in words from the beginning of the line.
+const fn final_at(epoch: u64) -> usize {
+    FINALS + (epoch & 1) as usize
 }

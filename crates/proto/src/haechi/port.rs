@@ -28,7 +28,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
-use tidegate_algo::haechi::monitor::SUSPECT;
+use tidegate_algo::haechi::monitor::{SLACK, SUSPECT};
 use tidegate_algo::haechi::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
 
@@ -50,8 +50,9 @@ const UNHEARD: Span = Span(SUSPECT.0 / 2);
 /// After so many periods without a monitor a client goes on by itself.
 pub const ALONE: u64 = 2;
 
-/// When to look again at an empty pool, at first and at most.
-const RETRY: [Span; 2] = [TICK, Span(4 * Span::MILLISECOND.0)];
+/// When to ask the pool again after it had less than was asked for, at first and at most: before
+/// what comes meanwhile is forgone.
+const RETRY: [Span; 2] = [TICK, Span(SLACK.0 / 2)];
 
 /// For how long tokens that are due soon are waited for together: less than how long before its
 /// time each may be used.
@@ -123,9 +124,11 @@ pub struct Port<F> {
     unchanged: Option<Time>,
     /// It does not know when its period began for the monitor.
     is_late: bool,
-    /// When the last report that has arrived was sent, and the last of all.
+    /// When the last report that has arrived was sent, and the last of all, which told of so many
+    /// operations.
     heard: Time,
     spoke: Time,
+    told: u64,
     /// When the clock was looked at last, and when it is time again.
     now: Time,
     tick: Time,
@@ -179,6 +182,7 @@ impl<F: Fabric> Port<F> {
             is_late: false,
             heard: now,
             spoke: now,
+            told: 0,
             now,
             tick: now,
             look: now,
@@ -258,7 +262,7 @@ impl<F: Fabric> Port<F> {
             // Whom its limit holds is neither.
             if self.in_flight >= self.window {
                 self.backlogged.0 += passed.0;
-            } else if self.is_out_of_tokens() && self.purse.room() > 0 {
+            } else if self.is_out_of_tokens() && self.purse.lacks() > 0 {
                 self.starved.0 += passed.0;
             }
             self.purse.note(before, self.is_busy());

@@ -13,10 +13,13 @@
 //!   operations issued than Ω (or what is reserved, if that is more), but for [`Fire::slack`].
 //! - *Every feasible reservation is met*, in each period of the calm: of each client that always
 //!   has something to do, or asks evenly for more than it reserved.
-//! - *What the dead had is used by others*: if those who always have something to do can use all of
-//!   the node, then it does in each of these periods 75 % of what it can. It is 99 % in seven of
-//!   eight seeds, and less where a client reserves nearly all that it can do, or a tick's tokens
-//!   are fewer than a window.
+//! - *All of the node is used*: if those who always have something to do could do half as much
+//!   again as the node, then it does in each of these periods 99 % of what it can, but for what the
+//!   ends of a period hide ([`Fire::usable`]) and what clients with nothing to do yield when it is
+//!   too late, in the last six milliseconds. It may be 5 % less where somebody comes and goes all
+//!   the time, or reserves more than four fifths of what a client can do alone, as others are held
+//!   while it catches up; and a quarter less if tokens are not paced, as then others are held until
+//!   all have used what is theirs, however few those are who still do.
 //!
 //! **Bounds.** Thousands of operations in a second rather than millions, so that a seed takes
 //! milliseconds; then what happens once in a tick or a window is a larger part of all. A period is
@@ -31,6 +34,7 @@ use core::fmt;
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
+use tidegate_proto::haechi::TICK;
 
 use self::world::World;
 
@@ -128,6 +132,15 @@ impl Fire {
 
     fn per_period(&self, rate: Iops) -> u64 {
         (u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0)) as u64
+    }
+
+    /// What so many clients who want it all use of `node` operations at least, whatever the period
+    /// ends hide: 99 %, but for the line of operations that is at the node when a period ends,
+    /// which it works off before clients know of the next, and what comes in two ticks, which is
+    /// how long it takes until what is made is taken.
+    fn usable(&self, node: u64, clients: u64) -> u64 {
+        let ticks = 2 * node * TICK.0 / self.period.0;
+        (node * 99 / 100).saturating_sub(clients * u64::from(self.window) + ticks)
     }
 
     /// What may be issued in a period beyond Ω: what clients use of old tokens before they know of

@@ -145,20 +145,23 @@ impl Roster {
         }
     }
 
-    /// Whether a client issued more than it had tokens for, of which all together took `granted`
-    /// from the pool, with at most `window` operations under way. It is told once.
+    /// Whether a client had issued more by the report before than it has had tokens for by this
+    /// one, of which all together took `granted` from the pool, with at most `window` operations
+    /// under way. It is told once. Words of one report may come one after the other, so no more
+    /// counts as in hand than by both.
     pub(super) fn judge(
         &mut self,
         number: u16,
-        issued: u64,
-        report: &Report,
+        [before, report]: [&Report; 2],
         granted: u64,
         window: u32,
     ) -> Option<Event> {
         let seat = self.get_mut(number)?;
         seat.is_leaving |= report.is_leaving;
         let own = seat.promise.reservation.saturating_sub(report.residual + report.yielded);
-        let pooled = report.obtained.min(granted).saturating_sub(report.in_hand);
+        let in_hand = before.in_hand.min(report.in_hand);
+        let pooled = report.obtained.min(granted).saturating_sub(in_hand);
+        let issued = before.completed + before.in_flight;
         let tokens = own + pooled;
         // What was under way when the period began counts in it.
         let slack = 2 * u64::from(window);

@@ -7,7 +7,7 @@ use tidegate_algo::haechi::monitor::Report;
 use tidegate_model::{Span, Time};
 
 use super::{GUARD, OWN, Port, RETRY, State, word};
-use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
 use crate::haechi::{TICK, place};
 use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, WORD};
 
@@ -17,9 +17,15 @@ const LOOK: [Span; 2] = [Span(50_000), TICK];
 /// For how long it looks often.
 const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 
-/// How often a client that has something to do reports, and one that has not, in ticks.
-const REPORT_BUSY: u64 = 2;
-const REPORT_IDLE: u64 = 5;
+/// How long a client waits between reports, at least and at most, in ticks. In between it reports
+/// once in [`PER_REPORT`] operations; one that has nothing to do waits as long as it may.
+const REPORT: [u64; 2] = [2, 5];
+
+/// Operations for which a report is worth its own.
+const PER_REPORT: u64 = 256;
+
+/// Pool tokens for which it is worth asking for them. Whoever gets fewer waits longer.
+const PER_TAKE: u64 = 128;
 
 const LOOKED: u64 = OWN | 1;
 const REPORTED: u64 = OWN | 2;
@@ -107,13 +113,21 @@ impl<F: Fabric> Port<F> {
         self.post_own(FINISHED, Operation::WriteWord { word, to })
     }
 
+    /// For how long not to report, if there is as much to do as since the last report.
+    fn report_pause(&self, now: Time) -> Span {
+        let (passed, done) = (now.since(self.spoke), self.counts.operations - self.told);
+        let pause = passed.0.saturating_mul(PER_REPORT) / done.max(1);
+        let [least, most] = REPORT.map(|ticks| ticks * self.rules.grain.tick.0);
+        Span(pause.clamp(least, most))
+    }
+
     pub(super) fn send_report(&mut self, now: Time) -> Result<(), Lost> {
         let is_busy = self.is_busy();
         let tick = self.rules.grain.tick;
         let pause = match (self.rules.pool, is_busy) {
             (Mode::Paper, _) => tick,
-            (Mode::Sound, true) => Span(REPORT_BUSY * tick.0),
-            (Mode::Sound, false) => Span(REPORT_IDLE * tick.0),
+            (Mode::Sound, true) => self.report_pause(now),
+            (Mode::Sound, false) => Span(REPORT[1] * tick.0),
         };
         if self.own.report {
             self.report = now.after(LOOK[0]);
@@ -121,12 +135,12 @@ impl<F: Fabric> Port<F> {
         }
         if self.state == State::Alone && !self.owes_report {
             // What is done alone is of no period of a monitor's.
-            self.report = now.after(Span(REPORT_IDLE * tick.0));
+            self.report = now.after(Span(REPORT[1] * tick.0));
             return Ok(());
         }
         self.report = now.after(pause);
         self.own.report = true;
-        (self.spoke, self.owes_report) = (now, false);
+        (self.spoke, self.told, self.owes_report) = (now, self.counts.operations, false);
         let ledger = self.purse.ledger();
         let is_starved = self.is_out_of_tokens();
         let report = Report {
@@ -137,8 +151,8 @@ impl<F: Fabric> Port<F> {
             obtained: ledger.obtained,
             yielded: ledger.yielded,
             is_busy,
-            is_starved: is_starved && self.purse.room() > 0,
-            is_limited: is_starved && self.purse.room() == 0,
+            is_starved: is_starved && self.purse.lacks() > 0,
+            is_limited: is_starved && self.purse.lacks() == 0,
             is_leaving: self.is_leaving,
         };
         self.beat = self.beat.wrapping_add(1);
@@ -153,7 +167,7 @@ impl<F: Fabric> Port<F> {
             Operation::Write {
                 from: Place::start(buffer),
                 to: place::line(place::REPORTS, self.seat),
-                length: (REPORT as u64 * WORD) as u32,
+                length: (words::REPORT as u64 * WORD) as u32,
             },
         )
     }
@@ -168,14 +182,14 @@ impl<F: Fabric> Port<F> {
         let wants = self.state == State::Sure
             && self.own.take.is_none()
             && hand <= mark
-            && self.purse.room() > hand
+            && self.purse.lacks() > 0
             && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
             && now >= self.retry
             && now < self.purse.period().end();
         if !wants {
             return Ok(());
         }
-        let batch = u64::from(self.batch).min(self.purse.room());
+        let batch = u64::from(self.batch).min(self.purse.lacks());
         self.own.take = Some(batch);
         self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
     }
@@ -202,12 +216,15 @@ impl<F: Fabric> Port<F> {
             (self.retry, self.pause) = (now, RETRY[0]);
             return;
         }
-        // Clients that found nothing together should not come back together.
+        // Clients that found nothing together should not come back together. Nothing is to be left
+        // when the period is over.
         let spread = (u64::from(self.seat) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
-        self.retry = now.after(Span(self.pause.0 + self.pause.0 * spread / 64));
-        self.pause = match tokens {
-            0 => Span((2 * self.pause.0).min(RETRY[1].0)),
-            _ => RETRY[0],
+        let rest = period.end().since(now).0 / 2;
+        let pause = (self.pause.0 + self.pause.0 * spread / 64).min(rest.max(RETRY[0].0));
+        self.retry = now.after(Span(pause));
+        self.pause = match tokens < PER_TAKE {
+            true => Span((2 * self.pause.0).min(RETRY[1].0)),
+            false => RETRY[0],
         };
     }
 

@@ -314,20 +314,13 @@ fn r17_limits_are_not_a_lack_of_capacity() {
     for rules in RULES {
         let promise = Promise { reservation: 1_000, limit: 2_000 };
         let mut world = World::new(rules, &[promise, promise]);
-        let levers: Vec<_> = world.clients.iter().map(|client| client.lever.clone()).collect();
-        world.run_into_next(percent(5));
-        for _ in 0..6 {
-            let before: Vec<_> = levers.iter().map(|lever| lever.issued()).collect();
+        for _ in 0..8 {
             world.run_into_next(percent(5));
-            for (lever, before) in levers.iter().zip(before) {
-                // Within its window of clocks, and of a period of its own.
-                assert!((1_900..=2_110).contains(&(lever.issued() - before)));
-            }
             assert_eq!(world.monitor.capacity(), CAPACITY, "{rules:?}");
         }
         for summary in world.summaries().skip(1) {
             let done = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed);
-            done.for_each(|done| assert!(done <= 2_000 + 8, "{done}"));
+            done.for_each(|done| assert!((1_992..=2_008).contains(&done), "{rules:?}: {done}"));
         }
     }
 }

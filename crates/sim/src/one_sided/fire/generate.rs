@@ -38,25 +38,36 @@ impl Fire {
         fire
     }
 
-    /// Clients whose reservations can be kept, now and after what happens to the node.
+    /// Clients whose reservations can be kept, now and after what happens to the node. In one of
+    /// five seeds nearly all is promised.
     fn invite(&mut self, random: &mut Stream) {
         let count = random.within(2, 5);
         let least = self.per_period(self.node.min(self.last)).min(self.thought);
-        let capacity = Capacity {
-            global: least * random.within(50, 95) / 100,
-            local: self.per_period(self.local) * 95 / 100,
+        let loose = least * random.within(50, 95) / 100;
+        let is_tight = self.seed % 5 == 4;
+        let global = match is_tight {
+            true => self.usable(least, count) * (95 + self.seed % 25 / 5) / 100,
+            false => loose,
         };
+        let capacity = Capacity { global, local: self.per_period(self.local) * 95 / 100 };
         let mut asked: Vec<u64> = Vec::new();
-        for _ in 0..count {
+        for number in 1..=count {
             let part = random.within(0, 2 * capacity.global / count);
-            let reservation = if random.below(5) == 0 { 0 } else { part };
+            let rest = capacity.global - asked.iter().sum::<u64>();
+            let reservation = match is_tight {
+                true if number == count => rest,
+                true => part.max(capacity.global / count / 2).min(rest),
+                false if random.below(5) == 0 => 0,
+                false => part,
+            };
             // Smaller until it can be promised.
             let fits = |reservation: &u64| {
                 let asked: Vec<u64> = asked.iter().copied().chain([*reservation]).collect();
                 admit(capacity, &asked, self.rules.paces).is_ok()
             };
             let tries = std::iter::successors(Some(reservation), |last| Some(last * 3 / 4));
-            let reservation = tries.take(8).find(fits).unwrap_or(0);
+            let most = Some(capacity.local).filter(|most| is_tight && *most < reservation);
+            let reservation = most.into_iter().chain(tries.take(8)).find(fits).unwrap_or(0);
             asked.push(reservation);
             let guest = self.guest(random, reservation);
             self.guests.push(guest);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_model::{Span, Time};
 use tidegate_proto::haechi::monitor::{Settings, Summary};
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_proto::haechi::{Event, Monitor, Port, TICK, Terms, place};
 
 use super::super::card::{Cards, Order, Service};
 use super::super::fabric::{Loopback, Network};
@@ -232,16 +232,34 @@ impl World {
                 return Err(self.violation(format!("{what}, of {}", summary.capacity)));
             }
         }
-        let done: u64 = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed).sum();
-        let node = self.fire.per_period(self.fire.last);
-        let greedy = self.stations.iter().filter(|station| {
-            let Guest { load, promise } = station.guest;
-            !station.is_dead && load == Load::All && promise.limit == u64::MAX
+        self.judge_use(summary)
+    }
+
+    /// Whether all of the node was used, if there was enough to do.
+    fn judge_use(&self, summary: &Summary) -> Result<(), Violation> {
+        let fire = &self.fire;
+        let node = fire.per_period(fire.last);
+        let here = || self.stations.iter().filter(|station| !station.is_dead);
+        let is_greedy = |guest: &Guest| guest.load == Load::All && guest.promise.limit == u64::MAX;
+        let greedy = here().filter(|station| is_greedy(&station.guest)).count() as u64;
+        let local = fire.per_period(fire.local);
+        if greedy * local < node * 3 / 2 {
+            return Ok(());
+        }
+        let reserved = |station: &Station| station.guest.promise.reservation;
+        let idle = here().filter(|station| station.guest.load != Load::All);
+        let late = 6 * idle.map(reserved).sum::<u64>() * TICK.0 / fire.period.0;
+        let is_hard = here().any(|station| {
+            matches!(station.guest.load, Load::Turns(_)) || reserved(station) > local * 4 / 5
         });
-        let local = self.fire.per_period(self.fire.local) * 95 / 100;
-        let is_full = greedy.count() as u64 * local >= node;
-        let least = node * 75 / 100 - self.fire.clients() * u64::from(self.fire.window);
-        if is_full && done < least {
+        let hidden = match (fire.rules.paces, is_hard) {
+            (true, false) => 0,
+            (true, true) => node * 5 / 100,
+            (false, _) => node / 4,
+        };
+        let least = fire.usable(node, fire.clients()).saturating_sub(late + hidden);
+        let done: u64 = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed).sum();
+        if done < least {
             let Summary { capacity, held, .. } = summary;
             let what = format!("{done} operations of {node}, with Ω {capacity}, held for {held}");
             return Err(self.violation(what));
