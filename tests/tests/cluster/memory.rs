@@ -117,8 +117,10 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
     for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
         assert!(outcome.complaint().contains(part), "{outcome:?}");
     }
-    let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
-    assert!(status.contains("the store of data node m is nearly full"), "{status}");
+    eventually("a full store in sight", || {
+        let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+        status.contains("the store of data node m is nearly full")
+    });
 }
 
 /// What the controller says of the data node.
