@@ -20,7 +20,8 @@
 //! never from the number of times they looked.
 //!
 //! There are two sets of [`Rules`]. *Paper* is the text as it stands. *Sound* departs from it where
-//! the text loses a promise; where and why stands in the modules.
+//! the text loses a promise; where and why stands in the modules. Each module's may be chosen by
+//! itself, to see what it does.
 //!
 //! Bounds. Counts are below 2^26 per client and period, as the words that carry them are.
 
@@ -34,31 +35,41 @@ use tidegate_model::{Span, Time};
 /// The largest count of operations in a period, of one client or of the node: what words carry.
 pub const COUNT_MAX: u64 = (1 << 26) - 1;
 
-/// Paced reservation tokens are all due this part of a period before its end, so that who was held
-/// up by others can catch up in it.
-pub const MARGIN: u64 = 50;
-
 /// Which rules a data node and its clients go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// The text, or what is sound.
-    pub mode: Mode,
+    /// By which a client loses tokens: [`engine`].
+    pub tokens: Mode,
+    /// By which there are pool tokens: [`monitor`].
+    pub pool: Mode,
+    /// By which the capacity is learned, and promised: [`capacity`], [`admission`].
+    pub capacity: Mode,
     /// Whether what clients yield becomes pool tokens. Without it this is Basic Haechi.
     pub converts: bool,
     /// Whether tokens are given out over the period at the rate at which they can be used, rather
-    /// than all at its beginning. Sound rules only.
+    /// than all at its beginning. Sound pools only.
     pub paces: bool,
+    /// How finely all this is done.
+    pub grain: Grain,
 }
 
 impl Rules {
     /// The text.
-    pub const PAPER: Self = Self { mode: Mode::Paper, converts: true, paces: false };
+    pub const PAPER: Self = Self {
+        tokens: Mode::Paper,
+        pool: Mode::Paper,
+        capacity: Mode::Paper,
+        converts: true,
+        paces: false,
+        grain: Grain::CHOSEN,
+    };
     /// The text without conversion.
     pub const BASIC: Self = Self { converts: false, ..Self::PAPER };
     /// What is sound, with pacing.
-    pub const SOUND: Self = Self { mode: Mode::Sound, converts: true, paces: true };
+    pub const SOUND: Self = Self { paces: true, ..Self::UNPACED };
     /// What is sound, with all tokens at the beginning.
-    pub const UNPACED: Self = Self { paces: false, ..Self::SOUND };
+    pub const UNPACED: Self =
+        Self { tokens: Mode::Sound, pool: Mode::Sound, capacity: Mode::Sound, ..Self::PAPER };
 }
 
 /// The text, or what is sound.
@@ -68,6 +79,23 @@ pub enum Mode {
     Paper,
     /// With the departures that [`engine`], [`monitor`] and [`capacity`] list.
     Sound,
+}
+
+/// How finely time and tokens are divided: what could be chosen otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// How often both sides look at what time has changed: δ and the check interval.
+    pub tick: Span,
+    /// Pool tokens to take at a time, at most: B.
+    pub batch: u16,
+    /// Paced reservation tokens are all due this part of a period before its end, so that who was
+    /// held up by others can catch up in it; at least 1.
+    pub margin: u64,
+}
+
+impl Grain {
+    /// The paper's δ, check interval and B.
+    pub const CHOSEN: Self = Self { tick: Span::MILLISECOND, batch: 1_000, margin: 50 };
 }
 
 /// What is due of `count` when `passed` of a period is over: `count × passed ÷ period`, rounded
@@ -97,14 +125,15 @@ impl Period {
         due(count, now.since(self.begun), self.length)
     }
 
-    /// What is due of `count` at a time if all of it is to be due a [`MARGIN`]th before the end.
-    pub fn due_early(&self, count: u64, now: Time) -> u64 {
-        due(count, now.since(self.begun), self.early())
+    /// What is due of `count` at a time if all of it is to be due a [margin](Grain)th before the
+    /// end.
+    pub fn due_early(&self, count: u64, margin: u64, now: Time) -> u64 {
+        due(count, now.since(self.begun), self.early(margin))
     }
 
     /// How long it takes until all paced reservation tokens are due.
-    pub fn early(&self) -> Span {
-        Span(self.length.0 - self.length.0 / MARGIN)
+    pub fn early(&self, margin: u64) -> Span {
+        Span(self.length.0 - self.length.0 / margin)
     }
 
     /// When it is over.

@@ -30,16 +30,17 @@ pub mod words;
 pub use monitor::{Event, Monitor};
 pub use port::Port;
 
+use tidegate_algo::haechi::{Grain, Rules};
 use tidegate_model::Span;
 
-/// How often both sides look at what time has changed: the paper's δ and its check interval.
-pub const TICK: Span = Span::MILLISECOND;
+/// How often both sides look at what time has changed, as it ships.
+pub const TICK: Span = Grain::CHOSEN.tick;
 
 /// What client and data node agree on when they meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The rules, the same for all.
-    pub rules: tidegate_algo::haechi::Rules,
+    pub rules: Rules,
     /// T.
     pub period: Span,
     /// C_L: operations per second.

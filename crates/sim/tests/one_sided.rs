@@ -199,7 +199,7 @@ fn earlier(name: &str) -> Scenario {
 
 #[test]
 fn what_others_take_of_the_link_is_noticed() {
-    for name in ["figure-16b", "figure-18b"] {
+    for name in ["figure-16a", "figure-16b", "figure-18a", "figure-18b"] {
         let scenario = earlier(name);
         let outcome = run(&scenario);
         FOLDER.golden(name, &scenario.name, &outcome.table());

@@ -117,9 +117,10 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
     for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
         assert!(outcome.complaint().contains(part), "{outcome:?}");
     }
-    eventually("a full store in sight", || {
-        let status = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
-        status.contains("the store of data node m is nearly full")
+    eventually("what is in use", || {
+        let [used, memory] =
+            ["used_bytes", "memory_bytes"].map(|of| seen(&mut cluster)[of].as_u64());
+        used > memory.map(|memory| memory / 2)
     });
 }
 

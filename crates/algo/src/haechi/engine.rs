@@ -21,7 +21,7 @@
 //!
 //! *Paced*: of the reservation tokens those are *usable* that are due, the others are for later.
 //! They come at a steady rate, a little faster than ρ(t), so that all are due a
-//! [`MARGIN`](super::MARGIN)th of the period before its end. What a client could not use in time
+//! [margin](super::Grain)th of the period before its end. What a client could not use in time
 //! stays usable, so it catches up.
 //!
 //! A client has one limit, on what it issues in a period, whatever the tokens. What its limit does
@@ -129,7 +129,8 @@ impl Purse {
     /// Begins a period. What is left of the one before is void.
     pub fn begin(&mut self, period: Period, promise: Promise) {
         (self.period, self.promise) = (period, promise);
-        let pace = (u128::from(promise.reservation) << PACE) / u128::from(period.early().0.max(1));
+        let early = self.early().0.max(1);
+        let pace = (u128::from(promise.reservation) << PACE) / u128::from(early);
         self.pace = u64::try_from(pace).unwrap_or(u64::MAX);
         (self.usable, self.held, self.pool) = (promise.reservation, 0, 0);
         (self.room, self.ledger, self.arrears) = (promise.limit, Ledger::default(), 0);
@@ -187,7 +188,7 @@ impl Purse {
     /// Yields what time has taken the guarantee of, and sees which tokens are due.
     pub fn settle(&mut self, now: Time) {
         let bound = self.bound(now);
-        let kept = match (self.rules.mode, self.idle) {
+        let kept = match (self.rules.tokens, self.idle) {
             (Mode::Paper, _) => bound,
             (Mode::Sound, None) => u64::MAX,
             (Mode::Sound, Some(since)) => {
@@ -201,7 +202,7 @@ impl Purse {
                 bound.saturating_add(self.arrears)
             }
         };
-        let kept = match self.rules.mode {
+        let kept = match self.rules.tokens {
             Mode::Paper => kept,
             Mode::Sound => kept.min(self.room),
         };
@@ -212,6 +213,11 @@ impl Purse {
         self.held -= later;
         self.usable -= yielded - later;
         self.pace(now);
+    }
+
+    /// How long it takes until all paced tokens are due.
+    fn early(&self) -> Span {
+        self.period.early(self.rules.grain.margin)
     }
 
     /// R − ρ(t).
@@ -228,7 +234,7 @@ impl Purse {
                 // than a ten thousandth of a token.
                 let passed = now.after(LEAD).since(self.period.begun);
                 let due = (u128::from(passed.0) * u128::from(self.pace)) >> PACE;
-                let due = if passed >= self.period.early() { u64::MAX } else { due as u64 };
+                let due = if passed >= self.early() { u64::MAX } else { due as u64 };
                 self.promise.reservation.saturating_sub(due).min(all)
             }
             false => 0,
@@ -262,7 +268,7 @@ impl Purse {
         (self.held > 0).then(|| {
             // The first time at which one more than now is for use: R − held + 1 are due.
             let count = reservation - u128::from(self.held) + 1;
-            let passed = (count * u128::from(self.period.early().0)).div_ceil(reservation);
+            let passed = (count * u128::from(self.early().0)).div_ceil(reservation);
             let passed = u64::try_from(passed).unwrap_or(u64::MAX);
             Time(self.period.begun.after(Span(passed)).0.saturating_sub(LEAD.0))
         })

@@ -232,6 +232,7 @@ impl Pool {
     /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
     /// now.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
+        let margin = self.rules.grain.margin;
         let mut gone = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
             let Some(seat) = seat.as_mut().filter(|seat| seat.is_doubted) else { continue };
@@ -240,7 +241,7 @@ impl Pool {
             // is not left was used.
             self.returned += match self.rules.paces {
                 true => {
-                    let due = self.period.due_early(seat.promise.reservation, now);
+                    let due = self.period.due_early(seat.promise.reservation, margin, now);
                     self.streamed += due;
                     residual.saturating_sub(seat.promise.reservation - due)
                 }
@@ -270,7 +271,7 @@ impl Pool {
     /// What the word is to be now, after all that was [seen](Self::changed).
     pub fn target(&mut self, now: Time) -> i64 {
         let left = self.left.max(0).unsigned_abs();
-        let target = match (self.rules.mode, self.rules.paces) {
+        let target = match (self.rules.pool, self.rules.paces) {
             (Mode::Paper, _) if !self.rules.converts || !self.is_used => left,
             (Mode::Paper, _) => self.remaining(now).saturating_sub(self.residual()),
             (Mode::Sound, false) => self.at_once(now),
@@ -308,7 +309,11 @@ impl Pool {
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
         let due = self.period.due(self.capacity, now);
-        let due = due.saturating_sub(self.period.due_early(self.reserved(), now));
+        let due = due.saturating_sub(self.period.due_early(
+            self.reserved(),
+            self.rules.grain.margin,
+            now,
+        ));
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + core::mem::take(&mut self.returned);
         self.streamed = self.streamed.max(due);
@@ -321,7 +326,7 @@ impl Pool {
 
     /// Whether somebody who asks is behind its reservation, and it helps to wait for it.
     fn somebody_is_behind(&mut self, now: Time) -> bool {
-        let (period, is_paced) = (self.period, self.rules.paces);
+        let (period, is_paced, margin) = (self.period, self.rules.paces, self.rules.grain.margin);
         let mut any = false;
         for seat in self.seats.iter_mut().flatten() {
             let Some(report) = seat.report else { continue };
@@ -332,7 +337,7 @@ impl Pool {
             let (reservation, residual) = (seat.promise.reservation, report.residual);
             // What it said is as old as that.
             let due = match is_paced {
-                true => period.due_early(reservation, seat.heard),
+                true => period.due_early(reservation, margin, seat.heard),
                 false => period.due(reservation, seat.heard),
             };
             let behind = residual.saturating_sub(reservation - due);

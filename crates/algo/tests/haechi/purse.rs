@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
-use tidegate_algo::haechi::{MARGIN, Period, Rules};
+use tidegate_algo::haechi::{Period, Rules};
 use tidegate_model::{Span, Time};
 
 const RULES: [Rules; 4] = [Rules::PAPER, Rules::BASIC, Rules::SOUND, Rules::UNPACED];
@@ -91,12 +91,12 @@ proptest! {
             prop_assert!(issued <= limit);
             prop_assert!(!is_limited || purse.room() == limit - issued);
             if rules.paces {
-                // ρ, a MARGINth early, and as much ahead as may be; no more is used of those.
-                let length = Span::SECOND.0 - Span::SECOND.0 / MARGIN;
+                // ρ, a margin early, and as much ahead as may be; no more is used of those.
+                let length = Span::SECOND.0 - Span::SECOND.0 / rules.grain.margin;
                 let due = u128::from(reservation) * u128::from(now + LEAD.0) / u128::from(length);
                 prop_assert!(u128::from(ledger.reserved) <= due.min(reservation.into()) );
             }
-            if kind == 2 && rules.mode == Rules::PAPER.mode {
+            if kind == 2 && rules.tokens == Rules::PAPER.tokens {
                 let rho = reservation * now.min(Span::SECOND.0) / Span::SECOND.0;
                 prop_assert!(purse.reserved() <= reservation - rho);
             }

@@ -35,10 +35,13 @@ Papers and their figures:
 
   haechi  6 to 8   who reads how much of a data node without any control, simulated
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
-                   some three minutes)
+                   some two minutes)
   haechi  7, 8, 9, 11, 13, 16
                    live, too: a data node, and ten clients that are a process each (some six
                    minutes; --world says which)
+  haechi  steps, ablation, sensitivity
+                   what becomes of it when the node changes, of each rule left out, and of other
+                   numbers than were chosen (a minute)
   haechi  numbers  all that the paper prints beside what the model gives
   haechi  nodes    ten tenants on four data nodes, which that paper leaves open
 

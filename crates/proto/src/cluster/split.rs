@@ -273,14 +273,6 @@ impl Split {
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
-
-    /// The most that may be in force for a tenant of the policy at all nodes together, in
-    /// operations per second: what is reserved, and what is allowed, which is 0 where there is no
-    /// limit.
-    pub fn in_force(&self, tenant: usize) -> (u64, u64) {
-        let counts = self.tenants.get(tenant).map(|tenant| tenant.in_force(STANDING));
-        counts.map_or((0, 0), |counts| (counts.reserved, counts.allowed))
-    }
 }
 
 /// Nodes coming and going.

@@ -33,7 +33,7 @@ use roster::{Roster, Seat};
 
 use super::port::word;
 use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
-use super::{TICK, Terms, place};
+use super::{Terms, place};
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
 /// How long after a period final words are read.
@@ -44,9 +44,6 @@ pub const EVICT: u64 = 3;
 
 /// After so many periods in a row below its reservation a client is told of.
 pub const UNUSED: u32 = 10;
-
-/// Pool tokens to take at a time, at most: the paper's B.
-const BATCH_MAX: u64 = 1000;
 
 /// Seats of a buffer.
 const PER_BUFFER: u16 = (BUFFER as u64 / place::LINE) as u16;
@@ -148,7 +145,7 @@ impl<F: Fabric> Monitor<F> {
             fabric,
             settings: Settings { seats, ..settings },
             books: Books::new(rules, period),
-            estimator: Estimator::new(rules.mode, settings.profile, None),
+            estimator: Estimator::new(rules.capacity, settings.profile, None),
             roster: Roster::new(seats),
             step: Step::Opening,
             pending: 0,
@@ -188,7 +185,7 @@ impl<F: Fabric> Monitor<F> {
     /// that: its Definition 2 has two constraints only.
     fn is_in_bursts(&self) -> bool {
         let rules = self.settings.terms.rules;
-        rules.mode == Mode::Sound && !rules.paces
+        rules.capacity == Mode::Sound && !rules.paces
     }
 
     /// What the node and a client can do, as far as is known.
@@ -320,7 +317,7 @@ impl<F: Fabric> Monitor<F> {
         self.epoch = self.seen >> 48;
         if magic == place::MAGIC {
             let learned = Some(learned).filter(|learned| *learned > 0);
-            let mode = self.settings.terms.rules.mode;
+            let mode = self.settings.terms.rules.capacity;
             self.estimator = Estimator::new(mode, self.settings.profile, learned);
             for seat in 0..self.settings.seats {
                 let [head, reservation, limit, ..] = self.line(seat);
@@ -406,7 +403,8 @@ impl<F: Fabric> Monitor<F> {
 
     fn rest(&mut self, now: Time) {
         let end = self.books.period().end();
-        self.tick = now.after(TICK).min(end.max(now.after(Span(1))));
+        let tick = self.settings.terms.rules.grain.tick;
+        self.tick = now.after(tick).min(end.max(now.after(Span(1))));
         self.step = Step::Resting;
     }
 
@@ -453,15 +451,16 @@ impl<F: Fabric> Monitor<F> {
         let seats = self.roster.count().max(1) as u64;
         let capacity = self.estimator.capacity();
         let Terms { rules, period, .. } = self.settings.terms;
-        let window = u64::from(self.settings.window).min(BATCH_MAX);
-        let batch = match (rules.mode, rules.paces) {
-            (Mode::Paper, _) => BATCH_MAX,
+        let (tick, most) = (rules.grain.tick, u64::from(rules.grain.batch));
+        let window = u64::from(self.settings.window).min(most);
+        let batch = match (rules.pool, rules.paces) {
+            (Mode::Paper, _) => most,
             (Mode::Sound, false) => capacity / 200 / seats,
             (Mode::Sound, true) => Period { epoch: 0, begun: Time::ZERO, length: period }
-                .due(capacity, Time::ZERO.after(TICK))
+                .due(capacity, Time::ZERO.after(tick))
                 .div_ceil(seats),
         };
-        batch.clamp(window, BATCH_MAX) as u16
+        batch.clamp(window, most) as u16
     }
 
     /// Opens the next period.

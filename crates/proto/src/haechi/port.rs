@@ -277,7 +277,7 @@ impl<F: Fabric> Port<F> {
 
     fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
         let end = self.purse.period().end();
-        let is_sound = self.rules.mode == Mode::Sound && self.state != State::Alone;
+        let is_sound = self.rules.pool == Mode::Sound && self.state != State::Alone;
         if is_sound && now >= end.after(GUARD) {
             self.purse.void();
         }
@@ -298,7 +298,8 @@ impl<F: Fabric> Port<F> {
             false => Time(end.0.saturating_sub(GUARD.0)),
         };
         let soon = now.after(Span(1));
-        self.tick = now.after(TICK).min(self.report.max(soon)).min(until.max(soon));
+        self.tick =
+            now.after(self.rules.grain.tick).min(self.report.max(soon)).min(until.max(soon));
         Ok(())
     }
 

@@ -418,6 +418,26 @@ fn strangers_are_refused() {
     assert_eq!(reasons.len(), 2);
 }
 
+/// Anything at all, from a node that may be somebody else.
+fn anything() -> impl Strategy<Value = FromDataNode> {
+    let number = || prop_oneof![0..9u64, 0..2_000u64, Just(u64::MAX)];
+    let numbers = || (number(), number(), number(), number());
+    let tenant = (0..5u16, numbers(), any::<bool>()).prop_map(|(tenant, numbers, wants_more)| {
+        let (reserved, allowed, most, done) = numbers;
+        let clients = (most % 3) as u32;
+        let (tenant, rest) = (tenant, TenantReport::default());
+        TenantReport { tenant, reserved, allowed, clients, most, done, wants_more, ..rest }
+    });
+    let report = (0..3u64, 0..40u64, number(), prop::collection::vec(tenant, 0..6)).prop_map(
+        |(revision, round, capacity, tenants)| {
+            let (capacity, rest) = (Iops(capacity), Report::default());
+            FromDataNode::Report(Report { revision, round, capacity, tenants, ..rest })
+        },
+    );
+    let granted = number().prop_map(|serial| FromDataNode::Granted { serial });
+    prop_oneof![8 => report, 2 => granted, 1 => Just(FromDataNode::Goodbye)]
+}
+
 /// What may happen.
 #[derive(Clone, Debug)]
 enum Happening {
@@ -450,6 +470,34 @@ proptest! {
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
+
+    /// Nothing that a node says ends the controller, or makes it promise more than there is.
+    #[test]
+    fn whatever_nodes_say(said in prop::collection::vec((0..NODES, anything(), 0..9u64), 0..80)) {
+        let mut split = Split::new(Time::ZERO, setup(), None);
+        split.apply(Time::ZERO, 1, policy(4));
+        let mut now = Time::ZERO;
+        for (node, message, steps) in said {
+            let id = ConnectionId(node as u64);
+            if split.nodes()[node].connection.is_none() {
+                split.on_connected(now, id, VERSION, &name(node));
+            }
+            split.on_message(now, id, message);
+            now = now.after(Span(steps * STEP.0));
+            if split.next_deadline() <= now {
+                split.on_deadline(now);
+            }
+            while let Some(output) = split.poll_output() {
+                let Output::Send { message: ToDataNode::Grant(grant), .. } = output else {
+                    continue;
+                };
+                for share in grant.shares {
+                    let promised = PROMISED[usize::from(share.tenant)];
+                    prop_assert!(share.reserved <= promised, "{share:?}");
+                }
+            }
+        }
+    }
 
     /// At any time shares in force add up to the promise or less, and at no node to more than it
     /// can do; and when things have calmed down, who wants its promise at one node has it there.

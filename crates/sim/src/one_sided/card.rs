@@ -128,6 +128,8 @@ pub(super) struct Line {
     /// When each client's card is done with its first operation; never if it has none. Apart from
     /// the rest, because it is looked through for each operation.
     exits: Vec<Picoseconds>,
+    /// The first of these, and whose it is.
+    first_exit: (Picoseconds, usize),
     /// By order of arrival and by turns: when the link has done what it began.
     free_at: Picoseconds,
     /// By turns and shared: how many operations are in line.
@@ -188,6 +190,7 @@ impl Line {
             random,
             clients: Vec::new(),
             exits: Vec::new(),
+            first_exit: (Picoseconds::MAX, 0),
             free_at: Picoseconds::ZERO,
             waiting: 0,
             turn: 0,
@@ -215,19 +218,20 @@ impl Line {
         if client.here.len() == 1 {
             client.free_at = client.free_at.max(now).after(time(self.client, job.size));
             self.exits[place] = client.free_at;
+            self.first_exit = self.first_exit.min((client.free_at, place));
         }
     }
 
     /// When something happens in here next.
     pub(super) fn next(&self) -> Picoseconds {
-        self.first_exit().0.min(self.first_done().0)
+        self.first_exit.0.min(self.first_done().0)
     }
 
     /// Lets happen what happens until `now`, and tells what was served, in its order. In order of
     /// arrival an operation is told when it leaves its client's card, with the time to come.
     pub(super) fn advance(&mut self, now: Picoseconds, mut served: impl FnMut(Served)) {
         loop {
-            let (exit, client) = self.first_exit();
+            let (exit, client) = self.first_exit;
             let (done, first) = self.first_done();
             if exit.min(done) > now {
                 return;
@@ -241,7 +245,7 @@ impl Line {
     }
 
     /// Whose card is done with an operation first, and when.
-    fn first_exit(&self) -> (Picoseconds, usize) {
+    fn find_first_exit(&self) -> (Picoseconds, usize) {
         let all = self.exits.iter().zip(0..);
         all.fold((Picoseconds::MAX, 0), |least, (at, client)| match *at < least.0 {
             true => (*at, client),
@@ -258,6 +262,7 @@ impl Line {
             client.free_at = at.after(time(self.client, next.size));
         }
         self.exits[place] = if next.is_some() { client.free_at } else { Picoseconds::MAX };
+        self.first_exit = self.find_first_exit();
         if self.order == Order::Arrival {
             self.free_at = self.free_at.max(at).after(self.takes(job.size));
             return Some(Served { at: self.free_at, client: place as u32, job });

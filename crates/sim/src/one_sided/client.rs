@@ -45,21 +45,21 @@ pub(super) struct Plan {
     pub(super) shift: u64,
 }
 
-/// How long reads took, in nanoseconds, to three digits.
+/// How long reads took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latency {
-    /// Since they were begun.
+    /// Since they were begun, in nanoseconds, to three digits.
     pub begun: Histogram<u64>,
-    /// Since they were due: with what they waited for their own client's window.
-    pub due: Histogram<u64>,
+    /// How long they waited before, since they were due, for their own client's window: all
+    /// together, in nanoseconds.
+    pub waited: u64,
 }
 
 impl Default for Latency {
     fn default() -> Self {
         // Up to a minute: periods are shorter, and what is late is given up at their ends.
-        let new = || Histogram::new_with_bounds(1, 60_000_000_000, 3);
-        let none = || new().expect("the bounds are in order");
-        Self { begun: none(), due: none() }
+        let begun = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+        Self { begun: begun.expect("the bounds are in order"), waited: 0 }
     }
 }
 
@@ -136,7 +136,7 @@ impl<D: Door> Client<D> {
             if let Some(latency) = &mut self.latency {
                 let read = self.reads[done.id as usize];
                 latency.begun.saturating_record(now.since(read.begun).0 / 1_000);
-                latency.due.saturating_record(now.since(read.due).0 / 1_000);
+                latency.waited += read.begun.since(read.due).0 / 1_000;
             }
         }
         let mut has_begun = false;

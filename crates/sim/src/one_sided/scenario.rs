@@ -63,6 +63,9 @@ pub enum Control {
     Unpaced,
     /// Haechi with sound rules, as it ships.
     Sound,
+    /// Haechi with any rules, to see what each does. No file says so.
+    #[serde(skip)]
+    By(Rules),
 }
 
 impl Control {
@@ -73,6 +76,7 @@ impl Control {
             Self::Paper => Some(Rules::PAPER),
             Self::Unpaced => Some(Rules::UNPACED),
             Self::Sound => Some(Rules::SOUND),
+            Self::By(rules) => Some(rules),
         }
     }
 }

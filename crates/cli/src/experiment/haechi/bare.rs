@@ -4,7 +4,7 @@
 use tidegate_sim::one_sided::Scenario;
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, FIGURE_7, Kept, Number, Part, Shown, TWO_SIDED, all, beside, holds_if};
+use super::{Desk, FIGURE_7, Kept, Kind, Number, Part, Shown, TWO_SIDED, all, beside, holds_if};
 use super::{scenario, source, told, total};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -66,11 +66,12 @@ pub(super) fn one(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims: vec![claim], table, picture })
 }
 
-fn alone(runs: &Runs) -> [Number; 2] {
+fn alone(runs: &Runs) -> [Number; 3] {
     let [one, two] = [runs.one_sided, runs.two_sided].map(|runs| total(&runs[0].outcome));
     [
         Number::rate("6", "one-sided, a client alone", 400.0, one).given(),
         Number::rate("6", "two-sided, a client alone", 320.0, two).given(),
+        Number::part("6", "two-sided, less than that", 20.0, (1.0 - two / one) * 100.0).given(),
     ]
 }
 
@@ -113,13 +114,19 @@ pub(super) fn several(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims: vec![claim], table, picture })
 }
 
-fn saturated(runs: &Runs) -> [Number; 2] {
+fn saturated(runs: &Runs) -> [Number; 4] {
     let last = usize::from(MOST) - 1;
     let one = total(&runs.one_sided[last].outcome);
-    let two = total(&runs.two_sided[1].outcome);
+    let four = total(&runs.one_sided[3].outcome);
+    let [two, most] = [1, last].map(|place| total(&runs.two_sided[place].outcome));
     [
         Number::rate("7", "one-sided, ten clients", 1570.0, one).given(),
+        Number {
+            kind: Kind::Bound,
+            ..Number::rate("7", "one-sided, four clients, less than", 1600.0, four).given()
+        },
         Number::rate("7", "two-sided, two clients", 427.0, two).given(),
+        Number::rate("7", "two-sided, ten clients, around", 430.0, most).given(),
     ]
 }
 

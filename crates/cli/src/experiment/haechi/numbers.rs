@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, NEAR, Number, Part, bare, demand, holds_if, pattern, predicted, promises};
-use super::{source, tenths};
+use super::{Desk, Kind, NEAR, Number, Part, bare, demand, holds_if, pattern, promises, source};
+use super::{tenths, told};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -14,21 +14,28 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         numbers.extend(figure(desk)?);
     }
     let mut table = Table::new().left("FIGURE").left("WHAT").right("PAPER").right("MODEL");
-    table = table.left("").right("OFF, %").left("");
+    table = table.left("").right("RATIO").left("");
     for number in &numbers {
-        let Number { figure, what, unit, paper, model, is_given } = *number;
+        let Number { figure, what, unit, paper, model, kind, is_given } = *number;
         table.row([
             figure.into(),
             what.into(),
             paper.to_string().into(),
-            format!("{model:.1}").into(),
+            match unit {
+                "s" | "%" => format!("{model:.2}").into(),
+                _ => told(model).into(),
+            },
             unit.into(),
-            format!("{:+.1}", number.off()).into(),
+            match kind {
+                Kind::Amount => format!("{:.3}", model / paper).into(),
+                Kind::Part => format!("{:+.1} points", number.off()).into(),
+                Kind::Bound => if number.is_near() { "below" } else { "above" }.into(),
+            },
             if is_given { "given" } else { "predicted" }.into(),
         ]);
     }
     let others = || numbers.iter().filter(|number| !number.is_given);
-    let near = others().filter(|number| number.off().abs() <= NEAR).count();
+    let near = others().filter(|number| number.is_near()).count();
     let worst = others().map(|number| number.off().abs()).fold(0.0, f64::max);
     let count = others().count();
     let claim = source("numbers", &[]).claim(
@@ -38,10 +45,11 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             "numbers_predicted": count,
             "of_which_within_2_percent": near,
             "off_at_most_percent": tenths(worst),
+            "numbers": numbers.iter().map(Number::told).collect::<Vec<_>>(),
         }),
-        predicted(holds_if(near == count, || {
+        holds_if(near == count, || {
             format!("{} of {count} are more than {NEAR} % off", count - near)
-        })),
+        }),
     );
     let line = |name, of: fn(&Number) -> f64| {
         let points = numbers.iter().filter(|number| number.unit == "K/s").zip(1u32..);

@@ -17,9 +17,9 @@ const LOOK: [Span; 2] = [Span(50_000), TICK];
 /// For how long it looks often.
 const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 
-/// How often a client that has something to do reports, and one that has not.
-const REPORT_BUSY: Span = Span(2 * Span::MILLISECOND.0);
-const REPORT_IDLE: Span = Span(5 * Span::MILLISECOND.0);
+/// How often a client that has something to do reports, and one that has not, in ticks.
+const REPORT_BUSY: u64 = 2;
+const REPORT_IDLE: u64 = 5;
 
 const LOOKED: u64 = OWN | 1;
 const REPORTED: u64 = OWN | 2;
@@ -109,10 +109,11 @@ impl<F: Fabric> Port<F> {
 
     pub(super) fn send_report(&mut self, now: Time) -> Result<(), Lost> {
         let is_busy = self.is_busy();
-        let pause = match (self.rules.mode, is_busy) {
-            (Mode::Paper, _) => TICK,
-            (Mode::Sound, true) => REPORT_BUSY,
-            (Mode::Sound, false) => REPORT_IDLE,
+        let tick = self.rules.grain.tick;
+        let pause = match (self.rules.pool, is_busy) {
+            (Mode::Paper, _) => tick,
+            (Mode::Sound, true) => Span(REPORT_BUSY * tick.0),
+            (Mode::Sound, false) => Span(REPORT_IDLE * tick.0),
         };
         if self.own.report {
             self.report = now.after(LOOK[0]);
@@ -120,7 +121,7 @@ impl<F: Fabric> Port<F> {
         }
         if self.state == State::Alone && !self.owes_report {
             // What is done alone is of no period of a monitor's.
-            self.report = now.after(REPORT_IDLE);
+            self.report = now.after(Span(REPORT_IDLE * tick.0));
             return Ok(());
         }
         self.report = now.after(pause);
@@ -159,7 +160,7 @@ impl<F: Fabric> Port<F> {
 
     /// Takes a batch from the pool if it is about to need one.
     pub(super) fn fetch(&mut self, now: Time) -> Result<(), Lost> {
-        let mark = match self.rules.mode {
+        let mark = match self.rules.pool {
             Mode::Paper => 0,
             Mode::Sound => u64::from(self.window / 2),
         };

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use rustix::process::{getpriority_process, setpriority_process};
-use tidegate_algo::haechi::MARGIN;
+use tidegate_algo::haechi::Grain;
 use tidegate_model::{Iops, Span};
 use tidegate_sim::one_sided::{Control, Counts, Latency, Outcome, Pattern, Sample, Scenario};
 
@@ -29,7 +29,7 @@ use crate::failure::{Code, Failure};
 use crate::kv::{Crew, Row};
 
 /// What paced tokens are early: who is late for longer in a period cannot make up for it.
-pub(super) const LATE: Span = Span(Span::SECOND.0 / MARGIN);
+pub(super) const LATE: Span = Span(Span::SECOND.0 / Grain::CHOSEN.margin);
 
 /// How much sooner than others processes of a run get a processor, in the kernel's measure.
 const FIRST: i32 = -15;

@@ -79,7 +79,8 @@ fn cluster(scenario: &Scenario, window: u32, socket: &Path) -> String {
         Control::Basic => "mode = \"basic\"",
         Control::Paper => "mode = \"paper\"",
         Control::Unpaced => "paced = false",
-        Control::None | Control::Sound => "mode = \"sound\"",
+        // Other rules than the file knows are for the simulated world.
+        Control::None | Control::Sound | Control::By(_) => "mode = \"sound\"",
     };
     let cards = &scenario.cards;
     format!(

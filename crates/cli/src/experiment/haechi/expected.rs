@@ -1,0 +1,172 @@
+//! What a number is held against: what the paper prints, or what is known to come out instead.
+
+use serde_json::{Value, json};
+
+use super::{Judged, all, holds_if, tenths};
+use crate::experiment::verdict::Verdict;
+
+/// So near to what the paper prints is the same, in percent. Its own runs differ as much: ten
+/// clients have 1,570 in its figure 8a and, by the 4,742 K of its figure 9b, 1,581.
+pub(super) const NEAR: f64 = 2.0;
+
+/// A number that the paper prints, beside ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    pub(super) figure: &'static str,
+    pub(super) what: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) paper: f64,
+    pub(super) model: f64,
+    pub(super) kind: Kind,
+    /// Whether the model was made from it.
+    pub(super) is_given: bool,
+}
+
+/// How near to each other two numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By their quotient.
+    Amount,
+    /// By their difference: they are parts of the same whole, in percent.
+    Part,
+    /// Ours is to be below the paper's.
+    Bound,
+}
+
+impl Number {
+    /// Thousands of reads per second that the model predicts.
+    pub(super) const fn rate(
+        figure: &'static str,
+        what: &'static str,
+        paper: f64,
+        model: f64,
+    ) -> Self {
+        Self { figure, what, unit: "K/s", paper, model, kind: Kind::Amount, is_given: false }
+    }
+
+    /// A part of what there is, in percent.
+    pub(super) const fn part(
+        figure: &'static str,
+        what: &'static str,
+        paper: f64,
+        model: f64,
+    ) -> Self {
+        Self { unit: "%", kind: Kind::Part, ..Self::rate(figure, what, paper, model) }
+    }
+
+    /// One that the model was made from.
+    pub(super) const fn given(self) -> Self {
+        Self { is_given: true, ..self }
+    }
+
+    /// How far ours is from the paper's: in percent of it, or of what both are parts of.
+    pub(super) fn off(&self) -> f64 {
+        match self.kind {
+            Kind::Amount => (self.model / self.paper - 1.0) * 100.0,
+            Kind::Part => self.model - self.paper,
+            Kind::Bound => (self.model - self.paper).max(0.0),
+        }
+    }
+
+    /// Whether it is as near as can be asked.
+    pub(super) fn is_near(&self) -> bool {
+        match self.kind {
+            Kind::Bound => self.model < self.paper,
+            _ => self.off().abs() <= NEAR,
+        }
+    }
+
+    fn judged(&self) -> Judged {
+        holds_if(self.is_near(), || {
+            let Self { what, paper, model, unit, .. } = self;
+            format!("{what}: {model:.1} {unit} instead of {paper} {unit}")
+        })
+    }
+
+    /// For programs.
+    pub(super) fn told(&self) -> Value {
+        let Self { figure, what, unit, paper, model, is_given, .. } = self;
+        json!({
+            "figure": figure,
+            "what": what,
+            "unit": unit,
+            "paper": paper,
+            "model": tenths(*model),
+            "given": is_given,
+        })
+    }
+}
+
+/// Numbers of one claim: each with the paper's, and whether all are near to it.
+pub(super) fn beside(numbers: &[Number]) -> (Value, Judged) {
+    let measured = json!({ "numbers": numbers.iter().map(Number::told).collect::<Vec<_>>() });
+    (measured, all(numbers.iter().map(Number::judged)))
+}
+
+/// A number that is known to come out where something else is claimed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) what: &'static str,
+    pub(super) unit: &'static str,
+    /// What came out.
+    pub(super) value: f64,
+    /// What is known to, and how far it may stray.
+    pub(super) known: f64,
+    pub(super) within: f64,
+}
+
+impl Known {
+    /// Thousands of reads per second, within a hundredth.
+    pub(super) fn rate(what: &'static str, value: f64, known: f64) -> Self {
+        Self { what, unit: "K/s", value, known, within: known / 100.0 }
+    }
+}
+
+/// A claim that does not hold in the model. It *differs*, for a reason, as long as what comes out
+/// instead is what is known to; if anything else does, even what is claimed, it fails, because then
+/// either the code is wrong or the reason.
+pub(super) fn differs(numbers: &[Known], why: &str) -> Judged {
+    let told = |Known { what, unit, value, .. }: &Known| format!("{what} {value:.1} {unit}");
+    let strays = |one: &&Known| (one.value - one.known).abs() > one.within;
+    match numbers.iter().find(strays) {
+        Some(one) => {
+            let Known { unit, known, within, .. } = one;
+            let why = format!("{}, but {known} +-{within:.1} {unit} is known to differ", told(one));
+            (Verdict::Fails, Some(why))
+        }
+        None => {
+            let all: Vec<String> = numbers.iter().map(told).collect();
+            (Verdict::Differs, Some(format!("{}: {why}", all.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_is_within_two_percent() {
+        let number = |model| Number::rate("8b", "all together", 1000.0, model);
+        assert_eq!(number(1019.0).judged().0, Verdict::Holds);
+        let (verdict, why) = number(979.0).judged();
+        assert_eq!(verdict, Verdict::Fails);
+        assert_eq!(why.unwrap(), "all together: 979.0 K/s instead of 1000 K/s");
+        let part = |model| Number::part("14", "lost", 12.9, model).is_near();
+        assert!(part(11.0) && part(14.8) && !part(10.8));
+        let below = |model| Number { kind: Kind::Bound, ..Number::part("9a", "lost", 0.1, model) };
+        assert!(below(0.0).is_near() && below(0.099).is_near() && !below(0.1).is_near());
+    }
+
+    #[test]
+    fn what_is_known_to_differ_differs_and_all_else_fails() {
+        let verdict = |value| differs(&[Known::rate("C1 has", value, 158.0)], "the text yields");
+        let (differs, why) = verdict(157.0);
+        assert_eq!(differs, Verdict::Differs);
+        assert_eq!(why.unwrap(), "C1 has 157.0 K/s: the text yields");
+        let (fails, why) = verdict(236.0);
+        assert_eq!(fails, Verdict::Fails, "what the paper claims is no excuse");
+        assert_eq!(why.unwrap(), "C1 has 236.0 K/s, but 158 +-1.6 K/s is known to differ");
+        assert_eq!(verdict(150.0).0, Verdict::Fails);
+    }
+}
