@@ -218,7 +218,9 @@ mod tests {
     fn nothing_is_swept_while_it_is_not_known_who_has_the_memory() {
         let (region, layout, mut sweeper) = store(true);
         sweeper.admit(Time(0), None);
-        (0..1_000).for_each(|_| drop(put_and_die(&region, layout)));
+        for _ in 1..1_000 {
+            put_and_die(&region, layout);
+        }
         assert_eq!(put_and_die(&region, layout), Answer::Full);
         assert_eq!(sweeper.poll(Time(1), true, |_| false), Time::MAX);
         sweeper.leave(Time(2), None);
