@@ -37,7 +37,7 @@ fn promises_hold_for_all_nodes_together() {
     let ((bare, total), (equal, _)) = (before(Control::None), before(Control::Equal));
     // Hot nodes move with the fifth period. Three later shares are where more is wanted; by then it
     // shows how much that is, and some of them move once more.
-    for periods in [0..4, 10..12] {
+    for periods in [0..4, 10..14] {
         let split = missing(&outcome, periods);
         assert!(split < 3.0 && equal > 2.0 * split && bare > 15.0, "{split} {equal} {bare}");
     }

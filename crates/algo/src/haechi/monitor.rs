@@ -123,6 +123,17 @@ impl Seat {
             (false, Some(report)) => report.residual,
         }
     }
+
+    /// Paced reservation tokens that are due. Who has nothing to do yields its tokens at the rate
+    /// ρ(t), without a margin: if more were kept for it than that and what it used, others would get
+    /// that part of what it yields when the period is over.
+    fn due(&self, period: Period, margin: u64, now: Time) -> u64 {
+        let reservation = self.promise.reservation;
+        let early = period.due_early(reservation, margin, now);
+        let Some(report) = self.report.filter(|report| !report.is_busy) else { return early };
+        let used = reservation.saturating_sub(report.residual + report.yielded);
+        period.due(reservation, now).max(used).min(early)
+    }
 }
 
 /// The books of one data node's tokens.
@@ -248,7 +259,7 @@ impl Pool {
     /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
     /// now.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
-        let margin = self.rules.grain.margin;
+        let (period, margin) = (self.period, self.rules.grain.margin);
         let mut gone = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
             let Some(seat) = seat.as_mut().filter(|seat| seat.is_doubted) else { continue };
@@ -257,7 +268,7 @@ impl Pool {
             // is not left was used.
             self.returned += match self.rules.paces {
                 true => {
-                    let due = self.period.due_early(seat.promise.reservation, margin, now);
+                    let due = seat.due(period, margin, now);
                     self.streamed += due;
                     residual.saturating_sub(seat.promise.reservation - due)
                 }
@@ -348,11 +359,9 @@ impl Pool {
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
         let due = self.period.due(self.capacity, now);
-        let due = due.saturating_sub(self.period.due_early(
-            self.reserved(),
-            self.rules.grain.margin,
-            now,
-        ));
+        let margin = self.rules.grain.margin;
+        let own: u64 = self.active().map(|seat| seat.due(self.period, margin, now)).sum();
+        let due = due.saturating_sub(own);
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + (self.returned - self.passed);
         (self.streamed, self.passed) = (self.streamed.max(due), self.returned);

@@ -44,6 +44,30 @@ fn who_used_pool_tokens_first_is_not_behind() {
     }
 }
 
+/// What is reserved for somebody who has nothing to do comes to others as if it were nobody's, at
+/// any time; with a margin, a part of it came when the period was over.
+#[test]
+fn what_an_idle_client_leaves_comes_in_time() {
+    let (mut alone, _) = books(Rules::SOUND, 100_000, &[50_000]);
+    let (mut beside, _) = books(Rules::SOUND, 100_000, &[50_000, 40_000]);
+    let (mut without, mut with) = (0, 0);
+    for at in (5..=1_000).step_by(5) {
+        let now = Time(at * 1_000_000);
+        let yielded = 40 * at;
+        let report = Report { residual: 40_000 - yielded, yielded, ..Report::default() };
+        beside.hear(now, 1, Some(report));
+        for (pool, tokens) in [(&mut alone, &mut without), (&mut beside, &mut with)] {
+            // All of it is taken at once.
+            let target = pool.target(now);
+            pool.changed(0, target);
+            pool.changed(0, 0);
+            *tokens += target;
+        }
+        assert_eq!(with, without, "after {at} ms");
+    }
+    assert_eq!(with, 50_000);
+}
+
 /// Tokens at once stood in somebody's way: for the rest of the period they come bit by bit, and in
 /// the next from its beginning.
 #[test]

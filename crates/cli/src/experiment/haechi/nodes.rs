@@ -18,10 +18,11 @@ const SLOWER: u32 = 10;
 /// Those who are promised much and want it.
 const TENANTS: core::ops::Range<usize> = 0..5;
 
-/// In which of the measured periods hot nodes move, and after how many shares have followed: one in
-/// which it shows, one until they have fallen elsewhere, and one until they have risen.
+/// In which of the measured periods hot nodes move, and after how many shares have followed. One
+/// move takes three: one in which it shows, one until a share has fallen elsewhere, and one until
+/// another has risen. Who wants more at two nodes shows at which it wants most only after that.
 const TURN: usize = 4;
-const FOLLOWED: usize = TURN + 3;
+const FOLLOWED: usize = TURN + 6;
 
 /// In the order of runs, with what each is called.
 const RUNS: [(Control, &str); 3] =
@@ -56,7 +57,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     }
     claims.push(source.claim(
         "with pShift above Haechi everybody has what it is promised at all nodes together, also \
-         three periods after it has begun to want it elsewhere (ours)",
+         six periods after it has begun to want it elsewhere (ours)",
         json!({
             "missing_percent_at_most_before": tenths(worst(split, 0..TURN)),
             "missing_percent_at_most_while_it_moves": tenths(worst(split, TURN..FOLLOWED)),
