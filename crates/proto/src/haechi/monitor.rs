@@ -457,7 +457,8 @@ impl<F: Fabric> Monitor<F> {
         let batch = match (rules.pool, rules.paces) {
             (Mode::Paper, _) => most,
             (Mode::Sound, false) => capacity / 200 / seats,
-            (Mode::Sound, true) => self.due(capacity, tick).div_ceil(seats),
+            // More would be in hand where it is not used, less would cost more than it brings.
+            (Mode::Sound, true) => self.due(capacity, Span(2 * tick.0)).div_ceil(seats),
         };
         batch.clamp(window, most) as u16
     }

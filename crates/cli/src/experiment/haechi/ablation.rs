@@ -57,32 +57,32 @@ const ROWS: [Row; 9] = [
         Missed(1388.2), Missed(1412.8), Missed(1726.8),
     ]),
     row("+ decay only if idle", Control::By(DECAY), [
-        Kept(1569.8), Missed(1508.6), Missed(1492.5),
+        Kept(1569.8), Missed(1508.6), Missed(1492.6),
         Missed(1388.6), Missed(1361.0), Missed(1676.4),
     ]),
     row("+ bounded pool", Control::By(BOUNDED), [
-        Kept(1568.4), Kept(1499.5), Kept(1415.0),
-        Missed(1388.7), Kept(1318.8), Kept(1675.7),
+        Kept(1569.6), Kept(1493.3), Kept(1414.5),
+        Missed(1388.7), Kept(1310.2), Kept(1565.3),
     ]),
     row("+ estimator", Control::Unpaced, [
-        Kept(1568.8), Kept(1499.5), Kept(1415.0),
-        Refused, Kept(1318.8), Kept(1683.7),
+        Kept(1569.7), Kept(1506.2), Kept(1414.2),
+        Refused, Kept(1308.7), Kept(1698.6),
     ]),
     row("+ pacing: sound", Control::Sound, [
-        Kept(1569.5), Kept(1566.8), Kept(1568.3),
-        Kept(1511.8), Kept(1411.1), Kept(1722.8),
+        Kept(1569.9), Kept(1569.6), Kept(1568.6),
+        Kept(1496.2), Kept(1412.0), Kept(1726.7),
     ]),
     row("sound, but text's decay", Control::By(TEXT_DECAY), [
-        Kept(1569.5), Kept(1565.5), Kept(1568.8),
-        Kept(1511.1), Kept(1411.6), Kept(1722.8),
+        Kept(1569.9), Kept(1569.9), Kept(1569.1),
+        Kept(1493.2), Kept(1411.9), Kept(1726.5),
     ]),
     row("sound, but text's pool", Control::By(TEXT_POOL), [
         Kept(1569.8), Missed(1554.3), Missed(1554.3),
-        Kept(1462.8), Missed(1400.5), Missed(1701.6),
+        Kept(1477.9), Missed(1400.5), Missed(1702.0),
     ]),
     row("sound, but text's estimator", Control::By(TEXT_ESTIMATOR), [
-        Kept(1564.4), Kept(1565.5), Kept(1565.0),
-        Kept(1485.6), Kept(1408.6), Kept(1561.5),
+        Kept(1562.7), Kept(1564.4), Kept(1562.8),
+        Kept(1489.0), Kept(1411.6), Kept(1560.6),
     ]),
 ];
 

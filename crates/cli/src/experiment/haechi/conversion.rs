@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
+use super::Shown;
 use super::plot::draw;
-use super::{BARE, BASIC, Desk, FIGURE_10A, FIGURE_10B, Kept, Known, MODES, PAPER, Part, SOUND};
-use super::{Shown, differs};
+use super::{BARE, BASIC, Desk, FIGURE_10A, FIGURE_10B, Kept, MODES, PAPER, Part, SOUND};
 use super::{USED, all, at, by_client, holds_if, kilo, mean, means, named, of, ours, part_of_bare};
 use super::{table, tenths, told, total};
 use crate::experiment::verdict::Claim;
@@ -117,25 +117,9 @@ fn recovered(runs: &[Shown], base: usize, mode: usize, name: &str) -> Claim {
             "with_conversion_kilo_per_second": tenths(with),
             "recovered_percent": tenths(percent),
         }),
-        match mode {
-            SOUND => differs(
-                &[Known {
-                    what: "it recovers",
-                    unit: "%",
-                    value: percent,
-                    known: 92.9,
-                    within: 1.0,
-                }],
-                LATE,
-            ),
-            _ => holds_if(percent >= RECOVERED, || format!("it recovers {percent:.1} %")),
-        },
+        holds_if(percent >= RECOVERED, || format!("it recovers {percent:.1} %")),
     )
 }
-
-/// Why it is less with sound rules.
-const LATE: &str = "what is reserved is paced to be due 2 % before the end, and who has ceased to \
-                    ask yields by the period itself, so the last of it comes when the link is full";
 
 /// Of what idle clients leave, in percent.
 const RECOVERED: f64 = 99.0;

@@ -22,10 +22,10 @@ const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 const REPORT: [u64; 2] = [2, 5];
 
 /// Operations for which a report is worth its own.
-const PER_REPORT: u64 = 256;
+const PER_REPORT: u64 = 512;
 
 /// Pool tokens for which it is worth asking for them. Whoever gets fewer waits longer.
-const PER_TAKE: u64 = 128;
+const PER_TAKE: u64 = 256;
 
 const LOOKED: u64 = OWN | 1;
 const REPORTED: u64 = OWN | 2;
@@ -222,7 +222,11 @@ impl<F: Fabric> Port<F> {
         let rest = period.end().since(now).0 / 2;
         let pause = (self.pause.0 + self.pause.0 * spread / 64).min(rest.max(RETRY[0].0));
         self.retry = now.after(Span(pause));
-        self.pause = match tokens < PER_TAKE {
+        let is_few = match self.rules.pool {
+            Mode::Paper => tokens == 0,
+            Mode::Sound => tokens < PER_TAKE,
+        };
+        self.pause = match is_few {
             true => Span((2 * self.pause.0).min(RETRY[1].0)),
             false => RETRY[0],
         };

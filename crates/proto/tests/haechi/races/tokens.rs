@@ -89,7 +89,7 @@ fn r03_an_overdrawn_pool_recovers() {
         empty += u64::from(world.pool().tokens <= 0);
     }
     let takes = (looks(&world) - before) as u64;
-    let batch = i64::from(WINDOW.max(CAPACITY as u32 / 100 / 8));
+    let batch = i64::from(WINDOW.max(CAPACITY as u32 / 50 / 8));
     assert!(least < 0, "nobody found it empty");
     assert!(least >= -2 * 8 * batch, "{least}");
     // With a pause of a tick at least after each failure, and a few that succeed.
