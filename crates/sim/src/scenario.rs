@@ -279,9 +279,15 @@ where
     Ok([read(least)?, read(most)?])
 }
 
-/// Reads a scenario of any world, and does not check it.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ScenarioError> {
-    toml::from_str(text).map_err(|error| ScenarioError(error.to_string().trim_end().to_owned()))
+/// Reads a scenario of any world, and checks it.
+pub(crate) fn read<T: DeserializeOwned>(
+    text: &str,
+    check: impl FnOnce(&T) -> Result<(), ScenarioError>,
+) -> Result<T, ScenarioError> {
+    let problem = |error: toml::de::Error| ScenarioError(error.to_string().trim_end().to_owned());
+    let read = toml::from_str(text).map_err(problem)?;
+    check(&read)?;
+    Ok(read)
 }
 
 /// Refuses a scenario in which something does not hold, with what to write instead.
@@ -295,9 +301,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let read: Self = read(text)?;
-        read.check()?;
-        Ok(read)
+        read(text, Self::check)
     }
 
     /// Whether it can be run. Whoever builds or changes one in code asks here, too.

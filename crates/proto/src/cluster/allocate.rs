@@ -122,13 +122,8 @@ impl Solutions {
         let wants: Vec<u64> = tenants.iter().zip(&budgets).map(rest).collect();
         let solver = &mut self.allowed[when as usize];
         let (found, _) = solve(solver, (&wants, ALLOWED), &rows, &capacities);
-        for (cell, found) in rows.iter_mut().flatten().zip(found) {
-            cell.tokens.allowed = cell.tokens.reserved + found;
-        }
-        for ((row, want), tenant) in rows.iter_mut().zip(&wants).zip(tenants) {
-            let extra = |cell: &Cell| cell.tokens.allowed - cell.tokens.reserved;
-            let spare = want - row.iter().map(extra).sum::<u64>();
-            spread(spare, row, |cell| cell.is_open, |cell, part| cell.tokens.allowed += part);
+        allow(&mut rows, &wants, &found);
+        for (row, tenant) in rows.iter().zip(tenants) {
             let open = row.iter().enumerate().filter(|(_, cell)| cell.is_open);
             open.for_each(|(place, cell)| settle(tenant, place, when, cell.tokens));
         }
@@ -199,6 +194,19 @@ fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
         },
         allowed: if is_limited { served.saturating_add(tokens.allowed) } else { 0 },
     };
+}
+
+/// Gives each cell what was found for it beside what is reserved, and divides what is left of what
+/// its tenant wants.
+pub(super) fn allow(rows: &mut [Vec<Cell>], wants: &[u64], found: &[u64]) {
+    for (cell, found) in rows.iter_mut().flatten().zip(found) {
+        cell.tokens.allowed = cell.tokens.reserved + found;
+    }
+    for (row, want) in rows.iter_mut().zip(wants) {
+        let extra = |cell: &Cell| cell.tokens.allowed - cell.tokens.reserved;
+        let spare = want - row.iter().map(extra).sum::<u64>();
+        spread(spare, row, |cell| cell.is_open, |cell, part| cell.tokens.allowed += part);
+    }
 }
 
 /// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes,

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use tidegate_algo::pshift::Solver;
 
-use super::super::allocate::{ALLOWED, Cell, RESERVED, solve, spread};
+use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
 use super::super::ledger::{Counts, Tenant};
 use super::{Node, STANDING};
 use crate::data_node::message::TenantReport;
@@ -95,17 +95,9 @@ impl Aim {
         // Who is allowed something may still find others in front of it.
         let boundless: Vec<u64> = nodes.iter().map(|_| MOST).collect();
         let (found, _) = solve(&mut self.allowed, (&wants, ALLOWED), rows, &boundless);
-        for (cell, found) in rows.iter_mut().flatten().zip(found) {
-            cell.tokens.allowed = cell.tokens.reserved + found;
-        }
-        for ((row, want), tenant) in rows.iter_mut().zip(&wants).zip(tenants) {
-            let extra = |cell: &Cell| cell.tokens.allowed - cell.tokens.reserved;
-            let spare = want - row.iter().map(extra).sum::<u64>();
-            spread(spare, row, |cell| cell.is_open, |cell, part| cell.tokens.allowed += part);
-            if !tenant.is_limited {
-                row.iter_mut().for_each(|cell| cell.tokens.allowed = 0);
-            }
-        }
+        allow(rows, &wants, &found);
+        let unlimited = rows.iter_mut().zip(tenants).filter(|(_, tenant)| !tenant.is_limited);
+        unlimited.flat_map(|(row, _)| row).for_each(|cell| cell.tokens.allowed = 0);
     }
 }
 

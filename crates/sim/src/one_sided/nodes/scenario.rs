@@ -97,9 +97,7 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let read: Self = read(text)?;
-        read.check()?;
-        Ok(read)
+        read(text, Self::check)
     }
 
     /// Whether it can be run. Whoever builds or changes one in code asks here, too.
