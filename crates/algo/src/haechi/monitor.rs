@@ -124,9 +124,9 @@ impl Seat {
         }
     }
 
-    /// Paced reservation tokens that are due. Who has nothing to do yields its tokens at the rate
-    /// ρ(t), without a margin: if more were kept for it than that and what it used, others would get
-    /// that part of what it yields when the period is over.
+    /// Paced reservation tokens that are due. Who has nothing to do yields its tokens by ρ(t),
+    /// without a margin: if more were kept for it than that and what it used, others would get that
+    /// part of what it yields when the period is over.
     fn due(&self, period: Period, margin: u64, now: Time) -> u64 {
         let reservation = self.promise.reservation;
         let early = period.due_early(reservation, margin, now);
