@@ -123,6 +123,17 @@ impl Cluster {
         }
     }
 
+    /// Runs a controller and these data nodes, in a process each.
+    ///
+    /// # Panics
+    /// If they do not come up.
+    #[track_caller]
+    pub fn up_data_nodes(&mut self, names: &[&str]) {
+        let mut command = self.command(&["--role", "controller"]);
+        self.bed.up_with(&mut command);
+        names.iter().for_each(|name| self.start("data-node", name));
+    }
+
     /// Starts a part in a process of its own and waits until it says that it is there.
     ///
     /// # Panics

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
 
 use crate::{PATIENCE, wait_for};
 
@@ -122,6 +123,17 @@ impl Running {
     /// What it has said so far on standard output.
     pub fn stdout(&self) -> String {
         self.stdout.text()
+    }
+
+    /// The whole lines that it has said so far on standard output, each of which is JSON.
+    ///
+    /// # Panics
+    /// If one is not.
+    #[track_caller]
+    pub fn rows(&self) -> Vec<Value> {
+        let told = self.stdout();
+        let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
     }
 
     /// What it has said so far on standard error.

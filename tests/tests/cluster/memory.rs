@@ -30,9 +30,7 @@ const POLICY: &str = r#"
 /// A controller and a data node, in a process each.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(FILE, POLICY);
-    let mut command = cluster.command(&["--role", "controller"]);
-    cluster.bed().up_with(&mut command);
-    cluster.start("data-node", "m");
+    cluster.up_data_nodes(&["m"]);
     cluster
 }
 
@@ -50,23 +48,17 @@ fn bench(cluster: &mut Cluster, clients: &str) -> Running {
     process::spawn(command.args(["--read-percent", "80"]))
 }
 
-fn rows(bench: &Running) -> Vec<Value> {
-    let told = bench.stdout();
-    let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
-}
-
 /// Waits for a row that comes after those that there are, of which this holds.
 #[track_caller]
 fn row(what: &str, bench: &Running, holds: impl Fn(&Value) -> bool) -> Value {
-    let seen = rows(bench).len();
-    wait_for(what, PATIENCE, || rows(bench).into_iter().skip(seen).find(|row| holds(row)))
+    let seen = bench.rows().len();
+    wait_for(what, PATIENCE, || bench.rows().into_iter().skip(seen).find(|row| holds(row)))
 }
 
 /// No value came back that was not stored under its key, and none was damaged.
 #[track_caller]
 fn expect_right(bench: &Running) {
-    let rows = rows(bench);
+    let rows = bench.rows();
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
 }
 
@@ -102,9 +94,7 @@ fn values_come_back_and_what_cannot_be_is_said() {
 #[test]
 fn what_cannot_be_stored_is_said_with_where_and_why() {
     let mut cluster = Cluster::new(&FILE.replace("32MiB", "4MiB"), POLICY);
-    let mut command = cluster.command(&["--role", "controller"]);
-    cluster.bed().up_with(&mut command);
-    cluster.start("data-node", "m");
+    cluster.up_data_nodes(&["m"]);
     for (key, bytes) in [(String::new(), 0), ("k".repeat(251), 251)] {
         for act in [&["get", &key][..], &["put", &key, "v"], &["delete", &key]] {
             let outcome = kv(&mut cluster, act).failure(2);
@@ -172,9 +162,9 @@ fn gets_go_on_while_the_data_node_is_stopped() {
     assert!(row_alone["operations"].as_u64() > Some(0), "{row_alone}");
     cluster.part("m").signal(Signal::CONT);
     row("a monitor again", &bench, kept);
-    assert!(rows(&bench).iter().all(|row| row["moves"] == 0), "nobody was accused of anything");
+    assert!(bench.rows().iter().all(|row| row["moves"] == 0), "nobody was accused of anything");
     expect_right(&bench);
-    assert!(rows(&bench).iter().all(|row| row["missing"] == 0), "no value was lost");
+    assert!(bench.rows().iter().all(|row| row["missing"] == 0), "no value was lost");
 }
 
 /// The processes that the load has started.
@@ -201,7 +191,7 @@ fn a_stopped_client_loses_its_seat_and_nobody_a_value() {
     row("work of the other", &bench, |row| row["operations"].as_u64() > Some(0));
     for bench in [&stopped, &bench] {
         expect_right(bench);
-        assert!(rows(bench).iter().all(|row| row["missing"] == 0), "no value was lost");
+        assert!(bench.rows().iter().all(|row| row["missing"] == 0), "no value was lost");
     }
 }
 
@@ -216,7 +206,7 @@ fn clients_outlive_their_data_node_and_bring_its_memory_to_the_next() {
     row("a monitor", &bench, |row| row["clients_alone"] == 0 && row["periods"].as_u64() > Some(0));
     assert!(cluster.part("m").stderr().contains("brought back this node's memory"));
     expect_right(&bench);
-    assert!(rows(&bench).iter().all(|row| row["missing"] == 0), "no value was lost");
+    assert!(bench.rows().iter().all(|row| row["missing"] == 0), "no value was lost");
     drop(bench);
     // Where nobody has it any more, it is gone.
     cluster.kill("m");

@@ -1,7 +1,6 @@
 //! One promise over several data nodes: it is where its tenant's clients want it, and stays there
 //! while the controller is away.
 
-use serde_json::Value;
 use tidegate_tests::cluster::Cluster;
 use tidegate_tests::process::{self, Running};
 use tidegate_tests::{PATIENCE, eventually, wait_for};
@@ -38,23 +37,17 @@ fn bench(cluster: &mut Cluster, node: &str, tenant: &str) -> Running {
     process::spawn(command.args(["--clients", "2", "--tenant", tenant]).arg("--at").arg(at))
 }
 
-fn rows(bench: &Running) -> Vec<Value> {
-    let told = bench.stdout();
-    let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
-}
-
 /// Waits until so much is reserved for these clients together.
 #[track_caller]
 fn until_reserved(bench: &Running, expected: u64) {
-    let seen = rows(bench).len();
+    let seen = bench.rows().len();
     wait_for(&format!("{expected} operations per second"), PATIENCE, || {
-        rows(bench).into_iter().skip(seen).find(|row| row["reserved_per_second"] == expected)
+        bench.rows().into_iter().skip(seen).find(|row| row["reserved_per_second"] == expected)
     });
 }
 
 fn all_right(benches: &[&Running]) {
-    for row in benches.iter().flat_map(|bench| rows(bench)) {
+    for row in benches.iter().flat_map(|bench| bench.rows()) {
         assert!(row["wrong"] == 0 && row["missing"] == 0, "{row}");
     }
 }
@@ -63,9 +56,7 @@ fn all_right(benches: &[&Running]) {
 fn a_promise_is_where_it_is_wanted() {
     let file = ["a", "b"].map(|name| NODE.replace("NAME", name)).concat();
     let mut cluster = Cluster::new(&file, POLICY);
-    let mut command = cluster.command(&["--role", "controller"]);
-    cluster.bed().up_with(&mut command);
-    ["a", "b"].iter().for_each(|name| cluster.start("data-node", name));
+    cluster.up_data_nodes(&["a", "b"]);
     // Whoever reads all that it can at one node has all that it is promised there, and another
     // tenant as well.
     let at_a = bench(&mut cluster, "a", "web");
@@ -79,8 +70,8 @@ fn a_promise_is_where_it_is_wanted() {
     until_reserved(&at_b, 400);
     // Without a controller nothing changes, and the next one finds what there is.
     cluster.bed().kill_controller();
-    let before = rows(&at_b).len();
-    wait_for("more rows", PATIENCE, || rows(&at_b).get(before + 3).cloned());
+    let before = at_b.rows().len();
+    wait_for("more rows", PATIENCE, || at_b.rows().get(before + 3).cloned());
     until_reserved(&at_b, 400);
     let mut command = cluster.command(&["--role", "controller"]);
     cluster.bed().up_with(&mut command);

@@ -27,9 +27,7 @@ const POLICY: &str = r#"
 /// A controller and a data node, in a process each.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(FILE, POLICY);
-    let mut command = cluster.command(&["--role", "controller"]);
-    cluster.bed().up_with(&mut command);
-    cluster.start("data-node", "m");
+    cluster.up_data_nodes(&["m"]);
     cluster
 }
 

@@ -182,11 +182,7 @@ impl Steward {
             if tenant.is_empty() {
                 continue;
             }
-            if !self.tallies.contains_key(tenant) {
-                self.tallies.insert(tenant.into(), Tally::default());
-            }
-            let tenant = self.book.tenant(seat);
-            let Some(tally) = self.tallies.get_mut(tenant) else { continue };
+            let tally = self.tallies.entry(tenant.into()).or_default();
             tally.done += outcome.completed;
             tally.operations += outcome.completed;
             if wants_more(promise, outcome, *is_busy) {
