@@ -14,6 +14,7 @@
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
+//! - [`net`]: hosts, links and switches, packet by packet.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
@@ -67,6 +68,7 @@ pub mod device;
 pub mod event;
 pub mod keys;
 pub mod link;
+pub mod net;
 pub mod one_sided;
 pub mod rng;
 pub mod scenario;
