@@ -55,7 +55,7 @@ use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
 use tidegate_proto::haechi::{Port, Terms, place, port};
 use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place};
+use tidegate_proto::one_sided::{self, Fabric as _, Lost, Operation, Place};
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -390,8 +390,11 @@ impl Connection {
         if let Some(reason) = &self.outside {
             return Err(Error::Outside(reason.clone()));
         }
-        // None of these loses its region by itself.
-        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
+        match self.client.poll(now, outcomes) {
+            Ok(()) => Ok(()),
+            // Stopped just now, it did not hear that the node moves.
+            Err(Lost) => Err(self.follow(now)),
+        }
     }
 
     /// When to poll at the latest, also if nothing was begun.
@@ -409,21 +412,34 @@ impl Connection {
     fn listen(&mut self, now: Time) -> Result<(), Error> {
         self.heard = now;
         match self.lifeline.as_mut().map_or(Word::End, Lifeline::hear) {
-            Word::Silence => return Ok(()),
-            // The node waits until the connection is closed.
-            Word::Moving => {
-                (self.lifeline, self.outside) = (None, Some(String::new()));
-            }
+            Word::Silence => Ok(()),
+            Word::Moving => Err(self.follow(now)),
             Word::End => {
                 self.lifeline = None;
-                if !self.retry.is_due(now) {
-                    return Ok(());
-                }
+                if self.retry.is_due(now) { self.come_again(now) } else { Ok(()) }
             }
         }
-        // Whoever is gone may come again, and has no memory any more. Whoever moves has other.
+    }
+
+    /// Leaves memory that the node leaves, too, for other. It waits until the connection is closed.
+    #[cold]
+    fn follow(&mut self, now: Time) -> Error {
+        (self.lifeline, self.outside, self.heard) = (None, Some(String::new()), now);
+        match self.come_again(now) {
+            Ok(()) => Error::Outside(self.outside.clone().unwrap_or_default()),
+            Err(error) => error,
+        }
+    }
+
+    /// Asks for memory once more.
+    ///
+    /// # Errors
+    /// That there is other now, or why there is none if the node is there and we have not left ours.
+    fn come_again(&mut self, now: Time) -> Result<(), Error> {
+        // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
+        // it takes no other: it may also have died while it moved.
         let seat = self.seat().map(|seat| seat.number);
-        let former = self.outside.is_none().then(|| (self.region.clone(), seat));
+        let former = Some((self.region.clone(), seat));
         match enter(&self.path, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
@@ -486,15 +502,20 @@ fn enter(
     let buffers = 2 * outstanding + 2;
     let now = kernel_time();
     let memory = region.clone();
-    let access = match (welcome.fabric, &welcome.seat) {
-        (Fabric::Shm, None) => Access::BareShm(Shm::new(region, buffers)),
-        (Fabric::Model, None) => Access::BareModel(Model::new(region, place::CARD, buffers)),
-        (Fabric::Shm, Some(seat)) => {
-            Access::Shm(Box::new(port(Shm::new(region, buffers), seat, &welcome, now)?))
+    let access = match welcome.fabric {
+        Fabric::Shm => {
+            let shm = Shm::new(region, buffers).until_left(place::LEFT);
+            match &welcome.seat {
+                None => Access::BareShm(shm),
+                Some(seat) => Access::Shm(Box::new(port(shm, seat, &welcome, now)?)),
+            }
         }
-        (Fabric::Model, Some(seat)) => {
-            let model = Model::new(region, place::CARD, buffers);
-            Access::Model(Box::new(port(model, seat, &welcome, now)?))
+        Fabric::Model => {
+            let model = Model::new(region, place::CARD, buffers).until_left(place::LEFT);
+            match &welcome.seat {
+                None => Access::BareModel(model),
+                Some(seat) => Access::Model(Box::new(port(model, seat, &welcome, now)?)),
+            }
         }
     };
     let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
