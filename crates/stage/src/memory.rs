@@ -54,8 +54,8 @@ use tidegate_model::cluster::Fabric;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
 use tidegate_proto::haechi::{Port, Terms, place, port};
-use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{self, Fabric as _, Lost, Operation, Place};
+use tidegate_proto::kv::{self, Client, LayoutError, OpenError, Opening};
+use tidegate_proto::one_sided::{self, Lost};
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -231,6 +231,15 @@ impl std::error::Error for Error {}
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         Self::Operation(refused)
+    }
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Layout(error) => Self::Store(error),
+            OpenError::Lost(lost) => Self::Memory(io::Error::other(lost)),
+        }
     }
 }
 
@@ -496,7 +505,7 @@ fn enter(
     let said = Lifeline::say(path, &hello, back.as_deref(), settings.patience);
     let (lifeline, welcome, file) = said?;
     let region = Arc::new(Region::from_fd(file).map_err(Error::Memory)?);
-    let layout = layout(&region, welcome.store)?;
+    let layout = Opening::at_once(Shm::new(region.clone(), 1), welcome.store)?;
     let outstanding = outstanding(settings, &welcome);
     // A put takes two; the engine has two of its own.
     let buffers = 2 * outstanding + 2;
@@ -540,14 +549,4 @@ fn port<F: one_sided::Fabric>(
     };
     let port = Port::new(fabric, terms, seat.number, welcome.window, now);
     port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
-}
-
-/// Where everything is in the store that begins at `at`.
-fn layout(region: &Arc<Region>, at: u64) -> Result<Layout, Error> {
-    let mut fabric = Shm::new(region.clone(), 1);
-    let read = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
-    fabric.perform(&read).map_err(|error| Error::Memory(io::Error::other(error)))?;
-    let mut header = [0; HEADER];
-    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
-    Layout::read(at, &header).map_err(Error::Store)
 }

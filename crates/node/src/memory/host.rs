@@ -22,7 +22,7 @@ use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
+use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
@@ -332,7 +332,8 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     let mut seed = [0; 8];
     getrandom(&mut seed, GetRandomFlags::empty()).map_err(io::Error::from)?;
     let area = Area { at: place::DATA, length: region.length() - place::DATA };
-    let layout = Layout::fill(area, u64::from_le_bytes(seed)).map_err(StartError::Layout)?;
+    let layout = Layout::fill(area, u64::from_le_bytes(seed));
+    let layout = layout.map_err(|error| StartError::Store(OpenError::Layout(error)))?;
     let mut fabric = Shm::new(region.clone(), 1);
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
@@ -370,7 +371,7 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
 
 /// Who sweeps the store in this memory. See [`Sweeper::new`].
 fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
-    Sweeper::new(region, node.period, is_sure).map_err(StartError::Layout)
+    Sweeper::new(region, node.period, is_sure).map_err(StartError::Store)
 }
 
 /// A word of a region; 0 if there is none.
