@@ -23,8 +23,9 @@
 //! ```
 //!
 //! # Bound
-//! Tokens come each period, the first ones when the next begins: whoever opens a connection waits
-//! for that long with its first operation. Who does not poll for 5 ms asks whether its tokens are
+//! Tokens come each period. Whoever opens a connection within one has what nobody has reserved, as
+//! far as its tenant's limit goes, a few milliseconds later; what is reserved for it, when the next
+//! begins. Who does not poll for 5 ms asks whether its tokens are
 //! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
 //! periods loses its seat, and gets another by itself; but to give it the memory again the node has
 //! to move (below), so a connection that nobody polls is to be closed.

@@ -200,7 +200,11 @@ impl Host {
                 let had = hello.seat.filter(|seat| orphans.remove(seat));
                 let number = match had {
                     Some(seat) => monitor.renew(seat, promise).map(|()| seat),
-                    None => monitor.admit(promise),
+                    None => monitor.admit(promise).inspect(|seat| {
+                        let allowed = |seat| monitor.allowed(seat);
+                        let rest = steward.book.rest(&name, promise.limit, allowed);
+                        monitor.seat_early(*seat, rest);
+                    }),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
                 sweeper.admit(self.clock.now(), Some(number));
