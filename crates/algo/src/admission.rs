@@ -189,8 +189,8 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
 }
 
 /// What a tenant is promised in bytes only, and so not at data nodes: there a client counts its own
-/// operations, each of a block at most, and nobody sees how many bytes of it are a value. So many
-/// operations as move as much are told, rounded up: who has values of a block loses nothing by them.
+/// operations, each of a block at most, and nobody sees how many bytes of it are a value. Told is
+/// how many operations move as much, rounded up: who has values of a block loses nothing by them.
 ///
 /// Example: a limit of 200 MiB/s is one of 51,200 operations of 4 KiB.
 fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {

@@ -444,7 +444,7 @@ impl Connection {
     /// Asks for memory once more.
     ///
     /// # Errors
-    /// That there is other now, or why there is none if the node is there and we have not left ours.
+    /// That there is other now, or why there is none if the node is there and ours is not left.
     fn come_again(&mut self, now: Time) -> Result<(), Error> {
         // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
         // it takes no other: it may also have died while it moved.

@@ -10,9 +10,9 @@
 //! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
 //! the latest, and what is learned from them counts from then on.
 //!
-//! Who comes within a period need not wait for the next: its grant is written at the next tick, with
-//! nothing reserved, and says that the period had begun. So whoever wants one value has it at once
-//! if the pool has a token, and what is promised to others is what it was.
+//! Who comes within a period need not wait for the next: its grant is written at the next tick,
+//! with nothing reserved, and says that the period had begun. So whoever wants one value has it at
+//! once if the pool has a token, and what is promised to others is what it was.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -20,6 +20,7 @@
 //!
 //! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
 
+mod closing;
 mod event;
 mod roster;
 
@@ -32,11 +33,12 @@ use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
 
+use closing::{Closing, final_at};
 pub use event::{Denied, Event, Summary};
 use roster::{Roster, Seat};
 
 use super::port::word;
-use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{Terms, place};
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
@@ -121,22 +123,6 @@ pub struct Monitor<F> {
     looked: Time,
 }
 
-/// A period whose final words are still to be read.
-#[derive(Clone, Debug)]
-struct Closing {
-    epoch: u64,
-    at: Time,
-    capacity: u64,
-    minted: u64,
-    granted: u64,
-    held: u8,
-    /// What was yielded too late to be used, and what nobody took.
-    late: u64,
-    spare: u64,
-    seats: Vec<Option<(Promise, Outcome)>>,
-    busy: Vec<bool>,
-}
-
 impl<F: Fabric> Monitor<F> {
     /// A monitor that takes over a region, or makes a fresh one if it is all zero.
     ///
@@ -186,9 +172,9 @@ impl<F: Fabric> Monitor<F> {
     /// period are promised, so what is reserved for it begins with the next. A limit of 0 changes
     /// nothing.
     ///
-    /// Example: 500 of 1,000 operations of a period are reserved for others. Who comes in its middle
-    /// finds in the pool what those 500 leave; had it half of a reservation of 600 at once, 800 would
-    /// be promised in all, and who was promised 500 could have come too late to them.
+    /// Example: 500 of 1,000 operations of a period are reserved for others, and the pool has given
+    /// out 400 when a client with a reservation of 500 comes. It finds 100 in the pool until the
+    /// period is over. Had it 250 of its reservation at once, 1,150 would be promised.
     pub fn seat_early(&mut self, seat: u16, limit: u64) {
         self.roster.seat_early(seat, limit);
     }
@@ -607,9 +593,4 @@ impl<F: Fabric> Monitor<F> {
         let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
-}
-
-/// Where the final word of a period is, in words from the beginning of the line.
-const fn final_at(epoch: u64) -> usize {
-    FINALS + (epoch & 1) as usize
 }

@@ -8,9 +8,9 @@
 //! A [`GUARD`] before a period is over by its own clock, a client begins to read its grant until
 //! that is a new one, often at first; its next period begins when it has it. So the clocks of both
 //! sides are set by each other once a period. Whoever finds a new grant and does not know for how
-//! long it has stood there, or that its period began before it came, goes on looking, once a tick, until it has seen one come. Old tokens are
-//! void a [`GUARD`] after the end. A pool that shows a later period than the client's is another
-//! reason to look.
+//! long it has stood there, or that its period began before it came, goes on looking, once a tick,
+//! until it has seen one come. Old tokens are void a [`GUARD`] after the end. A pool that shows a
+//! later period than the client's is another reason to look.
 //!
 //! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor), or whose
 //! reports do not arrive, may have been given up meanwhile. It reports, then reads its grant, and

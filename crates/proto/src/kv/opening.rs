@@ -2,7 +2,7 @@
 //!
 //! An [`Opening`] works over any fabric and goes on to a client of the store. Over shared memory,
 //! where what is posted is done at once, [`Opening::at_once`] tells where everything is: the data
-//! node's sweep needs no client, and a client's engine lets nothing through before its first period.
+//! node's sweep needs no client, and an engine lets nothing through before its first grant.
 
 use alloc::vec::Vec;
 use core::fmt;

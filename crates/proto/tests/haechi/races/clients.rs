@@ -372,9 +372,9 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
     }
 }
 
-/// Who is seated early has what is nobody's within a few ticks, as far as it is allowed. Nobody loses
-/// what is reserved for it, no more is issued than the node can do, and the next period is one for
-/// all.
+/// Who is seated early has what is nobody's within a few ticks, as far as it is allowed. Nobody
+/// loses what is reserved for it, no more is issued than the node can do, and the next period is
+/// one for all.
 #[test]
 fn r20_who_comes_early_takes_nothing_that_is_promised() {
     for rules in RULES {
