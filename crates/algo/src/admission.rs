@@ -33,7 +33,7 @@ use core::fmt;
 
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Cluster, Discipline, Iops, NodeId, Policy};
+use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
 
 use crate::owner::Owners;
 use crate::pshift::{Configuration, Solver};
@@ -151,6 +151,9 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
                  one in iops"
             ));
         }
+        if !cluster.data_nodes.is_empty() {
+            warnings.extend(uncounted(tenant));
+        }
         let Some(promised) = tenant.reservation.operations else { continue };
         if nodes.is_empty() {
             warnings.push(format!(
@@ -184,6 +187,27 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     }
     warnings
 }
+
+/// What a tenant is promised in bytes only, and so not at data nodes: there a client counts its own
+/// operations, each of a block at most, and nobody sees how many bytes of it are a value. Told is
+/// how many operations move as much, rounded up: who has values of a block loses nothing by them.
+///
+/// Example: a limit of 200 MiB/s is one of 51,200 operations of 4 KiB.
+fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
+    let levels = [("reservation", tenant.reservation), ("limit", tenant.limit)];
+    levels.into_iter().filter_map(|(what, level)| {
+        let bytes = level.bandwidth.filter(|_| level.operations.is_none())?;
+        let operations = Iops(bytes.0.div_ceil(DATA_NODE_BLOCK.0));
+        let name = &tenant.name;
+        Some(format!(
+            "the {what} of {name} in bytes decides nothing at data nodes, which count operations \
+             of {DATA_NODE_BLOCK} at most; {operations} would be as much there"
+        ))
+    })
+}
+
+/// What an operation on the memory of a data node moves at most, without its head.
+const DATA_NODE_BLOCK: Bytes = Bytes(4096);
 
 /// What a tenant has that the schedulers of its nodes pay no attention to.
 fn unheeded(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
@@ -299,6 +323,34 @@ mod tests {
         let cluster = Cluster::parse(CLUSTER).unwrap();
         let policy = Policy::parse(policy).unwrap();
         admit(&policy, &cluster).map_or_else(|shortage| shortage.to_string(), |()| "fits".into())
+    }
+
+    #[test]
+    fn what_is_promised_in_bytes_is_not_at_data_nodes() {
+        let memory = r#"
+            [[data-node]]
+            name = "m"
+            listen = "unix:m.sock"
+            memory = "8MiB"
+            capacity = "1000 iops"
+            client = "500 iops"
+        "#;
+        let policy = r#"tenant = [
+            { name = "backup", limit = "200MiB/s" },
+            { name = "scan", reservation = "1KiB/s", limit = "9 iops" },
+            { name = "web", reservation = "5 iops" },
+        ]"#;
+        let policy = Policy::parse(policy).unwrap();
+        let told = warnings(&policy, &Cluster::parse(memory).unwrap()).join("\n");
+        assert!(
+            told.contains("the limit of backup in bytes decides nothing at data nodes"),
+            "{told}"
+        );
+        let rates = [Iops(51_200), Iops(1)].map(|rate| alloc::format!("; {rate} would be as much"));
+        assert!(rates.iter().all(|rate| told.contains(rate)), "{told}");
+        assert_eq!(told.matches("in bytes decides nothing").count(), 2, "{told}");
+        let without = warnings(&policy, &Cluster::parse(CLUSTER).unwrap()).join("\n");
+        assert!(!without.contains("data nodes"), "{without}");
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Register {
             dry_run: order.dry_run,
             is_changed: !current.as_ref().is_some_and(is_same),
             changes: difference(before, &policy),
+            warnings: self.cluster.iter().flat_map(|it| admission::warnings(&policy, it)).collect(),
         };
         if order.dry_run || !applied.is_changed {
             return Ok(applied);

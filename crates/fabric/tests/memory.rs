@@ -13,6 +13,7 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Span, Time};
+use tidegate_proto::one_sided::{Done, Fabric, Operation, Post};
 
 /// A region of an odd size. Every client has a mapping of its own, as in processes of its own.
 fn region() -> Region {
@@ -102,4 +103,33 @@ mod shm {
 mod modelled {
     crate::conformance::conformance! { super::modelled() }
     crate::conformance::conformance_among_threads! { super::modelled() }
+}
+
+/// Whether the word is zero decides when something is told, not when it was begun.
+fn tells_nothing_of_memory_that_was_left<F: Fabric>(region: &Region, mut fabric: F) {
+    let add = |id| Post { id, operation: Operation::FetchAdd { at: 4096, add: 1 } };
+    let (ticks, mut done) = (Ticks::default(), Vec::new());
+    fabric.post(add(1)).unwrap();
+    fabric.flush(ticks.now()).unwrap();
+    while done.is_empty() {
+        fabric.poll(ticks.now(), &mut done).unwrap();
+    }
+    fabric.post(add(2)).unwrap();
+    fabric.flush(ticks.now()).unwrap();
+    let left = Operation::WriteWord { word: 1, to: LEFT };
+    Shm::new(again(region), 0).perform(&left).unwrap();
+    while fabric.poll(ticks.now(), &mut done).is_ok() {}
+    assert_eq!(done, [Done { id: 1, word: 0 }]);
+}
+
+const LEFT: u64 = 256;
+
+#[test]
+fn memory_that_was_left_is_lost() {
+    let region = region();
+    let shm = Shm::new(again(&region), 1).until_left(LEFT);
+    tells_nothing_of_memory_that_was_left(&region, shm);
+    let Modelled(region, _) = modelled();
+    let model = Model::new(again(&region), 0, 1).until_left(LEFT);
+    tells_nothing_of_memory_that_was_left(&region, model);
 }

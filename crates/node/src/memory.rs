@@ -43,7 +43,7 @@ use tidegate_fabric::stream::{Address, BindError, Listener};
 use tidegate_fabric::tls::Way;
 use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
-use tidegate_proto::kv::LayoutError;
+use tidegate_proto::kv::OpenError;
 
 use crate::clock::Clock;
 use door::{DoorKeeper, Letter};
@@ -73,8 +73,8 @@ pub enum StartError {
         /// What the kernel says.
         error: io::Error,
     },
-    /// There is no room for a store.
-    Layout(LayoutError),
+    /// There is no room for a store, or none that this release can use.
+    Store(OpenError),
     /// The system has no more threads or descriptors.
     Io(io::Error),
 }
@@ -88,7 +88,7 @@ impl fmt::Display for StartError {
                 "{size} of memory cannot be had: {error}; write less in the cluster's file, or \
                  free some"
             ),
-            Self::Layout(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
             Self::Io(error) => write!(f, "cannot start the data node: {error}"),
         }
     }

@@ -19,6 +19,9 @@
 //! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among
 //!   fabrics only: a word that is changed by them is changed by nothing else, not by the node's own
 //!   processor either (an RDMA card need not agree with it).
+//! - A region can be *lost*: its node has shut this client out, or goes on with other memory. What
+//!   was told as done before was done while the region was the node's, and is in whatever memory
+//!   the node goes on with. What was not told may or may not have happened.
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -214,7 +217,7 @@ pub trait Fabric {
     /// end without further calls of it.
     ///
     /// # Errors
-    /// If the region is lost.
+    /// If the region is lost. What it tells until then has happened in time.
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost>;
 
     /// How many buffers there are.

@@ -23,8 +23,9 @@
 //! ```
 //!
 //! # Bound
-//! Tokens come each period, the first ones when the next begins: whoever opens a connection waits
-//! for that long with its first operation. Who does not poll for 5 ms asks whether its tokens are
+//! Tokens come each period. Whoever opens a connection within one has what nobody has reserved, as
+//! far as its tenant's limit goes, a few milliseconds later; what is reserved for it, when the next
+//! begins. Who does not poll for 5 ms asks whether its tokens are
 //! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
 //! periods loses its seat, and gets another by itself; but to give it the memory again the node has
 //! to move (below), so a connection that nobody polls is to be closed.
@@ -54,8 +55,8 @@ use tidegate_model::cluster::Fabric;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
 use tidegate_proto::haechi::{Port, Terms, place, port};
-use tidegate_proto::kv::{self, Client, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{self, Fabric as _, Operation, Place};
+use tidegate_proto::kv::{self, Client, LayoutError, OpenError, Opening};
+use tidegate_proto::one_sided::{self, Lost};
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -234,6 +235,15 @@ impl From<Refused> for Error {
     }
 }
 
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Layout(error) => Self::Store(error),
+            OpenError::Lost(lost) => Self::Memory(io::Error::other(lost)),
+        }
+    }
+}
+
 /// A client of one data node. It belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Connection {
@@ -390,8 +400,11 @@ impl Connection {
         if let Some(reason) = &self.outside {
             return Err(Error::Outside(reason.clone()));
         }
-        // None of these loses its region by itself.
-        self.client.poll(now, outcomes).map_err(|_| Error::Moved)
+        match self.client.poll(now, outcomes) {
+            Ok(()) => Ok(()),
+            // Stopped just now, it did not hear that the node moves.
+            Err(Lost) => Err(self.follow(now)),
+        }
     }
 
     /// When to poll at the latest, also if nothing was begun.
@@ -409,21 +422,34 @@ impl Connection {
     fn listen(&mut self, now: Time) -> Result<(), Error> {
         self.heard = now;
         match self.lifeline.as_mut().map_or(Word::End, Lifeline::hear) {
-            Word::Silence => return Ok(()),
-            // The node waits until the connection is closed.
-            Word::Moving => {
-                (self.lifeline, self.outside) = (None, Some(String::new()));
-            }
+            Word::Silence => Ok(()),
+            Word::Moving => Err(self.follow(now)),
             Word::End => {
                 self.lifeline = None;
-                if !self.retry.is_due(now) {
-                    return Ok(());
-                }
+                if self.retry.is_due(now) { self.come_again(now) } else { Ok(()) }
             }
         }
-        // Whoever is gone may come again, and has no memory any more. Whoever moves has other.
+    }
+
+    /// Leaves memory that the node leaves, too, for other. It waits until the connection is closed.
+    #[cold]
+    fn follow(&mut self, now: Time) -> Error {
+        (self.lifeline, self.outside, self.heard) = (None, Some(String::new()), now);
+        match self.come_again(now) {
+            Ok(()) => Error::Outside(self.outside.clone().unwrap_or_default()),
+            Err(error) => error,
+        }
+    }
+
+    /// Asks for memory once more.
+    ///
+    /// # Errors
+    /// That there is other now, or why there is none if the node is there and ours is not left.
+    fn come_again(&mut self, now: Time) -> Result<(), Error> {
+        // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
+        // it takes no other: it may also have died while it moved.
         let seat = self.seat().map(|seat| seat.number);
-        let former = self.outside.is_none().then(|| (self.region.clone(), seat));
+        let former = Some((self.region.clone(), seat));
         match enter(&self.path, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
@@ -480,21 +506,26 @@ fn enter(
     let said = Lifeline::say(path, &hello, back.as_deref(), settings.patience);
     let (lifeline, welcome, file) = said?;
     let region = Arc::new(Region::from_fd(file).map_err(Error::Memory)?);
-    let layout = layout(&region, welcome.store)?;
+    let layout = Opening::at_once(Shm::new(region.clone(), 1), welcome.store)?;
     let outstanding = outstanding(settings, &welcome);
     // A put takes two; the engine has two of its own.
     let buffers = 2 * outstanding + 2;
     let now = kernel_time();
     let memory = region.clone();
-    let access = match (welcome.fabric, &welcome.seat) {
-        (Fabric::Shm, None) => Access::BareShm(Shm::new(region, buffers)),
-        (Fabric::Model, None) => Access::BareModel(Model::new(region, place::CARD, buffers)),
-        (Fabric::Shm, Some(seat)) => {
-            Access::Shm(Box::new(port(Shm::new(region, buffers), seat, &welcome, now)?))
+    let access = match welcome.fabric {
+        Fabric::Shm => {
+            let shm = Shm::new(region, buffers).until_left(place::LEFT);
+            match &welcome.seat {
+                None => Access::BareShm(shm),
+                Some(seat) => Access::Shm(Box::new(port(shm, seat, &welcome, now)?)),
+            }
         }
-        (Fabric::Model, Some(seat)) => {
-            let model = Model::new(region, place::CARD, buffers);
-            Access::Model(Box::new(port(model, seat, &welcome, now)?))
+        Fabric::Model => {
+            let model = Model::new(region, place::CARD, buffers).until_left(place::LEFT);
+            match &welcome.seat {
+                None => Access::BareModel(model),
+                Some(seat) => Access::Model(Box::new(port(model, seat, &welcome, now)?)),
+            }
         }
     };
     let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
@@ -519,14 +550,4 @@ fn port<F: one_sided::Fabric>(
     };
     let port = Port::new(fabric, terms, seat.number, welcome.window, now);
     port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
-}
-
-/// Where everything is in the store that begins at `at`.
-fn layout(region: &Arc<Region>, at: u64) -> Result<Layout, Error> {
-    let mut fabric = Shm::new(region.clone(), 1);
-    let read = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
-    fabric.perform(&read).map_err(|error| Error::Memory(io::Error::other(error)))?;
-    let mut header = [0; HEADER];
-    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
-    Layout::read(at, &header).map_err(Error::Store)
 }

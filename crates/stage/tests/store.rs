@@ -20,7 +20,7 @@ use tidegate_proto::data_node::{Hello, Seat, ToClient, VERSION, Welcome};
 use tidegate_proto::haechi::{place, words};
 use tidegate_proto::kv::{Area, HEADER, Layout, LayoutError};
 use tidegate_proto::one_sided::{Fabric, Operation, Place};
-use tidegate_stage::memory::{Error, Refused, Settings, Store};
+use tidegate_stage::memory::{Answer, Connection, Error, Refused, Settings, Store};
 
 const MEMORY: u64 = 8 << 20;
 
@@ -53,20 +53,25 @@ impl Node {
         memory.perform(&Operation::Write { from, to, length }).unwrap();
     }
 
-    /// Hears who comes next.
-    fn hear(&self) -> UnixStream {
+    /// Hears who comes next, and what memory it brings.
+    fn hear(&self) -> (UnixStream, Option<Region>) {
         let (stream, _) = self.listener.accept().unwrap();
         let (mut decoder, mut piece) = (Decoder::<Hello>::new(), [0; 4096]);
+        let mut brought = None;
         while decoder.next_message().unwrap().is_none() {
-            let (count, _) = handover::receive(&stream, &mut piece).unwrap();
+            let (count, file) = handover::receive(&stream, &mut piece).unwrap();
+            brought = brought.or(file);
             decoder.extend(&piece[..count]);
         }
-        stream
+        (stream, brought.map(|file| Region::from_fd(file).unwrap()))
     }
 
     /// Lets in who comes next.
     fn admit(&self, seat: Option<Seat>) -> UnixStream {
-        let stream = self.hear();
+        self.welcome(self.hear().0, seat)
+    }
+
+    fn welcome(&self, stream: UnixStream, seat: Option<Seat>) -> UnixStream {
         let fabric = Carrier::Shm;
         let welcome = Welcome { tenant: "t".into(), seat, fabric, window: 16, store: place::DATA };
         let mut bytes = Vec::new();
@@ -77,7 +82,7 @@ impl Node {
 
     fn refuse(&self) {
         let refused = ToClient::Refused { version: VERSION, reason: "not you; go away".into() };
-        say(&self.hear(), &refused);
+        say(&self.hear().0, &refused);
     }
 
     /// A store here, and the node's end of its connection.
@@ -239,6 +244,51 @@ fn who_is_left_outside_neither_reads_nor_writes_what_was_left() {
     let _lifeline = node.admit(None);
     until(|| !matches!(store.get(b"k"), Err(Error::Outside(_))));
     assert_eq!(store.get(b"k").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn who_was_stopped_while_the_node_moved_is_told_nothing_of_what_was_left() {
+    let node = Node::new(MEMORY);
+    thread::scope(|scope| {
+        let door = scope.spawn(|| {
+            let lifeline = node.admit(None);
+            // It has said nothing, and goes on with other memory.
+            let (again, brought) = node.hear();
+            assert_eq!(brought.map(|memory| memory.length()), Some(MEMORY));
+            node.write(place::LEFT, &0u64.to_le_bytes());
+            (lifeline, node.welcome(again, None))
+        });
+        let mut connection = Connection::open(node.path(), Settings::default()).unwrap();
+        let mut outcomes = Vec::new();
+        connection.begin_put(b"k", b"value", 1).unwrap();
+        while connection.outstanding() > 0 {
+            connection.poll(&mut outcomes).unwrap();
+        }
+        assert_eq!(outcomes.pop().unwrap().answer, Answer::Stored);
+        connection.begin_put(b"k", b"lost", 2).unwrap();
+        node.write(place::LEFT, &1u64.to_le_bytes());
+        let moved = loop {
+            match connection.poll(&mut outcomes) {
+                Ok(()) => assert_eq!(outcomes, [], "nobody reads that"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(moved, Error::Moved), "{moved}");
+        assert_eq!((outcomes.len(), connection.outstanding()), (0, 0));
+        door.join().unwrap();
+    });
+}
+
+#[test]
+fn who_leaves_memory_brings_it_along() {
+    let node = Node::new(MEMORY);
+    let (store, lifeline) = node.store(None);
+    say(&lifeline, &ToClient::Moving);
+    // The node may die while it moves, and then wants it back.
+    let (again, brought) = node.hear();
+    assert_eq!(brought.map(|memory| memory.length()), Some(MEMORY));
+    let _lifeline = node.welcome(again, None);
+    store.put(b"k", b"value").unwrap();
 }
 
 #[test]

@@ -115,6 +115,18 @@ struct Wait {
 }
 
 impl Seat {
+    const fn new(promise: Promise, heard: Time) -> Self {
+        Self {
+            promise,
+            report: None,
+            heard,
+            is_doubted: false,
+            is_suspect: false,
+            wait: None,
+            is_hopeless: false,
+        }
+    }
+
     /// Reservation tokens that it may have.
     fn residual(&self) -> u64 {
         match (self.is_suspect, self.report) {
@@ -191,17 +203,10 @@ impl Pool {
     ) -> u64 {
         let heard: Vec<_> = self.seats.iter().map(|seat| seat.map(|seat| seat.heard)).collect();
         let heard = |seat: usize| heard.get(seat).copied().flatten().unwrap_or(period.begun);
-        let seats = promises.into_iter().enumerate().map(|(seat, promise)| {
-            promise.map(|promise| Seat {
-                promise,
-                report: None,
-                heard: heard(seat),
-                is_doubted: false,
-                is_suspect: false,
-                wait: None,
-                is_hopeless: false,
-            })
-        });
+        let seats = promises
+            .into_iter()
+            .enumerate()
+            .map(|(seat, promise)| promise.map(|promise| Seat::new(promise, heard(seat))));
         self.seats = seats.collect();
         (self.period, self.capacity) = (period, capacity);
         (self.granted, self.returned, self.passed, self.streamed) = (0, 0, 0, 0);
@@ -213,6 +218,14 @@ impl Pool {
         };
         self.minted = first;
         first
+    }
+
+    /// Takes in somebody who comes within the period. Nothing can be reserved for it any more: what
+    /// is not others' is in the pool, or on its way there.
+    pub fn join(&mut self, now: Time, seat: usize, limit: u64) {
+        if let Some(place) = self.seats.get_mut(seat) {
+            *place = Some(Seat::new(Promise { reservation: 0, limit }, now));
+        }
     }
 
     /// ΣR, of those that count.

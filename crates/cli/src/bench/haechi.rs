@@ -202,8 +202,9 @@ fn gets(plan: Plan, tell: &mut dyn FnMut(Row)) {
     let Some((region, layout)) = store(keys) else {
         return tell(Row::more(BENCH, case("without an engine"), "M/s", None).because(NO_MEMORY));
     };
-    let memory = Shm::new(region.clone(), DEPTH);
-    let with = engine(&region, Shm::new(region.clone(), DEPTH + OWN));
+    let shm = |buffers| Shm::new(region.clone(), buffers).until_left(place::LEFT);
+    let memory = shm(DEPTH);
+    let with = engine(&region, shm(DEPTH + OWN));
     let Some((port, periods)) = with else {
         return tell(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
     };

@@ -66,7 +66,9 @@ fn told(applied: &Applied, paint: Paint) -> String {
         (true, true) => format!("dry run: revision {revision} stays in force"),
         (false, true) => format!("revision {revision} is in force"),
     };
-    format!("{changes}{outcome}\n")
+    let warn = |warning: &String| format!("  {}: {warning}\n", paint.tone(Tone::Warn, "warning"));
+    let warnings: String = applied.warnings.iter().map(warn).collect();
+    format!("{changes}{outcome}\n{warnings}")
 }
 
 fn line(change: &PolicyChange, paint: Paint) -> String {

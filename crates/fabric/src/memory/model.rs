@@ -142,6 +142,8 @@ pub struct Model {
     flushed: usize,
     /// When the client's own stage will have finished what it has.
     free: u64,
+    /// Where the word is that says that the region was left behind.
+    left: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -167,7 +169,18 @@ impl Model {
             placed: 0,
             flushed: 0,
             free: 0,
+            left: None,
         }
+    }
+
+    /// As [`Shm::until_left`](super::shm::Shm::until_left).
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[must_use]
+    pub fn until_left(self, left: u64) -> Self {
+        self.region.word(left);
+        Self { left: Some(left), ..self }
     }
 
     /// When [`Fabric::poll`] has something to do next, if anything was flushed.
@@ -229,7 +242,7 @@ impl Fabric for Model {
     }
 
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        let now = now.0.saturating_mul(PARTS);
+        let (now, first) = (now.0.saturating_mul(PARTS), done.len());
         while self.placed < self.flushed && self.queue[self.placed].at <= now {
             self.place();
         }
@@ -241,6 +254,10 @@ impl Fabric for Model {
                 self.uses[place.buffer as usize] -= 1;
             }
             done.push(Done { id: post.id, word });
+        }
+        if self.region.is_left(self.left) {
+            done.truncate(first);
+            return Err(Lost);
         }
         Ok(())
     }

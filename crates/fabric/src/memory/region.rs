@@ -188,6 +188,14 @@ impl Region {
         unsafe { AtomicU64::from_ptr(address.cast()) }
     }
 
+    /// Whether a word, if there is one, says that the region was left behind. All that this thread
+    /// has read or swapped before was there before the word was set, if it is not: its reads are
+    /// followed by an acquire fence, and its swaps are in one order with this.
+    #[inline]
+    pub(super) fn is_left(&self, left: Option<u64>) -> bool {
+        left.is_some_and(|left| self.word(left).load(SeqCst) != 0)
+    }
+
     /// Copies the bytes at `from`.
     ///
     /// # Panics

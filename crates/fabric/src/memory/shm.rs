@@ -9,6 +9,19 @@
 //! Writes of one client are seen in their order (`region` says how). A read may be done before an
 //! earlier write of the same client is seen by others; an atomic operation between the two is not
 //! overtaken by either.
+//!
+//! # Memory that was left behind
+//! Nobody can take memory away from a process that has it. A node that wants to shut a client out
+//! copies the region and goes on with the copy, and a client that was stopped meanwhile would go on
+//! with the old one and not know. So there is a word that the node sets *before* it begins to copy,
+//! and [`Shm::until_left`] has `poll` look at it *after* what it is about to tell was done. If the
+//! word is still zero then, all of that was done before the first byte was copied, and is in the
+//! copy. If it is not, nothing is told, and the region is lost. For example: a put swaps its slot
+//! at 10, the node sets the word at 20 and copies the slot at 30. A look at 15 says that the put is
+//! done, and it is; a look at 25 says that the region is lost, which is no lie either. Had the word
+//! been set at 40, a swap at 35 would be told, and be in no memory that anybody reads.
+//!
+//! It takes one load of a line that nobody writes to for each `poll`, however much that tells.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,13 +59,25 @@ pub struct Shm {
     /// What was posted and not begun, and what is done and was not told.
     posted: Vec<Post>,
     done: Vec<Done>,
+    /// Where the word is that says that the region was left behind.
+    left: Option<u64>,
 }
 
 impl Shm {
     /// A client with so many buffers of its own, none if it only changes words.
     pub fn new(region: Arc<Region>, buffers: u32) -> Self {
         let (posted, done) = (Vec::with_capacity(WINDOW), Vec::with_capacity(WINDOW));
-        Self { region, buffers: Buffers::new(buffers), posted, done }
+        Self { region, buffers: Buffers::new(buffers), posted, done, left: None }
+    }
+
+    /// The same, for which the region is lost as soon as the word at `left` is not zero.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[must_use]
+    pub fn until_left(self, left: u64) -> Self {
+        self.region.word(left);
+        Self { left: Some(left), ..self }
     }
 
     /// When [`Fabric::poll`] has something to do: at once, if anything was flushed.
@@ -101,6 +126,9 @@ impl Fabric for Shm {
 
     #[inline]
     fn poll(&mut self, _: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
+        if self.region.is_left(self.left) {
+            return Err(Lost);
+        }
         done.append(&mut self.done);
         Ok(())
     }

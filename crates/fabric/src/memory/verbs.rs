@@ -22,8 +22,9 @@
 //!
 //! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
 //! which travel over any connection. To shut one out it takes its queue pairs away
-//! ([`Host::fence`]): the others do not notice. The monitor on the node is a client of its own card
-//! ([`Host::loop_back`]), since the processor's operations are not atomic with the card's.
+//! ([`Host::fence`]): the others do not notice, and nothing that it has under way runs any more, so
+//! no word has to say that the region was left behind. The monitor on the node is a client of its
+//! own card ([`Host::loop_back`]), since the processor's operations are not atomic with the card's.
 //!
 //! # Bound
 //! All clients of a region use one card of the node, whose atomic operations agree with each other;

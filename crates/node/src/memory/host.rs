@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 
@@ -20,7 +22,7 @@ use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, Stock};
+use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::StartError;
@@ -99,6 +101,8 @@ impl Host {
         }
         let sweeper = sweeper(&self.node, &region, false)?;
         let monitor = monitor(&self.node, &region, self.clock.now())?;
+        // That life may have ended while it moved away from this.
+        set_left(&region, false);
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
@@ -196,7 +200,11 @@ impl Host {
                 let had = hello.seat.filter(|seat| orphans.remove(seat));
                 let number = match had {
                     Some(seat) => monitor.renew(seat, promise).map(|()| seat),
-                    None => monitor.admit(promise),
+                    None => monitor.admit(promise).inspect(|seat| {
+                        let allowed = |seat| monitor.allowed(seat);
+                        let rest = steward.book.rest(&name, promise.limit, allowed);
+                        monitor.seat_early(*seat, rest);
+                    }),
                 };
                 let number = number.map_err(|denied| denied.to_string())?;
                 sweeper.admit(self.clock.now(), Some(number));
@@ -276,6 +284,10 @@ impl Host {
     /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
     /// any more.
     ///
+    /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
+    /// says that it was left before the first byte of the store is copied, and clients look at that
+    /// after what they have done (`fabric::memory::shm` says why that is enough).
+    ///
     /// # Errors
     /// If there is not so much memory. The old one is still there then.
     pub(super) fn move_memory(&self) -> Result<(), StartError> {
@@ -283,7 +295,13 @@ impl Host {
         let new = region(&self.node)?;
         // Without grants and reports, which are between the two.
         copy(&old, &new, 0, place::GRANTS)?;
-        copy(&old, &new, place::DATA, old.length())?;
+        set_left(&old, true);
+        self.go_on_with(&old, new).inspect_err(|_| set_left(&old, false))
+    }
+
+    /// Copies the store to memory that has the words before it already, and goes on there.
+    fn go_on_with(&self, old: &Region, new: Arc<Region>) -> Result<(), StartError> {
+        copy(old, &new, place::DATA, old.length())?;
         let monitor = monitor(&self.node, &new, self.clock.now())?;
         let sweeper = sweeper(&self.node, &new, true)?;
         let mut inner = lock(&self.inner);
@@ -318,7 +336,8 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     let mut seed = [0; 8];
     getrandom(&mut seed, GetRandomFlags::empty()).map_err(io::Error::from)?;
     let area = Area { at: place::DATA, length: region.length() - place::DATA };
-    let layout = Layout::fill(area, u64::from_le_bytes(seed)).map_err(StartError::Layout)?;
+    let layout = Layout::fill(area, u64::from_le_bytes(seed));
+    let layout = layout.map_err(|error| StartError::Store(OpenError::Layout(error)))?;
     let mut fabric = Shm::new(region.clone(), 1);
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (Place::start(0), HEADER as u32);
@@ -356,12 +375,20 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
 
 /// Who sweeps the store in this memory. See [`Sweeper::new`].
 fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
-    Sweeper::new(region, node.period, is_sure).map_err(StartError::Layout)
+    Sweeper::new(region, node.period, is_sure).map_err(StartError::Store)
 }
 
 /// A word of a region; 0 if there is none.
 fn word(region: &Arc<Region>, at: u64) -> u64 {
     Shm::new(region.clone(), 0).perform(&Operation::FetchAdd { at, add: 0 }).unwrap_or(0)
+}
+
+/// Says in a region whether it was left behind, before anything else that this thread does.
+fn set_left(region: &Arc<Region>, is_left: bool) {
+    let (word, to) = (u64::from(is_left), place::LEFT);
+    let set = Shm::new(region.clone(), 0).perform(&Operation::WriteWord { word, to });
+    debug_assert!(set.is_ok(), "a region has control words");
+    fence(SeqCst);
 }
 
 /// Which memory it is, among all that this machine has had since it was started.
@@ -402,11 +429,14 @@ fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
-    use tidegate_model::{Cluster, Policy};
+    use tidegate_model::{Cluster, Policy, Span};
     use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
     use tidegate_proto::data_node::message::Grant;
+    use tidegate_proto::kv::{self, Answer, Client, Opening};
 
     fn node() -> DataNode {
         let text = r#"
@@ -522,7 +552,9 @@ mod tests {
         let file = |region: &Region| region.as_fd().try_clone_to_owned().unwrap();
         let other = Region::create(8 << 20).unwrap();
         assert!(!second.adopt(file(&other)).unwrap() && second.is_incomplete());
+        set_left(&memory, true);
         assert!(second.adopt(file(&memory)).unwrap() && !second.is_incomplete());
+        assert_eq!(word(&memory, place::LEFT), 0, "it goes on with it");
         assert!(!second.adopt(file(&memory)).unwrap(), "once");
         let seat = welcome.seat.map(|seat| seat.number);
         let again = Hello { seat, ..hello("a", 300) };
@@ -530,6 +562,70 @@ mod tests {
         assert_eq!(welcome.seat.map(|seat| seat.number), seat);
         let (welcome, _) = second.seat(&visitor(0), &Hello { seat, ..hello("a", 1) }).unwrap();
         assert_ne!(welcome.seat.map(|seat| seat.number), seat, "it has its client again");
+    }
+
+    fn client(shm: Shm) -> Client<Shm> {
+        let mut opening = Opening::new(shm, place::DATA);
+        while !opening.poll(Time::ZERO).unwrap() {}
+        let (locations, extent, rest) = (8, 16, Span::ZERO);
+        let settings = kv::Settings { outstanding: 8, locations, extent, seat: None, rest };
+        opening.client(settings).unwrap()
+    }
+
+    /// A client that hears of nothing, and puts numbers under the same keys as long as it is told
+    /// that it may. The last that it was told was stored, of each.
+    fn deaf(region: Arc<Region>, told: &[AtomicU64; 8]) {
+        let mut client = client(Shm::new(region, 16).until_left(place::LEFT));
+        let mut outcomes = Vec::new();
+        for number in 1u64.. {
+            for key in 0..8 {
+                client.put(&[key], &number.to_le_bytes(), u64::from(key)).unwrap();
+            }
+            while client.outstanding() > 0 {
+                if client.poll(Time::ZERO, &mut outcomes).is_err() {
+                    return;
+                }
+                for outcome in outcomes.drain(..) {
+                    assert_eq!(outcome.answer, Answer::Stored);
+                    told[outcome.token as usize].store(number, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// The number under a key.
+    fn number(region: &Arc<Region>, key: u8) -> u64 {
+        let mut client = client(Shm::new(region.clone(), 1));
+        let mut outcomes = Vec::new();
+        client.get(&[key], 0).unwrap();
+        while client.outstanding() > 0 {
+            client.poll(Time::ZERO, &mut outcomes).unwrap();
+        }
+        let answer = outcomes.remove(0).answer;
+        let Answer::Found(value) = answer else { panic!("{key} is {answer:?}") };
+        u64::from_le_bytes(client.value(&value).try_into().unwrap())
+    }
+
+    #[test]
+    fn what_was_told_is_in_the_memory_that_the_node_goes_on_with() {
+        let host = host(POLICY);
+        for _ in 0..20 {
+            let old = lock(&host.inner).region.clone();
+            let told = [const { AtomicU64::new(0) }; 8];
+            thread::scope(|scope| {
+                scope.spawn(|| deaf(old.clone(), &told));
+                while told.iter().any(|told| told.load(Ordering::Acquire) < 10) {
+                    thread::yield_now();
+                }
+                host.move_memory().unwrap();
+            });
+            let new = lock(&host.inner).region.clone();
+            assert_eq!([&old, &new].map(|region| word(region, place::LEFT)), [1, 0]);
+            for (key, told) in (0..).zip(told) {
+                let (found, told) = (number(&new, key), told.into_inner());
+                assert!(found >= told, "{found} is there, and {told} was told");
+            }
+        }
     }
 
     #[test]

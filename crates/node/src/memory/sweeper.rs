@@ -12,8 +12,7 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_proto::haechi::place;
-use tidegate_proto::kv::{HEADER, HOLDERS, Layout, LayoutError, Pass, Stock, Sweep};
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
+use tidegate_proto::kv::{HOLDERS, OpenError, Opening, Pass, Stock, Sweep};
 
 const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
 
@@ -55,8 +54,8 @@ impl Sweeper {
         region: &Arc<Region>,
         period: Span,
         is_sure: bool,
-    ) -> Result<Self, LayoutError> {
-        let layout = layout(region)?;
+    ) -> Result<Self, OpenError> {
+        let layout = Opening::at_once(Shm::new(region.clone(), 1), place::DATA)?;
         let sweep = Sweep::new(Shm::new(region.clone(), 1), layout);
         let enough = layout.blocks().div_ceil(SHARE);
         let (at, pause) = (Time::ZERO, period);
@@ -138,28 +137,11 @@ impl Sweeper {
     }
 }
 
-/// Where everything is in the store of a data node.
-fn layout(region: &Arc<Region>) -> Result<Layout, LayoutError> {
-    let mut fabric = Shm::new(region.clone(), 1);
-    let (from, into, length) = (place::DATA, Place::start(0), HEADER as u32);
-    if fabric.perform(&Operation::Read { from, into, length }).is_err() {
-        let (needed_bytes, bytes) = (from + u64::from(length), region.length());
-        return Err(LayoutError::TooSmall { needed_bytes, bytes });
-    }
-    let mut header = [0; HEADER];
-    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
-    let layout = Layout::read(place::DATA, &header)?;
-    let needed_bytes = layout.area().at.saturating_add(layout.area().length);
-    match needed_bytes > region.length() {
-        true => Err(LayoutError::TooSmall { needed_bytes, bytes: region.length() }),
-        false => Ok(layout),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_proto::kv::{self, Answer, Area, Client};
+    use tidegate_proto::kv::{self, Answer, Area, Client, HEADER, Layout};
+    use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
     /// A store of 64 blocks, and who sweeps it.
     fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {

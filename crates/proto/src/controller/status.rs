@@ -233,6 +233,9 @@ pub struct Applied {
     pub is_changed: bool,
     /// What differs.
     pub changes: Vec<PolicyChange>,
+    /// What of it the controller's cluster does not heed, and what helps, in words for people.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// One difference between two policies.

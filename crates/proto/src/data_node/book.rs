@@ -68,13 +68,16 @@ pub struct Book {
     local: u64,
     guests: Vec<Guest>,
     shares: BTreeMap<String, Part>,
+    /// Whose each seat is, or was last.
+    last: BTreeMap<u16, String>,
 }
 
 impl Book {
     /// One without guests and shares, of a node whose period is so long, and of which one client
     /// alone can do so much.
     pub fn new(period: Span, client: Iops) -> Self {
-        let mut book = Self { period, local: 0, guests: Vec::new(), shares: BTreeMap::new() };
+        let (guests, shares, last) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let mut book = Self { period, local: 0, guests, shares, last };
         book.local = book.count(client);
         book
     }
@@ -133,8 +136,26 @@ impl Book {
         Ok(self.part(all, here, Ask::of(hello), [1, 1]))
     }
 
+    /// What a client of a tenant that was offered `limit` may do in the rest of the period that
+    /// runs, if each seat is `allowed` so much in it: what the limit leaves of all that clients of
+    /// that tenant were allowed, whether they have left since or not.
+    ///
+    /// Example: a tenant may do 100 operations per period here, and a client of it 60. Another that
+    /// comes may do 40 until the next period, and whoever comes after the first has left no more
+    /// than that, as the first may have done its 60.
+    pub fn rest(&self, tenant: &str, limit: u64, allowed: impl Fn(u16) -> u64) -> u64 {
+        let here = self.here(tenant).limit;
+        if here == u64::MAX {
+            return limit;
+        }
+        let seats = self.last.iter().filter(|(_, last)| *last == tenant);
+        let given = seats.fold(0u64, |sum, (seat, _)| sum.saturating_add(allowed(*seat)));
+        here.saturating_sub(given).min(limit)
+    }
+
     /// Notes who has a seat now.
     pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
+        self.last.insert(seat, tenant.into());
         self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
     }
 
@@ -151,6 +172,7 @@ impl Book {
     /// Notes that all seats are free.
     pub fn clear(&mut self) {
         self.guests.clear();
+        self.last.clear();
     }
 
     /// Notes that a seat is free.
@@ -361,6 +383,25 @@ mod tests {
         let book = book(Span::SECOND, 0, 0);
         assert_eq!(book.offer(Some(oltp), &hello(Some(80), None)).map(told), Ok((0, 0)));
         assert!(book.offer(Some(oltp), &hello(Some(101), None)).is_err());
+    }
+
+    #[test]
+    fn a_limit_is_given_once_in_a_period() {
+        let mut book = book(Span::SECOND, 100, 200);
+        let rest = |book: &Book, allowed: [u64; 2]| {
+            book.rest("oltp", 150, |seat| *allowed.get(usize::from(seat)).unwrap_or(&0))
+        };
+        assert_eq!(rest(&book, [0, 0]), 150);
+        book.seat(0, "oltp", &hello(None, Some(120)));
+        assert_eq!(rest(&book, [120, 0]), 80);
+        book.leave(0);
+        assert_eq!(rest(&book, [120, 0]), 80, "it may have done all of that");
+        book.seat(1, "oltp", &hello(None, None));
+        assert_eq!(rest(&book, [120, 80]), 0);
+        assert_eq!(rest(&book, [0, 200]), 0, "in the next period");
+        book.seat(0, "other", &hello(None, None));
+        assert_eq!(rest(&book, [u64::MAX, 80]), 120, "the seat is another's");
+        assert_eq!(book.rest("other", u64::MAX, |_| u64::MAX), u64::MAX, "it has no limit");
     }
 
     #[test]

@@ -10,12 +10,17 @@
 //! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
 //! the latest, and what is learned from them counts from then on.
 //!
+//! Who comes within a period need not wait for the next: its grant is written at the next tick,
+//! with nothing reserved, and says that the period had begun. So whoever wants one value has it at
+//! once if the pool has a token, and what is promised to others is what it was.
+//!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
 //! work of a former one, and opens a period, which voids all tokens of the former.
 //!
 //! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
 
+mod closing;
 mod event;
 mod roster;
 
@@ -28,11 +33,12 @@ use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
 
+use closing::{Closing, final_at};
 pub use event::{Denied, Event, Summary};
 use roster::{Roster, Seat};
 
 use super::port::word;
-use super::words::{self, FINALS, GRANT, Grant, Pool, REPORT};
+use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{Terms, place};
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
@@ -117,22 +123,6 @@ pub struct Monitor<F> {
     looked: Time,
 }
 
-/// A period whose final words are still to be read.
-#[derive(Clone, Debug)]
-struct Closing {
-    epoch: u64,
-    at: Time,
-    capacity: u64,
-    minted: u64,
-    granted: u64,
-    held: u8,
-    /// What was yielded too late to be used, and what nobody took.
-    late: u64,
-    spare: u64,
-    seats: Vec<Option<(Promise, Outcome)>>,
-    busy: Vec<bool>,
-}
-
 impl<F: Fabric> Monitor<F> {
     /// A monitor that takes over a region, or makes a fresh one if it is all zero.
     ///
@@ -175,6 +165,24 @@ impl<F: Fabric> Monitor<F> {
     /// Why its reservation cannot be promised beside the others. Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
         self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
+    }
+
+    /// Lets a client that was admitted just now do something in the period that runs: `limit`
+    /// operations at most, from the next look on and with pool tokens only. All other tokens of the
+    /// period are promised, so what is reserved for it begins with the next. A limit of 0 changes
+    /// nothing.
+    ///
+    /// Example: 500 of 1,000 operations of a period are reserved for others, and the pool has given
+    /// out 400 when a client with a reservation of 500 comes. It finds 100 in the pool until the
+    /// period is over. Had it 250 of its reservation at once, 1,150 would be promised.
+    pub fn seat_early(&mut self, seat: u16, limit: u64) {
+        self.roster.seat_early(seat, limit);
+    }
+
+    /// What a seat is allowed in the period that runs, also if its client has left since; nothing
+    /// for one that is not in it.
+    pub fn allowed(&self, seat: u16) -> u64 {
+        self.roster.allowed(seat)
     }
 
     /// Promises a seat something else, from the next period on.
@@ -389,7 +397,9 @@ impl<F: Fabric> Monitor<F> {
         }
         let gone = self.books.suspects(now);
         events.extend(gone.into_iter().map(|seat| Event::Silent(seat as u16)));
-        if self.doubt(now) {
+        let come = self.roster.come();
+        come.iter().for_each(|(seat, limit)| self.books.join(now, usize::from(*seat), *limit));
+        if self.doubt(now) || !come.is_empty() {
             self.write_grants();
         }
         let target = self.books.target(now);
@@ -443,8 +453,8 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn grant(&self, seat: &Seat) -> Grant {
-        let epoch = self.epoch;
-        Grant { epoch, is_void: seat.is_void, batch: self.batch(), promise: seat.promise }
+        let Seat { promise, is_void, is_late, .. } = *seat;
+        Grant { epoch: self.epoch, is_void, is_late, batch: self.batch(), promise }
     }
 
     /// B: small enough that what all have in hand is a small part of a period.
@@ -496,7 +506,7 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                // Who came in this period has a part only in the next.
+                // Who came in this period has a part only in the next, but for who is early.
                 let seat = self.roster.get(number).filter(|seat| seat.is_in);
                 let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;
@@ -583,9 +593,4 @@ impl<F: Fabric> Monitor<F> {
         let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
         events.push(Event::Over(summary));
     }
-}
-
-/// Where the final word of a period is, in words from the beginning of the line.
-const fn final_at(epoch: u64) -> usize {
-    FINALS + (epoch & 1) as usize
 }

@@ -28,6 +28,10 @@ pub const LEASE: u64 = 256;
 /// What it has learned of the node's capacity, in operations per period.
 pub const LEARNED: u64 = 264;
 
+/// Zero, until the node goes on with a copy of the region: it writes something else here before it
+/// begins to copy. Nobody else ever writes to its line, so that to look at it costs nothing.
+pub const LEFT: u64 = 384;
+
 /// A line for each of what the model of a network card shares.
 pub const CARD: u64 = 512;
 

@@ -8,9 +8,9 @@
 //! A [`GUARD`] before a period is over by its own clock, a client begins to read its grant until
 //! that is a new one, often at first; its next period begins when it has it. So the clocks of both
 //! sides are set by each other once a period. Whoever finds a new grant and does not know for how
-//! long it has stood there goes on looking, once a tick, until it has seen one come. Old tokens are
-//! void a [`GUARD`] after the end. A pool that shows a later period than the client's is another
-//! reason to look.
+//! long it has stood there, or that its period began before it came, goes on looking, once a tick,
+//! until it has seen one come. Old tokens are void a [`GUARD`] after the end. A pool that shows a
+//! later period than the client's is another reason to look.
 //!
 //! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor), or whose
 //! reports do not arrive, may have been given up meanwhile. It reports, then reads its grant, and
@@ -150,7 +150,8 @@ pub struct Port<F> {
 
 impl<F: Fabric> Port<F> {
     /// The engine of a seat, for a client that keeps at most `window` operations under way. It has
-    /// no tokens until the monitor's next period begins.
+    /// no tokens before the monitor grants it some: within a tick if it is
+    /// [seated early](super::Monitor::seat_early), else when the next period begins.
     ///
     /// # Errors
     /// The fabric, if it has too few buffers or its region no control area.
@@ -311,7 +312,7 @@ impl<F: Fabric> Port<F> {
         if self.purse.period().epoch > 0 {
             self.send_final()?;
         }
-        self.is_late = self.unchanged.is_none_or(|at| now.since(at) > AWAY);
+        self.is_late = grant.is_late || self.unchanged.is_none_or(|at| now.since(at) > AWAY);
         (self.batch, self.confirmed) = (grant.batch.max(1), now);
         self.begin_period(grant.epoch, grant.promise, now);
         if grant.is_void {

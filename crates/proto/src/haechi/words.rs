@@ -83,6 +83,9 @@ pub struct Grant {
     pub epoch: u64,
     /// What was granted is void: nothing has been heard of the client for too long.
     pub is_void: bool,
+    /// The period had begun before the client came, so its end cannot be told from when this was
+    /// read.
+    pub is_late: bool,
     /// How many pool tokens to take at a time.
     pub batch: u16,
     /// What the client is promised.
@@ -95,7 +98,8 @@ pub const GRANT: usize = 3;
 impl Grant {
     /// As words.
     pub const fn words(&self) -> [u64; GRANT] {
-        let head = (self.is_void as u64) << 16 | self.batch as u64;
+        let flags = self.is_void as u64 | (self.is_late as u64) << 1;
+        let head = flags << 16 | self.batch as u64;
         let epoch = self.epoch << LOW;
         [
             epoch | head,
@@ -126,6 +130,7 @@ impl Grant {
         Some(Self {
             epoch,
             is_void: bits(head, 16, 1) == 1,
+            is_late: bits(head, 17, 1) == 1,
             batch: bits(head, 0, 16) as u16,
             promise: Promise { reservation: bits(reservation, 0, LOW), limit },
         })

@@ -164,11 +164,7 @@ impl<F: Fabric> Client<F> {
         let Settings { outstanding, locations, extent, seat, rest } = settings;
         assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
         assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
-        let area = layout.area();
-        let needed_bytes = area.at.saturating_add(area.length);
-        if needed_bytes > fabric.region() {
-            return Err(LayoutError::TooSmall { needed_bytes, bytes: fabric.region() });
-        }
+        layout.check(fabric.region())?;
         // A put has a write and two reads under way, all else less, and the client four of its own.
         let posts = 3 * outstanding as usize + 4;
         Ok(Self {

@@ -216,6 +216,18 @@ impl Layout {
         Self::new(area, word(&header[16..24]), half(32), half(36))
     }
 
+    /// Whether a region of so many bytes reaches to the end of the store.
+    ///
+    /// # Errors
+    /// How many it would need.
+    pub(super) const fn check(&self, bytes: u64) -> Result<(), LayoutError> {
+        let needed_bytes = self.area.at.saturating_add(self.area.length);
+        match needed_bytes > bytes {
+            true => Err(LayoutError::TooSmall { needed_bytes, bytes }),
+            false => Ok(()),
+        }
+    }
+
     /// Where the store lies.
     pub const fn area(&self) -> Area {
         self.area

@@ -1,4 +1,8 @@
-//! The way from a region to a client of the store in it.
+//! The way from a region to the store in it: the one place where its header is read.
+//!
+//! An [`Opening`] works over any fabric and goes on to a client of the store. Over shared memory,
+//! where what is posted is done at once, [`Opening::at_once`] tells where everything is: the data
+//! node's sweep needs no client, and an engine lets nothing through before its first grant.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -46,7 +50,22 @@ impl<F: Fabric> Opening<F> {
         Self { fabric, at, is_posted: false, done: Vec::new(), layout: None }
     }
 
-    /// Whether the header has been read. Call it until it has.
+    /// The layout of the store that begins at `at`, through a fabric that has done what was posted
+    /// when it is polled.
+    ///
+    /// # Errors
+    /// If the store cannot be opened.
+    pub fn at_once(fabric: F, at: u64) -> Result<Layout, OpenError> {
+        let mut opening = Self::new(fabric, at);
+        loop {
+            opening.poll(Time::ZERO)?;
+            if let Some(layout) = opening.layout {
+                return Ok(layout);
+            }
+        }
+    }
+
+    /// Whether the header has been read, and all of the store is there. Call it until it is.
     ///
     /// # Errors
     /// If the store cannot be opened, now or later.
@@ -70,7 +89,9 @@ impl<F: Fabric> Opening<F> {
         if !self.done.is_empty() && self.layout.is_none() {
             let mut header = [0; HEADER];
             header.copy_from_slice(&self.fabric.buffer(0)[..HEADER]);
-            self.layout = Some(Layout::read(self.at, &header).map_err(OpenError::Layout)?);
+            let layout = Layout::read(self.at, &header).map_err(OpenError::Layout)?;
+            layout.check(self.fabric.region()).map_err(OpenError::Layout)?;
+            self.layout = Some(layout);
         }
         Ok(self.layout.is_some())
     }
@@ -78,7 +99,7 @@ impl<F: Fabric> Opening<F> {
     /// The client, once the header has been read.
     ///
     /// # Errors
-    /// If the region does not reach to the end of the store.
+    /// As [`Client::new`].
     ///
     /// # Panics
     /// If [`Self::poll`] has not said that the header has been read; and as [`Client::new`].

@@ -311,7 +311,8 @@ impl State {
         for (who, reservation) in RESERVED.into_iter().enumerate() {
             let promise = Promise { reservation, limit: u64::MAX };
             let (epoch, is_void) = (self.books.period().epoch, self.void[who]);
-            self.grants[who] = Grant { epoch, is_void, batch: BATCH, promise }.words();
+            let grant = Grant { epoch, is_void, is_late: false, batch: BATCH, promise };
+            self.grants[who] = grant.words();
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Double {
     /// How many it was given, in all.
     pub posts: u64,
     pub is_lost: bool,
+    /// Where the word is that says that the memory was left behind, if there is one.
+    pub left: Option<usize>,
     reads_together: bool,
 }
 
@@ -52,6 +54,7 @@ impl Double {
             room: usize::MAX,
             posts: 0,
             is_lost: false,
+            left: None,
             reads_together: false,
         }
     }
@@ -192,7 +195,8 @@ impl Fabric for Double {
     }
 
     fn poll(&mut self, _: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        if self.is_lost {
+        let is_left = |at: usize| self.memory.borrow()[at..at + 8] != [0; 8];
+        if self.is_lost || self.left.is_some_and(is_left) {
             return Err(Lost);
         }
         done.append(&mut self.done);

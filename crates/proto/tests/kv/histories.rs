@@ -1,14 +1,16 @@
 //! Clients at the same keys, in any order of what their fabrics do, with torn reads and writes and
-//! sudden deaths. Every history must be one that a map could have given to clients one after
-//! another (linearizability, by search), and must leave one slot for each key that has a value.
+//! sudden deaths, and while the node goes on with a copy of the memory and asks nobody. Every
+//! history must be one that a map could have given to clients one after another (linearizability,
+//! by search), and must leave one slot for each key that has a value.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use tidegate_model::{Span, Time};
 use tidegate_proto::kv::{Answer, Client, Layout, Settings};
 
 use crate::double::{Double, Memory};
-use crate::{INDEX, fresh};
+use crate::{INDEX, LEFT, fresh};
 
 /// What the next step is, of so many.
 trait Chooser {
@@ -104,15 +106,63 @@ struct Player {
     client: Client<Double>,
     plan: VecDeque<(u8, Act)>,
     depth: usize,
+    /// It was told that its memory was left behind.
+    is_lost: bool,
+}
+
+/// The node goes on with a copy of the memory: it says so in the old, then copies a piece at a time
+/// from the first byte to the last, the index two words at a time.
+struct Move {
+    memory: [Memory; 2],
+    layout: Layout,
+    is_said: bool,
+    copied: usize,
+}
+
+impl Move {
+    fn new(old: &Memory, layout: Layout) -> Self {
+        let new = Memory::new(RefCell::new(vec![0; old.borrow().len()]));
+        Self { memory: [old.clone(), new], layout, is_said: false, copied: LEFT + 8 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.copied == self.memory[0].borrow().len()
+    }
+
+    fn go_on(&mut self) {
+        let [old, new] = &self.memory;
+        if !self.is_said {
+            self.is_said = true;
+            old.borrow_mut()[LEFT] = 1;
+            return;
+        }
+        let index = self.layout.area().at as usize + INDEX;
+        let blocks = index + self.layout.slots() as usize * 8;
+        let piece = match self.copied {
+            at if at < index => index - at,
+            at if at < blocks => 16,
+            _ => 16 << 12,
+        };
+        let end = (self.copied + piece).min(old.borrow().len());
+        let part = self.copied..end;
+        new.borrow_mut()[part.clone()].copy_from_slice(&old.borrow()[part]);
+        self.copied = end;
+    }
 }
 
 struct Game {
     players: Vec<Player>,
     history: Vec<Entry>,
     clock: usize,
+    /// What the node does meanwhile, if it does something.
+    moves: Option<Move>,
 }
 
 impl Game {
+    fn new(players: Vec<Player>) -> Self {
+        Self { players, history: Vec::new(), clock: 0, moves: None }
+    }
+
     /// Begins a player's next operation, if it may have one more.
     fn begin(&mut self, at: usize) {
         let player = &mut self.players[at];
@@ -145,7 +195,8 @@ impl Game {
     fn poll(&mut self, at: usize) {
         let client = &mut self.players[at].client;
         let mut outcomes = Vec::new();
-        client.poll(Time(self.clock as u64), &mut outcomes).unwrap();
+        self.players[at].is_lost = client.poll(Time(self.clock as u64), &mut outcomes).is_err();
+        let client = &mut self.players[at].client;
         for outcome in outcomes {
             let entry = &mut self.history[outcome.token as usize];
             entry.ended = self.clock;
@@ -170,21 +221,42 @@ impl Game {
     fn ways(&self) -> Vec<(usize, Option<usize>)> {
         let mut ways = Vec::new();
         for (at, player) in self.players.iter().enumerate() {
+            if player.is_lost {
+                continue;
+            }
             if player.client.outstanding() < player.depth && !player.plan.is_empty() {
                 ways.push((at, None));
             }
             ways.extend((0..player.client.fabric().ways()).map(|way| (at, Some(way))));
         }
+        if self.moves.as_ref().is_some_and(|moves| !moves.is_over()) {
+            ways.push((self.players.len(), None));
+        }
         ways
+    }
+
+    /// Those who know that their memory was left come again, once there is other.
+    fn come_again(&mut self) {
+        let Some(moves) = self.moves.as_ref().filter(|moves| moves.is_over()) else { return };
+        for lost in self.players.iter_mut().filter(|player| player.is_lost) {
+            let plan = core::mem::take(&mut lost.plan);
+            *lost = player(&moves.memory[1], moves.layout, lost.depth, Some(self.clock as u64));
+            lost.plan = plan;
+        }
     }
 
     fn play(&mut self, chooser: &mut impl Chooser, mut deaths: usize) {
         loop {
+            self.come_again();
             let ways = self.ways();
             if ways.is_empty() {
                 break;
             }
             let (at, way) = ways[chooser.choose(ways.len())];
+            if at == self.players.len() {
+                self.moves.as_mut().unwrap().go_on();
+                continue;
+            }
             if deaths > 0 && self.players.len() > 1 && chooser.choose(60) == 0 {
                 self.players.remove(at);
                 deaths -= 1;
@@ -260,14 +332,15 @@ fn slots(memory: &Memory, layout: &Layout) -> (usize, usize) {
 
 fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -> Player {
     let buffers = 2 * depth as u32;
-    let fabric = match shuffle {
+    let mut fabric = match shuffle {
         Some(seed) => Double::adverse(memory, buffers, seed),
         None => Double::adverse_whole(memory, buffers, !is_long()),
     };
+    fabric.left = Some(LEFT);
     let (outstanding, rest) = (depth as u32, Span(0));
     let settings = Settings { outstanding, locations: 8, extent: 4, seat: None, rest };
     let client = Client::new(fabric, layout, settings).unwrap();
-    Player { client, plan: VecDeque::new(), depth }
+    Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }
 
 /// After all, one client asks for every key: what it is told belongs to the history, and the index
@@ -293,6 +366,8 @@ struct Kind {
     puts: usize,
     keys: usize,
     deaths: usize,
+    /// Whether the node goes on with other memory at some time.
+    moves: bool,
 }
 
 fn random_game(seed: u64, kind: Kind) {
@@ -315,9 +390,11 @@ fn random_game(seed: u64, kind: Kind) {
         player.plan = (0..6 + random.choose(5)).map(|_| plan(&mut random)).collect();
         player
     });
-    let mut game = Game { players: players.collect(), history: Vec::new(), clock: 0 };
+    let mut game = Game::new(players.collect());
+    game.moves = kind.moves.then(|| Move::new(&memory, layout));
     game.play(&mut random, kind.deaths);
-    audit(&mut game, &memory, layout, keys, kind.deaths == 0);
+    let memory = game.moves.take().map_or(memory, |moves| moves.memory[1].clone());
+    audit(&mut game, &memory, layout, keys, kind.deaths == 0 && !kind.moves);
 }
 
 fn random_games(kind: Kind) {
@@ -335,17 +412,22 @@ pub(crate) fn is_long() -> bool {
 
 #[test]
 fn any_interleaving_of_torn_operations_is_that_of_a_map() {
-    random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0 });
+    random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0, moves: false });
 }
 
 #[test]
 fn keys_that_come_and_go_are_those_of_a_map() {
-    random_games(Kind { gets: 1, puts: 4, keys: 6, deaths: 0 });
+    random_games(Kind { gets: 1, puts: 4, keys: 6, deaths: 0, moves: false });
 }
 
 #[test]
 fn what_was_acknowledged_outlives_clients_that_die_at_any_point() {
-    random_games(Kind { gets: 2, puts: 4, keys: 3, deaths: 2 });
+    random_games(Kind { gets: 2, puts: 4, keys: 3, deaths: 2, moves: false });
+}
+
+#[test]
+fn nothing_that_was_told_is_lost_when_the_node_moves_at_any_point() {
+    random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0, moves: true });
 }
 
 /// Every order of what two clients do who insert the same new key, in whole operations; both
@@ -362,11 +444,7 @@ fn two_insert(neighbour: u8) -> usize {
     let mut runs = 0;
     loop {
         let (memory, layout) = fresh(2, 16, 0);
-        let mut game = Game {
-            players: [(); 2].map(|()| player(&memory, layout, 1, None)).into(),
-            history: Vec::new(),
-            clock: 0,
-        };
+        let mut game = Game::new([(); 2].map(|()| player(&memory, layout, 1, None)).into());
         // The second leaves a block for the next, so none has to come from the pool.
         game.alone(0, (neighbour, Act::Put(7)), usize::MAX);
         game.alone(0, (neighbour, Act::Put(8)), usize::MAX);

@@ -13,6 +13,9 @@ mod histories;
 mod store;
 mod sweeps;
 
+/// Where the word is that says that the memory was left behind, which is before the store.
+const LEFT: usize = 0;
+
 /// Bytes of a store before its index.
 const INDEX: usize = 2176;
 

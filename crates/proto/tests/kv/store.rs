@@ -281,9 +281,12 @@ fn a_lost_region_ends_the_client() {
 }
 
 fn opened(memory: &Memory, at: u64) -> Result<Layout, OpenError> {
+    let at_once = Opening::at_once(Double::new(memory, 2), at);
     let mut opening = Opening::new(Double::new(memory, 2), at);
     while !opening.poll(Time(0))? {}
-    Ok(*opening.client(Settings { outstanding: 1, ..SETTINGS }).unwrap().layout())
+    let layout = *opening.client(Settings { outstanding: 1, ..SETTINGS }).unwrap().layout();
+    assert_eq!(at_once, Ok(layout));
+    Ok(layout)
 }
 
 #[test]

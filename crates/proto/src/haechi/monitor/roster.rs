@@ -17,8 +17,12 @@ pub(super) struct Seat {
     pub(super) promise: Promise,
     /// From the next one on.
     next: Promise,
-    /// Of this period; a client that comes has a part only in the next.
+    /// Of this period; a client that comes has a part only in the next, unless it is early.
     pub(super) is_in: bool,
+    /// It is to have a part of this period at the next look.
+    is_early: bool,
+    /// It came within this period.
+    pub(super) is_late: bool,
     /// Its grant of this period is void.
     pub(super) is_void: bool,
     /// The number of its last report.
@@ -37,6 +41,8 @@ impl Seat {
             promise,
             next: promise,
             is_in: false,
+            is_early: false,
+            is_late: false,
             is_void: false,
             beat: None,
             silent: 0,
@@ -104,6 +110,32 @@ impl Roster {
         let free = self.seats.iter().position(Option::is_none).ok_or(Denied::Full)?;
         self.seats[free] = Some(Seat::new(promise));
         Ok(free as u16)
+    }
+
+    /// Has a client that came in this period do so much in it.
+    pub(super) fn seat_early(&mut self, seat: u16, limit: u64) {
+        if let Some(seat) = self.get_mut(seat).filter(|seat| !seat.is_in && limit > 0) {
+            seat.promise = Promise { reservation: 0, limit: limit.min(seat.next.limit) };
+            seat.is_early = true;
+        }
+    }
+
+    /// What a seat may do in this period.
+    pub(super) fn allowed(&self, seat: u16) -> u64 {
+        let seat = self.get(seat).filter(|seat| seat.is_in || seat.is_early);
+        seat.map_or(0, |seat| seat.promise.limit)
+    }
+
+    /// Those who come early are in this period from now on, with these limits.
+    pub(super) fn come(&mut self) -> Vec<(u16, u64)> {
+        let mut come = Vec::new();
+        for (number, seat) in (0..).zip(&mut self.seats) {
+            if let Some(seat) = seat.as_mut().filter(|seat| seat.is_early) {
+                (seat.is_early, seat.is_in, seat.is_late) = (false, true, true);
+                come.push((number, seat.promise.limit));
+            }
+        }
+        come
     }
 
     pub(super) fn renew(
@@ -183,6 +215,7 @@ impl Roster {
                 Seat { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
                 _ => {
                     (seat.promise, seat.is_in, seat.is_void) = (seat.next, true, false);
+                    (seat.is_early, seat.is_late) = (false, false);
                     continue;
                 }
             });

@@ -113,21 +113,26 @@ impl<F: Fabric> Port<F> {
         self.post_own(FINISHED, Operation::WriteWord { word, to })
     }
 
+    /// How long to wait between reports, at least and at most: see [`REPORT`].
+    fn report_pauses(&self) -> [Span; 2] {
+        REPORT.map(|ticks| Span(ticks * self.rules.grain.tick.0))
+    }
+
     /// For how long not to report, if there is as much to do as since the last report.
     fn report_pause(&self, now: Time) -> Span {
         let (passed, done) = (now.since(self.spoke), self.counts.operations - self.told);
         let pause = passed.0.saturating_mul(PER_REPORT) / done.max(1);
-        let [least, most] = REPORT.map(|ticks| ticks * self.rules.grain.tick.0);
-        Span(pause.clamp(least, most))
+        let [least, most] = self.report_pauses();
+        Span(pause).clamp(least, most)
     }
 
     pub(super) fn send_report(&mut self, now: Time) -> Result<(), Lost> {
         let is_busy = self.is_busy();
-        let tick = self.rules.grain.tick;
+        let [_, longest] = self.report_pauses();
         let pause = match (self.rules.pool, is_busy) {
-            (Mode::Paper, _) => tick,
+            (Mode::Paper, _) => self.rules.grain.tick,
             (Mode::Sound, true) => self.report_pause(now),
-            (Mode::Sound, false) => Span(REPORT[1] * tick.0),
+            (Mode::Sound, false) => longest,
         };
         if self.own.report {
             self.report = now.after(LOOK[0]);
@@ -135,7 +140,7 @@ impl<F: Fabric> Port<F> {
         }
         if self.state == State::Alone && !self.owes_report {
             // What is done alone is of no period of a monitor's.
-            self.report = now.after(Span(REPORT[1] * tick.0));
+            self.report = now.after(longest);
             return Ok(());
         }
         self.report = now.after(pause);

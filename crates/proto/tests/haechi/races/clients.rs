@@ -1,4 +1,4 @@
-//! Races of clients that are late, stand still, die or come: R6 to R11, and R16 to R19.
+//! Races of clients that are late, stand still, die or come: R6 to R11, and R16 to R20.
 
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
@@ -8,7 +8,7 @@ use tidegate_proto::haechi::monitor::EVICT;
 use tidegate_proto::haechi::{Event, TICK, place, words};
 use tidegate_proto::one_sided::{BUFFER, Fabric, Operation, Place, Post, PostError};
 
-use crate::world::{CAPACITY, LOCAL, PERIOD, STEP, World, percent, reserve, slack};
+use crate::world::{CAPACITY, LOCAL, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
 
 const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 
@@ -369,6 +369,40 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         world.run_into_next(percent(90));
         assert!(lever.issued() > 2_400, "{rules:?}: {}", lever.issued());
         assert_eq!(left.issued(), before);
+    }
+}
+
+/// Who is seated early has what is nobody's within a few ticks, as far as it is allowed. Nobody
+/// loses what is reserved for it, no more is issued than the node can do, and the next period is
+/// one for all.
+#[test]
+fn r20_who_comes_early_takes_nothing_that_is_promised() {
+    for rules in RULES {
+        for limit in [u64::MAX, 50] {
+            let mut world = World::new(rules, &[reserve(6_000)]);
+            world.run_into_next(percent(1));
+            let before = world.issued();
+            world.run(percent(29));
+            world.join(reserve(3_000));
+            let (seat, lever) = (world.clients[1].seat, world.clients[1].lever.clone());
+            world.monitor.seat_early(seat, limit);
+            assert_eq!(world.monitor.allowed(seat), limit);
+            world.run(percent(10));
+            assert!(lever.issued() > 10, "{rules:?}: {}", lever.issued());
+            world.run_into_next(Span::ZERO);
+            assert!(world.issued() - before <= CAPACITY + slack(2), "{rules:?}");
+            assert!(world.clients[0].completed >= 6_000, "{rules:?}");
+            let early = lever.issued();
+            assert!(early <= limit.saturating_add(u64::from(WINDOW)), "{rules:?}: {early}");
+            world.run(Span(2 * TICK.0));
+            let epochs = world.clients.iter().map(|it| it.port.purse().period().epoch);
+            assert!(epochs.eq([world.epoch(); 2]), "{rules:?}");
+            assert_eq!(world.clients[1].port.purse().promise(), reserve(3_000));
+            world.run(percent(94));
+            assert!(lever.issued() - early >= 2_700, "{rules:?}: {}", lever.issued() - early);
+            assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
+            world.check_books();
+        }
     }
 }
 

@@ -88,10 +88,12 @@ impl World {
     }
 
     fn join(&mut self, guest: Guest) {
-        let Some(Ok(seat)) = self.monitor.as_mut().map(|monitor| monitor.admit(guest.promise))
-        else {
-            return;
-        };
+        let admitted = self.monitor.as_mut().and_then(|monitor| {
+            let seat = monitor.admit(guest.promise).ok()?;
+            monitor.seat_early(seat, guest.promise.limit);
+            Some(seat)
+        });
+        let Some(seat) = admitted else { return };
         let late = Rc::new(Cell::new(Span::ZERO));
         let fabric = Late::new(self.network.connect(self.fire.window + 2), late.clone());
         let port = Port::new(fabric, self.settings.terms, seat, self.fire.window, self.now);
