@@ -11,6 +11,7 @@
 //! - [`keys`]: which records are asked for, as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
 //! - [`workload`]: who asks what of storage, and when, from a few numbers.
+//! - [`trace`]: the same, from recordings of real systems.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
@@ -75,4 +76,5 @@ pub mod rng;
 pub mod scenario;
 pub mod seeds;
 pub mod time;
+pub mod trace;
 pub mod workload;
