@@ -17,6 +17,7 @@
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`net`]: hosts, links and switches, packet by packet.
+//! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
@@ -67,6 +68,7 @@ mod alarm;
 pub mod bricks;
 pub mod cluster;
 pub mod device;
+pub mod dtm;
 pub mod event;
 pub mod keys;
 pub mod link;

@@ -53,6 +53,7 @@ mod sizes;
 use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Operation, Portion, Span};
 
+pub(crate) use arrivals::Arriving;
 pub use arrivals::{Offered, Open, Phases, Pulse};
 pub use places::Offsets;
 pub use published::{Published, Shape};
@@ -61,12 +62,9 @@ pub use sizes::{Blocks, Row, Sizes};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, ScenarioError, must, optional, read, text};
 use crate::time::Picoseconds;
-use arrivals::{Arriving, interval};
+use arrivals::INTERVAL_MAX;
 use places::Places;
 use sizes::SizeLaw;
-
-/// The longest mean time between two requests; longer ones are no load.
-const INTERVAL_MAX: Picoseconds = Picoseconds(3_600 * Picoseconds::SECOND.0);
 
 /// One request to storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,21 +192,7 @@ impl Plan {
                 let hours = closed.think.0 <= INTERVAL_MAX.0 / 1_000;
                 must(hours, "workload.load.closed.think: at most 1h")
             }
-            Load::Open(open) => {
-                must(open.rate.per_second() > 0, "workload.load.open.rate: more than nothing")?;
-                let mean = interval(open.rate, shape.sizes.mean());
-                let short = mean.is_some_and(|mean| mean <= INTERVAL_MAX);
-                must(short, "workload.load.open.rate: at least one request in an hour")?;
-                let long = mean.is_some_and(|mean| mean > Picoseconds::ZERO);
-                must(long, "workload.load.open.rate: at most a request each picosecond")?;
-                let Some(pulse) = &open.pulse else { return Ok(()) };
-                let pulses = pulse.on.0 > 0 && pulse.off.0 > 0;
-                must(pulses, "workload.load.open.pulse: both longer than 0")?;
-                // What keeps the search for the phase of a request short.
-                let few =
-                    mean.is_some_and(|mean| mean.0 / 1_000 <= pulse.on.0.saturating_mul(1_000));
-                must(few, "workload.load.open.pulse: a request in 1,000 times on, at least")
-            }
+            Load::Open(open) => open.check(shape.sizes.mean(), "workload.load.open"),
         }
     }
 

@@ -15,8 +15,11 @@ use tidegate_model::units::UnitError;
 use tidegate_model::{Bytes, Iops, Rate, Span};
 
 use crate::rng::Stream;
-use crate::scenario::{Arrivals, text};
+use crate::scenario::{Arrivals, ScenarioError, must, text};
 use crate::time::Picoseconds;
+
+/// The longest mean time between two requests; longer ones are no load.
+pub(super) const INTERVAL_MAX: Picoseconds = Picoseconds(3_600 * Picoseconds::SECOND.0);
 
 /// Requests at a rate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -42,12 +45,36 @@ pub enum Offered {
     Requests(Iops),
 }
 
+impl Open {
+    /// Whether requests of this mean size can come so; `key` is where it stands.
+    pub(crate) fn check(&self, mean_size: [u128; 2], key: &str) -> Result<(), ScenarioError> {
+        let must = |holds, what: &str| must(holds, &format!("{key}.{what}"));
+        must(self.rate.per_second() > 0, "rate: more than nothing")?;
+        let mean = interval(self.rate, mean_size).unwrap_or(Picoseconds::MAX);
+        must(mean <= INTERVAL_MAX, "rate: at least one request in an hour")?;
+        must(mean > Picoseconds::ZERO, "rate: at most a request each picosecond")?;
+        let Some(pulse) = &self.pulse else { return Ok(()) };
+        must(pulse.on.0 > 0 && pulse.off.0 > 0, "pulse: both longer than 0")?;
+        // What keeps the search for the phase of a request short.
+        let few = mean.0 / 1_000 <= pulse.on.0.saturating_mul(1_000);
+        must(few, "pulse: a request in 1,000 times on, at least")
+    }
+}
+
 impl Offered {
     /// Bytes or requests.
-    pub(super) const fn per_second(self) -> u64 {
+    const fn per_second(self) -> u64 {
         match self {
             Self::Bytes(rate) => rate.0,
             Self::Requests(rate) => rate.0,
+        }
+    }
+
+    /// Requests of this mean size in a second.
+    pub(crate) fn requests(self, [bytes, requests]: [u128; 2]) -> f64 {
+        match self {
+            Self::Bytes(rate) => rate.0 as f64 * requests as f64 / bytes as f64,
+            Self::Requests(rate) => rate.0 as f64,
         }
     }
 }
@@ -90,7 +117,7 @@ pub enum Phases {
 
 /// The mean time between two requests of this mean size, to the nearest picosecond; none if it
 /// does not fit.
-pub(super) fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Picoseconds> {
+fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Picoseconds> {
     let second = u128::from(Picoseconds::SECOND.0);
     let (amount, count) = match rate {
         Offered::Bytes(_) => (bytes, requests),
@@ -104,7 +131,7 @@ pub(super) fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Pi
 
 /// Requests that come by themselves.
 #[derive(Clone, Debug)]
-pub(super) struct Arriving {
+pub(crate) struct Arriving {
     start: Picoseconds,
     rate: Offered,
     pace: Pace,
@@ -130,7 +157,7 @@ struct Pulsing {
 }
 
 impl Arriving {
-    pub(super) fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
+    pub(crate) fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
         let pace = match open.arrivals {
             Arrivals::Constant => Pace::Even { passed: 0 },
             Arrivals::Poisson => {
@@ -147,7 +174,7 @@ impl Arriving {
     }
 
     /// When the next one comes; none after the end of time.
-    pub(super) fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
+    pub(crate) fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
         let on = match &mut self.pace {
             Pace::Even { passed } => {
                 // 2^64 picoseconds at 2^64 a second are 2^88: the product fits.
@@ -166,7 +193,7 @@ impl Arriving {
     }
 
     /// A request of so many bytes was made.
-    pub(super) const fn passes(&mut self, bytes: Bytes) {
+    pub(crate) const fn passes(&mut self, bytes: Bytes) {
         if let Pace::Even { passed } = &mut self.pace {
             *passed += match self.rate {
                 Offered::Bytes(_) => bytes.0 as u128,
