@@ -101,15 +101,16 @@ const RATE: Units = &[
     ("kB/s", K),
     ("B/s", 1),
 ];
-/// A network's units, in bits: read and never printed, because a value has one text. A bit per second
-/// alone is not a whole number of bytes.
+/// A network's units, in bits: read and never printed, because a value has one text. A bit per
+/// second alone is not a whole number of bytes.
 const BIT_RATE: Units = &[("Tbps", T / 8), ("Gbps", G / 8), ("Mbps", M / 8), ("kbps", K / 8)];
 const IOPS: Units = &[("G iops", G), ("M iops", M), ("k iops", K), (" iops", 1)];
 const PORTION: Units = &[("%", 10_000)];
 const SPAN: Units = &[("h", 3_600 * G), ("min", 60 * G), ("s", G), ("ms", M), ("us", K), ("ns", 1)];
 
-/// Parses `input` as a number and a unit of one of these families. Blanks around the number and before the unit are
-/// allowed; units are compared without blanks, so `30k iops` and `30 kiops` are the same.
+/// Parses `input` as a number and a unit of one of these families. Blanks around the number and
+/// before the unit are allowed; units are compared without blanks, so `30k iops` and `30 kiops` are
+/// the same.
 fn parse(input: &str, families: &[Units], example: &'static str) -> Result<u64, UnitError> {
     let fail = |problem| UnitError { input: input.into(), problem, example };
     let text = input.trim();

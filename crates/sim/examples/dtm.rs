@@ -1,5 +1,5 @@
-//! The discrete-time model: `cargo run --release -p tidegate-sim --example dtm` prints what it comes
-//! to with different parameters, and `-- FILE [table | csv | json]` one scenario.
+//! The discrete-time model: `cargo run --release -p tidegate-sim --example dtm` prints what it
+//! comes to with different parameters, and `-- FILE [table | csv | json]` one scenario.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -7,28 +7,29 @@
 //!
 //! **Model.** Flows share a link of capacity `C` packets a second. Time goes in slots of one round
 //! trip each. In a slot flow `i` sends a window of `W` packets into the link's queue, the link
-//! serves some, and at the end of the slot every flow knows which part of its packets was marked:
+//! serves some, and at the end of the slot every flow knows which part of its packets was marked.
+//! In the order of a slot, of what is known from the slot before:
 //!
-//! | | Eq. | in slot `n`, of what is known from slot `n - 1` |
+//! | | Eq. | |
 //! |---|---|---|
-//! | marks | 7, 8 | `p = 1 - (K - 1) / B` of all packets if the queue `B` has `K` or more, else none |
+//! | marks | 7, 8 | `p = 1 - (K - 1) / B` of all if the queue `B` is `K` or more, else none |
 //! | share | 9 | `C r / sum r`, what is promised |
 //! | quality | 1, 10 | `Q` = promise / (`W' / R`), smoothed |
 //! | | 2, 10 | or, if a latency is promised, `(d + q / C_i)` / promise, `C_i = W' / R` |
 //! | congestion | 11 | `alpha += g (p - alpha)` |
-//! | window | 12 | `W + 1` if `alpha <= epsilon`, else `W (1 - alpha / 2) min(Q, 1)`, at least 1 |
+//! | window | 12 | `W + 1` if `alpha <= epsilon`, else `W (1 - alpha / 2) min(Q, 1)`; 1 at least |
 //! | round trip | 13 | `R = 2 d + B / C` |
 //! | backlog | 15, 16 | `U += ` packets that came in the last slot, `- W'` |
 //! | sent | 17 | `W' = min(W, U)` |
 //! | queue | 14 | `q += W' - ` what is served |
 //!
 //! The cut and the quality are [`tidegate_algo::qtcp`]'s own: what the model shows is shown of the
-//! law that the simulated and the real transports run.
+//! law that simulated and real transports run.
 //!
 //! # What was changed, and why
 //! - *Service.* Eq. 14 serves flow `i` at its own promise `C_i` even while others leave the link
-//!   idle. Then the third of three flows, which always has its promise, keeps the queue above `K`,
-//!   and the first never gets there: 26 : 26 : 17 instead of 50 : 33 : 17. The switches of the paper
+//!   idle. Then the queue of the third of three flows, which is never served faster, marks the
+//!   packets of all, and the first comes to 26 instead of 50. The switches of the paper
 //!   serve first come, first served, and so does [`Service::Fcfs`]: `min(C R, q + W')` of all
 //!   together, from each in proportion to what it has there. The printed one is [`Service::Paper`].
 //! - *Epsilon* has no value in the paper. With 0 the windows freeze, for alpha comes near zero and
@@ -41,8 +42,8 @@
 //! of 25 us, with `K` = 140, `g` = 0.5 and `epsilon` = 0.01: after some hundred slots their shares
 //! are 49.9, 33.3 and 16.8 and the queue stays between 137 and 143 packets.
 //!
-//! **What is left out.** Flows have the same delay: with slots of different lengths the equations do
-//! not say what one slot of the link is. Losses: the buffer has no end.
+//! **What is left out.** Delays of their own: with slots of different lengths the equations do not
+//! say what one slot of the link is. Losses: the buffer has no end.
 //!
 //! ```
 //! use tidegate_sim::dtm::{self, Plan};

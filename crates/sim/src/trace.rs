@@ -8,22 +8,27 @@
 //! **Model.** A recording is read as [`Record`]s, one after the other, whatever its [`Format`]:
 //! when, which device, read or write, where and how much. Times count from the earliest.
 //!
-//! | name | time | device | operation | place | size |
-//! |---|---|---|---|---|---|
-//! | `msr`: MSR Cambridge (SNIA block traces, 386 to 388), seven fields with commas | 100 ns since 1601 | number; the host is not looked at | `Read`, `Write` | byte | bytes |
-//! | `systor`: Fujitsu's desktops (SNIA, 4964), six fields with commas | seconds since 1970, nine decimals | LUN | `R`, `W`; blank: no request | byte | bytes |
-//! | `mqsim`: MQSim's, five fields with blanks | ns | number | 1 reads, 0 writes | sector of 512 bytes | sectors |
-//! | `disksim`: DiskSim's, five fields with blanks | ms, nine decimals | number | flags in hexadecimal, the lowest set in reads | sector | sectors |
-//! | `fio`: what fio's `write_iolog` writes, version 3, and version 2 | us; version 2: the sum of all waits so far | files, as they occur | `read`, `write` | byte | bytes |
+//! - `msr`: MSR Cambridge (SNIA block traces, 386 to 388). Fields with commas: 100 ns since 1601,
+//!   host (not looked at), disk, `Read` or `Write`, first byte, bytes, response time.
+//! - `systor`: Fujitsu's desktops (SNIA, 4964). Fields with commas: seconds since 1970 with up to
+//!   nine decimals, response time, `R` or `W` or nothing, which is no request, LUN, first byte,
+//!   bytes.
+//! - `mqsim`: MQSim's. Fields with blanks: nanoseconds, device, first sector of 512 bytes, sectors,
+//!   1 for a read or 0 for a write.
+//! - `disksim`: DiskSim's. The same, but for milliseconds with up to nine decimals and for flags in
+//!   hexadecimal, of which the lowest is set in reads.
+//! - `fio`: fio's `write_iolog`, of version 3: microseconds, file, action, first byte, bytes; and
+//!   of version 2, without a time: it is the sum of all `wait`s so far. Files have numbers in the
+//!   order in which they are read or written first.
 //!
-//! **Mechanism.** [`Reader`] reads a line at a time and keeps, besides that line, at most a *window*
-//! of records, of which the earliest leaves first; so what is out of order by less than the window
-//! comes out sorted, and memory does not grow with the recording. *Example*, with a window of 1:
-//! of lines at 5, 7, 6 and 4, the first leaves when the second is read, and 6 when it is read
-//! itself, before 7; they become 0, 1 and 2. But 4 is 2 before what has left last, and is refused:
-//! the past cannot change, and a wider window or a sorted recording is asked for. A line that is
-//! not a record is an error with its number, what was found and what was expected; whoever reads
-//! may stop there or go on with the next.
+//! **Mechanism.** [`Reader`] reads a line at a time and keeps, besides that line, at most a
+//! *window* of records, of which the earliest leaves first; so what is out of order by less than
+//! the window comes out sorted, and memory does not grow with the recording. *Example*, with a
+//! window of 1: of lines at 5, 7, 6 and 4, the first leaves when the second is read, and 6 when it
+//! is read itself, before 7; they become 0, 1 and 2. But 4 is 2 before what has left last, and is
+//! refused: the past cannot change, and a wider window or a sorted recording is asked for. A line
+//! that is not a record is an error with its number, what was found and what was expected; whoever
+//! reads may stop there or go on with the next.
 //!
 //! **What is left out.** Requests that move no data (flushes, discards, metadata) are counted and
 //! not given. Response times are not read: they say how fast another system was. Which class a

@@ -1,5 +1,5 @@
-//! The readers of recordings: any bytes are read or refused line by line, the same however they come
-//! in, and what is read is in order and lies within the storage that there can be.
+//! The readers of recordings: any bytes are read or refused line by line, the same in whatever
+//! pieces they come, and what is read is in order and lies within the storage that there can be.
 
 use std::io::BufReader;
 use std::path::Path;

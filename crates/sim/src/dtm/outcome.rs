@@ -163,8 +163,8 @@ impl Outcome {
             let name = name.replace('"', "\"\"");
             _ = writeln!(
                 text,
-                "{at},{begun},{length},{marked},{queue},\"{name}\",{window},{alpha},{quality},{own},\
-                 {sent},{served}"
+                "{at},{begun},{length},{marked},{queue},\"{name}\",{window},{alpha},{quality},\
+                 {own},{sent},{served}"
             );
         });
         text

@@ -5,15 +5,19 @@
 //! it: which part reads, how large requests are, and where they go. How fast they come is the
 //! plan's, as papers scale it, too.
 //!
-//! | name | what it is like | reads | sizes | offsets |
-//! |---|---|---|---|---|
-//! | `tpcc` | TPC-C on a database server of Microsoft's (SNIA block traces, 130), as in the short extract that comes with MQSim: 62.6 % reads, 8.5 kB on average, 51,000 requests a second | 62.6 % | 8 KiB, one in 27 of 16 KiB: 8,495 bytes on average | uniform |
-//! | `web-search` | the search engine's extract beside it: 99.98 % reads, 15.4 kB on average, 413 requests a second | 99.98 % | 8, 16, 24 and 32 KiB, about as often as there: 15,360 bytes on average | uniform |
-//! | `vdi` | virtual desktops, Fujitsu's (Lee and others, SYSTOR 2017; SNIA block traces, 4964), as the end-to-end paper describes them (§4.2): read-intensive, with a wide variation of sizes | 70 % | 512 B to 512 KiB, half of them 4 KiB or less: 31,595 bytes on average | Zipf, 0.9 |
+//! - `tpcc`: TPC-C on a database server of Microsoft's (SNIA block traces, 130). The short extract
+//!   that comes with MQSim has 62.6 % reads and requests of 8.5 kB on average, 51,000 in a second.
+//!   *Made*: 62.6 % reads; 8 KiB, and one in 27 of 16 KiB, 8,495 bytes on average; anywhere.
+//! - `web-search`: a search engine, from the extract beside it: 99.98 % reads of 15.4 kB on
+//!   average, 413 in a second. *Made*: 99.98 % reads; 8, 16, 24 and 32 KiB about as often as there,
+//!   15,360 bytes on average; anywhere.
+//! - `vdi`: virtual desktops, Fujitsu's (Lee and others, SYSTOR 2017; SNIA block traces, 4964), as
+//!   the end-to-end paper describes them (§4.2): read-intensive, of widely varying sizes. *Made*:
+//!   70 % reads; 512 bytes to 512 KiB, half of them up to 4 KiB, 31,595 bytes on average; few
+//!   places often (Zipf, 0.9).
 //!
-//! Of `vdi` only what the table says in words is published with what is at hand; its numbers are
-//! chosen by hand, so a figure that uses it shows a shape and no more. Bursts are the load's: give
-//! it a `pulse`.
+//! The numbers of `vdi` are chosen by hand after those words, so a figure that uses it shows a
+//! shape and no more. Bursts are the load's: give it a `pulse`.
 
 use serde::Deserialize;
 use tidegate_model::{Bytes, Portion};
