@@ -10,11 +10,14 @@
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
 //! - [`keys`]: which records are asked for, as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
+//! - [`workload`]: who asks what of storage, and when, from a few numbers.
+//! - [`trace`]: the same, from recordings of real systems.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`net`]: hosts, links and switches, packet by packet.
+//! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
@@ -65,6 +68,7 @@ mod alarm;
 pub mod bricks;
 pub mod cluster;
 pub mod device;
+pub mod dtm;
 pub mod event;
 pub mod keys;
 pub mod link;
@@ -74,3 +78,5 @@ pub mod rng;
 pub mod scenario;
 pub mod seeds;
 pub mod time;
+pub mod trace;
+pub mod workload;
