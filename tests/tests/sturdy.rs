@@ -479,3 +479,27 @@ fn a_stage_is_seen_while_it_is_held() {
     running.finish().success();
     bed.wait_for_stages(0);
 }
+
+/// What the threads of a process have started that has not ended.
+fn below(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let children: Vec<String> = children.collect();
+    let pids = children.iter().flat_map(|text| text.split_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).filter(|pid| process::is_alive(*pid)).collect()
+}
+
+#[test]
+fn an_experiment_that_is_killed_leaves_nothing_running() {
+    let bed = Bed::empty();
+    let arguments = ["repro", "haechi", "7", "--world", "live", "--periods", "1", "--json"];
+    let mut command = bed.tidegate(&arguments);
+    command.arg("--out").arg(bed.path("out")).env("TMPDIR", bed.folder());
+    let running = process::spawn(&mut command);
+    // A controller, a data node and a client.
+    let started = tidegate_tests::wait_for("all that it starts", PATIENCE, || {
+        Some(below(running.pid())).filter(|pids| pids.len() == 3)
+    });
+    running.signal(Signal::KILL);
+    eventually("their end", || !started.iter().any(|pid| process::is_alive(*pid)));
+}

@@ -38,6 +38,10 @@ use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
 use crate::owner::Owners;
 use crate::pshift::{Configuration, Solver};
 
+mod data_nodes;
+
+pub use data_nodes::{Unkept, unkept};
+
 /// More names than this are counted.
 const NAMES_MAX: usize = 12;
 
@@ -155,7 +159,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
             warnings.extend(uncounted(tenant));
         }
         let Some(promised) = tenant.reservation.operations else { continue };
-        if nodes.is_empty() {
+        if nodes.is_empty() && cluster.data_nodes.is_empty() {
             warnings.push(format!(
                 "{name} is promised {promised}, but no volume or pool is its own; what it does \
                  elsewhere is not checked"

@@ -23,6 +23,9 @@ pub mod retry;
 pub mod service;
 pub mod stream;
 #[cfg(feature = "cluster")]
+#[allow(unsafe_code, reason = "something is done between fork and exec")]
+pub mod tether;
+#[cfg(feature = "cluster")]
 pub mod tls;
 pub mod unix;
 #[cfg(feature = "cluster")]

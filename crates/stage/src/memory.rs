@@ -362,6 +362,14 @@ impl Connection {
         self.client.delete(key, token)
     }
 
+    /// Notes how many operations are to be done in this period and cannot be begun, as all that may
+    /// be are under way. It costs nothing, and is told the data node when the period is over. Where
+    /// a tenant wants more at several data nodes, what it is promised then goes to each as it is
+    /// wanted there. Who does not know says nothing.
+    pub fn note_unmet(&mut self, count: u64) {
+        self.client.fabric_mut().note_unmet(count);
+    }
+
     /// Operations that were begun and have not ended.
     pub fn outstanding(&self) -> usize {
         self.client.outstanding()

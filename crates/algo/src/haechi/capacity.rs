@@ -95,6 +95,8 @@ pub struct Outcome {
     pub starved: u8,
     /// For which part of it as many operations were under way as may be.
     pub backlogged: u8,
+    /// Operations that it still had to begin when it ended, if it knows.
+    pub unmet: Option<u64>,
 }
 
 /// A period that is over.

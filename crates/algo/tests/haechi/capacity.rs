@@ -35,7 +35,7 @@ fn step(estimator: &mut Estimator, real: u64) -> u64 {
     let tokens = estimator.capacity();
     let used = tokens.min(real);
     let (starved, backlogged) = if tokens <= real { (WHOLE / 2, WHOLE / 2) } else { (0, WHOLE) };
-    let outcome = Outcome { completed: used / 10, starved, backlogged };
+    let outcome = Outcome { completed: used / 10, starved, backlogged, unmet: None };
     estimator.learn(&lesson(tokens, &[outcome; 10]));
     used
 }
@@ -49,8 +49,9 @@ fn learn(estimator: &mut Estimator, lesson: &Lesson<'_>) -> u64 {
 /// have had nothing to do meanwhile: U says less than it can do.
 #[test]
 fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
-    let near = Outcome { completed: 370_000, starved: 0, backlogged: WHOLE };
-    let held = Outcome { completed: 700_000, starved: WHOLE / 2, backlogged: WHOLE / 3 };
+    let near = Outcome { completed: 370_000, starved: 0, backlogged: WHOLE, unmet: None };
+    let held =
+        Outcome { completed: 700_000, starved: WHOLE / 2, backlogged: WHOLE / 3, unmet: None };
     let outcomes = [near, held];
     let lesson = Lesson { held: WHOLE / 3, ..lesson(PROFILE.mean, &outcomes) };
     let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
@@ -67,7 +68,8 @@ fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
 /// not what the node could not do.
 #[test]
 fn tokens_are_short_only_if_none_are_left() {
-    let starved = Outcome { completed: 750_000, starved: WHOLE / 2, backlogged: WHOLE / 4 };
+    let starved =
+        Outcome { completed: 750_000, starved: WHOLE / 2, backlogged: WHOLE / 4, unmet: None };
     let outcomes = [starved; 2];
     let short = Lesson { tokens: 1_500_000, ..lesson(PROFILE.mean, &outcomes) };
     let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
@@ -104,7 +106,8 @@ proptest! {
     fn little_demand_says_nothing(done in 0u64..150_000, periods in 1usize..30) {
         let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
         for _ in 0..periods {
-            let outcome = Outcome { completed: done, starved: 0, backlogged: WHOLE / 4 };
+            let backlogged = WHOLE / 4;
+            let outcome = Outcome { completed: done, starved: 0, backlogged, unmet: None };
             let tokens = estimator.capacity();
             let verdict = estimator.learn(&lesson(tokens, &[outcome; 10]));
             prop_assert_eq!((verdict, estimator.capacity()), (Verdict::Kept, PROFILE.mean));

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_algo::admission::{self, Shortage};
+use tidegate_algo::admission::{self, Shortage, Unkept};
 use tidegate_model::gate::Unit;
-use tidegate_model::{Cluster, Policy};
+use tidegate_model::{Iops, Policy};
 
 use super::Common;
 use crate::amounts;
@@ -18,8 +18,8 @@ use crate::policy_file::PolicyFile;
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
 /// With a cluster, the same for the cluster, and whether its nodes can keep what the policy
-/// promises. Exits with 0 for a policy that can be applied, 3 for one that is invalid and 4 for one
-/// that promises more than there is.
+/// promises; of what data nodes could not keep it warns. Exits with 0 for a policy that can be
+/// applied, 3 for one that is invalid and 4 for one that promises more than there is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -78,6 +78,48 @@ struct Place<'a> {
     pools: u64,
     /// None if a node does not say.
     capacity_operations_per_second: Option<u64>,
+    /// What data nodes can do, and one client at each of them.
+    data_node_operations_per_second: u64,
+    data_node_client_operations_per_second: u64,
+    unkept: Vec<Missing>,
+}
+
+/// What data nodes could not keep.
+#[derive(Debug, Serialize)]
+struct Missing {
+    /// Of whom; none for all together.
+    tenant: Option<String>,
+    promised_operations_per_second: u64,
+    kept_operations_per_second: u64,
+    /// How many clients it takes at each data node to have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<u64>,
+}
+
+impl Place<'_> {
+    /// What there is of which kind, as a line: parties that there are none of are left out where
+    /// there are others.
+    fn told(&self) -> String {
+        let can = |rate: u64| format!(" that can do {}", amounts::iops(rate));
+        let file = format!(" of {}", self.file);
+        let nodes = amounts::plural(self.nodes, "node");
+        let nodes_can = self.capacity_operations_per_second.map_or_else(String::new, can);
+        let data_nodes = amounts::plural(self.data_nodes, "data node");
+        let one = amounts::iops(self.data_node_client_operations_per_second);
+        let data_nodes_can =
+            format!("{}, {one} for one client at each", can(self.data_node_operations_per_second));
+        let all = match (self.nodes, self.data_nodes) {
+            (0, 1..) => data_nodes + &file + &data_nodes_can,
+            (_, 0) => nodes + &file + &nodes_can,
+            _ => nodes + &file + &nodes_can + ", and " + &data_nodes + &data_nodes_can,
+        };
+        format!(
+            "{all}, with {}, {} and {}\n",
+            amounts::plural(self.gateways, "gateway"),
+            amounts::plural(self.volumes, "volume"),
+            amounts::plural(self.pools, "pool"),
+        )
+    }
 }
 
 /// Who is promised too much, and where.
@@ -121,7 +163,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         channels: policy.channels.len() as u64,
         rules: policy.matches.len() as u64,
         sums: sums(policy),
-        cluster: cluster.as_ref().map(place),
+        cluster: cluster.as_ref().map(|cluster| place(policy, cluster)),
         warnings: warnings(policy, cluster.as_ref()),
     };
     if common.json {
@@ -160,9 +202,12 @@ fn cut(shortage: &Shortage) -> Cut<'_> {
     }
 }
 
-fn place(file: &ClusterFile) -> Place<'_> {
+fn place<'a>(policy: &Policy, file: &'a ClusterFile) -> Place<'a> {
     let cluster = &file.cluster;
     let capacities = cluster.nodes.iter().map(|node| node.capacity);
+    let sum = |rates: &mut dyn Iterator<Item = Iops>| {
+        rates.fold(0, |sum: u64, rate| sum.saturating_add(rate.0))
+    };
     Place {
         file: &file.name,
         nodes: cluster.nodes.len() as u64,
@@ -173,6 +218,30 @@ fn place(file: &ClusterFile) -> Place<'_> {
         capacity_operations_per_second: capacities
             .map(|capacity| capacity.map(|iops| iops.0))
             .sum(),
+        data_node_operations_per_second: sum(&mut cluster
+            .data_nodes
+            .iter()
+            .map(|node| node.capacity)),
+        data_node_client_operations_per_second: sum(&mut cluster
+            .data_nodes
+            .iter()
+            .map(|node| node.client)),
+        unkept: admission::unkept(policy, cluster).into_iter().map(missing).collect(),
+    }
+}
+
+fn missing(unkept: Unkept) -> Missing {
+    let (tenant, promised, kept, clients) = match unkept {
+        Unkept::Sum { promised, capacity } => (None, promised, capacity, None),
+        Unkept::Client { tenant, promised, most, clients } => {
+            (Some(tenant), promised, most, Some(clients))
+        }
+    };
+    Missing {
+        tenant,
+        promised_operations_per_second: promised.0,
+        kept_operations_per_second: kept.0,
+        clients,
     }
 }
 
@@ -210,26 +279,10 @@ fn warnings(policy: &Policy, cluster: Option<&ClusterFile>) -> Vec<String> {
     }
     if let Some(cluster) = cluster {
         warnings.extend(admission::warnings(policy, &cluster.cluster));
-        warnings.extend(data_node_warnings(policy, &cluster.cluster));
+        let unkept = admission::unkept(policy, &cluster.cluster);
+        warnings.extend(unkept.iter().map(ToString::to_string));
     }
     warnings
-}
-
-/// What clients of data nodes cannot be promised: those that come last are refused. Promises in
-/// operations are kept there, beside those that are kept at storage nodes.
-fn data_node_warnings(policy: &Policy, cluster: &Cluster) -> Option<String> {
-    let nodes = &cluster.data_nodes;
-    let capacity = nodes.iter().map(|node| node.capacity.0).fold(0, u64::saturating_add);
-    let reserved = policy.tenants.iter().filter_map(|it| it.reservation.get(Unit::Operations));
-    let reserved = reserved.fold(0, u64::saturating_add);
-    (!nodes.is_empty() && reserved > capacity).then(|| {
-        format!(
-            "tenants are promised {} together, and data nodes can do {}; if all of them come \
-             there, those who come last are refused",
-            amounts::iops(reserved),
-            amounts::iops(capacity),
-        )
-    })
 }
 
 fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
@@ -253,21 +306,7 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
         };
     }
     if let Some(place) = &verdict.cluster {
-        text += &format!(
-            "  on {}{} of {}{}, with {}, {} and {}\n",
-            amounts::plural(place.nodes, "node"),
-            match place.data_nodes {
-                0 => String::new(),
-                count => format!(" and {}", amounts::plural(count, "data node")),
-            },
-            place.file,
-            place.capacity_operations_per_second.map_or(String::new(), |capacity| {
-                format!(" that can do {}", amounts::iops(capacity))
-            }),
-            amounts::plural(place.gateways, "gateway"),
-            amounts::plural(place.volumes, "volume"),
-            amounts::plural(place.pools, "pool"),
-        );
+        text += &format!("  on {}", place.told());
     }
     for warning in &verdict.warnings {
         text += &format!("  {}: {warning}\n", paint.tone(Tone::Warn, "warning"));

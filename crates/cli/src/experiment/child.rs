@@ -2,7 +2,8 @@
 //!
 //! Each is the leader of a group of its own, so that a Ctrl-C on the terminal reaches only us, and
 //! we end the others in order. They are ended by their numbers: first asked, then, if they do not
-//! listen, killed with everything below them.
+//! listen, killed with everything below them. If we are killed ourselves, the kernel asks them to
+//! end ([`tether`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use std::process::{Child as Process, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
+use tidegate_fabric::tether;
 use tidegate_model::Span;
 
 use super::interrupt::Interrupt;
@@ -79,7 +81,8 @@ impl Child {
         }
         let spawned = File::create(&said).and_then(|said| {
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(said);
-            command.process_group(0).spawn()
+            tether::tie(command.process_group(0));
+            command.spawn()
         });
         let process = spawned.map_err(|error| cannot_start(&start.program, error))?;
         Ok(Self { name: start.name.clone(), process, status: None, said })

@@ -62,6 +62,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     demand: Vec<Iops>,
 
+    /// What it asks for from the period on whose number it is told on standard input, likewise
+    #[arg(long, hide = true, value_name = "RATE", value_parser = rate)]
+    later: Vec<Iops>,
+
     /// When it asks for that
     #[arg(long, value_enum, default_value = "burst", env = "TIDEGATE_PATTERN")]
     #[arg(value_name = "KIND", hide_env_values = true)]
@@ -184,6 +188,7 @@ impl Bench {
                 pattern: self.pattern,
                 place: [client, self.clients],
             },
+            later: at(&self.later, client),
             duration: Span(self.seconds.saturating_mul(Span::SECOND.0)),
             spins: self.spin,
             seed: self.seed,

@@ -3,9 +3,12 @@
 
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use hdrhistogram::Histogram;
-use tidegate_model::{Span, Time};
+use tidegate_model::{Iops, Span, Time};
 use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Period, Refused, Settings};
 
 use super::report::{Line, Row, histogram};
@@ -23,6 +26,8 @@ pub(super) struct Work {
     /// Of a hundred operations, how many are gets.
     pub(super) read_percent: u64,
     pub(super) wish: Wish,
+    /// What it asks for later, if it is told to.
+    pub(super) later: Option<Iops>,
     pub(super) duration: Span,
     pub(super) spins: bool,
     pub(super) seed: u64,
@@ -72,6 +77,9 @@ struct Client {
     counted: Counted,
     /// What is wanted of the period that runs.
     wanted: Wanted,
+    /// The first period of which it wants what it is to want later; the last there is while nobody
+    /// has said one.
+    turn: Arc<AtomicU64>,
     /// What the engine had counted when it began, if that was seen, and what is reserved of what is
     /// wanted of it.
     period: Option<(u64, u64)>,
@@ -90,9 +98,6 @@ struct Counted {
 /// # Errors
 /// If standard output is gone. What else goes wrong is told there.
 pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
-    // Whoever started us wants nothing more if it is gone.
-    let signal = Some(rustix::process::Signal::TERM);
-    let _ = rustix::process::set_parent_process_death_signal(signal);
     let done = Connection::open(at, work.settings.clone())
         .and_then(|connection| Client::new(work, connection).run());
     if let Err(error) = done {
@@ -111,6 +116,16 @@ fn tell(line: &Line) -> io::Result<()> {
     out.flush()
 }
 
+/// Waits for the number of a period.
+fn listen(turn: &AtomicU64) {
+    let mut line = String::new();
+    let _ = io::stdin().read_line(&mut line);
+    // Whoever says nothing, or is gone, wants nothing else.
+    if let Ok(period) = line.trim().parse() {
+        turn.store(period, Ordering::Relaxed);
+    }
+}
+
 impl Client {
     fn new(work: Work, connection: Connection) -> Self {
         let window = connection.window() as usize;
@@ -125,6 +140,7 @@ impl Client {
             begun: Time::ZERO,
             counted: Counted::default(),
             wanted: work.wish.of(period(&connection)),
+            turn: Arc::new(AtomicU64::new(u64::MAX)),
             period: None,
             connection,
             work,
@@ -137,6 +153,10 @@ impl Client {
         }
         tell(&Line::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
+        if self.work.later.is_some() {
+            let turn = Arc::clone(&self.turn);
+            thread::spawn(move || listen(&turn));
+        }
         self.goes_on(Time::ZERO)?;
         (self.begun, self.counted) = (self.connection.now(), self.count());
         self.wanted = self.work.wish.of(period(&self.connection));
@@ -146,6 +166,9 @@ impl Client {
         self.connection.lateness();
         while self.connection.now() < end {
             let until = self.begin_all()?;
+            if let Some(unmet) = self.wanted.unmet(self.connection.now()) {
+                self.connection.note_unmet(unmet);
+            }
             self.goes_on(until.min(end))?;
             self.look_at_period()?;
         }
@@ -271,6 +294,9 @@ impl Client {
         }
         if self.connection.now().since(self.begun) >= ROW {
             self.finish_row()?;
+        }
+        if period.epoch >= self.turn.load(Ordering::Relaxed) {
+            self.work.wish.demand = self.work.later;
         }
         self.wanted = self.work.wish.of(period);
         if self.connection.period().is_none() {

@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use tidegate_fabric::tether;
+
 use super::report::{Line, Row};
 use crate::experiment::interrupt::Interrupt;
 use crate::failure::{Code, Failure};
@@ -32,9 +34,11 @@ impl Crew {
         let (sender, lines) = channel();
         let mut crew = Self { children: Vec::new(), lines, running: 0 };
         for (place, client) in (0..clients).enumerate() {
-            // In a group of its own: what is typed on the terminal is for us, and we end it.
+            // In a group of its own: what is typed on the terminal is for us, and we end it, or the
+            // kernel does if we are killed.
             let mut command = command(client);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            tether::tie(&mut command);
             let mut child = command.spawn().map_err(fail)?;
             let out = child.stdout.take();
             crew.children.push(child);
@@ -76,10 +80,17 @@ impl Crew {
 
     /// Has all of them begin.
     pub(crate) fn go(&mut self) {
-        for child in &mut self.children {
-            // Who is gone is found out from what it does not tell.
-            let _ = child.stdin.take().map(|mut pipe| pipe.write_all(b"\n"));
-        }
+        (0..self.clients()).for_each(|client| self.say(client, "\n"));
+    }
+
+    /// Has a client want what it is to want later, from the period with this number on.
+    pub(crate) fn turn(&mut self, client: usize, period: u64) {
+        self.say(client, &format!("{period}\n"));
+    }
+
+    fn say(&mut self, client: usize, line: &str) {
+        // Who is gone is found out from what it does not tell.
+        let _ = self.children[client].stdin.as_mut().map(|pipe| pipe.write_all(line.as_bytes()));
     }
 
     /// What a client tells next; nothing once all have ended.

@@ -49,7 +49,7 @@ pub(crate) struct Row {
     /// See [`Self::periods`].
     pub(crate) kept: u64,
     /// Operations per second that are reserved for it at its end.
-    pub(super) reserved: u64,
+    pub(crate) reserved: u64,
     /// One-sided operations of the client, and those of the engine for its tokens.
     pub(crate) data: u64,
     /// See [`Self::data`].

@@ -102,6 +102,20 @@ impl Wanted {
         (self.begun < self.count).then(|| self.period.begun.after(after))
     }
 
+    /// How many are due and not begun; none if as many are wanted as can be.
+    pub(super) fn unmet(&self, now: Time) -> Option<u64> {
+        let due = match (self.wish.pattern, self.wish.demand) {
+            (_, None) => return None,
+            (Pattern::Burst, Some(_)) => self.count,
+            (Pattern::Constant, Some(_)) => {
+                let passed = now.since(self.period.begun).0.min(self.period.length.0);
+                let due = u128::from(self.count) * u128::from(passed);
+                u64::try_from(due / u128::from(self.period.length.0.max(1))).unwrap_or(u64::MAX)
+            }
+        };
+        Some(due.saturating_sub(self.begun))
+    }
+
     /// It has begun one.
     pub(super) fn begin(&mut self) {
         self.begun += 1;
@@ -132,6 +146,20 @@ mod tests {
         assert_eq!(dues(four, Pattern::Constant, 1), [5_125, 5_375, 5_625, 5_875]);
         assert_eq!(dues(None, Pattern::Constant, 1), [5_000; 5]);
         assert!(dues(Some(Iops(0)), Pattern::Constant, 0).is_empty());
+    }
+
+    #[test]
+    fn what_is_due_and_not_begun_is_known_of_who_knows_what_it_wants() {
+        let unmet = |demand, pattern, at| {
+            let mut wanted = Wish { demand, pattern, place: [0, 1] }.of(PERIOD);
+            wanted.begin();
+            wanted.unmet(Time(at))
+        };
+        let four =
+            |pattern| [5_000, 5_500, 9_000].map(|at| unmet(Some(Iops(4_000_000)), pattern, at));
+        assert_eq!(four(Pattern::Burst), [Some(3); 3]);
+        assert_eq!(four(Pattern::Constant), [0, 1, 3].map(Some));
+        assert_eq!(unmet(None, Pattern::Burst, 5_500), None);
     }
 
     #[test]

@@ -144,6 +144,46 @@ fn a_policy_is_checked_against_the_nodes_that_are_to_keep_it() {
     insta::assert_snapshot!(told);
 }
 
+/// Two data nodes, alike.
+fn data_nodes() -> String {
+    let example = include_str!("../../../../examples/data-node.toml");
+    let (head, node) = example.split_once("[[data-node]]").unwrap();
+    let other = node.replace("memory\"", "other\"").replace("memory.sock", "other.sock");
+    head.replace("../policies/data-node.toml", "kept.toml")
+        + &[node, &other].map(|node| format!("[[data-node]]{node}")).concat()
+}
+
+#[test]
+fn a_policy_is_checked_against_data_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let promises = |web: &str, batch: &str| {
+        format!(
+            "[[tenant]]\nname = \"web\"\nreservation = \"{web} iops\"\n\
+             [[tenant]]\nname = \"batch\"\nreservation = \"{batch} iops\"\n"
+        )
+    };
+    for (name, text) in [
+        ("kept.toml", promises("500k", "300k")),
+        ("greedy.toml", promises("700k", "200k")),
+        ("memory.toml", data_nodes()),
+        ("both.toml", cluster("", "") + data_nodes().split_once("\"kept.toml\"\n").unwrap().1),
+        ("good.toml", include_str!("../../../../policies/cluster.toml").into()),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let mut told = String::new();
+    for arguments in [
+        &["check", "--cluster", "memory.toml"][..],
+        &["check", "greedy.toml", "--cluster", "memory.toml"],
+        &["check", "greedy.toml", "--cluster", "memory.toml", "--json"],
+        &["check", "--cluster", "both.toml"],
+    ] {
+        let output = tidegate(directory.path()).args(arguments).output().unwrap();
+        told += &(transcript(arguments, &output) + "\n");
+    }
+    insta::assert_snapshot!(told);
+}
+
 #[test]
 fn the_book_shows_the_example_and_what_is_said_about_it() {
     let page = include_str!("../../../../docs/src/cluster.md");

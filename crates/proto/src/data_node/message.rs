@@ -158,6 +158,8 @@ pub struct TenantReport {
     pub done: u64,
     /// Whether it wanted to do more in it, and still did when it ended.
     pub wants_more: bool,
+    /// How many more that was per second, if all of its clients that did know it.
+    pub unmet: Option<u64>,
     /// Operations since the node's process began.
     pub operations: u64,
     /// Those of its share that it asked for and was not done, since then.
@@ -184,6 +186,7 @@ mod tests {
             most: 5,
             done: 6,
             wants_more: true,
+            unmet: Some(18),
             operations: 7,
             missed: 8,
         };
@@ -200,8 +203,8 @@ mod tests {
             used: Bytes(17),
         };
         let bytes = postcard::to_allocvec(&FromDataNode::Report(report)).unwrap();
-        let told =
-            b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x07\x08\x0f\x10\x11";
+        let told = b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x01\x12\
+                     \x07\x08\x0f\x10\x11";
         assert_eq!(bytes, told);
         let notice = Notice::Overstepped { tenant: "t".into(), seat: 1, issued: 2, tokens: 3 };
         let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();

@@ -6,7 +6,9 @@
 //! for which part it had work and no token, and for which part as much under way as may be. Who was
 //! in one of these two states for half of it and still had something to do at its end wants more
 //! than it had; who was not wanted what it did. One that is done before the end, which is what
-//! tokens are paced for, does not want more, however long it took.
+//! tokens are paced for, does not want more, however long it took. How much more it is, only a
+//! client knows that has a queue of its own; where one of a tenant's does not, nothing is told of
+//! that.
 //!
 //! A share that is told goes to the monitor at once and takes effect when the next period begins.
 //! Falls go before rises, so that the monitor has room for these. When that period has begun, the
@@ -36,14 +38,22 @@ use crate::one_sided::Fabric;
 const LONG: u16 = WHOLE as u16 / 2;
 
 /// What a tenant did here.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Tally {
     /// In the last period.
     done: u64,
     wants_more: bool,
+    /// How many more; none if somebody who wants more does not know.
+    unmet: Option<u64>,
     /// Since the process began.
     operations: u64,
     missed: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { done: 0, wants_more: false, unmet: Some(0), operations: 0, missed: 0 }
+    }
 }
 
 /// Which shares hold, and who has a seat. See the head of this file.
@@ -187,6 +197,8 @@ impl Steward {
             tally.operations += outcome.completed;
             if wants_more(promise, outcome, *is_busy) {
                 tally.wants_more = true;
+                let both = tally.unmet.zip(outcome.unmet);
+                tally.unmet = both.map(|(sum, more)| sum.saturating_add(more));
                 tally.missed += promise.reservation.saturating_sub(outcome.completed);
             }
         }
@@ -223,7 +235,10 @@ impl Steward {
     /// Nobody has done or wanted anything.
     fn rest(&mut self) {
         self.pool = 0;
-        self.tallies.values_mut().for_each(|tally| (tally.done, tally.wants_more) = (0, false));
+        for tally in self.tallies.values_mut() {
+            let Tally { operations, missed, .. } = *tally;
+            *tally = Tally { operations, missed, ..Tally::default() };
+        }
     }
 
     fn confirm(&mut self) {
@@ -270,7 +285,8 @@ impl Steward {
         if share == Part::NOTHING && *before == share && clients == 0 && tally.is_none() {
             return None;
         }
-        let Tally { done, wants_more, operations, missed } = tally.copied().unwrap_or_default();
+        let Tally { done, wants_more, unmet, operations, missed } =
+            tally.copied().unwrap_or_default();
         Some(TenantReport {
             tenant: place,
             reserved: share.reserved.max(before.reserved),
@@ -279,6 +295,7 @@ impl Steward {
             most,
             done: self.book.per_second(done),
             wants_more,
+            unmet: unmet.map(|count| self.book.per_second(count)),
             operations,
             missed,
         })
@@ -287,7 +304,7 @@ impl Steward {
 
 /// Whether a client wanted more than it did, if it was busy at the end or not.
 fn wants_more(promise: &Promise, outcome: &Outcome, is_busy: bool) -> bool {
-    let Outcome { completed, starved, backlogged } = *outcome;
+    let Outcome { completed, starved, backlogged, .. } = *outcome;
     let is_limited = completed.saturating_add(completed / 64) >= promise.limit;
     is_limited || (is_busy && u16::from(starved) + u16::from(backlogged) >= LONG)
 }

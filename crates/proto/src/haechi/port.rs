@@ -145,6 +145,8 @@ pub struct Port<F> {
     /// as may be.
     starved: Span,
     backlogged: Span,
+    /// What its caller could not give it yet, as it said last in this period.
+    unmet: Option<u64>,
     counts: Counts,
 }
 
@@ -196,6 +198,7 @@ impl<F: Fabric> Port<F> {
             completed: 0,
             starved: Span::ZERO,
             backlogged: Span::ZERO,
+            unmet: None,
             counts: Counts::default(),
         })
     }
@@ -218,6 +221,19 @@ impl<F: Fabric> Port<F> {
     /// Whether it goes on by itself, as there is no monitor.
     pub fn is_alone(&self) -> bool {
         self.state == State::Alone
+    }
+
+    /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
+    /// that may be are with it. What was said last is told the monitor with the period's outcome,
+    /// so that what is promised can go where it is wanted. A caller that does not know how many
+    /// there are says nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
+    /// already be about the next, for a caller that has periods of its own; so nothing is noted
+    /// then.
+    pub fn note_unmet(&mut self, count: u64) {
+        let period = self.purse.period();
+        if self.now.since(period.begun) < period.early(self.rules.grain.margin) {
+            self.unmet = Some(count);
+        }
     }
 
     /// Asks for no tokens from the next period on, so that the seat can be given away.
@@ -325,7 +341,8 @@ impl<F: Fabric> Port<F> {
 
     fn begin_period(&mut self, epoch: u64, promise: Promise, now: Time) {
         self.purse.begin(Period { epoch, begun: now, length: self.length }, promise);
-        (self.starved, self.backlogged, self.completed) = (Span::ZERO, Span::ZERO, 0);
+        (self.starved, self.backlogged) = (Span::ZERO, Span::ZERO);
+        (self.completed, self.unmet) = (0, None);
         (self.retry, self.again, self.pause) = (now, now, RETRY[0]);
         self.counts.periods += 1;
     }

@@ -182,9 +182,38 @@ pub fn read_report(words: [u64; REPORT], epoch: u64) -> Option<Report> {
     })
 }
 
+/// Bits of a count that is not exact: of its first ones, so many behind the highest, and where that
+/// is.
+const ROUGH: u32 = 10;
+const DIGITS: u32 = 5;
+
+/// A count to six bits, rounded down. 1,000 is 62 << 4: 992.
+const fn rough(count: u64) -> u64 {
+    let count = fit(count, COUNT);
+    if count >> DIGITS == 0 {
+        return count;
+    }
+    let shift = count.ilog2() - DIGITS;
+    (shift as u64 + 1) << DIGITS | bits(count >> shift, 0, DIGITS)
+}
+
+/// The count behind it.
+const fn count(rough: u64) -> u64 {
+    let digits = bits(rough, 0, DIGITS);
+    match rough >> DIGITS {
+        0 => digits,
+        shift => (1 << DIGITS | digits) << (shift - 1),
+    }
+}
+
 /// What a client did in a period that is over, as its final word.
 pub const fn last(epoch: u64, outcome: &Outcome) -> u64 {
+    let unmet = match outcome.unmet {
+        None => 0,
+        Some(count) => rough(count.saturating_add(1)),
+    };
     epoch << (u64::BITS - EPOCH)
+        | unmet << (16 + COUNT)
         | fit(outcome.completed, COUNT) << 16
         | (outcome.starved as u64) << 8
         | outcome.backlogged as u64
@@ -199,5 +228,6 @@ pub const fn read_last(word: u64, epoch: u64) -> Option<Outcome> {
         completed: bits(word, 16, COUNT),
         starved: bits(word, 8, 8) as u8,
         backlogged: bits(word, 0, 8) as u8,
+        unmet: count(bits(word, 16 + COUNT, ROUGH)).checked_sub(1),
     })
 }

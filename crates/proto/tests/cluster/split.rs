@@ -73,7 +73,10 @@ struct Fake {
     is_due: bool,
     ends: Time,
     wants: [u64; 3],
-    did: [(u64, bool); 3],
+    /// What it did in the last period, and what it wanted more.
+    did: [(u64, u64); 3],
+    /// Whether its clients know how much they want.
+    knows: bool,
     /// Until then it answers no question.
     mute: Time,
 }
@@ -82,7 +85,7 @@ impl Fake {
     fn report(&self, round: u64) -> Report {
         let tenant = |tenant: usize| {
             let holds = self.holds[tenant].max(self.next[tenant]);
-            let (done, wants_more) = self.did[tenant];
+            let (done, unmet) = self.did[tenant];
             let clients = u32::from(self.wants[tenant] > 0);
             TenantReport {
                 tenant: tenant as u16,
@@ -91,7 +94,8 @@ impl Fake {
                 clients,
                 most: u64::from(clients) * CLIENT,
                 done,
-                wants_more,
+                wants_more: unmet > 0,
+                unmet: self.knows.then_some(unmet),
                 ..TenantReport::default()
             }
         };
@@ -129,7 +133,7 @@ impl Fake {
         }
         self.ends = self.ends.after(PERIOD);
         for ((did, wants), holds) in self.did.iter_mut().zip(self.wants).zip(self.holds) {
-            *did = (wants.min(holds.reserved), wants > holds.reserved);
+            *did = (wants.min(holds.reserved), wants.saturating_sub(holds.reserved));
         }
         self.holds = self.next;
         let serial = self.serial;
@@ -320,6 +324,25 @@ fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
     }
 }
 
+/// Where nobody knows how much is wanted, two nodes have equal parts at first, of which one gives
+/// some back.
+#[test]
+fn who_knows_what_it_wants_has_it_at_two_nodes_at_once() {
+    for knows in [true, false] {
+        let mut world = World::new();
+        world.nodes.iter_mut().for_each(|node| node.knows = knows);
+        world.nodes[1].wants[1] = 600;
+        world.run(SETTLED);
+        assert_eq!(world.reserved(1)[1], 600);
+        world.nodes[1].wants[1] = 0;
+        (world.nodes[0].wants[1], world.nodes[3].wants[1]) = (500, 100);
+        world.run(SETTLED);
+        assert_eq!(world.reserved(1) == [500, 0, 0, 100], knows, "{:?}", world.reserved(1));
+        world.run(SETTLED);
+        assert_eq!(world.reserved(1), [500, 0, 0, 100]);
+    }
+}
+
 /// A client can be promised no more than it can do, a node no more than it can; what is over goes
 /// to other nodes.
 #[test]
@@ -422,11 +445,13 @@ fn strangers_are_refused() {
 fn anything() -> impl Strategy<Value = FromDataNode> {
     let number = || prop_oneof![0..9u64, 0..2_000u64, Just(u64::MAX)];
     let numbers = || (number(), number(), number(), number());
-    let tenant = (0..5u16, numbers(), any::<bool>()).prop_map(|(tenant, numbers, wants_more)| {
+    let wants = (any::<bool>(), prop::option::of(number()));
+    let tenant = (0..5u16, numbers(), wants).prop_map(|(tenant, numbers, (wants_more, unmet))| {
         let (reserved, allowed, most, done) = numbers;
         let clients = (most % 3) as u32;
-        let (tenant, rest) = (tenant, TenantReport::default());
-        TenantReport { tenant, reserved, allowed, clients, most, done, wants_more, ..rest }
+        let (tenant, rest) =
+            (tenant, TenantReport { wants_more, unmet, ..TenantReport::default() });
+        TenantReport { tenant, reserved, allowed, clients, most, done, ..rest }
     });
     let report = (0..3u64, 0..40u64, number(), prop::collection::vec(tenant, 0..6)).prop_map(
         |(revision, round, capacity, tenants)| {

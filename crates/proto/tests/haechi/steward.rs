@@ -135,6 +135,23 @@ fn what_cannot_be_kept_is_owed() {
 }
 
 #[test]
+fn how_much_more_is_known_if_all_who_want_it_say_so() {
+    let mut stand = Stand::new();
+    stand.grant(1, 2_000);
+    stand.said();
+    stand.run_into_next(Span(2 * GRACE.0));
+    for (knowing, told) in [(0, None), (1, None), (2, Some(1_000)), (0, None)] {
+        stand.world.clients[..knowing].iter_mut().for_each(|client| client.port.note_unmet(500));
+        stand.run_into_next(Span(2 * GRACE.0));
+        let report = stand.report();
+        assert!(report.wants_more, "{report:?}");
+        // Words have six bits for each.
+        let unmet = report.unmet.map(|unmet| (unmet / PERIODS).next_multiple_of(50));
+        assert_eq!(unmet, told, "{report:?}");
+    }
+}
+
+#[test]
 fn a_tenant_wants_more_that_is_still_busy_at_the_end() {
     let mut stand = Stand::new();
     stand.grant(1, 2_000);

@@ -36,8 +36,11 @@ fn words_are_these() {
         words::report(0x5AB, 0xBEEF, &REPORT),
         [0x5AB4_8D15_9F65_4321, 0x5ABA_BCDE_7775_BEEF, 0x5AB0_0000_1400_0009]
     );
-    let outcome = Outcome { completed: 0x12_3456, starved: 7, backlogged: 255 };
+    let outcome = Outcome { completed: 0x12_3456, starved: 7, backlogged: 255, unmet: None };
     assert_eq!(words::last(0x1FFF, &outcome), 0xFFF0_0012_3456_07FF);
+    // 999 more and one are about 62 << 4.
+    let hungry = Outcome { unmet: Some(999), ..outcome };
+    assert_eq!(words::last(0x1FFF, &hungry), 0xFFF0_0012_3456_07FF | 5 << 47 | 30 << 42);
 }
 
 #[test]
@@ -49,11 +52,22 @@ fn counts_that_do_not_fit_are_as_large_as_fits() {
     let most = (1 << 26) - 1;
     assert_eq!([told.residual, told.completed, told.obtained, told.yielded], [most; 4]);
     assert_eq!((told.in_hand, told.in_flight), ((1 << 20) - 1, (1 << 12) - 1));
-    let outcome = Outcome { completed: all, starved: 1, backlogged: 2 };
+    let outcome = Outcome { completed: all, starved: 1, backlogged: 2, unmet: None };
     assert_eq!(words::read_last(words::last(9, &outcome), 9).unwrap().completed, most);
 }
 
 proptest! {
+    /// What was unmet is told to a part in 32, and never as more than it was.
+    #[test]
+    fn what_was_unmet_is_told_roughly(unmet in 0u64..(1 << 26) - 1, digits in 0u32..26) {
+        let unmet = unmet >> digits;
+        let outcome = Outcome { unmet: Some(unmet), completed: 5, starved: 6, backlogged: 7 };
+        let told = words::read_last(words::last(3, &outcome), 3).unwrap();
+        prop_assert_eq!(Outcome { unmet: Some(unmet), ..told }, outcome);
+        let told = told.unmet.unwrap();
+        prop_assert!(told <= unmet && (unmet - told) * 32 <= unmet + 1, "{} of {}", told, unmet);
+    }
+
     #[test]
     fn a_pool_is_read_as_it_was_written(epoch in 0u64..1 << 40, tokens in -(1i64 << 46)..1 << 46) {
         let pool = Pool::read(Pool::word(epoch, tokens));

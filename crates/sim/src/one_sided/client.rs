@@ -19,6 +19,9 @@ const PAGE: u32 = 4096;
 pub(super) trait Door: Fabric {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
+
+    /// Hears how many operations its client could not give it yet.
+    fn note_unmet(&mut self, _count: u64) {}
 }
 
 impl Door for Endpoint {
@@ -30,6 +33,10 @@ impl Door for Endpoint {
 impl Door for Port<Endpoint> {
     fn next_deadline(&self) -> Time {
         Self::next_deadline(self)
+    }
+
+    fn note_unmet(&mut self, count: u64) {
+        Self::note_unmet(self, count);
     }
 }
 
@@ -156,6 +163,9 @@ impl<D: Door> Client<D> {
         if has_begun {
             self.door.flush(now.time()).expect("nothing is lost here");
         }
+        if let Some(unmet) = self.unmet(now) {
+            self.door.note_unmet(unmet);
+        }
     }
 
     /// When it is to be called again, if nothing is done before.
@@ -165,6 +175,19 @@ impl<D: Door> Client<D> {
             true => door.min(self.due()),
             false => door,
         }
+    }
+
+    /// Reads that are due and not begun, if somebody knows how many it wants.
+    fn unmet(&self, now: Picoseconds) -> Option<u64> {
+        let demand = self.plan.demand?;
+        if !self.free.is_empty() || !self.is_due(now) {
+            return Some(0);
+        }
+        let due = match self.distance.0 {
+            0 => demand,
+            distance => (now.since(self.start).0 / distance + 1).min(demand),
+        };
+        Some(due.saturating_sub(self.begun))
     }
 
     /// Whether it wants anything more of this period.

@@ -39,6 +39,15 @@ impl Access {
         }
     }
 
+    /// Has the engine, if there is one, know what its caller could not begin yet.
+    pub(super) fn note_unmet(&mut self, count: u64) {
+        match self {
+            Self::Shm(port) => port.note_unmet(count),
+            Self::Model(port) => port.note_unmet(count),
+            Self::BareShm(_) | Self::BareModel(_) => {}
+        }
+    }
+
     /// When to poll although nothing was posted.
     pub(super) fn next_deadline(&self) -> Time {
         let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));

@@ -1,4 +1,4 @@
-//! The live world of figures 7, 8, 9, 11, 13 and 16.
+//! The live world of figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
 //!
 //! ```text
 //!  ten clients, a process each ──one-sided──▶ memory ◀── data node: its monitor, once a tick
@@ -36,6 +36,7 @@ use crate::failure::Failure;
 use crate::table::{Cell, Table};
 use run::{LATE, Plan};
 
+mod nodes;
 mod run;
 mod stand;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub(super) const FIGURES: &[(&str, paper::Run)] = &[
     ("11", totals),
     ("13", spike),
     ("16", congestion),
+    ("nodes", nodes::repeat),
 ];
 
 /// What a run has shown.
@@ -167,16 +169,7 @@ fn claim(
         numbers.extend(measured);
     }
     let disturbed = runs.iter().any(|run| run.live.is_disturbed);
-    let judged = match judged {
-        (Verdict::Fails, Some(why)) if disturbed => {
-            let told = format!(
-                "{why}; in most periods this machine had no processor for some client for more \
-                 than {LATE}"
-            );
-            (Verdict::Differs, Some(told))
-        }
-        judged => judged,
-    };
+    let judged = or_disturbed(judged, disturbed);
     let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
     let seed = runs.first().map(|run| run.live.outcome.seed);
     Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(
@@ -184,6 +177,20 @@ fn claim(
         numbers.into(),
         judged,
     )
+}
+
+/// A failure of a run in which clients had no processor is told with its cause.
+fn or_disturbed(judged: Judged, is_disturbed: bool) -> Judged {
+    match judged {
+        (Verdict::Fails, Some(why)) if is_disturbed => {
+            let told = format!(
+                "{why}; in most periods this machine had no processor for some client for more \
+                 than {LATE}"
+            );
+            (Verdict::Differs, Some(told))
+        }
+        judged => judged,
+    }
 }
 
 /// By how much clients miss what they want of their reservations in their worst period, in percent,

@@ -2,9 +2,10 @@
 //!
 //! Reservations go where they are used: as much as a tenant did at a node, of the share that it has
 //! there; all of the share where it wanted more. What is left over goes to nodes where it wanted
-//! more. pShift ([`tidegate_algo::pshift`]) does both at once for all tenants, so that no node is
-//! to keep more than it can do, and moves to other nodes what one of them cannot keep. Nothing goes
-//! beyond what the clients that are at a node can be promised there.
+//! more: as much as that was, where its clients know, so that two of them get what each wants at
+//! once; else whatever there is. pShift ([`tidegate_algo::pshift`]) does both at once for all
+//! tenants, so that no node is to keep more than it can do, and moves to other nodes what one of
+//! them cannot keep. Nothing goes beyond what the clients that are at a node can be promised there.
 //!
 //! What a tenant did beyond its share does not count: it had that of what others left, and may lose
 //! it. Counted, it would draw the promise to where it is needed least.
@@ -69,7 +70,8 @@ impl Aim {
                 let kept = if told.clients > 0 { tenant.promise.allowed / KEPT_PART } else { 0 };
                 cell.given = cell.tokens.reserved;
                 cell.expected = told.done.max(kept).min(MOST);
-                cell.demand = if told.wants_more { MOST } else { cell.expected };
+                let wanted = if told.wants_more { wanted(&told) } else { 0 };
+                cell.demand = wanted.max(cell.expected);
             }
         }
         self.allow(tenants, &budgets, &mut rows, nodes);
@@ -120,20 +122,30 @@ fn told(number: u16, node: &Node) -> TenantReport {
     told.next().copied().unwrap_or_default()
 }
 
+/// How much a tenant wanted at a node, if its clients know it; else it may be any number more than
+/// it did.
+fn wanted(told: &TenantReport) -> u64 {
+    match (told.wants_more, told.unmet) {
+        (false, _) => told.done,
+        (true, None) => MOST,
+        (true, Some(unmet)) => told.done.saturating_add(unmet).min(MOST),
+    }
+}
+
 /// How much of its reservation a tenant is to have where.
 fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
     let cell = |(entry, node): (&super::Entry, &Node)| {
         let told = told(number, node);
         let share = entry.account(STANDING).said.reserved;
         let most = told.most.min(MOST);
-        let used = if told.wants_more { share } else { share.min(told.done) };
+        let used = share.min(wanted(&told));
         let expected = used.min(most);
         Cell {
             node: entry.node,
             is_open: node.is_open(),
             is_home: true,
             expected,
-            demand: if told.wants_more { most } else { expected },
+            demand: if told.wants_more { wanted(&told).min(most) } else { expected },
             ..Cell::default()
         }
     };

@@ -103,6 +103,7 @@ impl<F: Fabric> Port<F> {
             completed: self.completed,
             starved: self.part(self.starved),
             backlogged: self.part(self.backlogged),
+            unmet: self.unmet,
         };
         if core::mem::replace(&mut self.own.finish, true) {
             return Ok(());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_algo::haechi::engine::Promise;
-use tidegate_model::Time;
+use tidegate_model::{Policy, Time};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::{NodeSetup, Output, Split};
 use tidegate_proto::controller::ConnectionId;
@@ -57,7 +57,8 @@ impl<'a> World<'a> {
         let (down, up) = (VecDeque::new(), VecDeque::new());
         let now = Picoseconds::ZERO;
         let mut world = Self { scenario, now, places, split: None, down, up };
-        let policy = scenario.policy()?;
+        let policy = Policy::parse(&scenario.policy());
+        let policy = policy.map_err(|error| ScenarioError(error.to_string()))?;
         match scenario.control {
             Control::None => {}
             Control::Equal => {

@@ -13,6 +13,7 @@
 //! processor.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{getpriority_process, setpriority_process};
@@ -117,10 +118,10 @@ pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
 }
 
 /// This process, and what it starts, goes first until this is dropped, if it may.
-struct First(Option<i32>);
+pub(super) struct First(Option<i32>);
 
 impl First {
-    fn ask() -> Self {
+    pub(super) fn ask() -> Self {
         let before = getpriority_process(None).ok();
         Self(before.filter(|_| setpriority_process(None, FIRST).is_ok()))
     }
@@ -137,10 +138,10 @@ fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     let Plan { scenario, window, periods, job } = plan;
     let mut stand = Stand::start(scenario, *window, interrupt)?;
     let words = words(plan);
-    let mut crew = start(&stand, words.len(), |client| words[client].clone())?;
+    let mut crew = start(words.len(), |client| (&stand.sockets()[0], words[client].clone()))?;
     crew.wait_until_ready(interrupt)?;
     let mut besides = match job {
-        Some((_, depth)) => Some(start(&stand, 1, |_| job_words(*depth))?),
+        Some((_, depth)) => Some(start(1, |_| (&stand.sockets()[0], job_words(*depth)))?),
         None => None,
     };
     if let Some(job) = &mut besides {
@@ -155,11 +156,7 @@ fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
             let Some((client, row)) = told else {
                 return Err(Failure::new(Code::Failure, "clients ended before their time"));
             };
-            if row.wrong > 0 {
-                let what = "values came back that were never stored there";
-                return Err(Failure::new(Code::Failure, what));
-            }
-            diary.take(client, row);
+            diary.take(client, expect_right(row)?);
             stand.check()?;
             let turn = job.is_some_and(|(turn, _)| diary.whole().len() == turn);
             if let Some(job) = besides.as_mut().filter(|_| turn) {
@@ -177,11 +174,22 @@ fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     Ok(live(plan, &diary, node))
 }
 
-/// Starts clients of the data node, with words for each beside those that all have.
-fn start(
-    stand: &Stand,
+/// A row of a client that got back what was stored.
+///
+/// # Errors
+/// If it did not.
+pub(super) fn expect_right(row: Row) -> Result<Row, Failure> {
+    match row.wrong {
+        0 => Ok(row),
+        _ => Err(Failure::new(Code::Failure, "values came back that were never stored there")),
+    }
+}
+
+/// Starts clients: each of the data node that listens there, with words of its own beside those
+/// that all have.
+pub(super) fn start<'a>(
     clients: usize,
-    words: impl Fn(usize) -> Vec<String>,
+    each: impl Fn(usize) -> (&'a PathBuf, Vec<String>),
 ) -> Result<Crew, Failure> {
     let program =
         std::env::current_exe().map_err(|error| cannot_start(&"tidegate".into(), error))?;
@@ -193,9 +201,9 @@ fn start(
                 command.env_remove(name);
             }
         }
-        command.args(["kv", "bench", "--seconds", "3600", "--client"]).arg(client.to_string());
-        command.args(["--keys".into(), KEYS.to_string()]).arg("--at").arg(stand.socket());
-        command.args(words(client as usize));
+        let (at, words) = each(client as usize);
+        command.args(["kv", "bench", "--seconds", "3600"]);
+        command.args(["--keys".into(), KEYS.to_string()]).arg("--at").arg(at).args(words);
         command
     })
 }
@@ -207,7 +215,8 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     let each: Vec<_> = groups.flat_map(|group| (0..group.count).map(move |_| group)).collect();
     let count = each.len() as u64;
     let words = each.iter().zip(0..).map(|(group, client)| {
-        let mut words = vec![format!("--clients={count}"), format!("--depth={window}")];
+        let mut words = vec![format!("--clients={count}"), format!("--client={client}")];
+        words.push(format!("--depth={window}"));
         words.extend((0..count).map(|client| format!("--tenant={}", tenant(client))));
         words.extend(group.demand.map(|Iops(rate)| format!("--demand={rate} iops")));
         words.extend((group.pattern == Pattern::Constant).then(|| "--pattern=constant".into()));
@@ -222,7 +231,8 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
 /// What a job beside the clients is told.
 fn job_words(depth: u32) -> Vec<String> {
     let tenant = format!("--tenant={NOBODY}");
-    vec![format!("--depth={depth}"), tenant, "--bare".into(), "--no-fill".into()]
+    let job = ["--client=0".into(), format!("--depth={depth}"), tenant];
+    [&job[..], &["--bare".into(), "--no-fill".into()]].concat()
 }
 
 /// What was told, as what is simulated is: at the paper's speed.

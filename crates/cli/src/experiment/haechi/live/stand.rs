@@ -1,11 +1,12 @@
-//! The data node of a scenario as it is run: a controller and a data node behind the model of a
+//! The data nodes of a scenario as it is run: a controller, and data nodes behind the model of a
 //! network card, a process each.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_sim::one_sided::{Control, Scenario};
+use tidegate_model::Span;
+use tidegate_sim::one_sided::{Cards, Control, Scenario};
 
 use crate::experiment::child::Child;
 use crate::experiment::controller::Controller;
@@ -13,12 +14,22 @@ use crate::experiment::interrupt::Interrupt;
 use crate::experiment::scratch::Scratch;
 use crate::failure::{Code, Failure};
 
-/// The data node. Fields are dropped, and so ended, in their order.
+/// The data nodes. Fields are dropped, and so ended, in their order.
 pub(super) struct Stand {
-    node: Child,
-    _controller: Controller,
-    socket: PathBuf,
-    _scratch: Scratch,
+    nodes: Vec<Child>,
+    controller: Controller,
+    sockets: Vec<PathBuf>,
+    scratch: Scratch,
+}
+
+/// What all data nodes of a scenario have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind<'a> {
+    pub(super) cards: &'a Cards,
+    pub(super) period: Span,
+    pub(super) window: u32,
+    /// The rules, as a line of the cluster's file.
+    pub(super) rules: &'a str,
 }
 
 /// The tenant of a client.
@@ -40,59 +51,97 @@ impl Stand {
         window: u32,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let scratch = Scratch::new()?;
-        let (file, socket) = (scratch.join("cluster.toml"), scratch.join("m.sock"));
-        fs::write(&file, cluster(scenario, window, &socket)).map_err(|error| {
-            Failure::new(Code::Failure, "cannot write the experiment's cluster").cause(error)
-        })?;
-        let controller =
-            Controller::lead("controller", &file, &policy(scenario), &scratch, interrupt)?;
-        let start = controller.part(&file, "data-node", "m", &scratch);
-        let node = Child::start_listening(&start, &socket, scratch.path(), interrupt)?;
-        Ok(Self { node, _controller: controller, socket, _scratch: scratch })
+        Self::of(1, &kind(scenario, window), &policy(scenario), interrupt)
     }
 
-    /// Where it listens.
-    pub(super) fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Processor time of the data node so far, in microseconds.
-    pub(super) fn cpu_us(&self) -> f64 {
-        self.node.cpu_us()
-    }
-
-    /// Whether it still runs.
+    /// Starts so many data nodes of a kind, with a policy for all of them together.
     ///
     /// # Errors
-    /// If it has ended, and why.
-    pub(super) fn check(&mut self) -> Result<(), Failure> {
-        match self.node.has_ended()? {
-            false => Ok(()),
-            true => Err(Failure::new(Code::Failure, "the data node has ended before its time")),
+    /// As [`Self::start`].
+    pub(super) fn of(
+        nodes: u16,
+        kind: &Kind<'_>,
+        policy: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let scratch = Scratch::new()?;
+        let file = scratch.join("cluster.toml");
+        let names: Vec<String> = (0..nodes).map(|node| format!("m{node}")).collect();
+        let sockets: Vec<PathBuf> =
+            names.iter().map(|name| scratch.join(&format!("{name}.sock"))).collect();
+        let text: String =
+            names.iter().zip(&sockets).map(|(name, socket)| kind.text(name, socket)).collect();
+        fs::write(&file, text).map_err(|error| {
+            Failure::new(Code::Failure, "cannot write the experiment's cluster").cause(error)
+        })?;
+        let controller = Controller::lead("controller", &file, policy, &scratch, interrupt)?;
+        let mut stand = Self { nodes: Vec::new(), controller, sockets, scratch: scratch };
+        for (name, socket) in names.iter().zip(&stand.sockets) {
+            let start = stand.controller.part(&file, "data-node", name, &stand.scratch);
+            let path = stand.scratch.path();
+            stand.nodes.push(Child::start_listening(&start, socket, path, interrupt)?);
         }
+        Ok(stand)
+    }
+
+    /// Where each data node listens.
+    pub(super) fn sockets(&self) -> &[PathBuf] {
+        &self.sockets
+    }
+
+    /// Processor time of all data nodes so far, in microseconds.
+    pub(super) fn cpu_us(&self) -> f64 {
+        self.nodes.iter().map(Child::cpu_us).sum()
+    }
+
+    /// And of their controller.
+    pub(super) fn controller_us(&self) -> f64 {
+        self.controller.cpu_us()
+    }
+
+    /// Whether all still run.
+    ///
+    /// # Errors
+    /// If one has ended, and why.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        for node in &mut self.nodes {
+            if node.has_ended()? {
+                let what = "a data node has ended before its time";
+                return Err(Failure::new(Code::Failure, what));
+            }
+        }
+        Ok(())
     }
 }
 
-fn cluster(scenario: &Scenario, window: u32, socket: &Path) -> String {
-    let mode = match scenario.control {
+impl Kind<'_> {
+    /// A data node in the cluster's file.
+    fn text(&self, name: &str, socket: &Path) -> String {
+        let Self { cards, period, window, rules } = self;
+        format!(
+            "[[data-node]]\nname = \"{name}\"\nlisten = \"unix:{}\"\nmemory = \"16MiB\"\n\
+             capacity = \"{} iops\"\nclient = \"{} iops\"\nperiod = \"{period}\"\n\
+             window = {window}\nfabric = \"model\"\n{rules}\n",
+            socket.display(),
+            cards.node.0,
+            cards.client.0,
+        )
+    }
+}
+
+fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
+    let rules = match scenario.control {
         Control::Basic => "mode = \"basic\"",
         Control::Paper => "mode = \"paper\"",
         Control::Unpaced => "paced = false",
         // Other rules than the file knows are for the simulated world.
-        Control::None | Control::Sound | Control::By(_) => "mode = \"sound\"",
+        Control::None | Control::Sound | Control::By(_) => SOUND,
     };
-    let cards = &scenario.cards;
-    format!(
-        "[[data-node]]\nname = \"m\"\nlisten = \"unix:{}\"\nmemory = \"16MiB\"\n\
-         capacity = \"{} iops\"\nclient = \"{} iops\"\nperiod = \"{}\"\nwindow = {window}\n\
-         fabric = \"model\"\n{mode}\n",
-        socket.display(),
-        cards.node.0,
-        cards.client.0,
-        scenario.period,
-    )
+    Kind { cards: &scenario.cards, period: scenario.period, window, rules }
 }
+
+/// What ships.
+pub(super) const SOUND: &str = "mode = \"sound\"";
 
 fn policy(scenario: &Scenario) -> String {
     let mut text = format!("[[tenant]]\nname = \"{NOBODY}\"\n");
@@ -122,7 +171,7 @@ mod tests {
         let base = scenario(FIGURE_9B).unwrap().slowed(20);
         for ((control, _), rules) in MODES.into_iter().zip(expected) {
             let scenario = Scenario { control, ..base.clone() };
-            let text = cluster(&scenario, 16, Path::new("/tmp/m.sock"));
+            let text = kind(&scenario, 16).text("m", Path::new("/tmp/m.sock"));
             let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
             assert_eq!((node.rules, node.fabric, node.window), (rules, Fabric::Model, 16));
             assert_eq!((node.capacity, node.client), (Iops(78_500), Iops(20_000)));

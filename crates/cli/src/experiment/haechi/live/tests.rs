@@ -5,7 +5,7 @@ use super::*;
 use crate::kv::Row;
 
 /// What a client tells of a period, which took `ms`.
-fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
+pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
     let millisecond = Span::MILLISECOND.0;
     let mut row = Row::new();
     (row.period, row.operations, row.nanoseconds) = (period, operations, ms * millisecond);
