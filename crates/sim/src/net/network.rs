@@ -342,7 +342,7 @@ impl Network {
     fn settle(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
         loop {
             let port = &mut self.ports[index as usize];
-            let Some(left) = port.leaving.pop_front_if(|left| left.at <= now) else { return };
+            let Some(left) = port.pop_left(now) else { return };
             let urgent = port.urgent();
             port.leave(self.rules.service.queue(left.class), &left);
             if port.switch == NO_SWITCH {
@@ -387,7 +387,7 @@ impl Network {
         let port = &mut self.ports[index as usize];
         let at = from.after(port.wire.time(packet.wire));
         port.busy_until = at;
-        port.leaving.push_back(Leaving { at, ingress, wire: packet.wire, class: packet.class });
+        port.push_leaving(Leaving { at, ingress, wire: packet.wire, class: packet.class });
         packet.route += 1;
         self.counts.on_lines += 1;
         later(at.after(port.wire.delay()), Event::Arrive(packet));
