@@ -21,8 +21,8 @@
 //! # Order
 //! Packets that reach a switch in the same picosecond over different ports are served in the order
 //! in which their arrivals were pushed. So two settings with the same times may differ there, for
-//! instance one and two events per hop; each by itself is the same in each run. What leaves at a
-//! point in time is gone for what arrives at that point.
+//! instance one and two events per hop; each by itself is the same in each run. What leaves a
+//! port at a point in time is gone for what arrives at it at that point.
 //!
 //! # What is left out
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
@@ -134,8 +134,8 @@ impl Network {
             let most = |pause| own_ingress.map(|ingress| ingress.most(pause, queues)).sum::<u64>();
             let least = switch.reserve.0 * own.len() as u64 + switch.pause.map_or(0, most);
             let small = format!(
-                "switch.buffer: {:?} sets {least}B aside for urgent packets and pauses at {} ports; \
-                 make it larger",
+                "switch.buffer: {:?} sets {least}B aside for urgent packets and pauses, at {} \
+                 ports; make it larger",
                 graph.node_name(node),
                 own.len()
             );

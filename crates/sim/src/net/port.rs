@@ -190,7 +190,8 @@ impl Port {
         self.waiting[queue].push_back(packet);
     }
 
-    /// Takes the packet that is next, if one may go. Without weights, the first queue that is ready.
+    /// Takes the packet that is next, if one may go. Without weights, of the first queue that is
+    /// ready.
     pub(super) fn pop(&mut self, weights: Option<[u16; 3]>) -> Option<Packet> {
         let ready = self.filled & !self.paused;
         if ready == 0 {
