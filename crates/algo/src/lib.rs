@@ -25,3 +25,4 @@ pub mod published;
 pub mod queue;
 pub mod scheduler;
 pub mod token_bucket;
+pub mod wrr;
