@@ -73,4 +73,5 @@ pub mod one_sided;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
+pub mod storage;
 pub mod time;
