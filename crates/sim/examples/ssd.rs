@@ -23,6 +23,7 @@ fn main() {
         for seed in &seeds {
             let outcome = row.run(10, *seed);
             println!("{}", row.name);
+            row.wrong(&outcome).iter().for_each(|wrong| println!("    too far off: {wrong}"));
             let flow = &outcome.flows[0];
             let pair = |expected: [f64; 2], measured: f64| {
                 let middle = (expected[0] + expected[1]) / 2.0;

@@ -17,6 +17,7 @@
 //! - [`net`]: hosts, links and switches, packet by packet.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
+//! - [`storage`]: drives and persistent memory, from the command to its completion.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
 //!
 //! ```

@@ -134,11 +134,6 @@ impl Plane {
         self.free.len() < self.threshold as usize
     }
 
-    /// Whether the host finds no room, or hardly any.
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.free.len() <= self.reserve as usize
-    }
-
     /// The block to clean, and how many pages it holds; none if no block can be.
     pub(super) fn victim(&mut self) -> Option<(u32, u32)> {
         let sampled = match self.choice {

@@ -127,4 +127,33 @@ impl Row {
         let total = Span(self.milliseconds * 1_000_000 * times);
         run(&self.drive(), &self.flows, Length { total, skip: Span(total.0 / 10) }, seed)
     }
+
+    /// What is further from MQSim than it may be.
+    pub(crate) fn wrong(&self, outcome: &Outcome) -> Vec<String> {
+        let flow = &outcome.flows[0];
+        let all: f64 = outcome.flows.iter().map(|flow| flow.per_second).sum();
+        let expected: f64 = self.rates.iter().sum();
+        let mut checks = vec![
+            ("mean", self.mean, flow.mean(), 0.02),
+            ("p50", self.p50, flow.percentile(50.0), 0.02),
+            ("p95", self.p95, flow.percentile(95.0), 0.04),
+            ("p99", self.p99, flow.percentile(99.0), self.noise),
+            ("commands per second", [expected; 2], all, 0.02),
+        ];
+        for (rate, flow) in self.rates.iter().zip(&outcome.flows) {
+            checks.push(("share", [rate / expected; 2], flow.per_second / all, 0.05));
+        }
+        checks
+            .into_iter()
+            .filter(|(_, expected, measured, tolerance)| off(*expected, *measured) > *tolerance)
+            .map(|(what, expected, measured, _)| {
+                format!("{}: {what} {measured:.3} for {expected:?}", self.name)
+            })
+            .collect()
+    }
+}
+
+/// How far `measured` lies outside of what MQSim gives with its seeds, as a part of it.
+fn off([least, most]: [f64; 2], measured: f64) -> f64 {
+    (least / measured - 1.0).max(measured / most - 1.0).max(0.0)
 }
