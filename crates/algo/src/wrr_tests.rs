@@ -91,13 +91,18 @@ fn arbitration() -> impl Strategy<Value = Arbitration> {
     ]
 }
 
+/// A push into one of the queues, or a pop.
+fn act() -> impl Strategy<Value = Option<prop::sample::Index>> {
+    prop::option::weighted(0.55, any::<prop::sample::Index>())
+}
+
 proptest! {
     /// The same command after every push and pop, and something whenever something waits.
     #[test]
     fn as_the_cycle_says(
         arbitration in arbitration(),
         levels in prop::collection::vec(0..LEVELS, 1..9),
-        acts in prop::collection::vec(prop::option::weighted(0.55, any::<prop::sample::Index>()), 0..400),
+        acts in prop::collection::vec(act(), 0..400),
     ) {
         let mut oracle = Oracle::new(arbitration);
         let mut queues = Arbiter::new(arbitration);

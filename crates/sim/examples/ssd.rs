@@ -4,7 +4,7 @@
 //! gives and what is measured here. Then a drive that is old and has to clean while it is written.
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_sim::storage::alone::{Asks, Flow, Length, run};
+use tidegate_sim::storage::alone::{Asks, Flow, Length, Served, run};
 use tidegate_sim::storage::{Before, Choice, Parameters};
 
 #[path = "../tests/reference/mod.rs"]
@@ -40,15 +40,12 @@ fn main() {
                 pair(row.p95, flow.percentile(95.0)),
                 pair(row.p99, flow.percentile(99.0)),
             );
+            let all: u64 = outcome.flows.iter().map(Served::count).sum();
+            println!("    {:.1} events for each command", outcome.events as f64 / all as f64);
             for (rate, flow) in row.rates.iter().zip(&outcome.flows) {
-                println!(
-                    "    {rate:>8.0} ({:>8.0}) per second; mean {:.0}, p99 {:.0}; {:.1} events each",
-                    flow.per_second,
-                    flow.mean(),
-                    flow.percentile(99.0),
-                    outcome.events as f64
-                        / outcome.flows.iter().map(|flow| flow.count()).sum::<u64>() as f64,
-                );
+                let [mean, p99] = [flow.mean(), flow.percentile(99.0)];
+                let measured = flow.per_second;
+                println!("    {rate:.0} ({measured:.0}) per second; mean {mean:.0}, p99 {p99:.0}");
             }
         }
     }
@@ -75,15 +72,11 @@ fn old(seed: u64) {
     let length = Length { total: Span(20_000_000_000), skip: Span(2_000_000_000) };
     let outcome = run(&drive, &[flow], length, seed);
     let (flow, counts) = (&outcome.flows[0], outcome.counts);
-    println!(
-        "old drive, 8 KiB writes, depth 4: MQSim 2109 per second, mean 1897, p95 5597, p99 24725,"
-    );
-    println!(
-        "23.0 moved for each block; here {:.0} per second, mean {:.0}, p95 {:.0}, p99 {:.0}, {:.1} moved",
-        flow.per_second,
-        flow.mean(),
-        flow.percentile(95.0),
-        flow.percentile(99.0),
-        counts.moves as f64 / counts.erasures.max(1) as f64,
-    );
+    let row = |rate: f64, mean: f64, p95: f64, p99: f64, moved: f64| {
+        println!("    {rate:.0}/s, mean {mean:.0}, p95 {p95:.0}, p99 {p99:.0}, {moved:.1} moved");
+    };
+    println!("old drive, 8 KiB writes, depth 4; pages moved for each block; MQSim, then here");
+    row(2_109.0, 1_897.0, 5_597.0, 24_725.0, 23.0);
+    let moved = counts.moves as f64 / counts.erasures.max(1) as f64;
+    row(flow.per_second, flow.mean(), flow.percentile(95.0), flow.percentile(99.0), moved);
 }

@@ -261,3 +261,71 @@ fn age(plane: &mut Plane, parameters: &Parameters, mut random: Stream) {
         plane.age(random.below(filled) as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parameters::{Choice, Cleaning, Geometry};
+    use super::*;
+    use crate::event::{Events, Queue};
+
+    /// One chip with one plane of 24 blocks.
+    fn media() -> Media {
+        let geometry = Geometry {
+            channels: 1,
+            chips: 1,
+            dies: 1,
+            planes: 1,
+            blocks: 24,
+            ..Geometry::default()
+        };
+        let mut cleaning = Cleaning { spare: Portion(400_000), reserve: 2, ..Cleaning::default() };
+        (cleaning.threshold, cleaning.choice) = (Portion(200_000), Choice::Greedy);
+        let geometry = Geometry { pages: 8, ..geometry };
+        let parameters = Parameters { geometry, cleaning, ..Parameters::default() };
+        parameters.check().unwrap();
+        Media::new(&parameters, 1, 0)
+    }
+
+    fn part(page: u32) -> Part {
+        Part { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
+    }
+
+    /// What is finished for commands, in order, and when the last thing happened.
+    fn finish(media: &mut Media, events: &mut Events<Event>) -> (Vec<Owner>, Picoseconds) {
+        let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
+        while let Some((now, event)) = events.pop() {
+            order.extend(media.on_event(now, event, &mut |at, event| events.push(at, event)));
+            last = now;
+        }
+        (order, last)
+    }
+
+    #[test]
+    fn reads_go_before_programs() {
+        let (mut media, mut events) = (media(), Events::default());
+        let mut later = |at, event| events.push(at, event);
+        media.write(Picoseconds::ZERO, part(1), &mut later);
+        media.write(Picoseconds::ZERO, part(2), &mut later);
+        media.read(Picoseconds::ZERO, part(3), &mut later);
+        assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(Owner::Command));
+    }
+
+    /// Whoever writes a page while cleaning moves it has the last word. All pages are written, then
+    /// every other one again: the victim is the first block, and holds the odd ones of its eight.
+    #[test]
+    fn what_is_overwritten_is_not_moved() {
+        let (mut media, mut events, mut now) = (media(), Events::default(), Picoseconds::ZERO);
+        for page in (0..112).chain((0..112).step_by(2)) {
+            media.write(now, part(page), &mut |at, event| events.push(at, event));
+            if media.sites[0].victim.is_some() {
+                break;
+            }
+            now = finish(&mut media, &mut events).1;
+        }
+        assert_eq!(media.sites[0].victim, Some((0, 4)));
+        media.write(now, part(1), &mut |at, event| events.push(at, event));
+        finish(&mut media, &mut events);
+        assert_eq!(media.done(Work::MoveOut) - media.done(Work::MoveIn), 1);
+        media.check(Picoseconds::MAX);
+    }
+}

@@ -74,7 +74,7 @@ fn amplification(choice: Choice, spare: u32) -> (f64, f64) {
         choice,
         first: true,
     };
-    let (mut plane, logical) = plane(256, 128, cleaning);
+    let (mut plane, logical) = plane(512, 128, cleaning);
     let mut random = Stream::new(7, "writes", 0);
     (0..logical).for_each(|page| {
         plane.age(page);
@@ -97,7 +97,7 @@ fn random_victims_are_as_full_as_the_plane() {
     for spare in [150_000, 300_000] {
         let (measured, full) = amplification(Choice::Random, spare);
         let expected = 1.0 / (1.0 - full);
-        assert!((measured / expected - 1.0).abs() < 0.02, "{measured} for {expected}");
+        assert!((measured / expected - 1.0).abs() < 0.03, "{measured} for {expected}");
     }
 }
 

@@ -133,7 +133,9 @@ pub struct Counts {
 /// let mut took = None;
 /// while let Some((now, event)) = events.pop() {
 ///     let complete = drive.on_event(now, event, &mut |at, event| events.push(at, event));
-///     took = took.or(complete.map(|complete| (complete.command.tag, now.since(complete.submitted))));
+///     if let Some(complete) = complete {
+///         took = Some((complete.command.tag, now.since(complete.submitted)));
+///     }
 /// }
 /// assert_eq!(took, Some((7, Picoseconds(88_876_000))));
 /// ```
