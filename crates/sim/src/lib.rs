@@ -20,6 +20,7 @@
 //! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
+//! - [`storage`]: drives and persistent memory, from the command to its completion.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
 //!
 //! ```
@@ -77,6 +78,7 @@ pub mod one_sided;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
+pub mod storage;
 pub mod time;
 pub mod trace;
 pub mod workload;
