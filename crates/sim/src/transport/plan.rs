@@ -68,7 +68,7 @@ pub struct Plan {
     pub gamma: f64,
     /// For a law with a window.
     #[serde(default)]
-    pub window: Option<Start>,
+    pub window: Option<Beginning>,
     /// For a law with a rate.
     #[serde(default)]
     pub rate: Option<Limits>,
@@ -109,7 +109,7 @@ impl Answers {
 /// What a window begins with, and how it remembers: as in `tidegate_algo::dctcp::Start`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Start {
+pub struct Beginning {
     /// The first window, in packets.
     pub first: u32,
     /// Alpha before the first round: 0 to 1.
@@ -118,7 +118,7 @@ pub struct Start {
     pub gain: f64,
 }
 
-impl Default for Start {
+impl Default for Beginning {
     fn default() -> Self {
         let dctcp::Start { window, alpha, gain, .. } = dctcp::Start::USUAL;
         Self { first: window, alpha, gain }

@@ -362,7 +362,7 @@ impl Sender {
             sequence,
             sent: now,
             flow: ends.flow,
-            route: ends.there,
+            route: ends.path.there,
             ahead: 0,
             payload: bytes,
             wire,

@@ -2,10 +2,10 @@ use super::*;
 use crate::event::{Heap, Queue, Wheel};
 use crate::rng::Stream;
 use proptest::prelude::*;
-use std::collections::VecDeque;
 
 const LINE: Rate = Rate(12_500_000_000);
-const ROAD: Road = Road { there: 0, back: 0, class: Class::Medium, line: LINE };
+const PATH: Path = Path { there: 0, back: 0 };
+const ROAD: Road = Road { path: PATH, class: Class::Medium, line: LINE };
 
 fn micros(number: u64) -> Picoseconds {
     Picoseconds(number * 1_000_000)
@@ -175,125 +175,4 @@ proptest! {
         prop_assert_eq!(arrived.len(), messages.len());
         prop_assert_eq!(repeats, Repeats::default());
     }
-}
-
-/// Three senders on lines of 100 Gbit/s, a queue before a line as fast that marks every packet that
-/// finds 140, and receivers: the dumbbell of the paper's figure 8.
-struct Dumbbell {
-    now: Picoseconds,
-    queue: Wheel<Step>,
-    /// When the lines of the senders, and the shared one, are free.
-    free: [Picoseconds; 4],
-    /// When the packets leave that wait before the shared line.
-    leaving: VecDeque<Picoseconds>,
-    /// One way, but for time on lines: to the queue, and from there.
-    ways: [Picoseconds; 2],
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A sender has more to send.
-    Ask(FlowId),
-    /// A packet is at the shared line.
-    Middle(Packet),
-    End(Packet),
-    Flow(Event),
-}
-
-impl Dumbbell {
-    /// When the last bit of a packet has left that is given to a line now.
-    fn depart(&mut self, line: usize, wire: u16) -> Picoseconds {
-        self.free[line] = self.free[line].max(self.now).after(Picoseconds(u64::from(wire) * 80));
-        self.free[line]
-    }
-
-    fn pass(&mut self, mut packet: Packet) {
-        while self.leaving.pop_front_if(|at| *at <= self.now).is_some() {}
-        assert!(self.leaving.len() < 4_000);
-        if self.leaving.len() >= 140 {
-            packet.mark = Mark::Congested;
-        }
-        let at = self.depart(3, packet.wire);
-        self.leaving.push_back(at);
-        self.queue.push(at.after(self.ways[1]), Step::End(packet));
-    }
-}
-
-impl Out for Dumbbell {
-    fn send(&mut self, packet: Packet) {
-        if packet.kind == Kind::Data {
-            let at = self.depart(packet.flow.0 as usize, packet.wire);
-            self.queue.push(at.after(self.ways[0]), Step::Middle(packet));
-        } else {
-            let at = self.now.after(self.ways[0]).after(self.ways[1]);
-            self.queue.push(at, Step::End(packet));
-        }
-    }
-
-    fn later(&mut self, at: Picoseconds, event: Event) {
-        self.queue.push(at, Step::Flow(event));
-    }
-
-    fn arrived(&mut self, _flow: FlowId, _message: u64) {}
-}
-
-/// The rates in Gbit/s of three flows that are offered 90, 60 and 30, in chunks of 64 KiB, from
-/// `skip` milliseconds to `end`, with a round trip of 25 us.
-fn shares(plan: &Plan, skip: u64, end: u64) -> [f64; 3] {
-    let ways = [Picoseconds(1_250_000), Picoseconds(11_250_000)];
-    let (queue, free, leaving) = (Wheel::default(), Default::default(), VecDeque::new());
-    let mut bell = Dumbbell { now: micros(0), queue, free, leaving, ways };
-    let mut transport = Transport::default();
-    for promised in [3, 2, 1] {
-        let flow = transport.open(plan, ROAD);
-        let payload = LINE.0 * u64::from(plan.packet().payload);
-        let wire = u64::from(plan.packet().payload + plan.packet().headers);
-        transport.promise(flow, Objective::Rate(Rate(payload / wire * promised / 6)));
-        bell.queue.push(micros(0), Step::Ask(flow));
-    }
-    let (skip, end) = (micros(skip * 1_000), micros(end * 1_000));
-    let mut before = [0; 3];
-    let delivered = |transport: &Transport| [0, 1, 2].map(|at| transport.delivered(FlowId(at)));
-    while let Some((now, step)) = bell.queue.pop() {
-        if bell.now < skip && now >= skip {
-            before = delivered(&transport);
-        }
-        if now >= end {
-            break;
-        }
-        bell.now = now;
-        match step {
-            Step::Ask(flow) => {
-                let message = Message { number: 0, bytes: 65_536, deadline: None };
-                transport.send(now, flow, message, &mut bell);
-                let gap = 65_536 * 8_000 / (90 - 30 * u64::from(flow.0));
-                bell.queue.push(now.after(Picoseconds(gap)), step);
-            }
-            Step::Middle(packet) => bell.pass(packet),
-            Step::End(packet) => transport.on_packet(now, &packet, &mut bell),
-            Step::Flow(event) => transport.on_event(now, event, &mut bell),
-        }
-    }
-    let after = delivered(&transport);
-    let seconds = (end.0 - skip.0) as f64 / 1e12;
-    [0, 1, 2].map(|at| (after[at] - before[at]) as f64 * 8e-9 / seconds)
-}
-
-/// Rates within so many Gbit/s.
-#[track_caller]
-fn near(rates: [f64; 3], expected: [f64; 3], tolerance: f64) {
-    let is_near = rates.iter().zip(expected).all(|(rate, other)| (rate - other).abs() < tolerance);
-    assert!(is_near, "{rates:.1?} instead of {expected:?}");
-}
-
-/// Alike, but that the third has all it asks for. ns-3 3.37: 34.8, 32.6 and 29.2.
-#[test]
-fn dctcp_divides_a_link_evenly() {
-    near(shares(&Plan::of(Law::Dctcp), 4, 20), [33.5, 33.0, 30.0], 2.0);
-}
-
-/// By promises of 3 : 2 : 1. ns-3 3.37: 47.8, 32.1 and 16.7; the paper's figure 8: 48, 31 and 17.
-#[test]
-fn qtcp_divides_a_link_by_promises() {
-    near(shares(&Plan::of(Law::Qtcp), 4, 20), [47.4, 32.3, 16.7], 1.5);
 }
