@@ -4,8 +4,9 @@
 //!
 //! The setting of figure 8 of the end-to-end QoS paper. Senders on lines of 100 Gbit/s offer 90, 60
 //! and 30, in chunks of 64 KiB that come whatever became of those before, to a link of 100 behind a
-//! queue that marks every packet that finds 140, or by chance for flows with a rate. Of the way there, the first and the last line are
-//! a tenth each. Flows that go by promises are promised 3 : 2 : 1 of the link's payload.
+//! queue that marks every packet that finds 140, or by chance for flows with a rate. Of the way
+//! there, the first and the last line are a tenth each. Flows that go by promises are promised
+//! 3 : 2 : 1 of the link's payload.
 
 use std::process::ExitCode;
 use std::{env, fs};
@@ -215,6 +216,19 @@ mod tests {
     #[test]
     fn qtcp_divides_a_link_by_promises() {
         near("law = 'qtcp'", [47.5, 32.4, 16.6], 2.0);
+    }
+
+    /// Rates do the same with steps of 1 Gbit/s, ten times the usual ones, which would take 100 ms
+    /// to get there. By promises the link is not quite full: what a squeeze took comes back late.
+    #[test]
+    fn rates_do_the_same_more_slowly() {
+        let plan =
+            |law| format!("law = '{law}'\nrate.additive = '125MB/s'\nrate.hyper = '500MB/s'");
+        let [high, _, low] = run(&plan("dcqcn"), 25, 15, 8).unwrap().goodput;
+        assert!((0.8..1.25).contains(&(high / low)), "{high:.1} beside {low:.1}");
+        let [high, medium, low] = run(&plan("qrdma"), 25, 15, 8).unwrap().goodput;
+        assert!((1.8..3.3).contains(&(high / low)), "{high:.1} beside {low:.1}");
+        assert!((1.3..2.3).contains(&(medium / low)), "{medium:.1} beside {low:.1}");
     }
 
     /// Without a deadline, D2TCP is DCTCP, to the last byte.

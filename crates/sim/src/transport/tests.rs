@@ -176,3 +176,73 @@ proptest! {
         prop_assert_eq!(repeats, Repeats::default());
     }
 }
+
+const SAFE: Harm = Harm { data_lost: 0, answers_lost: 0, marked: 0, held: 0 };
+
+/// A window of ten packets, doubled each round trip: 1,000 packets take seven of them.
+#[test]
+fn a_window_opens() {
+    let packet = Some(Sizes { payload: 1_000, headers: 54 });
+    let plan = Plan { packet, ..Plan::of(Law::Dctcp) };
+    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(1_000_000, 0)]);
+    // 10 + 20 + ... + 640 = 1,270; each after a way there and back, of 20 to 25 us.
+    let trips = (arrived[0].0.0 - micros(10).0) / micros(20).0;
+    assert_eq!(trips, 6, "{:?}", arrived[0].0);
+}
+
+/// A rate of 100 Gbit/s: 1,024 bytes of 1,086 on the wire.
+#[test]
+fn a_rate_is_kept_to_the_picosecond() {
+    let plan = Plan::of(Law::Dcqcn);
+    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(102_400, 0), (1, 0)]);
+    let last = Picoseconds(99 * 1_086 * 80);
+    assert_eq!(
+        arrived,
+        [(micros(10).after(last), 0), (micros(10).after(Picoseconds(100 * 1_086 * 80)), 1)]
+    );
+}
+
+/// All is lost until the third time: after the least timeout, and after twice as long.
+#[test]
+fn timeouts_double() {
+    struct Void(Vec<Picoseconds>, Option<(Picoseconds, Event)>, Picoseconds);
+    impl Out for Void {
+        fn send(&mut self, _packet: Packet) {
+            self.0.push(self.2);
+        }
+        fn later(&mut self, at: Picoseconds, event: Event) {
+            assert!(self.1.replace((at, event)).is_none(), "one event for each timer");
+        }
+        fn arrived(&mut self, _flow: FlowId, _message: u64) {}
+    }
+    let mut transport = Transport::default();
+    let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
+    let mut void = Void(Vec::new(), None, micros(0));
+    let message = Message { number: 0, bytes: 100, deadline: None };
+    transport.send(micros(0), flow, message, &mut void);
+    for _ in 0..3 {
+        let (at, event) = void.1.take().unwrap();
+        void.2 = at;
+        transport.on_event(at, event, &mut void);
+    }
+    assert_eq!(void.0, [0, 10_000, 30_000, 70_000].map(micros));
+    assert_eq!(transport.repeats(flow), Repeats { packets: 3, timeouts: 3 });
+}
+
+#[test]
+fn plans_that_are_refused() {
+    let refused = |text: &str, says: &str| {
+        let error = Plan::parse(text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    refused("law = 'reno'", "reno");
+    refused("law = 'dctcp'\nalhpa = 1", "alhpa");
+    refused("law = 'dctcp'\nwindow.alpha = 1.5", "window.alpha: from 0.0 to 1.0");
+    refused("law = 'dctcp'\nrate.volume = '1MB'", "only for dcqcn or qrdma");
+    refused("law = 'qrdma'\nwindow.first = 2", "only for dctcp, d2tcp or qtcp");
+    refused("law = 'dctcp'\ninterference = 0.05", "only for qtcp");
+    refused("law = 'dctcp'\ntimeout = '100us'", "answer.within");
+    refused("law = 'dctcp'\nanswer.every = 0", "answer.every: from 1 to 64");
+    refused("law = 'dcqcn'\nrate.period = '0s'", "rate.period");
+    refused("law = 'dcqcn'\npacket = { payload = 10, headers = 62 }", "packet.payload");
+}
