@@ -145,6 +145,27 @@ fn how_deep_the_first_cut_is() {
     }
 }
 
+/// Everything that was sent before a cut may answer for the queue before it.
+#[test]
+fn it_is_held_until_something_newer_is_acknowledged() {
+    let mut window = Window::new(Start::USUAL, Dctcp);
+    let ack = |acknowledged| Ack {
+        now: Time::ZERO,
+        delivered: 1448,
+        is_marked: true,
+        acknowledged,
+        sent: 14_480,
+        round_trip: TRIP,
+        is_limited: true,
+    };
+    window.on_ack(&ack(1448));
+    let cut = window.bytes();
+    window.on_ack(&ack(14_480));
+    assert_eq!(window.bytes(), cut);
+    window.on_ack(&ack(14_481));
+    assert!(window.bytes() < cut);
+}
+
 #[test]
 fn an_application_that_asks_for_little_does_not_grow_it() {
     let mut window = Window::new(Start::USUAL, Dctcp);

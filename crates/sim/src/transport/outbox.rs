@@ -333,6 +333,19 @@ mod tests {
         assert_eq!(outbox.flight(), 40);
     }
 
+    /// A receiver that keeps nothing complains once; when the complaint is late, it says nothing.
+    #[test]
+    fn an_old_complaint_is_none() {
+        let mut outbox = Outbox::NEW;
+        assert_eq!([(); 4].map(|()| outbox.send(Picoseconds(1), 10)), [0, 10, 20, 30]);
+        assert!(outbox.on_complaint(&answer(10, 10, 1)).is_loss);
+        assert_eq!([(); 3].map(|()| outbox.send_again(Picoseconds(2))), [10, 20, 30]);
+        assert_eq!(outbox.on_complaint(&answer(20, 0, 2)).delivered, 10);
+        assert!(!outbox.on_complaint(&answer(10, 10, 1)).is_loss);
+        assert_eq!((outbox.lost(), outbox.flight()), (None, 20));
+        outbox.check();
+    }
+
     /// What is taken for lost and arrives after all is not sent again.
     #[test]
     fn what_was_taken_for_lost_may_arrive() {

@@ -248,7 +248,6 @@ impl Sender {
         self.deadline = Time::MAX;
         self.counts.timeouts += 1;
         self.trip.doublings = (self.trip.doublings + 1).min(DOUBLINGS_MAX);
-        self.recovery = Some(self.outbox.next());
         if let Control::Window(window) = &mut self.control {
             window.on_timeout();
         }
@@ -329,8 +328,8 @@ impl Sender {
         match &self.control {
             Control::Window(window) => {
                 let flight = self.outbox.flight();
-                // One packet always may: a window is a segment at least.
-                let may = flight == 0 || flight + u64::from(bytes) <= window.bytes();
+                // A window is a segment at least: where nothing is under way, one packet may go.
+                let may = flight + u64::from(bytes) <= window.bytes();
                 self.is_limited = !may;
                 may
             }

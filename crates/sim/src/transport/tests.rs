@@ -202,31 +202,86 @@ fn a_rate_is_kept_to_the_picosecond() {
     );
 }
 
-/// All is lost until the third time: after the least timeout, and after twice as long.
+/// Takes everything and delivers nothing; keeps the last event for which it was asked.
+struct Void {
+    now: Picoseconds,
+    sent: Vec<(Picoseconds, u64)>,
+    event: Option<(Picoseconds, Event)>,
+}
+
+impl Void {
+    const NEW: Self = Self { now: Picoseconds::ZERO, sent: Vec::new(), event: None };
+}
+
+impl Out for Void {
+    fn send(&mut self, packet: Packet) {
+        self.sent.push((self.now, packet.sequence));
+    }
+
+    fn later(&mut self, at: Picoseconds, event: Event) {
+        assert!(self.event.replace((at, event)).is_none(), "one event for each timer");
+    }
+
+    fn arrived(&mut self, _flow: FlowId, _message: u64) {}
+}
+
+/// An answer to what was sent then.
+fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
+    Packet {
+        sequence,
+        sent,
+        flow: FlowId(0),
+        route: 0,
+        ahead,
+        payload: 0,
+        wire: 54,
+        kind: Kind::Acknowledgement,
+        class: Class::Medium,
+        mark: Mark::Clear,
+    }
+}
+
+/// Nothing is answered until the third time: after the least timeout, and twice as long, and twice
+/// as long again. The next message begins with the least.
 #[test]
 fn timeouts_double() {
-    struct Void(Vec<Picoseconds>, Option<(Picoseconds, Event)>, Picoseconds);
-    impl Out for Void {
-        fn send(&mut self, _packet: Packet) {
-            self.0.push(self.2);
-        }
-        fn later(&mut self, at: Picoseconds, event: Event) {
-            assert!(self.1.replace((at, event)).is_none(), "one event for each timer");
-        }
-        fn arrived(&mut self, _flow: FlowId, _message: u64) {}
-    }
-    let mut transport = Transport::default();
+    let (mut transport, mut void) = (Transport::default(), Void::NEW);
     let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
-    let mut void = Void(Vec::new(), None, micros(0));
     let message = Message { number: 0, bytes: 100, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     for _ in 0..3 {
-        let (at, event) = void.1.take().unwrap();
-        void.2 = at;
+        let (at, event) = void.event.take().unwrap();
+        void.now = at;
         transport.on_event(at, event, &mut void);
     }
-    assert_eq!(void.0, [0, 10_000, 30_000, 70_000].map(micros));
+    assert_eq!(void.sent, [0, 10_000, 30_000, 70_000].map(|at| (micros(at), 0)));
     assert_eq!(transport.repeats(flow), Repeats { packets: 3, timeouts: 3 });
+    let (old, event) = void.event.take().unwrap();
+    assert_eq!(old, micros(150_000));
+    transport.on_packet(micros(70_020), &answer(100, 0, micros(70_000)), &mut void);
+    assert_eq!(transport.sight(flow).round_trip, Span(20_000));
+    transport.send(micros(145_000), flow, message, &mut void);
+    assert_eq!(void.event, None, "the old one is still in the queue");
+    transport.on_event(old, event, &mut void);
+    assert_eq!(void.event, Some((micros(155_000), event)));
+    assert_eq!(transport.repeats(flow).timeouts, 3);
+}
+
+/// Two of ten packets are lost: the window is halved once, and both are sent again.
+#[test]
+fn a_window_is_halved_once_for_all_that_is_lost() {
+    let (mut transport, mut void) = (Transport::default(), Void::NEW);
+    let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
+    let message = Message { number: 0, bytes: 14_480, deadline: None };
+    transport.send(micros(0), flow, message, &mut void);
+    assert_eq!(void.sent.len(), 10);
+    // The first and the fourth are missing.
+    for packet in [1, 2, 4, 5, 6, 7, 8, 9] {
+        let answer = answer(0, packet * 1_448, micros(0));
+        transport.on_packet(micros(20), &answer, &mut void);
+    }
+    assert_eq!(void.sent[10..].iter().map(|(_, start)| *start).collect::<Vec<_>>(), [0, 4_344]);
+    assert_eq!(transport.sight(flow).window, Some(5 * 1_448));
 }
 
 #[test]
