@@ -5,7 +5,8 @@
 //! each of 16, 128 or 1,024 hosts offers 30 Gbit/s to one other, drawn once. Each row is run for
 //! one span of simulated time and for four times as long: the cost of an event must not grow with
 //! it. Where ports are in FIFO order a hop is one event; `departures` shows the same with two.
-//! Small under `cargo test`.
+//! A word behind `--` shows the rows that contain
+//! it. Small under `cargo test`.
 
 use std::fs;
 use std::time::Instant;
@@ -22,6 +23,7 @@ const WIRE: u16 = 1_502;
 
 fn main() {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let only: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let (packets, rounds) = if is_bench { (1_000_000, 3) } else { (1_000, 1) };
     println!("{:<34} {:>8} {:>8} {:>10}", "", "M ev/s", "ns/hop", "4x as long");
     let trees: &[u32] = if is_bench { &[4, 8, 16] } else { &[4] };
@@ -36,12 +38,15 @@ fn main() {
         let row = |shape: &str, topology: String, gaps: &[u64]| {
             let mut plan = plan(&topology, keys);
             plan.switch.departure_events = departure_events;
+            let title = format!("{shape}, {name}");
+            if !only.iter().all(|word| title.contains(word)) {
+                return;
+            }
             let best = |packets: u64| {
                 let runs = (0..rounds).map(|_| run(&plan, gaps, packets));
                 runs.fold(Cost::WORST, Cost::or_better)
             };
             let (short, long) = (best(packets / 4), best(packets));
-            let title = format!("{shape}, {name}");
             let (rate, hop) = (long.events_per_microsecond, long.nanoseconds_per_hop);
             let ratio = long.nanoseconds_per_hop / short.nanoseconds_per_hop;
             println!("{title:<34} {rate:>8.1} {hop:>8.1} {ratio:>10.2}");

@@ -238,9 +238,8 @@ impl Network {
         if self.rules.pause.is_none() {
             self.settle(now, port.0, &mut |_, _| unreachable!("nobody is told to resume"));
         }
-        let port = &self.ports[port.0 as usize];
-        let paused = port.paused(now, self.rules.service.queue(class));
-        port.tallies[class as usize].counters(now, paused)
+        let queue = self.rules.service.queue(class);
+        self.ports[port.0 as usize].counters(now, class, queue)
     }
 
     /// A packet has come to the node of a port, to be sent by it.
@@ -257,7 +256,7 @@ impl Network {
         let queue = rules.service.queue(packet.class);
         let is_switch = self.ports[index as usize].switch != NO_SWITCH;
         if is_switch && !self.admit(now, index, &mut packet) {
-            self.ports[index as usize].tallies[packet.class as usize].dropped += 1;
+            self.ports[index as usize].losses[packet.class as usize].dropped += 1;
             self.counts.dropped += 1;
             return;
         }
@@ -300,7 +299,7 @@ impl Network {
             if packet.mark == Mark::Incapable {
                 return false;
             }
-            port.tallies[packet.class as usize].marked += u64::from(packet.mark == Mark::Clear);
+            port.losses[packet.class as usize].marked += u64::from(packet.mark == Mark::Clear);
             packet.mark = Mark::Congested;
         }
         self.buffers[port.switch as usize].used += need;

@@ -28,7 +28,7 @@ use tidegate_model::Class;
 
 use super::line::Wire;
 use super::packet::Packet;
-use super::tally::Tally;
+use super::tally::{Counters, Losses, Tally};
 use crate::rng::Stream;
 use crate::time::Picoseconds;
 
@@ -42,31 +42,35 @@ pub(super) const QUEUES: usize = 4;
 /// The switch of a port that belongs to a host.
 pub(super) const NO_SWITCH: u32 = u32::MAX;
 
-/// A port of a switch, or the card of a host.
+/// A port of a switch, or the card of a host. The first three cache lines are what a packet of the
+/// first class touches; large networks are slow by what they touch, not by what they compute.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Port {
-    pub wire: Wire,
+    pub(super) wire: Wire,
     /// When the last bit of what is sent, or is certain to be sent, leaves.
-    pub busy_until: Picoseconds,
+    pub(super) busy_until: Picoseconds,
     /// Whose last bit leaves when, in this order; at most one where departures are events.
-    pub leaving: VecDeque<Leaving>,
+    pub(super) leaving: VecDeque<Leaving>,
     /// The switch that it belongs to.
-    pub switch: u32,
+    pub(super) switch: u32,
     /// Whether an event for its next departure is due.
-    pub is_awaited: bool,
+    pub(super) is_awaited: bool,
     /// Bits of queues that are paused, and of those where packets wait.
     paused: u8,
     filled: u8,
     turn: u8,
     /// What each queue holds.
-    pub queues: [Held; QUEUES],
-    pub tallies: [Tally; QUEUES],
+    pub(super) queues: [Held; QUEUES],
+    pub(super) tallies: [Tally; QUEUES],
     waiting: [VecDeque<Packet>; QUEUES],
     credit: [i64; QUEUES],
     /// Notes to the neighbour, before everything else.
-    pub notes: VecDeque<Note>,
+    pub(super) notes: VecDeque<Note>,
+    /// By class: but its pauses, which are counted by queue.
+    pub(super) losses: [Losses; QUEUES],
     pauses: [Paused; QUEUES],
-    pub random: Stream,
+    pub(super) random: Stream,
 }
 
 /// What a queue holds, with what is being sent of it.
@@ -116,6 +120,7 @@ impl Port {
             waiting: Default::default(),
             credit: [0; QUEUES],
             notes: VecDeque::new(),
+            losses: Default::default(),
             pauses: Default::default(),
             random,
         }
@@ -211,10 +216,12 @@ impl Port {
         self.paused & (1 << queue) != 0
     }
 
-    /// How long a queue was paused.
-    pub(super) fn paused(&self, now: Picoseconds, queue: usize) -> Picoseconds {
+    /// What it has done for a class, which waits in this queue.
+    pub(super) fn counters(&self, now: Picoseconds, class: Class, queue: usize) -> Counters {
         let Paused { total, since } = self.pauses[queue];
-        if self.is_paused(queue) { total.after(now.since(since)) } else { total }
+        let paused = if self.is_paused(queue) { total.after(now.since(since)) } else { total };
+        let losses = Losses { paused, ..self.losses[class as usize] };
+        self.tallies[class as usize].counters(now, losses)
     }
 
     /// What waits in a queue.

@@ -224,7 +224,7 @@ pub struct Pause {
 
 impl Switch {
     /// A switch with a buffer of this size and nothing else.
-    pub fn plain(buffer: Bytes) -> Self {
+    pub const fn plain(buffer: Bytes) -> Self {
         Self {
             buffer,
             share: Share::Whole,

@@ -142,29 +142,37 @@ impl Network {
 
     /// Whether what came in by each port is what is there of it.
     fn check_ingress(&self) -> Result<(), Fault> {
-        for (index, ingress) in self.ingress.iter().enumerate() {
-            for (queue, count) in ingress.queues.iter().enumerate() {
-                let own = self.queues().filter(|(_, other)| *other == queue);
-                let there: u64 =
-                    own.map(|(port, _)| self.held_from(index, port, queue, true)).sum();
-                must_be(count.bytes, there, || format!("ingress {index}, queue {queue}"))?;
+        let mut there = vec![[0; QUEUES]; self.ingress.len()];
+        for (port, queue) in self.queues().filter(|_| self.rules.pause.is_some()) {
+            for (ingress, wire) in self.waiting_from(port, queue) {
+                there[ingress as usize][queue] += u64::from(wire);
+            }
+        }
+        let own = self.ports.iter().filter(|port| port.switch != NO_SWITCH);
+        for left in own.flat_map(|port| &port.leaving).filter(|_| self.rules.pause.is_some()) {
+            let queue = self.rules.service.queue(left.class);
+            there[left.ingress as usize][queue] += u64::from(left.wire);
+        }
+        for (index, (ingress, there)) in self.ingress.iter().zip(there).enumerate() {
+            for (count, there) in ingress.queues.iter().zip(there) {
+                must_be(count.bytes, there, || format!("bytes that came by port {index}"))?;
             }
         }
         Ok(())
     }
 
-    /// Bytes that came by a port and are in a queue of another; with or without what is being sent.
-    fn held_from(&self, ingress: usize, port: usize, queue: usize, with_sent: bool) -> u64 {
-        let port = &self.ports[port];
-        if port.switch == NO_SWITCH || port.switch != self.ports[ingress].switch {
-            return 0;
-        }
-        let waiting = port.waiting(queue).filter(|packet| self.came_by(packet) == ingress as u32);
-        let waiting: u64 = waiting.map(|packet| u64::from(packet.wire)).sum();
-        let is_same = |class| self.rules.service.queue(class) == queue;
-        let sent = port.leaving.iter().filter(|left| left.ingress == ingress as u32);
-        let sent = sent.filter(|left| with_sent && is_same(left.class));
-        waiting + sent.map(|left| u64::from(left.wire)).sum::<u64>()
+    /// What waits in a queue: the port by which it came into the switch, and its bytes.
+    fn waiting_from(&self, port: usize, queue: usize) -> impl Iterator<Item = (u32, u16)> {
+        let own = Some(&self.ports[port]).filter(|port| port.switch != NO_SWITCH);
+        let waiting = own.into_iter().flat_map(move |port| port.waiting(queue));
+        waiting.map(|packet| (self.came_by(packet), packet.wire))
+    }
+
+    /// Bytes that came by a port and wait in a queue of another.
+    fn held_from(&self, ingress: usize, port: usize, queue: usize) -> u64 {
+        let waiting = self.waiting_from(port, queue);
+        let own = waiting.filter(|(other, _)| *other == ingress as u32);
+        own.map(|(_, wire)| u64::from(wire)).sum()
     }
 
     /// The queues that wait for good.
@@ -178,8 +186,7 @@ impl Network {
         loop {
             let waits = |&(port, queue): &(usize, usize)| {
                 let ahead = stuck.iter().filter(|(_, other)| *other == queue);
-                let held: u64 =
-                    ahead.map(|(at, _)| self.held_from(port ^ 1, *at, queue, false)).sum();
+                let held: u64 = ahead.map(|(at, _)| self.held_from(port ^ 1, *at, queue)).sum();
                 held > pause.resume.0
             };
             let still: Vec<_> = stuck.iter().copied().filter(waits).collect();
