@@ -235,8 +235,8 @@ mod tests {
         answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()
     }
 
-    /// Every second packet; at once where a packet is missing, was missing, or was there before; and
-    /// before a packet that is marked where the last was not (RFC 8257, section 3.2).
+    /// Every second packet; at once where a packet is missing, was missing, or was there before;
+    /// and before a packet that is marked where the last was not (RFC 8257, section 3.2).
     #[test]
     fn when_it_answers() {
         let mut inbox = Inbox::new(EVERY_SECOND);

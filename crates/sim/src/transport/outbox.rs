@@ -280,22 +280,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::packet::{FlowId, Kind, Mark};
-    use tidegate_model::Class;
 
     fn answer(sequence: u64, ahead: u32, sent: u64) -> Packet {
-        Packet {
-            sequence,
-            sent: Picoseconds(sent),
-            flow: FlowId(0),
-            route: 0,
-            ahead,
-            payload: 0,
-            wire: 54,
-            kind: Kind::Acknowledgement,
-            class: Class::Medium,
-            mark: Mark::Clear,
-        }
+        crate::transport::tests::answer(sequence, ahead, Picoseconds(sent))
     }
 
     /// The example of the head, with packets of 10 bytes.

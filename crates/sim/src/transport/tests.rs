@@ -226,7 +226,7 @@ impl Out for Void {
 }
 
 /// An answer to what was sent then.
-fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
+pub(super) fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
     Packet {
         sequence,
         sent,
