@@ -21,8 +21,8 @@
 //! # Order
 //! Packets that reach a switch in the same picosecond over different ports are served in the order
 //! in which their arrivals were pushed. So two settings with the same times may differ there, for
-//! instance one and two events per hop; each by itself is the same in each run. What leaves at a
-//! point in time is gone for what arrives at that point.
+//! instance one and two events per hop; each by itself is the same in each run. What leaves a
+//! port at a point in time is gone for what arrives at it at that point.
 //!
 //! # What is left out
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
@@ -134,8 +134,8 @@ impl Network {
             let most = |pause| own_ingress.map(|ingress| ingress.most(pause, queues)).sum::<u64>();
             let least = switch.reserve.0 * own.len() as u64 + switch.pause.map_or(0, most);
             let small = format!(
-                "switch.buffer: {:?} sets {least}B aside for urgent packets and pauses at {} ports; \
-                 make it larger",
+                "switch.buffer: {:?} sets {least}B aside for urgent packets and pauses, at {} \
+                 ports; make it larger",
                 graph.node_name(node),
                 own.len()
             );
@@ -342,7 +342,7 @@ impl Network {
     fn settle(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
         loop {
             let port = &mut self.ports[index as usize];
-            let Some(left) = port.leaving.pop_front_if(|left| left.at <= now) else { return };
+            let Some(left) = port.pop_left(now) else { return };
             let urgent = port.urgent();
             port.leave(self.rules.service.queue(left.class), &left);
             if port.switch == NO_SWITCH {
@@ -387,7 +387,7 @@ impl Network {
         let port = &mut self.ports[index as usize];
         let at = from.after(port.wire.time(packet.wire));
         port.busy_until = at;
-        port.leaving.push_back(Leaving { at, ingress, wire: packet.wire, class: packet.class });
+        port.push_leaving(Leaving { at, ingress, wire: packet.wire, class: packet.class });
         packet.route += 1;
         self.counts.on_lines += 1;
         later(at.after(port.wire.delay()), Event::Arrive(packet));

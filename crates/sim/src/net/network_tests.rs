@@ -11,9 +11,9 @@ use super::super::{Cable, Line, List, Star, Topology};
 use super::*;
 use crate::event::{Heap, Queue, Wheel};
 
-#[path = "network_tests/laws.rs"]
+#[path = "network_laws_tests.rs"]
 mod laws;
-#[path = "network_tests/pauses.rs"]
+#[path = "network_pauses_tests.rs"]
 mod pauses;
 
 /// What a test lets happen.

@@ -253,7 +253,11 @@ impl Switch {
             must(fits, "switch.marking.red: from below to, and to at most switch.buffer")?;
         }
         match self.pause {
-            Some(pause) => must(pause.resume < pause.at, "switch.pause: resume is to lie below at"),
+            Some(Pause { at, resume, headroom }) => {
+                must(resume < at, "switch.pause: resume is to lie below at")?;
+                let fits = at.max(headroom.unwrap_or_default()) <= self.buffer;
+                must(fits, "switch.pause: at and headroom are at most switch.buffer")
+            }
             None => Ok(()),
         }
     }

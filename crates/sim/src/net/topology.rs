@@ -24,8 +24,8 @@
 //!
 //! # The fat tree
 //! Switches with *k* ports each (Al-Fares, Loukissas and Vahdat, 2008): *k* pods of *k*/2 edge and
-//! *k*/2 aggregation switches, (*k*/2)² core switches, k³/4 hosts. No layer is narrower than the one
-//! below it. With k = 4: 16 hosts, 20 switches, 48 links, and 4 shortest paths between hosts of
+//! *k*/2 aggregation switches, (*k*/2)² core switches, k³/4 hosts. No layer is narrower than the
+//! one below it. With k = 4: 16 hosts, 20 switches, 48 links, and 4 shortest paths between hosts of
 //! different pods, each of 6 links.
 
 use core::fmt;
@@ -226,7 +226,7 @@ impl FatTree {
         self.line.check("topology.fat_tree.line")?;
         let half = ports / 2;
         let hosts = ports * half * half;
-        // Hosts, then the edge switches of all pods, then their aggregation switches, then the core.
+        // Hosts, the edge switches of all pods, their aggregation switches, the core.
         let edges = hosts;
         let aggregations = edges + ports * half;
         let cores = aggregations + ports * half;
@@ -345,7 +345,8 @@ impl Graph {
         for (host, ports) in ports[..self.hosts].iter().enumerate() {
             let name = &self.names[host];
             let twice = format!(
-                "topology.list.links: host {name:?} has {} links and one port; put a switch before it",
+                "topology.list.links: host {name:?} has {} links and one port; put a switch \
+                 before it",
                 ports.len()
             );
             must(ports.len() <= 1, &twice)?;

@@ -65,6 +65,7 @@ fn what_is_refused_of_a_switch() {
     refused("\"5kB\"", "\"200kB\"", "switch.marking.red: from below to");
     refused("\"1%\"", "\"101%\"", "too large");
     refused("\"90kB\"", "\"100kB\"", "switch.pause: resume is to lie below at");
+    refused("\"10kB\"", "\"2MB\"", "switch.pause: at and headroom are at most");
     refused(
         "{ red = { from = \"5kB\", to = \"200kB\", most = \"1%\" } }",
         "{ step = \"5 apples\" }",

@@ -156,7 +156,8 @@ proptest! {
     /// left. The oracle is a list of all departures.
     #[test]
     fn marks_are_those_of_the_step(
-        limit in 1u32..12, mut sends in prop::collection::vec((0u64..3_000_000, 100u16..3_000), 1..80),
+        limit in 1u32..12,
+        mut sends in prop::collection::vec((0u64..3_000_000, 100u16..3_000), 1..80),
     ) {
         let marking = Marking::Step(Depth::Packets(limit));
         let mut world = World::new(&star(2), &Switch { marking, ..plain() });
@@ -227,7 +228,8 @@ proptest! {
         prop_assert_eq!(arrived, outcome(case.world(&switch)).1);
     }
 
-    /// Pauses lose nothing where no circle can arise, whatever the thresholds: headroom is computed.
+    /// Pauses lose nothing where no circle can arise, whatever the thresholds, because headroom is
+    /// computed.
     #[test]
     fn pauses_lose_nothing(
         case in case(false), service in service(), at in 1u64..40_000, part in 0u64..100,
