@@ -133,5 +133,7 @@ mod tests {
         let mut law = D2tcp::default();
         law.set(Some(Work { left: 1, deadline: Time(10) }));
         assert_eq!(law.imminence(&sight(0.5, 1e6)), 2.0);
+        law.set(Some(Work { left: 0, deadline: Time(1_000) }));
+        assert_eq!(law.imminence(&sight(0.5, 1e6)), 2.0);
     }
 }

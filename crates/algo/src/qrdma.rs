@@ -155,6 +155,16 @@ mod tests {
         }
     }
 
+    /// A squeeze leaves the least rate, and a target that is not below it.
+    #[test]
+    fn who_is_promised_nothing_keeps_the_least() {
+        let mut qrdma = promised(Rate::ZERO, Aim::After);
+        qrdma.quality.on_delivered(LINE.0, Span::SECOND);
+        qrdma.on_notification(Time::ZERO);
+        let least = Terms::for_line(LINE).least;
+        assert_eq!((qrdma.limiter.rate(), qrdma.limiter.target()), (least, least));
+    }
+
     /// The example of the head.
     #[test]
     fn what_comes_back() {

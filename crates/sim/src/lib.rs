@@ -18,6 +18,7 @@
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`net`]: hosts, links and switches, packet by packet.
 //! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
+//! - [`transport`]: flows over it, windows and rates, by the control laws of the papers.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
 //! - [`storage`]: drives and persistent memory, from the command to its completion.
@@ -81,4 +82,5 @@ pub mod seeds;
 pub mod storage;
 pub mod time;
 pub mod trace;
+pub mod transport;
 pub mod workload;
