@@ -1,0 +1,114 @@
+//! What a run shows.
+
+use hdrhistogram::Histogram;
+use tidegate_model::{Class, Span};
+
+/// What a run shows, up to when it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The seed that everything followed from.
+    pub seed: u64,
+    /// How long it ran.
+    pub length: Span,
+    /// How much of that is not counted.
+    pub skip: Span,
+    /// How many events happened.
+    pub events: u64,
+    /// What applications were done, in the order of the scenario.
+    pub applications: Vec<Service>,
+    /// What ports did: those of switches and of hosts' cards that sent anything.
+    pub ports: Vec<Egress>,
+    /// How far the moments of series are apart.
+    pub sample: Span,
+}
+
+/// What an application was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: Class,
+    /// Requests that it made, and what they were to move, in bytes.
+    pub asked: Amount,
+    /// The same of those that were answered.
+    pub done: Amount,
+    /// How many of these took longer than its deadline; 0 without one.
+    pub late: u64,
+    /// How long requests took, from when they were made, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// How long they were at a device.
+    pub device: Histogram<u64>,
+    /// What happened, from the start of the run, moment by moment.
+    pub series: Vec<Moment>,
+}
+
+/// So many requests that move so many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What happened to an application since the moment before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Payload that arrived at servers, or at whoever it sends to, in bytes.
+    pub there: u64,
+    /// What devices finished, in bytes.
+    pub stored: u64,
+    /// Payload that arrived back, in bytes.
+    pub back: u64,
+    /// The mean quality factor of the flows that were busy at the end, one if there are none.
+    pub quality: f64,
+    /// The mean of their alpha; 0 if there are none.
+    pub alpha: f64,
+    /// Their windows together, in bytes, or what they may have under way at their rates in one
+    /// round trip.
+    pub window: f64,
+}
+
+/// What a port did while it counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Egress {
+    /// The nodes that it links: its own, and the one behind it.
+    pub between: [String; 2],
+    /// Packets that it sent.
+    pub packets: u64,
+    /// Bytes of them on the wire.
+    pub bytes: u64,
+    /// The part of its rate that this is, 0 to 1.
+    pub busy: f64,
+    /// Packets that it marked.
+    pub marked: u64,
+    /// Packets that it dropped.
+    pub dropped: u64,
+    /// Bytes that waited or were being sent, on average.
+    pub queue_mean: f64,
+    /// The most of them, from the start of the run.
+    pub queue_most: u64,
+}
+
+impl Outcome {
+    /// How long it counted.
+    pub fn counted(&self) -> Span {
+        Span(self.length.0.saturating_sub(self.skip.0))
+    }
+
+    /// Moments that are counted.
+    pub fn moments<'a>(&self, service: &'a Service) -> &'a [Moment] {
+        let skipped = self.skip.0.div_ceil(self.sample.0) as usize;
+        service.series.get(skipped..).unwrap_or_default()
+    }
+
+    /// Bits per second of something that happened to an application, on average over the moments
+    /// that are counted.
+    pub fn rate(&self, service: &Service, what: impl Fn(&Moment) -> u64) -> f64 {
+        let moments = self.moments(service);
+        let bytes: u64 = moments.iter().map(what).sum();
+        let seconds = self.sample.as_seconds() * moments.len().max(1) as f64;
+        bytes as f64 * 8.0 / seconds
+    }
+}
