@@ -2,7 +2,8 @@
 //!
 //! Everything here is a function of its arguments. Time is passed in, randomness too; nothing
 //! sleeps, sends or logs, so the same code runs in a live stage and in the simulator. Integers
-//! decide: the same inputs give the same outputs on every machine.
+//! decide; the control laws of transports compute with floats as their papers do, but only what has
+//! the same bits everywhere: the same inputs give the same outputs on every machine.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,9 @@ extern crate alloc;
 pub mod admission;
 pub mod channel;
 pub mod cost;
+pub mod d2tcp;
+pub mod dcqcn;
+pub mod dctcp;
 pub mod demand;
 pub mod device;
 pub mod dsfq;
@@ -22,6 +26,10 @@ pub mod lanes;
 pub mod owner;
 pub mod pshift;
 pub mod published;
+pub mod qrdma;
+pub mod qtcp;
+pub mod quality;
 pub mod queue;
 pub mod scheduler;
+pub mod shares;
 pub mod token_bucket;

@@ -8,7 +8,7 @@
 //! | type | base unit | examples |
 //! |---|---|---|
 //! | [`Bytes`] | byte | `4KiB`, `1.5MiB`, `200MB` |
-//! | [`Rate`] | byte per second | `150MiB/s`, `1GB/s` |
+//! | [`Rate`] | byte per second | `150MiB/s`, `1GB/s`, `100Gbps` |
 //! | [`Iops`] | operation per second | `30k iops`, `500 iops` |
 //! | [`Span`], [`Time`] | nanosecond | `200ms`, `1.5s`, `50us` |
 //! | [`Portion`] | millionth of a whole | `8%`, `8.333%` |
@@ -101,13 +101,16 @@ const RATE: Units = &[
     ("kB/s", K),
     ("B/s", 1),
 ];
+/// A network's units, in bits: read and never printed, because a value has one text. A bit per second
+/// alone is not a whole number of bytes.
+const BIT_RATE: Units = &[("Tbps", T / 8), ("Gbps", G / 8), ("Mbps", M / 8), ("kbps", K / 8)];
 const IOPS: Units = &[("G iops", G), ("M iops", M), ("k iops", K), (" iops", 1)];
 const PORTION: Units = &[("%", 10_000)];
 const SPAN: Units = &[("h", 3_600 * G), ("min", 60 * G), ("s", G), ("ms", M), ("us", K), ("ns", 1)];
 
-/// Parses `input` as a number and one of `units`. Blanks around the number and before the unit are
+/// Parses `input` as a number and a unit of one of these families. Blanks around the number and before the unit are
 /// allowed; units are compared without blanks, so `30k iops` and `30 kiops` are the same.
-fn parse(input: &str, units: Units, example: &'static str) -> Result<u64, UnitError> {
+fn parse(input: &str, families: &[Units], example: &'static str) -> Result<u64, UnitError> {
     let fail = |problem| UnitError { input: input.into(), problem, example };
     let text = input.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -120,7 +123,8 @@ fn parse(input: &str, units: Units, example: &'static str) -> Result<u64, UnitEr
     }
     let letters = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
     let unit = letters(unit);
-    let Some((_, scale)) = units.iter().find(|(name, _)| letters(name) == unit) else {
+    let mut units = families.iter().copied().flatten();
+    let Some((_, scale)) = units.find(|(name, _)| letters(name) == unit) else {
         return Err(fail(UnitProblem::UnknownUnit));
     };
     scaled(number, *scale).map_err(fail)
@@ -167,7 +171,7 @@ fn print(f: &mut fmt::Formatter<'_>, value: u64, units: Units) -> fmt::Result {
 }
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $units:expr, $example:literal) => {
+    ($(#[$doc:meta])* $name:ident, $units:expr $(, or $others:expr)?, $example:literal) => {
         $(#[$doc])*
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize,
@@ -201,7 +205,7 @@ macro_rules! quantity {
         impl FromStr for $name {
             type Err = UnitError;
             fn from_str(input: &str) -> Result<Self, UnitError> {
-                parse(input, $units, $example).map(Self)
+                parse(input, &[$units $(, $others)?], $example).map(Self)
             }
         }
 
@@ -225,14 +229,15 @@ quantity!(
     Bytes, BYTES, "4KiB"
 );
 quantity!(
-    /// A bandwidth, in bytes per second.
+    /// A bandwidth, in bytes per second. It can also be written in bits, as networks' are.
     ///
     /// ```
     /// use tidegate_model::Rate;
     /// assert_eq!("150MiB/s".parse(), Ok(Rate(157_286_400)));
     /// assert_eq!(Rate(157_286_400).to_string(), "150MiB/s");
+    /// assert_eq!("100Gbps".parse(), Ok(Rate(12_500_000_000)));
     /// ```
-    Rate, RATE, "150MiB/s"
+    Rate, RATE, or BIT_RATE, "150MiB/s"
 );
 quantity!(
     /// A number of operations per second.
@@ -293,7 +298,7 @@ impl FromStr for Portion {
     type Err = UnitError;
     fn from_str(input: &str) -> Result<Self, UnitError> {
         let example = "8%";
-        let millionths = parse(input, PORTION, example)?;
+        let millionths = parse(input, &[PORTION], example)?;
         match u32::try_from(millionths).map(Self) {
             Ok(portion) if portion <= Self::WHOLE => Ok(portion),
             _ => Err(UnitError { input: input.into(), problem: UnitProblem::TooLarge, example }),
@@ -392,6 +397,20 @@ mod tests {
         assert_eq!(problem("0.00000000000000000001PiB"), UnitProblem::NotWhole);
         assert_eq!(problem("99999999999999999999B"), UnitProblem::TooLarge);
         assert_eq!(problem("20000PiB"), UnitProblem::TooLarge);
+    }
+
+    #[test]
+    fn bits_are_eighths_of_bytes() {
+        assert_eq!("1kbps".parse(), Ok(Rate(125)));
+        assert_eq!("2.5 Mbps".parse(), Ok(Rate(312_500)));
+        assert_eq!("90Gbps".parse(), Ok(Rate(11_250_000_000)));
+        assert_eq!("1Tbps".parse(), Ok(Rate(125_000_000_000)));
+        let problem = |text: &str| text.parse::<Rate>().unwrap_err().problem;
+        assert_eq!(problem("0.001kbps"), UnitProblem::NotWhole);
+        assert_eq!(problem("8bps"), UnitProblem::UnknownUnit);
+        assert_eq!(problem("1gbps"), UnitProblem::UnknownUnit);
+        assert_eq!(Rate(125_000_000).to_string(), "125MB/s");
+        assert!("1Gbps".parse::<Bytes>().is_err());
     }
 
     #[test]

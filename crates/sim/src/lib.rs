@@ -10,6 +10,8 @@
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
 //! - [`keys`]: which records are asked for, as YCSB chooses them.
 //! - [`link`]: messages that are late, lost, doubled or overtaken, and links that are cut.
+//! - [`workload`]: who asks what of storage, and when, from a few numbers.
+//! - [`trace`]: the same, from recordings of real systems.
 //! - [`device`]: a storage device with a fixed rate and bounded variance.
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
@@ -74,3 +76,5 @@ pub mod rng;
 pub mod scenario;
 pub mod seeds;
 pub mod time;
+pub mod trace;
+pub mod workload;

@@ -1,0 +1,260 @@
+//! QTCP: whoever has more than it was promised gives way more.
+//!
+//! # Problem
+//! DCTCP divides a link evenly among whoever asks for more than that. Storage classes are promised
+//! uneven shares, and a switch that served them by class would have to know them.
+//!
+//! # Mechanism
+//! Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End QoS for Emerging Storage
+//! Infrastructure" (2024), Eq. 5. When a window is cut, that of a flow with slack, whose quality
+//! factor Q is below one ([`crate::quality`]), is squeezed by Q on top:
+//!
+//! ```text
+//! left = (1 - alpha / 2) * min(Q, 1)
+//! ```
+//!
+//! So flows of a link find the point where all are at Q = 1, whatever they began with; and one
+//! whose Q is never below one is a flow of DCTCP, to the last bit. The rate behind Q is what
+//! arrived in a round, by the round's length.
+//!
+//! Example: a link of 100 that three flows want 90, 60 and 30 of, promised 3 : 2 : 1. Even shares
+//! are 35, 35 and 30: with promises of 50, 33.3 and 16.7 the third is cut to 0.56 of its window at
+//! the first mark and the second to 0.95, on top of what DCTCP cuts; the first grows into the room.
+//!
+//! # Interference
+//! The promises are shares of what the link can carry, less what flows without a promise take. If
+//! that grows, no promise holds any more, every Q is above one, and nobody gives way to anybody.
+//! The paper's Fig. 15a therefore lowers what is taken for the link when Q is above one by more
+//! than `sigma`, and raises it when Q is below one by more than that. As printed, the new value
+//! would have the dimension of a square, and its second test is true whenever the first is not; we
+//! take what the text describes ([`Interference`]), as a *scale* of all promises:
+//!
+//! ```text
+//! Q > 1 + sigma  scale *= 1 - sigma
+//! Q < 1 - sigma  scale *= 1 + sigma, at most 1
+//! ```
+//!
+//! Example, with sigma 5 %: promised 50 and getting 28, Q is 1.79. After 11 steps the scale is
+//! 0.57, what is promised for now 28.4, and Q 1.02. When the others have gone and 40 arrive, Q is
+//! 0.71, and it takes twelve steps back.
+//!
+//! A flow that scales its own promise by its own Q is content with anything after a while. So the
+//! scale belongs to the link and is found from all of its flows together ([`crate::shares`]); a
+//! flow's own is there because the paper has it ([`Qtcp::with_interference`]), and for flows that
+//! nobody else watches over.
+//!
+//! Left out: estimating the link. What it can carry must be known, and rather too low than too
+//! high: with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much
+//! the first of them never has slack, and the shares are lost.
+
+use tidegate_model::Span;
+
+use crate::dctcp::{Law, Sight};
+use crate::quality::{Objective, Quality};
+
+/// What a quality factor may differ from one without being taken for interference. The paper's.
+pub const SIGMA: f64 = 0.05;
+
+/// Rounds between two steps, so that the flow has answered the one before the next is taken. By
+/// hand: with a gamma of a half, three quarters of an answer are seen after two rounds.
+const ROUNDS: u32 = 2;
+
+/// The least part of a promise that is left by flows without one. By hand: less is not to be told
+/// from a link that is down.
+const SCALE_LEAST: f64 = 1.0 / 64.0;
+
+/// What flows without a promise leave to those with one.
+///
+/// ```
+/// use tidegate_algo::qtcp::{Interference, SIGMA};
+/// let mut others = Interference::new(SIGMA);
+/// others.observe(1.5);
+/// assert_eq!(others.scale(), 0.95);
+/// others.observe(0.97); // near enough
+/// assert_eq!(others.scale(), 0.95);
+/// others.observe(0.8);
+/// others.observe(0.8);
+/// assert_eq!(others.scale(), 1.0);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Interference {
+    sigma: f64,
+    scale: f64,
+}
+
+impl Interference {
+    /// There are no such flows, so far.
+    ///
+    /// # Panics
+    /// If `sigma` is not more than zero and less than one.
+    pub fn new(sigma: f64) -> Self {
+        assert!(sigma > 0.0 && sigma < 1.0, "sigma is more than 0 and less than 1, not {sigma}");
+        Self { sigma, scale: 1.0 }
+    }
+
+    /// One step, by the quality factor under the scale that is in force.
+    pub const fn observe(&mut self, factor: f64) {
+        if factor - 1.0 > self.sigma {
+            self.scale = (self.scale * (1.0 - self.sigma)).max(SCALE_LEAST);
+        } else if factor - 1.0 < -self.sigma {
+            self.scale = (self.scale * (1.0 + self.sigma)).min(1.0);
+        }
+    }
+
+    /// What is left of each promise, more than 0 and at most 1.
+    pub const fn scale(&self) -> f64 {
+        self.scale
+    }
+}
+
+/// The law of QTCP.
+///
+/// ```
+/// use tidegate_algo::dctcp::{Law, Sight};
+/// use tidegate_algo::qtcp::Qtcp;
+/// use tidegate_algo::quality::{GAMMA, Objective, Quality};
+/// use tidegate_model::{Rate, Span, Time};
+/// let mut law = Qtcp::new(Quality::new(Objective::Rate(Rate(50_000_000)), GAMMA));
+/// let round_trip = Span(25_000);
+/// let sight = Sight { now: Time::ZERO, alpha: 0.5, window: 10_000.0, round_trip };
+/// law.on_round(2_500, Span(100_000)); // 25 MB/s: a deficit
+/// assert_eq!(law.left(&sight), 0.75);
+/// law.on_round(17_500, Span(100_000)); // 100 MB/s on average: slack
+/// assert_eq!(law.left(&sight), 0.75 * 0.5);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Qtcp {
+    quality: Quality,
+    interference: Option<Interference>,
+    /// Rounds since the last step.
+    rounds: u32,
+}
+
+impl Qtcp {
+    /// For a flow with this promise, which others see to if it cannot be kept.
+    pub const fn new(quality: Quality) -> Self {
+        Self { quality, interference: None, rounds: 0 }
+    }
+
+    /// For a flow that finds out by itself how much of its promise can be kept (Fig. 15a). A
+    /// promised latency is not scaled.
+    pub const fn with_interference(quality: Quality, interference: Interference) -> Self {
+        Self { quality, interference: Some(interference), rounds: 0 }
+    }
+
+    /// How the flow fares by what it was promised.
+    pub const fn quality(&self) -> &Quality {
+        &self.quality
+    }
+
+    /// The same, to promise something else or to say a latency.
+    pub const fn quality_mut(&mut self) -> &mut Quality {
+        &mut self.quality
+    }
+
+    /// The quality factor by what of the promise can be kept.
+    fn factor(&self) -> f64 {
+        let scale = match (self.quality.objective(), &self.interference) {
+            (Objective::Rate(_), Some(interference)) => interference.scale(),
+            _ => 1.0,
+        };
+        self.quality.factor() * scale
+    }
+}
+
+impl Law for Qtcp {
+    fn left(&mut self, sight: &Sight) -> f64 {
+        let factor = self.factor();
+        if self.rounds >= ROUNDS
+            && let Some(interference) = &mut self.interference
+        {
+            interference.observe(factor);
+            self.rounds = 0;
+        }
+        (1.0 - sight.alpha / 2.0) * self.factor().min(1.0)
+    }
+
+    fn on_round(&mut self, delivered: u64, elapsed: Span) {
+        self.quality.on_delivered(delivered, elapsed);
+        self.rounds = self.rounds.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dctcp::Dctcp;
+    use crate::quality::GAMMA;
+    use proptest::prelude::*;
+    use tidegate_model::{Rate, Time};
+
+    fn sight(alpha: f64) -> Sight {
+        Sight { now: Time::ZERO, alpha, window: 1e5, round_trip: Span(25_000) }
+    }
+
+    fn promised(rate: u64) -> Quality {
+        Quality::new(Objective::Rate(Rate(rate)), GAMMA)
+    }
+
+    proptest! {
+        /// The rates that arrive are below what is promised: every Q is above one.
+        #[test]
+        fn without_slack_it_is_dctcp(
+            rounds in prop::collection::vec((0.0f64..=1.0, 1u64..1000), 1..50),
+        ) {
+            let mut law = Qtcp::new(promised(1_000_000));
+            for (alpha, delivered) in rounds {
+                law.on_round(delivered, Span::MILLISECOND);
+                prop_assert_eq!(law.left(&sight(alpha)), Dctcp.left(&sight(alpha)));
+            }
+        }
+
+        /// With slack, the window is cut to what would have carried the promise.
+        #[test]
+        fn slack_is_given_away(alpha in 0.0f64..=1.0, rate in 1_000_000u64..1 << 40) {
+            let mut law = Qtcp::new(promised(1_000_000));
+            law.on_round(rate, Span::SECOND);
+            let expected = Dctcp.left(&sight(alpha)) * 1e6 / rate as f64;
+            prop_assert!((law.left(&sight(alpha)) / expected - 1.0).abs() < 1e-12);
+        }
+
+        /// Whatever a link leaves, the scale finds it within sigma and returns when all is back.
+        #[test]
+        fn a_scale_finds_what_is_left(percent in 5u32..=100) {
+            let left = f64::from(percent) / 100.0;
+            let mut others = Interference::new(SIGMA);
+            (0..100).for_each(|_| others.observe(others.scale() / left));
+            prop_assert!((others.scale() / left - 1.0).abs() <= SIGMA, "{}", others.scale());
+            (0..100).for_each(|_| others.observe(others.scale()));
+            prop_assert!((others.scale() - 1.0).abs() <= SIGMA);
+        }
+    }
+
+    #[test]
+    fn a_flow_that_is_kept_from_its_promise_scales_it() {
+        let others = Interference::new(SIGMA);
+        let mut law = Qtcp::with_interference(promised(100_000_000), others);
+        law.on_round(56_000, Span::MILLISECOND);
+        let mut cuts = 1;
+        while law.factor() > 1.0 + SIGMA {
+            law.on_round(56_000, Span::MILLISECOND);
+            law.left(&sight(0.1));
+            cuts += 1;
+            assert!(cuts < 100);
+        }
+        // 0.95^11 is 0.569 and 0.95^10 0.599: eleven steps, one for two rounds.
+        assert_eq!(cuts, 22);
+    }
+
+    #[test]
+    fn a_promised_latency_is_not_scaled() {
+        let mut quality = Quality::new(Objective::Latency(Span(1_000)), GAMMA);
+        quality.on_latency(Span(4_000));
+        let mut law = Qtcp::with_interference(quality, Interference::new(SIGMA));
+        (0..20).for_each(|_| {
+            law.on_round(1_000, Span::MILLISECOND);
+            assert_eq!(law.left(&sight(0.5)), 0.75);
+        });
+        assert_eq!(law.factor(), 4.0);
+    }
+}

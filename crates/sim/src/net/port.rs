@@ -1,0 +1,224 @@
+//! The egress side of a port: its queues, and which packet is sent next.
+//!
+//! # Problem
+//! A port sends one packet at a time. Urgent packets must not wait behind bulk (section 3.1.3 of
+//! the end-to-end paper), and classes may be promised shares of the line.
+//!
+//! # Mechanism
+//! Up to four queues. Queue 0 is strict: whenever the line becomes free and it holds a packet, that
+//! is the next. What is being sent is not interrupted, so an urgent packet waits for other classes
+//! for at most one packet at each port: 120 ns for 1,502 bytes at 100 Gbit/s.
+//!
+//! Queues 1 to 3 take turns by surplus round robin (Adiseshu, Parulkar and Varghese, 1996): at its
+//! turn a queue is credited its weight times [`QUANTUM`] bytes, and sends while its credit is above
+//! zero; what it overdraws is missing in its next turn. So long-run shares of *bytes* are those of
+//! the weights, whatever the sizes of packets. With weights 3, 2, 1 and packets of 1,500 bytes, a
+//! round is three of high, two of medium and one of low. A queue that is empty or paused at its
+//! turn gets nothing, and keeps no credit.
+//!
+//! # Departures
+//! Where packets leave in the order in which they come, and nobody can pause the port, the time of
+//! a departure is known on arrival: the packet's arrival at the next node is the only event. What
+//! is held is brought up to date when somebody looks ([`Port::leaving`] lists who leaves when).
+//! Otherwise a port that is busy and has packets waiting has one more event at each departure.
+
+use std::collections::VecDeque;
+
+use tidegate_model::Class;
+
+use super::line::Wire;
+use super::packet::Packet;
+use super::tally::Tally;
+use crate::rng::Stream;
+use crate::time::Picoseconds;
+
+/// Bytes that a weight of one is worth in a round: about the largest packet that is usual, so that
+/// equal packets take turns in whole numbers.
+const QUANTUM: i64 = 1_500;
+
+/// Queues of a port, at most.
+pub(super) const QUEUES: usize = 4;
+
+/// The switch of a port that belongs to a host.
+pub(super) const NO_SWITCH: u32 = u32::MAX;
+
+/// A port of a switch, or the card of a host.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub wire: Wire,
+    /// When the last bit of what is sent, or is certain to be sent, leaves.
+    pub busy_until: Picoseconds,
+    /// Whose last bit leaves when, in this order; at most one where departures are events.
+    pub leaving: VecDeque<Leaving>,
+    /// The switch that it belongs to.
+    pub switch: u32,
+    /// Whether an event for its next departure is due.
+    pub is_awaited: bool,
+    /// Bits of queues that are paused, and of those where packets wait.
+    paused: u8,
+    filled: u8,
+    turn: u8,
+    /// What each queue holds.
+    pub queues: [Held; QUEUES],
+    pub tallies: [Tally; QUEUES],
+    waiting: [VecDeque<Packet>; QUEUES],
+    credit: [i64; QUEUES],
+    /// Notes to the neighbour, before everything else.
+    pub notes: VecDeque<Note>,
+    pauses: [Paused; QUEUES],
+    pub random: Stream,
+}
+
+/// What a queue holds, with what is being sent of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub bytes: u64,
+    pub packets: u32,
+}
+
+/// A packet whose departure is certain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub at: Picoseconds,
+    /// The port by which it came into the switch, where somebody counts that.
+    pub ingress: u32,
+    pub wire: u16,
+    pub class: Class,
+}
+
+/// Tells a neighbour to pause a queue, or to resume it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub queue: u8,
+    pub is_pause: bool,
+}
+
+/// How long a queue was paused, and since when it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Paused {
+    total: Picoseconds,
+    since: Picoseconds,
+}
+
+impl Port {
+    pub(super) fn new(wire: Wire, switch: u32, random: Stream) -> Self {
+        Self {
+            wire,
+            busy_until: Picoseconds::ZERO,
+            leaving: VecDeque::new(),
+            switch,
+            is_awaited: false,
+            paused: 0,
+            filled: 0,
+            turn: 1,
+            queues: Default::default(),
+            tallies: Default::default(),
+            waiting: Default::default(),
+            credit: [0; QUEUES],
+            notes: VecDeque::new(),
+            pauses: Default::default(),
+            random,
+        }
+    }
+
+    /// Counts a packet in.
+    #[inline]
+    pub(super) fn enter(&mut self, now: Picoseconds, queue: usize, packet: &Packet) {
+        let held = &mut self.queues[queue];
+        held.bytes += u64::from(packet.wire);
+        held.packets += 1;
+        self.tallies[packet.class as usize].enter(now, packet.wire);
+    }
+
+    /// Counts a packet out.
+    #[inline]
+    pub(super) fn leave(&mut self, queue: usize, left: &Leaving) {
+        let held = &mut self.queues[queue];
+        held.bytes -= u64::from(left.wire);
+        held.packets -= 1;
+        self.tallies[left.class as usize].leave(left.at, left.wire);
+    }
+
+    /// Bytes of its urgent packets.
+    #[inline]
+    pub(super) const fn urgent(&self) -> u64 {
+        self.tallies[Class::Urgent as usize].held
+    }
+
+    pub(super) fn push(&mut self, queue: usize, packet: Packet) {
+        self.filled |= 1 << queue;
+        self.waiting[queue].push_back(packet);
+    }
+
+    /// Takes the packet that is next, if one may go. Without weights, the first queue that is ready.
+    pub(super) fn pop(&mut self, weights: Option<[u16; 3]>) -> Option<Packet> {
+        let ready = self.filled & !self.paused;
+        if ready == 0 {
+            return None;
+        }
+        let queue = match weights {
+            Some(weights) if ready & 1 == 0 => self.take_turn(ready, weights),
+            _ => ready.trailing_zeros() as usize,
+        };
+        let packet = self.waiting[queue].pop_front()?;
+        if self.waiting[queue].is_empty() {
+            self.filled &= !(1 << queue);
+        }
+        self.credit[queue] -= i64::from(packet.wire);
+        Some(packet)
+    }
+
+    /// Whether a packet waits that may go.
+    pub(super) const fn is_ready(&self) -> bool {
+        self.filled & !self.paused != 0
+    }
+
+    /// Whose turn it is, of queues 1 to 3. One that is ready gains credit in each round, so this
+    /// ends: after six rounds at most, if packets have 9,000 bytes.
+    fn take_turn(&mut self, ready: u8, weights: [u16; 3]) -> usize {
+        loop {
+            let queue = usize::from(self.turn);
+            let is_ready = ready & (1 << queue) != 0;
+            if is_ready && self.credit[queue] > 0 {
+                return queue;
+            }
+            if !is_ready {
+                self.credit[queue] = self.credit[queue].min(0);
+            }
+            self.turn = self.turn % 3 + 1;
+            let next = usize::from(self.turn);
+            self.credit[next] += i64::from(weights[next - 1]) * QUANTUM;
+        }
+    }
+
+    /// Pauses a queue, or resumes it.
+    pub(super) fn set_paused(&mut self, now: Picoseconds, note: Note) {
+        let bit = 1 << note.queue;
+        let was_paused = self.paused & bit != 0;
+        if was_paused == note.is_pause {
+            return;
+        }
+        self.paused ^= bit;
+        let pause = &mut self.pauses[usize::from(note.queue)];
+        if note.is_pause {
+            pause.since = now;
+        } else {
+            pause.total = pause.total.after(now.since(pause.since));
+        }
+    }
+
+    pub(super) const fn is_paused(&self, queue: usize) -> bool {
+        self.paused & (1 << queue) != 0
+    }
+
+    /// How long a queue was paused.
+    pub(super) fn paused(&self, now: Picoseconds, queue: usize) -> Picoseconds {
+        let Paused { total, since } = self.pauses[queue];
+        if self.is_paused(queue) { total.after(now.since(since)) } else { total }
+    }
+
+    /// What waits in a queue.
+    pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = &Packet> {
+        self.waiting[queue].iter()
+    }
+}

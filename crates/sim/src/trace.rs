@@ -1,0 +1,218 @@
+//! Recordings of what real systems asked of storage.
+//!
+//! **Problem.** Real requests come in bursts, go back to where they were, and mix sizes as no
+//! distribution does. Such recordings are published in a handful of text formats, up to hundreds of
+//! gigabytes, with times that count from 1601, from 1970 or from nothing, and with lines that are
+//! not quite in order.
+//!
+//! **Model.** A recording is read as [`Record`]s, one after the other, whatever its [`Format`]:
+//! when, which device, read or write, where and how much. Times count from the earliest.
+//!
+//! | name | time | device | operation | place | size |
+//! |---|---|---|---|---|---|
+//! | `msr`: MSR Cambridge (SNIA block traces, 386 to 388), seven fields with commas | 100 ns since 1601 | number; the host is not looked at | `Read`, `Write` | byte | bytes |
+//! | `systor`: Fujitsu's desktops (SNIA, 4964), six fields with commas | seconds since 1970, nine decimals | LUN | `R`, `W`; blank: no request | byte | bytes |
+//! | `mqsim`: MQSim's, five fields with blanks | ns | number | 1 reads, 0 writes | sector of 512 bytes | sectors |
+//! | `disksim`: DiskSim's, five fields with blanks | ms, nine decimals | number | flags in hexadecimal, the lowest set in reads | sector | sectors |
+//! | `fio`: what fio's `write_iolog` writes, version 3, and version 2 | us; version 2: the sum of all waits so far | files, as they occur | `read`, `write` | byte | bytes |
+//!
+//! **Mechanism.** [`Reader`] reads a line at a time and keeps, besides that line, at most a *window*
+//! of records, of which the earliest leaves first; so what is out of order by less than the window
+//! comes out sorted, and memory does not grow with the recording. *Example*, with a window of 1:
+//! of lines at 5, 7, 6 and 4, the first leaves when the second is read, and 6 when it is read
+//! itself, before 7; they become 0, 1 and 2. But 4 is 2 before what has left last, and is refused:
+//! the past cannot change, and a wider window or a sorted recording is asked for. A line that is
+//! not a record is an error with its number, what was found and what was expected; whoever reads
+//! may stop there or go on with the next.
+//!
+//! **What is left out.** Requests that move no data (flushes, discards, metadata) are counted and
+//! not given. Response times are not read: they say how fast another system was. Which class a
+//! request has is for the replay to say.
+//!
+//! ```
+//! use tidegate_model::{Bytes, Operation};
+//! use tidegate_sim::time::Picoseconds;
+//! use tidegate_sim::trace::Reader;
+//! let text = "\
+//! 128166372003061629,hm,1,Read,383496192,32768,413
+//! 128166372013061629,hm,1,Write,2822144,4k,1000
+//! 128166372003061729,hm,1,Write,2822144,4096,1000
+//! ";
+//! let mut reader = Reader::new(text.as_bytes());
+//! let error = reader.next().expect("the second line is wrong").unwrap_err();
+//! let says = "line 2: size is \"4k\"; expected a whole number from 1 to 2^64 - 1";
+//! assert_eq!(error.to_string(), says);
+//! let [first, second] = [(); 2].map(|()| reader.next().expect("two are right"));
+//! assert_eq!(first?.at, Picoseconds::ZERO);
+//! let second = second?;
+//! assert_eq!((second.at, second.bytes), (Picoseconds(10_000_000), Bytes(4_096)));
+//! assert_eq!((second.device, second.operation), (1, Operation::Write));
+//! # Ok::<(), tidegate_sim::trace::TraceError>(())
+//! ```
+
+mod fields;
+mod formats;
+mod lines;
+mod reader;
+mod summary;
+
+use core::fmt;
+use core::str::FromStr;
+
+use tidegate_model::{Bytes, Class, Operation};
+
+pub use reader::Reader;
+pub use summary::Summary;
+
+use crate::time::Picoseconds;
+use crate::workload::Request;
+
+/// One request of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When it was made, from the earliest of the recording.
+    pub at: Picoseconds,
+    /// Which device, volume or file it went to.
+    pub device: u32,
+    /// [`Operation::Read`] or [`Operation::Write`].
+    pub operation: Operation,
+    /// Where it begins on that.
+    pub offset: Bytes,
+    /// How much it moves, at least one byte.
+    pub bytes: Bytes,
+}
+
+impl Record {
+    /// The same as a request of this class, at the same time and place.
+    pub const fn request(self, class: Class) -> Request {
+        let Self { at, device: _, operation, offset, bytes } = self;
+        Request { at, offset, bytes, operation, class }
+    }
+}
+
+/// How a recording is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// MSR Cambridge.
+    Msr,
+    /// SYSTOR 2017, Fujitsu's virtual desktops.
+    Systor,
+    /// MQSim's ASCII traces.
+    Mqsim,
+    /// DiskSim's ASCII traces.
+    Disksim,
+    /// fio's logs of requests, versions 2 and 3.
+    Fio,
+}
+
+/// Every format with its name.
+pub const FORMATS: [(Format, &str); 5] = [
+    (Format::Msr, "msr"),
+    (Format::Systor, "systor"),
+    (Format::Mqsim, "mqsim"),
+    (Format::Disksim, "disksim"),
+    (Format::Fio, "fio"),
+];
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(FORMATS[*self as usize].1)
+    }
+}
+
+/// A name that is none of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownFormat;
+
+impl fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a format of traces; known are")?;
+        FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))
+    }
+}
+
+impl core::error::Error for UnknownFormat {}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = FORMATS.iter().find(|(_, known)| *known == name);
+        found.map(|(format, _)| *format).ok_or(UnknownFormat)
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceError {
+    /// Its number, from 1.
+    pub line: u64,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a line of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It could not be read; nothing follows.
+    Unreadable(String),
+    /// It is the first and looks like no format, or not like that which was named; nothing follows.
+    Unknown {
+        /// Its beginning.
+        found: String,
+    },
+    /// It has more than 4,096 bytes.
+    Long,
+    /// It has another number of fields.
+    Fields {
+        /// How many.
+        found: usize,
+        /// Which fields there should be.
+        expected: &'static str,
+    },
+    /// A field is not what it should be.
+    Field {
+        /// Which one.
+        name: &'static str,
+        /// Its beginning.
+        found: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// It lies before a record that has left the window already.
+    Late {
+        /// By how much.
+        by: Picoseconds,
+        /// How many records the window holds.
+        window: usize,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: ", self.line)?;
+        match &self.problem {
+            Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Problem::Unknown { found } => {
+                write!(f, "{found:?} does not begin a trace of a format that is known:")?;
+                FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))
+            }
+            Problem::Long => write!(f, "more than {} bytes", lines::LONGEST),
+            Problem::Fields { found, expected } => {
+                write!(f, "{found} fields; expected {expected}")
+            }
+            Problem::Field { name, found, expected } => {
+                write!(f, "{name} is {found:?}; expected {expected}")
+            }
+            Problem::Late { by, window } => {
+                write!(f, "it is {by} before a record that the window of {window} let go;")?;
+                f.write_str(" sort the trace, or read it with a wider window")
+            }
+        }
+    }
+}
+
+impl core::error::Error for TraceError {}
+
+#[cfg(test)]
+#[path = "trace/trace_tests.rs"]
+mod tests;

@@ -1,0 +1,330 @@
+//! Who asks what of storage, and when.
+//!
+//! **Problem.** What a mechanism is worth shows under a load that can be said in a few words ("the
+//! high class writes 90 Gbit/s in requests of 17 to 98 blocks") and made again to the last request,
+//! also when something else in the run has changed.
+//!
+//! **Model.** A workload is a stream of [`Request`]s. Five things about a request are independent
+//! of each other: when it comes, whether it reads or writes, how much, where, and its class, which
+//! is that of the workload. When requests come there are two answers to ([`Load`]). In an *open*
+//! loop they come at a rate, evenly or without memory, always or on and off in turn, whatever
+//! becomes of those before; an overload grows without bound. In a *closed* loop some are
+//! outstanding and each answer makes the next, after a time to think; there is no overload.
+//!
+//! **Mechanism.** A [`Plan`] is read from TOML; a [`Source`] made of it gives the requests. It
+//! draws from four streams, one for each of the independent things, all named after the workload.
+//! So a plan with another rate asks for the same bytes at the same places, only faster.
+//!
+//! *Example.* 90 Gbit/s are 11.25 GB/s. With requests of 17 to 98 blocks of 4 KiB, 57.5 blocks on
+//! average, a request comes every 235,520 / 11.25e9 s = 20.935 us: without memory, that is the mean
+//! of exponential times, and evenly, each comes when the bytes of those before have just passed at
+//! that rate, 6.19 us after the smallest and 35.68 us after the largest.
+//!
+//! **What is left out.** Sizes, places and operations do not depend on each other or on the past,
+//! which real programs' do; where that matters, replay a [trace](crate::trace).
+//!
+//! ```
+//! use tidegate_model::{Bytes, Class, Operation};
+//! use tidegate_sim::time::Picoseconds;
+//! use tidegate_sim::workload::Plan;
+//! let plan = Plan::parse(r#"
+//!     name = "high"
+//!     class = "high"
+//!     reads = "0%"
+//!     sizes = { uniform = { block = "4KiB", least = 17, most = 98 } }
+//!     offsets = "sequential"
+//!     space = "1TiB"
+//!     load = { open = { rate = "90Gbps" } }
+//! "#)?;
+//! let mut source = plan.source(7, 0);
+//! let [first, second] = [(); 2].map(|()| source.arrival().expect("it has no end"));
+//! assert_eq!((first.at, first.offset), (Picoseconds::ZERO, Bytes(0)));
+//! assert_eq!((first.class, first.operation), (Class::High, Operation::Write));
+//! assert_eq!(second.offset, first.bytes);
+//! assert_eq!(second.at.0, first.bytes.0 * 1_000_000_000_000 / 11_250_000_000);
+//! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
+//! ```
+
+mod arrivals;
+mod places;
+mod published;
+mod sizes;
+
+use serde::Deserialize;
+use tidegate_model::{Bytes, Class, Operation, Portion, Span};
+
+pub use arrivals::{Offered, Open, Phases, Pulse};
+pub use places::Offsets;
+pub use published::{Published, Shape};
+pub use sizes::{Blocks, Row, Sizes};
+
+use crate::rng::Stream;
+use crate::scenario::{Arrivals, ScenarioError, must, optional, read, text};
+use crate::time::Picoseconds;
+use arrivals::{Arriving, interval};
+use places::Places;
+use sizes::SizeLaw;
+
+/// The longest mean time between two requests; longer ones are no load.
+const INTERVAL_MAX: Picoseconds = Picoseconds(3_600 * Picoseconds::SECOND.0);
+
+/// One request to storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it is made.
+    pub at: Picoseconds,
+    /// Where it begins, from the start of the storage that its workload uses.
+    pub offset: Bytes,
+    /// How much it moves, at least one byte.
+    pub bytes: Bytes,
+    /// [`Operation::Read`] or [`Operation::Write`].
+    pub operation: Operation,
+    /// How urgent it is.
+    pub class: Class,
+}
+
+/// A workload, as it stands in a scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Its name. The random numbers follow from it and the run's seed.
+    pub name: String,
+    /// The class of its requests.
+    #[serde(default, deserialize_with = "text")]
+    pub class: Class,
+    /// A published workload, whose operations, sizes and offsets it has unless it says its own.
+    #[serde(default)]
+    pub like: Option<Published>,
+    /// Which part of the requests read; the others write.
+    #[serde(default, deserialize_with = "optional")]
+    pub reads: Option<Portion>,
+    /// How much a request moves.
+    #[serde(default)]
+    pub sizes: Option<Sizes>,
+    /// Where requests go.
+    #[serde(default)]
+    pub offsets: Option<Offsets>,
+    /// How much storage it uses.
+    #[serde(deserialize_with = "text")]
+    pub space: Bytes,
+    /// What random offsets are multiples of.
+    #[serde(default = "Plan::align", deserialize_with = "text")]
+    pub align: Bytes,
+    /// When requests come.
+    pub load: Load,
+    /// When it begins.
+    #[serde(default, deserialize_with = "text")]
+    pub start: Span,
+    /// For how long it asks; if it is not said, to the end of the run.
+    #[serde(default, deserialize_with = "optional")]
+    pub length: Option<Span>,
+    /// How many requests it makes at most.
+    #[serde(default)]
+    pub requests: Option<u64>,
+}
+
+/// When requests come.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Load {
+    /// At a rate, whatever becomes of those before.
+    Open(Open),
+    /// When one was answered.
+    Closed(Closed),
+}
+
+/// Requests upon answers.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Closed {
+    /// How many are outstanding, or being thought of.
+    pub outstanding: u32,
+    /// How long it takes from an answer to the next request, on average.
+    #[serde(default, deserialize_with = "text")]
+    pub think: Span,
+    /// Whether that is always so long (`constant`) or without memory (`poisson`).
+    #[serde(default)]
+    pub thoughts: Arrivals,
+}
+
+impl Plan {
+    const fn align() -> Bytes {
+        Bytes(4 << 10)
+    }
+
+    /// Reads one from TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line where there is one.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        read(text, Self::check)
+    }
+
+    /// Operations, sizes and offsets: its own, or else those of the workload that it is like. None
+    /// if something is said by neither.
+    pub fn shape(&self) -> Option<Shape> {
+        let like = self.like.map(Published::shape);
+        let like = like.as_ref();
+        Some(Shape {
+            reads: self.reads.or(like.map(|shape| shape.reads))?,
+            sizes: self.sizes.clone().or_else(|| like.map(|shape| shape.sizes.clone()))?,
+            offsets: self.offsets.or(like.map(|shape| shape.offsets))?,
+        })
+    }
+
+    /// Whether requests can be made of it. Whoever builds or changes one in code asks here, too.
+    ///
+    /// # Errors
+    /// The first thing that contradicts another, and what to write instead.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let shape = self.shape();
+        must(shape.is_some(), "workload: either like, or all of reads, sizes and offsets")?;
+        let Some(shape) = shape else { return Ok(()) };
+        shape.sizes.check()?;
+        shape.offsets.check()?;
+        must(self.align.0 > 0, "workload.align: at least 1 byte")?;
+        let fits = shape.sizes.largest() <= self.space;
+        must(fits, "workload.space: at least as much as the largest request")?;
+        must(self.space <= Bytes(1 << 60), "workload.space: at most 1024 PiB")?;
+        let blocks = self.space.0 / self.align.0 < 1 << 52;
+        must(blocks, "workload.align: choose one with which the space has less than 2^52 places")?;
+        match &self.load {
+            Load::Closed(closed) => {
+                must(closed.outstanding > 0, "workload.load.closed.outstanding: at least 1")?;
+                let hours = closed.think.0 <= INTERVAL_MAX.0 / 1_000;
+                must(hours, "workload.load.closed.think: at most 1h")
+            }
+            Load::Open(open) => {
+                must(open.rate.per_second() > 0, "workload.load.open.rate: more than nothing")?;
+                let mean = interval(open.rate, shape.sizes.mean());
+                let short = mean.is_some_and(|mean| mean <= INTERVAL_MAX);
+                must(short, "workload.load.open.rate: at least one request in an hour")?;
+                let long = mean.is_some_and(|mean| mean > Picoseconds::ZERO);
+                must(long, "workload.load.open.rate: at most a request each picosecond")?;
+                let Some(pulse) = &open.pulse else { return Ok(()) };
+                let pulses = pulse.on.0 > 0 && pulse.off.0 > 0;
+                must(pulses, "workload.load.open.pulse: both longer than 0")?;
+                // What keeps the search for the phase of a request short.
+                let few =
+                    mean.is_some_and(|mean| mean.0 / 1_000 <= pulse.on.0.saturating_mul(1_000));
+                must(few, "workload.load.open.pulse: a request in 1,000 times on, at least")
+            }
+        }
+    }
+
+    /// Requests of this plan in the run of `seed`; `client` tells those apart that share it.
+    ///
+    /// # Panics
+    /// If [`Self::check`] refuses the plan.
+    pub fn source(&self, seed: u64, client: u64) -> Source {
+        if let Err(error) = self.check() {
+            panic!("{}: {error}", self.name);
+        }
+        let shape = self.shape().expect("it was checked");
+        let stream =
+            |what: &str| Stream::new(seed, &format!("workload {} {what}", self.name), client);
+        let start = Picoseconds::from(self.start);
+        let end = self.length.map_or(Picoseconds::MAX, |length| start.after(length.into()));
+        let waiting = match &self.load {
+            Load::Open(open) => Waiting::Time(Arriving::new(open, shape.sizes.mean(), start)),
+            Load::Closed(closed) => {
+                Waiting::Answer { first: closed.outstanding, closed: closed.clone() }
+            }
+        };
+        Source {
+            class: self.class,
+            reads: shape.reads,
+            end,
+            start,
+            left: self.requests.unwrap_or(u64::MAX),
+            waiting,
+            sizes: SizeLaw::new(&shape.sizes),
+            places: Places::new(self, &shape, &mut stream("places")),
+            when: stream("times"),
+            which: stream("operations"),
+            how_much: stream("sizes"),
+            place: stream("offsets"),
+        }
+    }
+}
+
+/// The requests of one client.
+///
+/// A world asks for [`arrival`](Self::arrival) at the start and each time that the last arrival
+/// has come, until there is none; and tells every answer to
+/// [`on_completion`](Self::on_completion), which may be followed by a request. In an open loop only
+/// the first gives requests, in the order of their times; in a closed one it gives those with
+/// which the loop begins.
+#[derive(Clone, Debug)]
+pub struct Source {
+    class: Class,
+    reads: Portion,
+    start: Picoseconds,
+    /// No request is made then or later.
+    end: Picoseconds,
+    /// How many more it may make.
+    left: u64,
+    waiting: Waiting,
+    sizes: SizeLaw,
+    places: Places,
+    when: Stream,
+    which: Stream,
+    how_much: Stream,
+    place: Stream,
+}
+
+/// What the next request waits for.
+#[derive(Clone, Debug)]
+enum Waiting {
+    Time(Arriving),
+    /// `first` are yet to be made without one.
+    Answer {
+        first: u32,
+        closed: Closed,
+    },
+}
+
+impl Source {
+    /// The next request that waits for no answer; none if there are no more of them.
+    pub fn arrival(&mut self) -> Option<Request> {
+        let at = match &mut self.waiting {
+            Waiting::Time(arriving) => arriving.next(&mut self.when)?,
+            Waiting::Answer { first, .. } => {
+                *first = first.checked_sub(1)?;
+                self.start
+            }
+        };
+        let request = self.request(at)?;
+        if let Waiting::Time(arriving) = &mut self.waiting {
+            arriving.passes(request.bytes);
+        }
+        Some(request)
+    }
+
+    /// One of its requests was answered at `now`: the request that follows, if one does.
+    pub fn on_completion(&mut self, now: Picoseconds) -> Option<Request> {
+        let Waiting::Answer { closed, .. } = &self.waiting else { return None };
+        let think = Picoseconds::from(closed.think);
+        let thought = match closed.thoughts {
+            Arrivals::Constant => think,
+            Arrivals::Poisson => self.when.exponential(think),
+        };
+        self.request(now.after(thought))
+    }
+
+    fn request(&mut self, at: Picoseconds) -> Option<Request> {
+        if at >= self.end {
+            return None;
+        }
+        self.left = self.left.checked_sub(1)?;
+        let bytes = self.sizes.draw(&mut self.how_much);
+        let offset = self.places.draw(bytes, &mut self.place);
+        let read = self.which.happens(self.reads.0);
+        let operation = if read { Operation::Read } else { Operation::Write };
+        Some(Request { at, offset, bytes, operation, class: self.class })
+    }
+}
+
+#[cfg(test)]
+#[path = "workload/workload_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+//! When the requests of an open loop come.
+//!
+//! A clock runs only while the workload is on. On that clock requests come evenly, each when the
+//! bytes (or, with a rate in operations, the requests) before it have just passed, or after
+//! exponential times. The clock's time becomes the run's by adding the pauses so far.
+//!
+//! *Example.* 8 kB/s in requests of 1 kB: every 125 ms. On for 200 ms and off for 800 ms: requests
+//! at 0, 125 | 1050, 1175 | 2100, 2225 ms, since 250 ms on the clock lie 50 ms in the second time
+//! on. The mean rate is a fifth of the rate while on.
+
+use core::str::FromStr;
+
+use serde::Deserialize;
+use tidegate_model::units::UnitError;
+use tidegate_model::{Bytes, Iops, Rate, Span};
+
+use crate::rng::Stream;
+use crate::scenario::{Arrivals, text};
+use crate::time::Picoseconds;
+
+/// Requests at a rate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// How much is asked for while it is on.
+    #[serde(deserialize_with = "text")]
+    pub rate: Offered,
+    /// Whether requests come evenly (`constant`) or without memory (`poisson`).
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// If it is not always on.
+    #[serde(default)]
+    pub pulse: Option<Pulse>,
+}
+
+/// How much is asked for in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// So many bytes: `"90Gbps"`, `"100MiB/s"`.
+    Bytes(Rate),
+    /// So many requests: `"30k iops"`.
+    Requests(Iops),
+}
+
+impl Offered {
+    /// Bytes or requests.
+    pub(super) const fn per_second(self) -> u64 {
+        match self {
+            Self::Bytes(rate) => rate.0,
+            Self::Requests(rate) => rate.0,
+        }
+    }
+}
+
+impl FromStr for Offered {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text.parse() {
+            Ok(rate) => Ok(Self::Requests(rate)),
+            Err(_) => text.parse().map(Self::Bytes),
+        }
+    }
+}
+
+/// On and off, in turn. It begins on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pulse {
+    /// For how long requests come.
+    #[serde(deserialize_with = "text")]
+    pub on: Span,
+    /// For how long none do.
+    #[serde(deserialize_with = "text")]
+    pub off: Span,
+    /// Whether it is always so long.
+    #[serde(default)]
+    pub phases: Phases,
+}
+
+/// Whether times on and off are always as long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phases {
+    /// They are.
+    #[default]
+    Fixed,
+    /// On average; they have no memory.
+    Random,
+}
+
+/// The mean time between two requests of this mean size, to the nearest picosecond; none if it
+/// does not fit.
+pub(super) fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Picoseconds> {
+    let second = u128::from(Picoseconds::SECOND.0);
+    let (amount, count) = match rate {
+        Offered::Bytes(_) => (bytes, requests),
+        Offered::Requests(_) => (1, 1),
+    };
+    // A table of 2^32 rows of 1 GiB with weights of 2^32 has a sum of 2^94: this is the bound.
+    let divisor = count.checked_mul(u128::from(rate.per_second()))?;
+    let mean = amount.checked_mul(second)?.checked_add(divisor / 2)?.checked_div(divisor)?;
+    u64::try_from(mean).ok().map(Picoseconds)
+}
+
+/// Requests that come by themselves.
+#[derive(Clone, Debug)]
+pub(super) struct Arriving {
+    start: Picoseconds,
+    rate: Offered,
+    pace: Pace,
+    pulse: Option<Pulsing>,
+}
+
+#[derive(Clone, Debug)]
+enum Pace {
+    /// How much was asked for so far.
+    Even { passed: u128 },
+    /// The last one's time on the clock that runs while it is on.
+    Poisson { mean: Picoseconds, at: Picoseconds },
+}
+
+/// Times on and off.
+#[derive(Clone, Debug)]
+struct Pulsing {
+    pulse: Pulse,
+    /// Where this time on ends, on the clock that runs while it is on. Before the first: 0.
+    ends: Picoseconds,
+    /// All pauses before it.
+    paused: Picoseconds,
+}
+
+impl Arriving {
+    pub(super) fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
+        let pace = match open.arrivals {
+            Arrivals::Constant => Pace::Even { passed: 0 },
+            Arrivals::Poisson => {
+                let mean = interval(open.rate, mean_size).expect("the plan was checked");
+                Pace::Poisson { mean, at: Picoseconds::ZERO }
+            }
+        };
+        let pulse = open.pulse.map(|pulse| Pulsing {
+            pulse,
+            ends: Picoseconds::ZERO,
+            paused: Picoseconds::ZERO,
+        });
+        Self { start, rate: open.rate, pace, pulse }
+    }
+
+    /// When the next one comes; none after the end of time.
+    pub(super) fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
+        let on = match &mut self.pace {
+            Pace::Even { passed } => {
+                // 2^64 picoseconds at 2^64 a second are 2^88: the product fits.
+                let time = *passed * u128::from(Picoseconds::SECOND.0);
+                let time = time / u128::from(self.rate.per_second());
+                Picoseconds(u64::try_from(time).ok()?)
+            }
+            Pace::Poisson { mean, at } => {
+                *at = at.after(random.exponential(*mean));
+                *at
+            }
+        };
+        let paused = self.pulse.as_mut().map_or(Picoseconds::ZERO, |it| it.paused(on, random));
+        let at = self.start.after(on).after(paused);
+        (at < Picoseconds::MAX).then_some(at)
+    }
+
+    /// A request of so many bytes was made.
+    pub(super) const fn passes(&mut self, bytes: Bytes) {
+        if let Pace::Even { passed } = &mut self.pace {
+            *passed += match self.rate {
+                Offered::Bytes(_) => bytes.0 as u128,
+                Offered::Requests(_) => 1,
+            };
+        }
+    }
+}
+
+impl Pulsing {
+    /// The pauses before the time `on` of the clock that runs while it is on.
+    fn paused(&mut self, on: Picoseconds, random: &mut Stream) -> Picoseconds {
+        let long = Picoseconds::from(self.pulse.on);
+        let pause = Picoseconds::from(self.pulse.off);
+        match self.pulse.phases {
+            Phases::Fixed => {
+                let pauses = u128::from(on.0 / long.0) * u128::from(pause.0);
+                Picoseconds(u64::try_from(pauses).unwrap_or(u64::MAX))
+            }
+            Phases::Random => {
+                while self.ends <= on && self.ends < Picoseconds::MAX {
+                    if self.ends > Picoseconds::ZERO {
+                        self.paused = self.paused.after(random.exponential(pause));
+                    }
+                    self.ends = self.ends.after(random.exponential(long));
+                }
+                self.paused
+            }
+        }
+    }
+}
