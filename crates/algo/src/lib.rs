@@ -33,3 +33,4 @@ pub mod queue;
 pub mod scheduler;
 pub mod shares;
 pub mod token_bucket;
+pub mod wrr;

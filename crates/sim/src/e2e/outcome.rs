@@ -1,7 +1,10 @@
 //! What a run shows.
 
 use hdrhistogram::Histogram;
-use tidegate_model::{Class, Span};
+use tidegate_model::{Bytes, Class, Rate, Span};
+
+use crate::net::Counters;
+use crate::workload;
 
 /// What a run shows, up to when it ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,8 @@ pub struct Outcome {
     pub ports: Vec<Egress>,
     /// How far the moments of series are apart.
     pub sample: Span,
+    /// Queues that wait for each other for good, if some do.
+    pub fault: Option<String>,
 }
 
 /// What an application was done.
@@ -89,6 +94,55 @@ pub struct Egress {
     pub queue_mean: f64,
     /// The most of them, from the start of the run.
     pub queue_most: u64,
+}
+
+impl Amount {
+    pub(super) const fn add(&mut self, bytes: Bytes) {
+        self.requests += 1;
+        self.bytes += bytes.0;
+    }
+}
+
+impl Service {
+    pub(super) fn new(workload: &workload::Plan) -> Self {
+        // Up to 1,000 s: no run is longer.
+        let times = Histogram::new_with_bounds(1, 1_000_000_000_000, 3);
+        let times = times.expect("the bounds are in order");
+        Self {
+            name: workload.name.clone(),
+            class: workload.class,
+            asked: Amount::default(),
+            done: Amount::default(),
+            late: 0,
+            latency: times.clone(),
+            device: times,
+            series: Vec::new(),
+        }
+    }
+}
+
+impl Egress {
+    /// What a port has done between two times.
+    pub(super) fn new(
+        between: [String; 2],
+        rate: Rate,
+        [before, after]: [Counters; 2],
+        [from, to]: [Span; 2],
+    ) -> Self {
+        let bytes = after.bytes - before.bytes;
+        let seconds = Span(to.0 - from.0).as_seconds().max(f64::MIN_POSITIVE);
+        let area = |counters: Counters, until: Span| counters.mean_bytes * until.as_seconds();
+        Self {
+            between,
+            packets: after.packets - before.packets,
+            bytes,
+            busy: bytes as f64 / seconds / rate.0 as f64,
+            marked: after.marked - before.marked,
+            dropped: after.dropped - before.dropped,
+            queue_mean: (area(after, to) - area(before, from)) / seconds,
+            queue_most: after.most_bytes,
+        }
+    }
 }
 
 impl Outcome {

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 
 use tidegate_algo::qtcp::{Interference, SIGMA};
 use tidegate_algo::shares::{Place, Shares};
+use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
 
 use super::scenario::Promises;
@@ -45,9 +46,6 @@ struct Link {
     /// Packets that it had marked at the last look.
     marked: u64,
 }
-
-/// Every class has a queue or shares one; marks are counted for each.
-const CLASSES: [Class; 4] = [Class::Urgent, Class::High, Class::Medium, Class::Low];
 
 impl Links {
     pub(super) const fn new(plan: Promises) -> Self {
@@ -97,7 +95,7 @@ impl Links {
             if !self.plan.yields {
                 continue;
             }
-            let marks = CLASSES.map(|class| network.counters(now, link.port, class).marked);
+            let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
             let marked: u64 = marks.iter().sum();
             let bytes = core::mem::take(&mut link.delivered);
             let got = u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);

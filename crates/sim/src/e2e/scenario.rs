@@ -1,10 +1,10 @@
 //! What is simulated from end to end: a TOML file with strict keys.
 
 use serde::Deserialize;
-use tidegate_model::{Bytes, Span};
+use tidegate_model::{Bytes, Portion, Span};
 
+use super::server::Place;
 use crate::net;
-use crate::net::Host;
 use crate::scenario::{ScenarioError, must, optional, read, text};
 use crate::storage::{MemoryParameters, Parameters};
 use crate::transport;
@@ -30,7 +30,6 @@ pub struct Scenario {
     /// Hosts, links and switches.
     pub network: net::Plan,
     /// How flows are controlled, unless an application says otherwise.
-    #[serde(default)]
     pub transport: transport::Plan,
     /// What classes are promised of each link that they share.
     #[serde(default)]
@@ -59,7 +58,7 @@ pub struct Promises {
     /// Which part of a link's payload is divided. A promise that is too low squeezes all alike; one
     /// that is too high is lost on those that it favours (`docs/src/papers/e2e.md`).
     #[serde(deserialize_with = "text")]
-    pub of: tidegate_model::Portion,
+    pub of: Portion,
     /// Whether links are watched for flows without a promise, as in figure 15a of the paper.
     pub yields: bool,
 }
@@ -69,7 +68,7 @@ impl Default for Promises {
         Self {
             weights: [3, 2, 1],
             every: Span(100_000),
-            of: tidegate_model::Portion::WHOLE,
+            of: Portion::WHOLE,
             yields: false,
         }
     }
@@ -146,6 +145,10 @@ pub struct Application {
     /// deadlines go by this one.
     #[serde(default, deserialize_with = "optional")]
     pub deadline: Option<Span>,
+    /// The tail latency that its flows are promised, by which laws that go by promises then go
+    /// instead of by the shares of classes (Eq. 2 of the paper).
+    #[serde(default, deserialize_with = "optional")]
+    pub latency: Option<Span>,
 }
 
 /// What of a server an application uses.
@@ -179,6 +182,8 @@ impl Scenario {
         must(self.sample >= Span(1_000), "sample: at least \"1us\"")?;
         must(self.promises.every >= Span(1_000), "promises.every: at least \"1us\"")?;
         must(self.promises.of.0 > 0, "promises.of: more than \"0%\"")?;
+        let some = self.promises.weights.iter().any(|weight| *weight > 0);
+        must(some, "promises.weights: at least one that is more than 0")?;
         self.network.check()?;
         self.transport.check()?;
         let hosts = self.network.graph()?.hosts() as u32;
@@ -210,6 +215,13 @@ impl Scenario {
         must(serves, "to: only servers, where there is storage")?;
         let there = *device == Device::Drive || storage.memory.is_some();
         must(there, "device: servers have no storage.memory")
+    }
+
+    /// Where an offset lies of an application with so many servers.
+    pub(super) fn place(&self, offset: Bytes, servers: u32) -> Place {
+        let (stripe, drives) =
+            self.storage.as_ref().map_or((stripe(), 1), |storage| (storage.stripe, storage.drives));
+        Place::of(offset, stripe, servers, drives)
     }
 
     /// The hosts to which an application sends.

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use hdrhistogram::Histogram;
 use tidegate_algo::quality::Objective;
-use tidegate_model::{Bytes, Class, Operation, Rate, Span};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Class, Rate, Span};
 
 use super::command::Step;
-use super::outcome::{Amount, Egress, Moment, Outcome, Service};
+use super::outcome::{Egress, Moment, Outcome, Service};
 use super::promises::Links;
 use super::scenario::{Application, Scenario};
-use super::server::{self, Place, Server, Wanted};
+use super::server::{self, Server, Wanted};
 use crate::event::{Events, Queue};
 use crate::net::packet::{FlowId, Packet};
 use crate::net::{self, Counters, Host, Network, PortId};
@@ -164,8 +164,6 @@ struct Connection {
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    connection: u32,
-    is_back: bool,
     /// Whether it goes by promises of its class.
     is_promised: bool,
     /// What was delivered at the last look.
@@ -228,7 +226,7 @@ impl<'a> World<'a> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let there = self.open(plan, class, application.latency, ends, false);
+            let there = self.open(plan, class, application.latency, ends);
             let [from, to] = ends;
             let back =
                 server.map(|_| self.open(plan, class, application.latency, [to, from], true));
@@ -256,7 +254,6 @@ impl<'a> World<'a> {
         class: Class,
         latency: Option<Span>,
         [from, to]: [Host; 2],
-        is_back: bool,
     ) -> FlowId {
         let network = &mut self.floor.network;
         let path = network.connect(FlowId(self.flows.len() as u32), from, to);
@@ -270,8 +267,7 @@ impl<'a> World<'a> {
         let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
         self.links.add(class, shared.filter(|_| is_promised));
-        let connection = self.connections.len() as u32;
-        self.flows.push(Flow { connection, is_back, is_promised, delivered: 0 });
+        self.flows.push(Flow { is_promised, delivered: 0 });
         let road = Road { there: path.there, back: path.back, class, line };
         let flow = self.transport.open(plan, road);
         if let Some(latency) = latency {
@@ -501,7 +497,12 @@ impl<'a> World<'a> {
     fn count_ports(&mut self) -> Vec<(PortId, Counters)> {
         let now = self.floor.now;
         let network = &mut self.floor.network;
-        network.ports().map(|port| (port, network.all_counters(now, port))).collect()
+        let ports = network.ports();
+        let of = |port| {
+            let each = CLASSES.map(|(class, _)| network.counters(now, port, class));
+            (port, each.into_iter().fold(Counters::default(), Counters::and))
+        };
+        ports.map(of).collect()
     }
 
     fn outcome(mut self) -> Outcome {
@@ -513,8 +514,8 @@ impl<'a> World<'a> {
         let ports = ports.into_iter().enumerate().map(|(place, (port, after))| {
             let before = before.get(place).map_or_else(Counters::default, |before| before.1);
             let network = &self.floor.network;
-            let counted = Span(length.0 - skip.0);
-            Egress::new(network.ends(port), network.rate(port), [before, after], [skip, length], counted)
+            let (ends, rate) = (network.ends(port).map(String::from), network.rate(port));
+            Egress::new(ends, rate, [before, after], [skip, length])
         });
         Outcome {
             seed: scenario.seed,
@@ -526,5 +527,33 @@ impl<'a> World<'a> {
             sample: scenario.sample,
             fault: self.floor.network.check().err().map(|fault| fault.to_string()),
         }
+    }
+}
+
+impl Running {
+    /// What has happened since the last moment.
+    fn moment(&mut self, connections: &[Connection], transport: &Transport) -> Moment {
+        let mut moment = Moment { stored: core::mem::take(&mut self.stored), ..Moment::default() };
+        let (mut passed, mut busy) = ([0; 2], 0.0);
+        for Connection { there, back, .. } in connections {
+            for (flow, passed) in core::iter::once(there).chain(back).zip(&mut passed) {
+                *passed += transport.delivered(*flow);
+                if !transport.is_busy(*flow) {
+                    continue;
+                }
+                let sight = transport.sight(*flow);
+                busy += 1.0;
+                moment.alpha += sight.alpha;
+                moment.quality += sight.quality;
+                let by_rate =
+                    sight.rate.map_or(0.0, |rate| rate.0 as f64 * sight.round_trip.as_seconds());
+                moment.window += sight.window.map_or(by_rate, |window| window as f64);
+            }
+        }
+        [moment.there, moment.back] = [passed[0] - self.passed[0], passed[1] - self.passed[1]];
+        self.passed = passed;
+        moment.alpha /= f64::max(busy, 1.0);
+        moment.quality = if busy > 0.0 { moment.quality / busy } else { 1.0 };
+        moment
     }
 }

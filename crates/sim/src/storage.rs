@@ -1,0 +1,29 @@
+//! The storage end: drives and persistent memory, from the command to its completion.
+//!
+//! # Parts
+//! - [`Parameters`]: what a drive is made of, as TOML.
+//! - [`Ssd`]: a drive. In front, submission queues and their arbitration; a link; a write cache;
+//!   behind, pages mapped to planes that clean themselves, chips, and channels.
+//! - [`Memory`]: persistent memory, in less than a microsecond.
+//! - [`alone`]: a drive under synthetic load, without a network.
+//!
+//! A drive is held to MQSim, which simulates one in far more detail, by the times that MQSim gives
+//! for the same drive and load (`tests/storage.rs`; `examples/ssd.rs` prints both).
+
+pub mod alone;
+mod cache;
+mod flash;
+mod link;
+mod media;
+mod memory;
+mod parameters;
+mod plane;
+mod slots;
+mod ssd;
+
+pub use memory::{Memory, MemoryParameters};
+pub use parameters::{
+    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, Link, Order, Parameters, SECTOR,
+    Shares, Times, Turns,
+};
+pub use ssd::{Command, Completion, Counts, Direction, Event, Ssd};
