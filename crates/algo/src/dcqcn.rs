@@ -191,6 +191,11 @@ impl Limiter {
         Rate(self.target as u64)
     }
 
+    /// How congested it was at the last notification, 0 to 1. It has faded since.
+    pub const fn alpha(&self) -> f64 {
+        self.alpha
+    }
+
     /// When [`Self::on_timer`] is to be called; none while there is no limit.
     pub const fn due(&self) -> Option<Time> {
         self.due
