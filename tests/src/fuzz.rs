@@ -20,6 +20,7 @@ pub mod queue;
 pub mod stage;
 pub mod table;
 pub mod tape;
+pub mod trace;
 
 /// Something to be fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "codec", run: codec::run, seeds: codec::seeds, words: &[] },
     Target { name: "policy", run: policy::run, seeds: policy::seeds, words: policy::WORDS },
     Target { name: "table", run: table::run, seeds: table::seeds, words: table::WORDS },
@@ -64,6 +65,20 @@ pub const TARGETS: [Target; 13] = [
         words: &[],
     },
     Target { name: "pshift", run: pshift::run, seeds: pshift::seeds, words: &[] },
+    Target { name: "trace_msr", run: trace::msr, seeds: trace::msr_seeds, words: trace::WORDS },
+    Target {
+        name: "trace_systor",
+        run: trace::systor,
+        seeds: trace::systor_seeds,
+        words: trace::WORDS,
+    },
+    Target {
+        name: "trace_ascii",
+        run: trace::ascii,
+        seeds: trace::ascii_seeds,
+        words: trace::WORDS,
+    },
+    Target { name: "trace_fio", run: trace::fio, seeds: trace::fio_seeds, words: trace::WORDS },
 ];
 
 /// The target with this name.

@@ -83,3 +83,11 @@ fn cluster_machine() {
 fn pshift() {
     brief("pshift", 10_000);
 }
+
+#[test]
+fn traces() {
+    brief("trace_msr", 5_000);
+    brief("trace_systor", 5_000);
+    brief("trace_ascii", 5_000);
+    brief("trace_fio", 5_000);
+}
