@@ -6,9 +6,12 @@ use tidegate_model::{Bytes, Portion, Span};
 use super::server::Place;
 use crate::net;
 use crate::scenario::{ScenarioError, must, optional, read, text};
-use crate::storage::{MemoryParameters, Parameters};
+use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
 use crate::workload;
+
+/// Pages of all drives together, each of which takes some twelve bytes here.
+const PAGES_MAX: u64 = 1 << 28;
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -244,6 +247,18 @@ impl Storage {
         must(once.len() == self.servers.len(), "storage.servers: each host once")?;
         must((1..=64).contains(&self.drives), "storage.drives: from 1 to 64")?;
         must(self.stripe.0 > 0, "storage.stripe: at least 1 byte")?;
+        let Geometry { blocks, pages, .. } = self.drive.geometry;
+        let planes = u64::from(self.drive.geometry.planes());
+        let pages = planes * u64::from(blocks) * u64::from(pages);
+        let count = u64::from(self.drives) * self.servers.len() as u64;
+        let fits = pages * count <= PAGES_MAX;
+        must(
+            fits,
+            &format!(
+                "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} pages \
+                 together, since each takes memory here: choose fewer blocks"
+            ),
+        )?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);
         must(depths, "storage.fabrics.depth: from 1 to 65535")?;
         self.drive.check()?;

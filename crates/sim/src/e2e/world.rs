@@ -228,8 +228,7 @@ impl<'a> World<'a> {
             let ends = [Host(application.from), Host(*target)];
             let there = self.open(plan, class, application.latency, ends);
             let [from, to] = ends;
-            let back =
-                server.map(|_| self.open(plan, class, application.latency, [to, from], true));
+            let back = server.map(|_| self.open(plan, class, application.latency, [to, from]));
             let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
