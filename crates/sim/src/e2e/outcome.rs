@@ -151,6 +151,33 @@ impl Outcome {
         Span(self.length.0.saturating_sub(self.skip.0))
     }
 
+    /// A table for people and golden files: requests of each application, bits per second at the
+    /// stages of their way, and nanoseconds that they took.
+    pub fn table(&self) -> String {
+        let heads = ["asked", "done", "there", "stored", "back", "p50", "p99", "device p99", "late"];
+        let mut text = format!("{:<12}", "");
+        heads.iter().for_each(|head| text += &format!(" {head:>12}"));
+        text.push('\n');
+        for one in &self.applications {
+            let rate = |what: fn(&Moment) -> u64| self.rate(one, what) as u64;
+            let numbers = [
+                one.asked.requests,
+                one.done.requests,
+                rate(|moment| moment.there),
+                rate(|moment| moment.stored),
+                rate(|moment| moment.back),
+                one.latency.value_at_quantile(0.5),
+                one.latency.value_at_quantile(0.99),
+                one.device.value_at_quantile(0.99),
+                one.late,
+            ];
+            text += &format!("{:<12}", one.name);
+            numbers.iter().for_each(|number| text += &format!(" {number:>12}"));
+            text.push('\n');
+        }
+        text
+    }
+
     /// Moments that are counted.
     pub fn moments<'a>(&self, service: &'a Service) -> &'a [Moment] {
         let skipped = self.skip.0.div_ceil(self.sample.0) as usize;

@@ -58,8 +58,9 @@ pub struct Promises {
     /// How often it is found out who shares a link, and promises follow; 100 us.
     #[serde(deserialize_with = "text")]
     pub every: Span,
-    /// Which part of a link's payload is divided. A promise that is too low squeezes all alike; one
-    /// that is too high is lost on those that it favours (`docs/src/papers/e2e.md`).
+    /// Which part of a link's payload is divided, all of it if not said. What is promised too low
+    /// squeezes all alike; what is promised too high is never had by those whom it favours, and
+    /// the shares are lost.
     #[serde(deserialize_with = "text")]
     pub of: Portion,
     /// Whether links are watched for flows without a promise, as in figure 15a of the paper.
