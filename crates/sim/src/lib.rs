@@ -17,6 +17,7 @@
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`net`]: hosts, links and switches, packet by packet.
+//! - [`transport`]: flows over it, windows and rates, by the control laws of the papers.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.

@@ -23,6 +23,7 @@
 //!
 //! ```
 //! use tidegate_model::{Class, Rate};
+//! use tidegate_sim::net::Path;
 //! use tidegate_sim::net::packet::{FlowId, Packet};
 //! use tidegate_sim::time::Picoseconds;
 //! use tidegate_sim::transport::{Event, Law, Message, Out, Plan, Road, Transport};
@@ -41,7 +42,8 @@
 //! }
 //!
 //! let mut transport = Transport::default();
-//! let road = Road { there: 0, back: 0, class: Class::High, line: Rate(12_500_000_000) };
+//! let path = Path { there: 0, back: 0 };
+//! let road = Road { path, class: Class::High, line: Rate(12_500_000_000) };
 //! let flow = transport.open(&Plan::of(Law::Dctcp), road);
 //! let (mut wire, now) = (Wire::default(), Picoseconds::ZERO);
 //! transport.send(now, flow, Message { number: 7, bytes: 3_000, deadline: None }, &mut wire);
@@ -75,9 +77,10 @@ use tidegate_algo::qtcp::{Interference, Qtcp};
 use tidegate_algo::quality::{Objective, Quality};
 use tidegate_model::{Class, Rate, Span};
 
-pub use plan::{Aim, Answers, Law, Limits, Plan, Repeat, Sizes, Start as WindowStart};
+pub use plan::{Aim, Answers, Beginning, Law, Limits, Plan, Repeat, Sizes};
 pub use sender::Repeats;
 
+use crate::net::Path;
 use crate::net::packet::{FlowId, Kind, Mark, Packet};
 use crate::time::Picoseconds;
 use inbox::{Answer, Inbox};
@@ -136,10 +139,8 @@ pub struct Message {
 /// Where a flow goes, and as what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Road {
-    /// [`Packet::route`] of data when they are sent.
-    pub there: u32,
-    /// The same of what is answered.
-    pub back: u32,
+    /// The ways there and back.
+    pub path: Path,
     /// In which queues its packets wait. Answers to a flow with a rate are urgent: it has no other
     /// way to slow down.
     pub class: Class,
@@ -151,8 +152,7 @@ pub struct Road {
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     flow: FlowId,
-    there: u32,
-    back: u32,
+    path: Path,
     class: Class,
     /// Of what is answered.
     back_class: Class,
@@ -198,13 +198,13 @@ impl Transport {
         if let Err(error) = plan.check() {
             panic!("{error}");
         }
-        let Road { there, back, class, line } = road;
+        let Road { path, class, line } = road;
         let flow = FlowId(self.flows.len() as u32);
         let is_window = plan.law.is_window();
         let back_class = if is_window { class } else { Class::Urgent };
         let limits = plan.rate.clone().unwrap_or_default();
         self.flows.push(Flow {
-            ends: Ends { flow, there, back, class, back_class, sizes: plan.packet() },
+            ends: Ends { flow, path, class, back_class, sizes: plan.packet() },
             sender: Sender::new(control(plan, &limits, line), plan.repeats(), plan.timeout),
             inbox: Inbox::new(plan.manner()),
             notifier: (!is_window).then(|| Notifier::new(limits.notify())),
@@ -326,7 +326,7 @@ impl Ends {
             sequence: answer.sequence,
             sent: answer.sent,
             flow: self.flow,
-            route: self.back,
+            route: self.path.back,
             ahead: answer.ahead,
             payload: 0,
             wire: self.sizes.headers,
@@ -366,7 +366,7 @@ fn control(plan: &Plan, limits: &Limits, line: Rate) -> Control {
             return Control::Rate { speed, free_at: Picoseconds::ZERO };
         }
     };
-    let plan::Start { first, alpha, gain } = plan.window.unwrap_or_default();
+    let Beginning { first, alpha, gain } = plan.window.unwrap_or_default();
     let segment = u32::from(plan.packet().payload);
     Control::Window(Window::new(Start { segment, window: first, alpha, gain }, depth))
 }

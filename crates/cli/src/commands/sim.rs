@@ -93,7 +93,7 @@ fn read(args: &Args) -> Result<Scenario, Failure> {
         Scenario::parse(&text).map_err(|error| invalid(&args.scenario, &error.to_string()))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if let Some(law) = &args.law {
-        let law = law.parse().map_err(|error| Failure::quoted(Code::Usage, error))?;
+        let law = law.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
         scenario.transport.law = law;
         scenario.check().map_err(|error| invalid(&args.scenario, &error.to_string()))?;
     }

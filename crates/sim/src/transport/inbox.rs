@@ -2,13 +2,13 @@
 //!
 //! # Problem
 //! A receiver has to hand on every byte once and in order, whatever the network does to packets,
-//! and to say enough about them that the sender needs to guess little, in as few packets as will do.
+//! and to say enough about them that the sender guesses little, in as few packets as will do.
 //!
 //! # Mechanism
 //! It keeps the bounds of what has arrived out of order, or drops it, as cards without memory for
 //! that do (go-back-N). Every so many packets it answers, and at once when that says something new:
-//! what arrives is out of order, fills a gap, or was there before. An answer repeats when the packet
-//! was sent that it answers, so the sender sees a round trip without keeping a list, also of
+//! what arrives is out of order, fills a gap, or was there before. An answer repeats when the
+//! packet was sent that it answers, so the sender sees a round trip without keeping a list, also of
 //! packets that were sent twice; and whether that packet was marked, which is why an answer for
 //! several packets is not put off across a change of marks (RFC 8257, section 3.2). An answer that
 //! was put off goes out after a while without more packets.
@@ -202,5 +202,87 @@ impl Inbox {
             assert!(last < *start && start < end);
             last = *end;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::packet::{FlowId, Kind};
+    use tidegate_model::Class;
+
+    const EVERY_SECOND: Manner =
+        Manner { every: 2, within: Span(500_000), at_ends: false, keeps: true };
+
+    fn data(sequence: u64, mark: Mark) -> Packet {
+        Packet {
+            sequence,
+            sent: Picoseconds(sequence + 1),
+            flow: FlowId(0),
+            route: 0,
+            ahead: 0,
+            payload: 10,
+            wire: 64,
+            kind: Kind::Data,
+            class: Class::Medium,
+            mark,
+        }
+    }
+
+    /// What is answered, as the first missing byte, how far ahead, and whether marked.
+    fn said(answers: [Option<Answer>; 2]) -> Vec<(u64, u32, bool)> {
+        let answers = answers.into_iter().flatten();
+        answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()
+    }
+
+    /// Every second packet; at once where a packet is missing, was missing, or was there before; and
+    /// before a packet that is marked where the last was not (RFC 8257, section 3.2).
+    #[test]
+    fn when_it_answers() {
+        let mut inbox = Inbox::new(EVERY_SECOND);
+        let mut take = |sequence, mark| said(inbox.on_packet(&data(sequence, mark), Time::ZERO));
+        let (clear, marked) = (Mark::Clear, Mark::Congested);
+        assert_eq!(take(0, clear), []);
+        assert_eq!(take(10, clear), [(20, 0, false)]);
+        assert_eq!(take(20, clear), []);
+        assert_eq!(take(30, marked), [(40, 0, false)]);
+        assert_eq!(take(40, marked), [(50, 0, true)]);
+        assert_eq!(take(60, clear), [(50, 10, false)]);
+        assert_eq!(take(80, clear), [(50, 30, false)]);
+        assert_eq!(take(50, clear), [(70, 0, false)]);
+        assert_eq!(take(50, clear), [(70, 0, false)]);
+        assert_eq!(take(70, marked), [(90, 0, true)]);
+        inbox.check();
+    }
+
+    /// An event that comes for an answer that has gone is set anew for the next.
+    #[test]
+    fn what_is_put_off_goes_out_in_time() {
+        let mut inbox = Inbox::new(EVERY_SECOND);
+        let at = |nanoseconds| Picoseconds::from(Time(nanoseconds));
+        assert_eq!(said(inbox.on_packet(&data(0, Mark::Clear), Time(1_000))), []);
+        assert_eq!(inbox.alarm(at(1_000)), Some(at(501_000)));
+        assert_eq!(said(inbox.on_packet(&data(10, Mark::Clear), Time(2_000))), [(20, 0, false)]);
+        assert_eq!(said(inbox.on_packet(&data(20, Mark::Clear), Time(3_000))), []);
+        assert_eq!(inbox.alarm(at(3_000)), None, "there is one in the queue");
+        assert_eq!(inbox.on_alarm(at(501_000)), None, "it is not time yet");
+        assert_eq!(inbox.alarm(at(501_000)), Some(at(503_000)));
+        assert_eq!(inbox.on_alarm(at(503_000)).map(|answer| answer.sequence), Some(30));
+    }
+
+    /// A receiver without memory says once for each gap what is missing.
+    #[test]
+    fn it_complains_once() {
+        let manner = Manner { every: 16, at_ends: true, keeps: false, ..EVERY_SECOND };
+        let mut inbox = Inbox::new(manner);
+        inbox.expect(20, 1);
+        let mut take = |sequence| said(inbox.on_packet(&data(sequence, Mark::Clear), Time::ZERO));
+        assert_eq!(take(10), [(0, 10, false)]);
+        assert_eq!(take(20), []);
+        assert_eq!(take(0), []);
+        assert_eq!(take(20), [(10, 0, false), (10, 10, false)]);
+        assert_eq!(take(10), [(20, 0, false)]);
+        assert_eq!(inbox.pop(), Some(1));
+        assert_eq!(inbox.pop(), None);
     }
 }

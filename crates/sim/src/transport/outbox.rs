@@ -276,3 +276,73 @@ impl Outbox {
         assert_eq!(self.next - self.acknowledged, all);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::packet::{FlowId, Kind, Mark};
+    use tidegate_model::Class;
+
+    fn answer(sequence: u64, ahead: u32, sent: u64) -> Packet {
+        Packet {
+            sequence,
+            sent: Picoseconds(sent),
+            flow: FlowId(0),
+            route: 0,
+            ahead,
+            payload: 0,
+            wire: 54,
+            kind: Kind::Acknowledgement,
+            class: Class::Medium,
+            mark: Mark::Clear,
+        }
+    }
+
+    /// The example of the head, with packets of 10 bytes.
+    #[test]
+    fn a_repeated_packet_that_is_lost_is_found_out_without_a_timeout() {
+        let mut outbox = Outbox::NEW;
+        assert_eq!([(); 5].map(|()| outbox.send(Picoseconds(1), 10))[0], 0);
+        assert_eq!(outbox.on_answer(&answer(10, 0, 1)), News { delivered: 10, is_loss: false });
+        assert!(!outbox.on_answer(&answer(10, 10, 1)).is_loss);
+        assert!(!outbox.on_answer(&answer(10, 20, 1)).is_loss);
+        assert_eq!(outbox.on_answer(&answer(10, 30, 1)), News { delivered: 10, is_loss: true });
+        assert_eq!((outbox.lost(), outbox.flight()), (Some(10), 0));
+        assert_eq!(outbox.send_again(Picoseconds(9)), 10);
+        assert_eq!([(); 3].map(|()| outbox.send(Picoseconds(9), 10)), [50, 60, 70]);
+        assert_eq!(outbox.flight(), 40);
+        assert!(!outbox.on_answer(&answer(10, 40, 9)).is_loss);
+        assert!(!outbox.on_answer(&answer(10, 50, 9)).is_loss);
+        assert!(outbox.on_answer(&answer(10, 60, 9)).is_loss);
+        outbox.check();
+        assert_eq!(outbox.send_again(Picoseconds(17)), 10);
+        assert_eq!(outbox.on_answer(&answer(80, 0, 17)), News { delivered: 10, is_loss: false });
+        assert!(outbox.is_empty());
+        outbox.check();
+    }
+
+    /// The same answer again says nothing new, and does not count as another packet.
+    #[test]
+    fn an_answer_that_comes_again_is_no_evidence() {
+        let mut outbox = Outbox::NEW;
+        assert_eq!([(); 5].map(|()| outbox.send(Picoseconds(1), 10))[0], 0);
+        assert_eq!(outbox.on_answer(&answer(0, 20, 1)), News { delivered: 10, is_loss: false });
+        for _ in 0..5 {
+            assert_eq!(outbox.on_answer(&answer(0, 20, 1)), News { delivered: 0, is_loss: false });
+        }
+        assert_eq!(outbox.flight(), 40);
+    }
+
+    /// What is taken for lost and arrives after all is not sent again.
+    #[test]
+    fn what_was_taken_for_lost_may_arrive() {
+        let mut outbox = Outbox::NEW;
+        assert_eq!([(); 3].map(|()| outbox.send(Picoseconds(1), 10))[0], 0);
+        outbox.lose_all();
+        assert_eq!((outbox.lost(), outbox.flight()), (Some(10), 0));
+        assert_eq!(outbox.on_answer(&answer(20, 0, 1)).delivered, 20);
+        assert_eq!(outbox.send_again(Picoseconds(2)), 20);
+        assert_eq!(outbox.lost(), None);
+        outbox.check();
+    }
+}

@@ -15,6 +15,8 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
+use core::str::FromStr;
+
 use serde::Deserialize;
 use tidegate_algo::{dcqcn, dctcp, qrdma, quality};
 use tidegate_model::{Bytes, Rate, Span};
@@ -48,6 +50,28 @@ impl Law {
     pub const fn is_promised(self) -> bool {
         matches!(self, Self::Qtcp | Self::Qrdma)
     }
+
+    /// Its name in scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dctcp => "dctcp",
+            Self::D2tcp => "d2tcp",
+            Self::Qtcp => "qtcp",
+            Self::Dcqcn => "dcqcn",
+            Self::Qrdma => "qrdma",
+        }
+    }
+}
+
+impl FromStr for Law {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Dctcp, Self::D2tcp, Self::Qtcp, Self::Dcqcn, Self::Qrdma];
+        let known = all.map(Self::name).join(", ");
+        let found = all.into_iter().find(|law| law.name() == name);
+        found.ok_or_else(|| format!("there is no law {name:?}; use one of {known}"))
+    }
 }
 
 /// How a flow is run.
@@ -73,7 +97,7 @@ pub struct Plan {
     pub gamma: f64,
     /// For a law with a window.
     #[serde(default)]
-    pub window: Option<Start>,
+    pub window: Option<Beginning>,
     /// For a law with a rate.
     #[serde(default)]
     pub rate: Option<Limits>,
@@ -114,7 +138,7 @@ impl Answers {
 /// What a window begins with, and how it remembers: as in `tidegate_algo::dctcp::Start`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Start {
+pub struct Beginning {
     /// The first window, in packets.
     pub first: u32,
     /// Alpha before the first round: 0 to 1.
@@ -123,7 +147,7 @@ pub struct Start {
     pub gain: f64,
 }
 
-impl Default for Start {
+impl Default for Beginning {
     fn default() -> Self {
         let dctcp::Start { window, alpha, gain, .. } = dctcp::Start::USUAL;
         Self { first: window, alpha, gain }

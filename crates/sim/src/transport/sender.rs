@@ -1,10 +1,10 @@
 //! The sending end of a flow: messages become packets, as fast as its law lets them.
 //!
 //! # Mechanism
-//! Messages stand one after the other in a stream of bytes. A flow with a window sends while what is
-//! under way fits into it, and a packet may carry the end of one message and the beginning of the
-//! next. A flow with a rate sends a packet, and the next one when the rate allows; a packet carries
-//! bytes of one message, as with RDMA. What is lost goes first.
+//! Messages stand one after the other in a stream of bytes. A flow with a window sends while what
+//! is under way fits into it, and a packet may carry the end of one message and the beginning of
+//! the next. A flow with a rate sends a packet, and the next one when the rate allows; a packet
+//! carries bytes of one message, as with RDMA. What is lost goes first.
 //!
 //! Round trips are smoothed as RFC 6298 says, and the timeout follows from them; each in a row
 //! doubles it. Since an answer repeats when the packet was sent that it answers, every answer is a
@@ -362,7 +362,7 @@ impl Sender {
             sequence,
             sent: now,
             flow: ends.flow,
-            route: ends.there,
+            route: ends.path.there,
             ahead: 0,
             payload: bytes,
             wire,

@@ -2,10 +2,10 @@ use super::*;
 use crate::event::{Heap, Queue, Wheel};
 use crate::rng::Stream;
 use proptest::prelude::*;
-use std::collections::VecDeque;
 
 const LINE: Rate = Rate(12_500_000_000);
-const ROAD: Road = Road { there: 0, back: 0, class: Class::Medium, line: LINE };
+const PATH: Path = Path { there: 0, back: 0 };
+const ROAD: Road = Road { path: PATH, class: Class::Medium, line: LINE };
 
 fn micros(number: u64) -> Picoseconds {
     Picoseconds(number * 1_000_000)
@@ -112,7 +112,7 @@ fn carry<Q: Queue<Happening> + Default>(
             Happening::Flow(event) => transport.on_event(now, event, &mut pipe),
             Happening::Release => {
                 if let Some((packet, _)) = pipe.held.take() {
-                    transport.on_packet(now, &packet, &mut pipe);
+                    pipe.queue.push(now.after(micros(10)), Happening::Packet(packet));
                 }
             }
         }
@@ -177,123 +177,72 @@ proptest! {
     }
 }
 
-/// Three senders on lines of 100 Gbit/s, a queue before a line as fast that marks every packet that
-/// finds 140, and receivers: the dumbbell of the paper's figure 8.
-struct Dumbbell {
-    now: Picoseconds,
-    queue: Wheel<Step>,
-    /// When the lines of the senders, and the shared one, are free.
-    free: [Picoseconds; 4],
-    /// When the packets leave that wait before the shared line.
-    leaving: VecDeque<Picoseconds>,
-    /// One way, but for time on lines: to the queue, and from there.
-    ways: [Picoseconds; 2],
+const SAFE: Harm = Harm { data_lost: 0, answers_lost: 0, marked: 0, held: 0 };
+
+/// A window of ten packets, doubled each round trip: 1,000 packets take seven of them.
+#[test]
+fn a_window_opens() {
+    let packet = Some(Sizes { payload: 1_000, headers: 54 });
+    let plan = Plan { packet, ..Plan::of(Law::Dctcp) };
+    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(1_000_000, 0)]);
+    // 10 + 20 + ... + 640 = 1,270; each after a way there and back, of 20 to 25 us.
+    let trips = (arrived[0].0.0 - micros(10).0) / micros(20).0;
+    assert_eq!(trips, 6, "{:?}", arrived[0].0);
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A sender has more to send.
-    Ask(FlowId),
-    /// A packet is at the shared line.
-    Middle(Packet),
-    End(Packet),
-    Flow(Event),
+/// A rate of 100 Gbit/s: 1,024 bytes of 1,086 on the wire.
+#[test]
+fn a_rate_is_kept_to_the_picosecond() {
+    let plan = Plan::of(Law::Dcqcn);
+    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(102_400, 0), (1, 0)]);
+    let last = Picoseconds(99 * 1_086 * 80);
+    assert_eq!(
+        arrived,
+        [(micros(10).after(last), 0), (micros(10).after(Picoseconds(100 * 1_086 * 80)), 1)]
+    );
 }
 
-impl Dumbbell {
-    /// When the last bit of a packet has left that is given to a line now.
-    fn depart(&mut self, line: usize, wire: u16) -> Picoseconds {
-        self.free[line] = self.free[line].max(self.now).after(Picoseconds(u64::from(wire) * 80));
-        self.free[line]
-    }
-
-    fn pass(&mut self, mut packet: Packet) {
-        while self.leaving.pop_front_if(|at| *at <= self.now).is_some() {}
-        assert!(self.leaving.len() < 4_000);
-        if self.leaving.len() >= 140 {
-            packet.mark = Mark::Congested;
+/// All is lost until the third time: after the least timeout, and after twice as long.
+#[test]
+fn timeouts_double() {
+    struct Void(Vec<Picoseconds>, Option<(Picoseconds, Event)>, Picoseconds);
+    impl Out for Void {
+        fn send(&mut self, _packet: Packet) {
+            self.0.push(self.2);
         }
-        let at = self.depart(3, packet.wire);
-        self.leaving.push_back(at);
-        self.queue.push(at.after(self.ways[1]), Step::End(packet));
-    }
-}
-
-impl Out for Dumbbell {
-    fn send(&mut self, packet: Packet) {
-        if packet.kind == Kind::Data {
-            let at = self.depart(packet.flow.0 as usize, packet.wire);
-            self.queue.push(at.after(self.ways[0]), Step::Middle(packet));
-        } else {
-            let at = self.now.after(self.ways[0]).after(self.ways[1]);
-            self.queue.push(at, Step::End(packet));
+        fn later(&mut self, at: Picoseconds, event: Event) {
+            assert!(self.1.replace((at, event)).is_none(), "one event for each timer");
         }
+        fn arrived(&mut self, _flow: FlowId, _message: u64) {}
     }
-
-    fn later(&mut self, at: Picoseconds, event: Event) {
-        self.queue.push(at, Step::Flow(event));
-    }
-
-    fn arrived(&mut self, _flow: FlowId, _message: u64) {}
-}
-
-/// The rates in Gbit/s of three flows that are offered 90, 60 and 30, in chunks of 64 KiB, from
-/// `skip` milliseconds to `end`, with a round trip of 25 us.
-fn shares(plan: &Plan, skip: u64, end: u64) -> [f64; 3] {
-    let ways = [Picoseconds(1_250_000), Picoseconds(11_250_000)];
-    let (queue, free, leaving) = (Wheel::default(), Default::default(), VecDeque::new());
-    let mut bell = Dumbbell { now: micros(0), queue, free, leaving, ways };
     let mut transport = Transport::default();
-    for promised in [3, 2, 1] {
-        let flow = transport.open(plan, ROAD);
-        let payload = LINE.0 * u64::from(plan.packet().payload);
-        let wire = u64::from(plan.packet().payload + plan.packet().headers);
-        transport.promise(flow, Objective::Rate(Rate(payload / wire * promised / 6)));
-        bell.queue.push(micros(0), Step::Ask(flow));
+    let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
+    let mut void = Void(Vec::new(), None, micros(0));
+    let message = Message { number: 0, bytes: 100, deadline: None };
+    transport.send(micros(0), flow, message, &mut void);
+    for _ in 0..3 {
+        let (at, event) = void.1.take().unwrap();
+        void.2 = at;
+        transport.on_event(at, event, &mut void);
     }
-    let (skip, end) = (micros(skip * 1_000), micros(end * 1_000));
-    let mut before = [0; 3];
-    let delivered = |transport: &Transport| [0, 1, 2].map(|at| transport.delivered(FlowId(at)));
-    while let Some((now, step)) = bell.queue.pop() {
-        if bell.now < skip && now >= skip {
-            before = delivered(&transport);
-        }
-        if now >= end {
-            break;
-        }
-        bell.now = now;
-        match step {
-            Step::Ask(flow) => {
-                let message = Message { number: 0, bytes: 65_536, deadline: None };
-                transport.send(now, flow, message, &mut bell);
-                let gap = 65_536 * 8_000 / (90 - 30 * u64::from(flow.0));
-                bell.queue.push(now.after(Picoseconds(gap)), step);
-            }
-            Step::Middle(packet) => bell.pass(packet),
-            Step::End(packet) => transport.on_packet(now, &packet, &mut bell),
-            Step::Flow(event) => transport.on_event(now, event, &mut bell),
-        }
-    }
-    let after = delivered(&transport);
-    let seconds = (end.0 - skip.0) as f64 / 1e12;
-    [0, 1, 2].map(|at| (after[at] - before[at]) as f64 * 8e-9 / seconds)
+    assert_eq!(void.0, [0, 10_000, 30_000, 70_000].map(micros));
+    assert_eq!(transport.repeats(flow), Repeats { packets: 3, timeouts: 3 });
 }
 
-/// Rates within so many Gbit/s.
-#[track_caller]
-fn near(rates: [f64; 3], expected: [f64; 3], tolerance: f64) {
-    let is_near = rates.iter().zip(expected).all(|(rate, other)| (rate - other).abs() < tolerance);
-    assert!(is_near, "{rates:.1?} instead of {expected:?}");
-}
-
-/// Alike, but that the third has all it asks for. ns-3 3.37: 34.8, 32.6 and 29.2.
 #[test]
-fn dctcp_divides_a_link_evenly() {
-    near(shares(&Plan::of(Law::Dctcp), 4, 20), [33.5, 33.0, 30.0], 2.0);
-}
-
-/// By promises of 3 : 2 : 1. ns-3 3.37: 47.8, 32.1 and 16.7; the paper's figure 8: 48, 31 and 17.
-#[test]
-fn qtcp_divides_a_link_by_promises() {
-    near(shares(&Plan::of(Law::Qtcp), 4, 20), [47.4, 32.3, 16.7], 1.5);
+fn plans_that_are_refused() {
+    let refused = |text: &str, says: &str| {
+        let error = Plan::parse(text).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    refused("law = 'reno'", "reno");
+    refused("law = 'dctcp'\nalhpa = 1", "alhpa");
+    refused("law = 'dctcp'\nwindow.alpha = 1.5", "window.alpha: from 0.0 to 1.0");
+    refused("law = 'dctcp'\nrate.volume = '1MB'", "only for dcqcn or qrdma");
+    refused("law = 'qrdma'\nwindow.first = 2", "only for dctcp, d2tcp or qtcp");
+    refused("law = 'dctcp'\ninterference = 0.05", "only for qtcp");
+    refused("law = 'dctcp'\ntimeout = '100us'", "answer.within");
+    refused("law = 'dctcp'\nanswer.every = 0", "answer.every: from 1 to 64");
+    refused("law = 'dcqcn'\nrate.period = '0s'", "rate.period");
+    refused("law = 'dcqcn'\npacket = { payload = 10, headers = 62 }", "packet.payload");
 }
