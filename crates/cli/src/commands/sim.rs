@@ -236,12 +236,19 @@ fn busiest(outcome: &Outcome) -> Vec<&Egress> {
     ports
 }
 
-const QUANTILES: [(&str, f64); 6] =
-    [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999), ("p99_99", 0.9999)];
+const QUANTILES: [(&str, f64); 6] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p99_9", 0.999),
+    ("p99_99", 0.9999),
+];
 
 fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
     let quantiles = |times: &hdrhistogram::Histogram<u64>| -> Value {
-        let each = QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
+        let each =
+            QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
         let mut all: serde_json::Map<String, Value> = each.into_iter().collect();
         all.insert("mean".into(), times.mean().into());
         all.insert("count".into(), times.len().into());
@@ -296,7 +303,8 @@ fn csv(outcome: &Outcome) -> String {
     for one in &outcome.applications {
         for (number, moment) in (1u64..).zip(&one.series) {
             let Moment { there, stored, back, quality, alpha, window } = moment;
-            let (at, name, class) = (outcome.sample.0 * number, quoted(&one.name), one.class.name());
+            let (at, name, class) =
+                (outcome.sample.0 * number, quoted(&one.name), one.class.name());
             let _ = writeln!(
                 text,
                 "{at},{name},{class},{there},{stored},{back},{window:.0},{alpha:.4},{quality:.4}"

@@ -154,7 +154,8 @@ impl Outcome {
     /// A table for people and golden files: requests of each application, bits per second at the
     /// stages of their way, and nanoseconds that they took.
     pub fn table(&self) -> String {
-        let heads = ["asked", "done", "there", "stored", "back", "p50", "p99", "device p99", "late"];
+        let heads =
+            ["asked", "done", "there", "stored", "back", "p50", "p99", "device p99", "late"];
         let mut text = format!("{:<12}", "");
         heads.iter().for_each(|head| text += &format!(" {head:>12}"));
         text.push('\n');

@@ -98,7 +98,8 @@ impl Links {
             let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
             let marked: u64 = marks.iter().sum();
             let bytes = core::mem::take(&mut link.delivered);
-            let got = u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);
+            let got =
+                u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);
             let is_narrow = core::mem::replace(&mut link.marked, marked) < marked;
             link.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
         }

@@ -69,12 +69,7 @@ pub struct Promises {
 
 impl Default for Promises {
     fn default() -> Self {
-        Self {
-            weights: [3, 2, 1],
-            every: Span(100_000),
-            of: Portion::WHOLE,
-            yields: false,
-        }
+        Self { weights: [3, 2, 1], every: Span(100_000), of: Portion::WHOLE, yields: false }
     }
 }
 

@@ -259,15 +259,14 @@ impl<'a> World<'a> {
         let ports: Vec<PortId> = network.ports_of(path.there).collect();
         let sizes = plan.packet();
         let whole = u128::from(sizes.payload) + u128::from(sizes.headers);
-        let payload = |rate: Rate| {
-            Rate((u128::from(rate.0) * u128::from(sizes.payload) / whole) as u64)
-        };
+        let payload =
+            |rate: Rate| Rate((u128::from(rate.0) * u128::from(sizes.payload) / whole) as u64);
         let line = network.rate(ports[0]);
         let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
         self.links.add(class, shared.filter(|_| is_promised));
         self.flows.push(Flow { is_promised, delivered: 0 });
-        let road = Road { there: path.there, back: path.back, class, line };
+        let road = Road { path, class, line };
         let flow = self.transport.open(plan, road);
         if let Some(latency) = latency {
             self.transport.promise(flow, Objective::Latency(latency));
