@@ -1,8 +1,8 @@
 //! The whole path in one clock: applications, flows, switches, queues of servers, and devices.
 //!
-//! **Problem.** Where requests of tenants meet, the one with the most of them wins: in the buffer of
-//! a switch, in a submission queue, before a chip. A guard at one of these places moves the crowd to
-//! the next. What a policy does end to end is only seen where all of them are.
+//! **Problem.** Where requests of tenants meet, the one with the most of them wins: in the buffer
+//! of a switch, in a submission queue, before a chip. A guard at one of these places moves the
+//! crowd to the next. What a policy does end to end is only seen where all of them are.
 //!
 //! **Model.** An application makes requests ([`crate::workload`]) to storage that is striped over
 //! servers. Each has a connection to each of its servers: a flow there and one back
@@ -16,8 +16,7 @@
 //! divided among flows ([`promises`]), at every link.
 //!
 //! This is what Gupta, Kant, Pal and Biswas call DiffERSim in "Configuring and Coordinating
-//! End-to-End QoS for Emerging Storage Infrastructure" (2024), with the laws of `tidegate-algo` that
-//! are live elsewhere.
+//! End-to-End QoS for Emerging Storage Infrastructure" (2024), with the laws of `tidegate-algo`.
 //!
 //! **What is left out.** Host software, caches of hosts, losses of servers; admission.
 

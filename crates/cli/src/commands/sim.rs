@@ -22,8 +22,8 @@ use crate::text_file;
 
 /// Simulate applications, network, servers and drives, packet by packet
 ///
-/// The scenario says who asks for what, how hosts are linked, by which law their flows give way, and
-/// what the servers are made of. Prints what each application got at each stage of the way, and the
+/// The scenario says who asks for what, how hosts are linked, by which law their flows give way,
+/// and what the servers are made of. Prints what each application got at each stage of the way, and the
 /// links at which most waited. The same scenario and seed give the same numbers everywhere. Ctrl-C
 /// ends a run early and prints what was simulated so far.
 #[derive(Debug, clap::Args)]
@@ -166,20 +166,25 @@ fn gbps(bits: f64) -> String {
 }
 
 fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
-    let mut text = format!("{}\n\n", scenario.name);
-    let mut table = Table::new()
-        .left("APPLICATION")
-        .left("CLASS")
-        .right("ASKED")
-        .right("DONE")
-        .right("THERE")
-        .right("STORED")
-        .right("BACK")
-        .right("p50")
-        .right("p99")
-        .right("DEVICE p50")
-        .right("p99")
-        .right("LATE");
+    format!(
+        "{}\n\n{}\nTHERE, STORED and BACK are Gbit/s.\n\n{}\n{} simulated, {} counted; {} events; \
+         seed {}\n",
+        scenario.name,
+        applications(outcome).render(paint, usize::MAX),
+        links(outcome).render(paint, usize::MAX),
+        outcome.length,
+        outcome.counted(),
+        amounts::count(outcome.events),
+        outcome.seed
+    )
+}
+
+fn applications(outcome: &Outcome) -> Table {
+    let mut table = Table::new().left("APPLICATION").left("CLASS");
+    for head in ["ASKED", "DONE", "THERE", "STORED", "BACK", "p50", "p99", "DEVICE p50", "p99"] {
+        table = table.right(head);
+    }
+    let mut table = table.right("LATE");
     for one in &outcome.applications {
         table.row([
             one.name.as_str().into(),
@@ -196,15 +201,14 @@ fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
             amounts::count(one.late).into(),
         ]);
     }
-    text += &table.render(paint, usize::MAX);
-    text += "\nTHERE, STORED and BACK are Gbit/s.\n\n";
-    let mut table = Table::new()
-        .left("LINK")
-        .right("BUSY")
-        .right("QUEUE")
-        .right("MOST")
-        .right("MARKED")
-        .right("DROPPED");
+    table
+}
+
+fn links(outcome: &Outcome) -> Table {
+    let mut table = Table::new().left("LINK");
+    for head in ["BUSY", "QUEUE", "MOST", "MARKED", "DROPPED"] {
+        table = table.right(head);
+    }
     for port in busiest(outcome) {
         let [from, to] = &port.between;
         table.row([
@@ -216,16 +220,7 @@ fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
             amounts::count(port.dropped).into(),
         ]);
     }
-    text += &table.render(paint, usize::MAX);
-    let counted = outcome.counted();
-    let _ = writeln!(
-        text,
-        "\n{} simulated, {counted} counted; {} events; seed {}",
-        outcome.length,
-        amounts::count(outcome.events),
-        outcome.seed
-    );
-    text
+    table
 }
 
 /// The links at which most waited.

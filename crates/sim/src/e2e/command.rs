@@ -1,11 +1,11 @@
 //! Commands as messages of flows: NVMe over Fabrics, by the sizes of its transport for TCP.
 //!
-//! | message | bytes | goes |
-//! |---|---|---|
-//! | command | 72: 8 of header and 64 of the submission queue's entry; and what is written, if it fits in the capsule | to the server |
-//! | ready | 24: the server has room for what is written | back |
-//! | data | 24, and what is written | to the server |
-//! | response | 24: 8 of header and 16 of the completion queue's entry; before it, what was read, with 24 of its own | back |
+//! - a *command*, 72 bytes to the server: 8 of header and 64 of the submission queue's entry; and
+//!   what is written, if it fits in the capsule;
+//! - *ready*, 24 bytes back: the server has room for what is written;
+//! - *data*, 24 bytes to the server, and what is written;
+//! - a *response*, 24 bytes back: 8 of header and 16 of the completion queue's entry; before it,
+//!   what was read, with 24 bytes of its own.
 //!
 //! (NVMe over Fabrics 1.1 and its TCP transport binding: command capsule, R2T, H2CData, C2HData and
 //! response capsule; for RDMA sizes differ by a few bytes and are taken for the same.) A read is a

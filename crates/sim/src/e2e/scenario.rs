@@ -247,14 +247,11 @@ impl Storage {
         let planes = u64::from(self.drive.geometry.planes());
         let pages = planes * u64::from(blocks) * u64::from(pages);
         let count = u64::from(self.drives) * self.servers.len() as u64;
-        let fits = pages * count <= PAGES_MAX;
-        must(
-            fits,
-            &format!(
-                "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} pages \
-                 together, since each takes memory here: choose fewer blocks"
-            ),
-        )?;
+        let most = format!(
+            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} together, \
+             since each takes memory here: choose fewer blocks"
+        );
+        must(pages * count <= PAGES_MAX, &most)?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);
         must(depths, "storage.fabrics.depth: from 1 to 65535")?;
         self.drive.check()?;

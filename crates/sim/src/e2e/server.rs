@@ -133,7 +133,9 @@ mod tests {
     proptest! {
         /// Whatever is asked for lies on the drive, in whole sectors, and covers no less.
         #[test]
-        fn everything_fits(at in 0u64..1 << 50, bytes in 1u64..1 << 24, sectors in 1u64 << 16..1 << 31) {
+        fn everything_fits(
+            at in 0u64..1 << 50, bytes in 1u64..1 << 24, sectors in 1u64 << 16..1 << 31,
+        ) {
             let capacity = sectors * 512;
             let (start, length) = on_drive(Bytes(at), Bytes(bytes), Bytes(capacity));
             prop_assert!(start.0.is_multiple_of(512) && length.is_multiple_of(512));

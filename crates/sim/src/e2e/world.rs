@@ -49,8 +49,8 @@ pub struct Progress {
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// What [`Scenario::check`] refuses; or buffers of switches that are too small for what is set aside
-/// in them.
+/// What [`Scenario::check`] refuses; or buffers of switches that are too small for what is set
+/// aside in them.
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     run_while(scenario, |_| true)
 }
