@@ -23,9 +23,9 @@ use crate::text_file;
 /// Simulate applications, network, servers and drives, packet by packet
 ///
 /// The scenario says who asks for what, how hosts are linked, by which law their flows give way,
-/// and what the servers are made of. Prints what each application got at each stage of the way, and the
-/// links at which most waited. The same scenario and seed give the same numbers everywhere. Ctrl-C
-/// ends a run early and prints what was simulated so far.
+/// and what the servers are made of. Prints what each application got at each stage of the way, and
+/// the links at which most waited. The same scenario and seed give the same numbers everywhere.
+/// Ctrl-C ends a run early and prints what was simulated so far.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

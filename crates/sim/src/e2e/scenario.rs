@@ -248,7 +248,7 @@ impl Storage {
         let pages = planes * u64::from(blocks) * u64::from(pages);
         let count = u64::from(self.drives) * self.servers.len() as u64;
         let most = format!(
-            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} together, \
+            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all, \
              since each takes memory here: choose fewer blocks"
         );
         must(pages * count <= PAGES_MAX, &most)?;
