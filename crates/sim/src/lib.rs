@@ -16,6 +16,7 @@
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
+//! - [`e2e`]: the whole path in one clock: applications, flows, switches, servers and devices.
 //! - [`net`]: hosts, links and switches, packet by packet.
 //! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
 //! - [`transport`]: flows over it, windows and rates, by the control laws of the papers.
@@ -71,6 +72,7 @@ pub mod bricks;
 pub mod cluster;
 pub mod device;
 pub mod dtm;
+pub mod e2e;
 pub mod event;
 pub mod keys;
 pub mod link;

@@ -33,6 +33,11 @@ impl Picoseconds {
         Self(self.0.saturating_sub(earlier.0))
     }
 
+    /// The same distance on the machines' clock, rounded down to a whole nanosecond.
+    pub const fn span(self) -> Span {
+        Span(self.0 / 1_000)
+    }
+
     /// The same point on the machines' clock, rounded down to a whole nanosecond.
     pub const fn time(self) -> Time {
         Time(self.0 / 1_000)

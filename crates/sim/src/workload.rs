@@ -285,6 +285,11 @@ impl Source {
         Some(request)
     }
 
+    /// Whether requests come by themselves; otherwise, upon answers.
+    pub const fn is_open(&self) -> bool {
+        matches!(self.waiting, Waiting::Time(_))
+    }
+
     /// One of its requests was answered at `now`: the request that follows, if one does.
     pub fn on_completion(&mut self, now: Picoseconds) -> Option<Request> {
         let Waiting::Answer { closed, .. } = &self.waiting else { return None };

@@ -24,6 +24,7 @@ mod man;
 mod repro;
 mod run;
 mod scheduler;
+mod sim;
 mod status;
 mod top;
 mod up;
@@ -99,6 +100,7 @@ enum Command {
     Scheduler(scheduler::Args),
     Top(top::Args),
     Explain(explain::Args),
+    Sim(sim::Args),
     Demo(demo::Args),
     Repro(repro::Args),
     Bench(bench::Args),
@@ -120,6 +122,7 @@ impl Command {
             Self::Scheduler(args) => scheduler::run(args, common),
             Self::Top(args) => top::run(args, common),
             Self::Explain(args) => explain::run(args, common),
+            Self::Sim(args) => sim::run(args, common),
             Self::Demo(args) => demo::run(args, common),
             Self::Repro(args) => repro::run(args, common),
             Self::Bench(args) => bench::run(args, common),

@@ -43,7 +43,7 @@ mod machine;
 mod pace;
 pub(crate) mod paper;
 mod plan;
-mod plot;
+pub(crate) mod plot;
 mod policies;
 pub(crate) mod pshift;
 mod pulse;

@@ -24,7 +24,7 @@ const COLORS: [&str; 7] =
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// Points joined by a line.
     Line,
     /// Strokes that stand on those of the series before.
@@ -33,33 +33,33 @@ pub(super) enum Shape {
 
 /// Some points with a name.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    pub(super) name: String,
-    pub(super) shape: Shape,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Series {
+    pub(crate) name: String,
+    pub(crate) shape: Shape,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl Series {
     /// Points joined by a line.
-    pub(super) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+    pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), shape: Shape::Line, points }
     }
 
     /// Strokes that stand on those of the series before.
-    pub(super) fn stack(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+    pub(crate) fn stack(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), shape: Shape::Stack, points }
     }
 }
 
 /// Two axes, and what is drawn between them. Both begin at zero.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) x: &'static str,
-    pub(super) y: &'static str,
-    pub(super) series: Vec<Series>,
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
+    pub(crate) series: Vec<Series>,
     /// Levels with a name, as dashed lines.
-    pub(super) levels: Vec<(String, f64)>,
+    pub(crate) levels: Vec<(String, f64)>,
 }
 
 impl Panel {
@@ -202,7 +202,7 @@ impl Panel {
 }
 
 /// The picture of some panels.
-pub(super) fn draw(title: &str, panels: &[Panel]) -> String {
+pub(crate) fn draw(title: &str, panels: &[Panel]) -> String {
     let named = |panel: &Panel| panel.series.iter().filter(|s| !s.name.is_empty()).count();
     let lines = panels.iter().map(named).max().unwrap_or(0);
     let (wide, high) = (LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM + LINE * lines as f64 + 8.0);

@@ -71,6 +71,11 @@ impl Wire {
         Picoseconds((bytes * Picoseconds::SECOND.0).div_ceil(self.rate))
     }
 
+    /// Bytes per second.
+    pub(in crate::net) const fn rate(&self) -> Rate {
+        Rate(self.rate)
+    }
+
     /// How long a bit travels.
     #[inline]
     pub(super) fn delay(&self) -> Picoseconds {

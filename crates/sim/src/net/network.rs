@@ -28,7 +28,7 @@
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
 //! line brings; hosts with several cards; links that fail.
 
-use tidegate_model::Class;
+use tidegate_model::{Class, Rate};
 
 use super::buffer::{Buffer, Ingress, NOTE};
 use super::line::Wire;
@@ -223,6 +223,28 @@ impl Network {
     /// The ports that a path goes through, from its beginning.
     pub fn ports_of(&self, place: u32) -> impl Iterator<Item = PortId> {
         (place..).map(|place| self.paths.port(place)).take_while(|port| *port != END).map(PortId)
+    }
+
+    /// All ports, in the order of their numbers.
+    pub fn ports(&self) -> impl Iterator<Item = PortId> + use<> {
+        (0..self.ports.len() as u32).map(PortId)
+    }
+
+    /// The rate of the line behind a port.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    pub fn rate(&self, port: PortId) -> Rate {
+        self.ports[port.0 as usize].wire.rate()
+    }
+
+    /// The names of the nodes that a port links: its own, and the one behind it.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    pub fn ends(&self, port: PortId) -> [&str; 2] {
+        let graph = self.paths.graph();
+        [port.0 ^ 1, port.0].map(|port| graph.node_name(graph.far(port)))
     }
 
     /// Packets in all of the network.

@@ -26,6 +26,22 @@ pub struct Counters {
     pub paused: Picoseconds,
 }
 
+impl Counters {
+    /// Of two classes together; the most is that of one of them.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            marked: self.marked + other.marked,
+            dropped: self.dropped + other.dropped,
+            mean_bytes: self.mean_bytes + other.mean_bytes,
+            most_bytes: self.most_bytes.max(other.most_bytes),
+            paused: self.paused.max(other.paused),
+        }
+    }
+}
+
 /// The same while it goes on: one cache line, because each packet touches it twice at each port.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]

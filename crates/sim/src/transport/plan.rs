@@ -15,6 +15,8 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
+use core::str::FromStr;
+
 use serde::Deserialize;
 use tidegate_algo::{dcqcn, dctcp, qrdma, quality};
 use tidegate_model::{Bytes, Rate, Span};
@@ -42,6 +44,33 @@ impl Law {
     /// Whether it keeps a window; otherwise, a rate.
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Dctcp | Self::D2tcp | Self::Qtcp)
+    }
+
+    /// Whether it goes by what its flow is promised.
+    pub const fn is_promised(self) -> bool {
+        matches!(self, Self::Qtcp | Self::Qrdma)
+    }
+
+    /// Its name in scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dctcp => "dctcp",
+            Self::D2tcp => "d2tcp",
+            Self::Qtcp => "qtcp",
+            Self::Dcqcn => "dcqcn",
+            Self::Qrdma => "qrdma",
+        }
+    }
+}
+
+impl FromStr for Law {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [Self::Dctcp, Self::D2tcp, Self::Qtcp, Self::Dcqcn, Self::Qrdma];
+        let known = all.map(Self::name).join(", ");
+        let found = all.into_iter().find(|law| law.name() == name);
+        found.ok_or_else(|| format!("there is no law {name:?}; use one of {known}"))
     }
 }
 

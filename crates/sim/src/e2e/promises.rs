@@ -1,0 +1,119 @@
+//! What each flow is promised: its part of the link that leaves it least.
+//!
+//! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]).
+//! Nobody says which link is the narrow one, and it need not be the same for all flows: so every
+//! port that a flow goes through has a registry, and the flow is promised the least of what they
+//! give it. Three hosts write to ten servers through one link in the middle: at its own card each
+//! class is alone and promised everything, at a server's port each shares with the flows of the
+//! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
+//! 3.2 and 1.6 for each of ten flows of high, medium and low.
+//!
+//! Who shares a link is looked up at intervals, as agents on hosts and servers would.
+//!
+//! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
+//! port that has marked packets since the last look compares what its flows got with what they are
+//! promised, and scales all promises; one that has not is nobody's narrow link, and its scale
+//! recovers.
+
+use std::collections::BTreeMap;
+
+use tidegate_algo::qtcp::{Interference, SIGMA};
+use tidegate_algo::shares::{Place, Shares};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Class, Rate, Span};
+
+use super::scenario::Promises;
+use crate::net::packet::FlowId;
+use crate::net::{Network, PortId};
+use crate::time::Picoseconds;
+
+/// Every link that somebody uses, and what its flows are promised.
+#[derive(Debug)]
+pub(super) struct Links {
+    plan: Promises,
+    numbers: BTreeMap<PortId, usize>,
+    links: Vec<Link>,
+    /// By flow, its links and its place in each.
+    flows: Vec<Vec<(usize, Place)>>,
+}
+
+#[derive(Debug)]
+struct Link {
+    port: PortId,
+    shares: Shares,
+    /// Payload of its flows since the last look.
+    delivered: u64,
+    /// Packets that it had marked at the last look.
+    marked: u64,
+}
+
+impl Links {
+    pub(super) const fn new(plan: Promises) -> Self {
+        Self { plan, numbers: BTreeMap::new(), links: Vec::new(), flows: Vec::new() }
+    }
+
+    /// A flow goes through these ports, of which each can carry so much payload. Flows are added
+    /// in the order of their numbers.
+    pub(super) fn add(&mut self, class: Class, ports: impl Iterator<Item = (PortId, Rate)>) {
+        let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
+        let places = ports.map(|(port, payload)| {
+            let number = *numbers.entry(port).or_insert_with(|| {
+                links.push(Link::new(port, payload, &plan));
+                links.len() - 1
+            });
+            (number, links[number].shares.add(class))
+        });
+        self.flows.push(places.collect());
+    }
+
+    /// A flow sends something.
+    pub(super) fn touch(&mut self, flow: FlowId, now: Picoseconds) {
+        for (link, place) in &self.flows[flow.0 as usize] {
+            self.links[*link].shares.touch(*place, now.time());
+        }
+    }
+
+    /// What a flow is promised while it sends.
+    pub(super) fn promised(&self, flow: FlowId) -> Rate {
+        let places = self.flows[flow.0 as usize].iter();
+        let promised = places.map(|(link, place)| self.links[*link].shares.promised(*place));
+        promised.min().unwrap_or(Rate::ZERO)
+    }
+
+    /// So much payload of a flow has arrived.
+    pub(super) fn on_delivered(&mut self, flow: FlowId, bytes: u64) {
+        self.flows[flow.0 as usize].iter().for_each(|(link, _)| {
+            self.links[*link].delivered += bytes;
+        });
+    }
+
+    /// An interval is over: drops the shares of those that sent nothing in it, and finds out what
+    /// others take.
+    pub(super) fn look(&mut self, now: Picoseconds, network: &mut Network) {
+        for link in &mut self.links {
+            link.shares.sweep(now.time());
+            if !self.plan.yields {
+                continue;
+            }
+            let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
+            let marked: u64 = marks.iter().sum();
+            let bytes = core::mem::take(&mut link.delivered);
+            let got =
+                u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);
+            let is_narrow = core::mem::replace(&mut link.marked, marked) < marked;
+            link.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
+        }
+    }
+}
+
+impl Link {
+    fn new(port: PortId, payload: Rate, plan: &Promises) -> Self {
+        let part = u128::from(payload.0) * u128::from(plan.of.0) / 1_000_000;
+        let [high, medium, low] = plan.weights;
+        // A flow is counted where it has sent something in the last interval.
+        let shares = Shares::new(Rate(part as u64), [0, high, medium, low], plan.every);
+        let shares =
+            if plan.yields { shares.with_interference(Interference::new(SIGMA)) } else { shares };
+        Self { port, shares, delivered: 0, marked: 0 }
+    }
+}

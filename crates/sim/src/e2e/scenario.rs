@@ -1,0 +1,260 @@
+//! What is simulated from end to end: a TOML file with strict keys.
+
+use serde::Deserialize;
+use tidegate_model::{Bytes, Portion, Span};
+
+use super::server::Place;
+use crate::net;
+use crate::scenario::{ScenarioError, must, optional, read, text};
+use crate::storage::{Geometry, MemoryParameters, Parameters};
+use crate::transport;
+use crate::workload;
+
+/// Pages of all drives together, each of which takes some twelve bytes here.
+const PAGES_MAX: u64 = 1 << 28;
+
+/// One simulation, but for its seed's consequences.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows, for people.
+    pub name: String,
+    /// What every random number of the run follows from.
+    pub seed: u64,
+    /// How long it runs, from 1 us to 1,000 s.
+    #[serde(deserialize_with = "text")]
+    pub length: Span,
+    /// How much of that is not counted.
+    #[serde(default, deserialize_with = "text")]
+    pub skip: Span,
+    /// How finely series are; it divides neither and need not.
+    #[serde(default = "sample", deserialize_with = "text")]
+    pub sample: Span,
+    /// Hosts, links and switches.
+    pub network: net::Plan,
+    /// How flows are controlled, unless an application says otherwise.
+    pub transport: transport::Plan,
+    /// What classes are promised of each link that they share.
+    #[serde(default)]
+    pub promises: Promises,
+    /// Hosts that store; without it, all that applications send is taken in and answered to nobody.
+    #[serde(default)]
+    pub storage: Option<Storage>,
+    /// Who asks for what.
+    pub application: Vec<Application>,
+}
+
+const fn sample() -> Span {
+    Span::MILLISECOND
+}
+
+/// What classes are promised of each link that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Promises {
+    /// The parts of high, medium and low; 3, 2 and 1 in the paper. A class without one is promised
+    /// nothing.
+    pub weights: [u32; 3],
+    /// How often it is found out who shares a link, and promises follow; 100 us.
+    #[serde(deserialize_with = "text")]
+    pub every: Span,
+    /// Which part of a link's payload is divided, all of it if not said. What is promised too low
+    /// squeezes all alike; what is promised too high is never had by those whom it favours, and
+    /// the shares are lost.
+    #[serde(deserialize_with = "text")]
+    pub of: Portion,
+    /// Whether links are watched for flows without a promise, as in figure 15a of the paper.
+    pub yields: bool,
+}
+
+impl Default for Promises {
+    fn default() -> Self {
+        Self { weights: [3, 2, 1], every: Span(100_000), of: Portion::WHOLE, yields: false }
+    }
+}
+
+/// Hosts that store, all alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Storage {
+    /// Which hosts do.
+    pub servers: Vec<u32>,
+    /// How many drives each has, 1 to 64.
+    #[serde(default = "one")]
+    pub drives: u32,
+    /// What a drive is like.
+    #[serde(default)]
+    pub drive: Parameters,
+    /// The persistent memory of each, if there is some.
+    #[serde(default)]
+    pub memory: Option<MemoryParameters>,
+    /// So much lies on one drive before the next one's turn. A request lies wholly where it begins.
+    #[serde(default = "stripe", deserialize_with = "text")]
+    pub stripe: Bytes,
+    /// How commands and their data are carried.
+    #[serde(default)]
+    pub fabrics: Fabrics,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn stripe() -> Bytes {
+    Bytes(1 << 20)
+}
+
+/// How commands and their data are carried: NVMe over Fabrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fabrics {
+    /// How many commands of a connection may be under way, 1 to 65,535; 128. Others wait at their
+    /// host.
+    pub depth: u32,
+    /// Up to this size what is written goes with its command; above it, the server asks for it.
+    /// 8 KiB.
+    #[serde(deserialize_with = "text")]
+    pub in_capsule: Bytes,
+}
+
+impl Default for Fabrics {
+    fn default() -> Self {
+        Self { depth: 128, in_capsule: Bytes(8 << 10) }
+    }
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Application {
+    /// The host on which it runs.
+    pub from: u32,
+    /// The hosts that it sends to, in turn; all servers if none is named and there are some.
+    #[serde(default)]
+    pub to: Vec<u32>,
+    /// What it uses of a server.
+    #[serde(default)]
+    pub device: Device,
+    /// What it asks for, and its name and class.
+    pub workload: workload::Plan,
+    /// How its flows are controlled.
+    #[serde(default)]
+    pub transport: Option<transport::Plan>,
+    /// How long a request may take; those that take longer are counted, and laws that go by
+    /// deadlines go by this one.
+    #[serde(default, deserialize_with = "optional")]
+    pub deadline: Option<Span>,
+    /// The tail latency that its flows are promised, by which laws that go by promises then go
+    /// instead of by the shares of classes (Eq. 2 of the paper).
+    #[serde(default, deserialize_with = "optional")]
+    pub latency: Option<Span>,
+}
+
+/// What of a server an application uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// Its drives.
+    #[default]
+    Drive,
+    /// Its persistent memory.
+    Memory,
+}
+
+impl Scenario {
+    /// Reads a scenario from TOML.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line where there is one.
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        read(text, Self::check)
+    }
+
+    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    ///
+    /// # Errors
+    /// The first thing that contradicts another, and what to write instead.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let lengths = Span(1_000)..=Span(1_000 * Span::SECOND.0);
+        must(lengths.contains(&self.length), "length: from \"1us\" to \"1000s\"")?;
+        must(self.skip < self.length, "skip: less than length")?;
+        must(self.sample >= Span(1_000), "sample: at least \"1us\"")?;
+        must(self.promises.every >= Span(1_000), "promises.every: at least \"1us\"")?;
+        must(self.promises.of.0 > 0, "promises.of: more than \"0%\"")?;
+        let some = self.promises.weights.iter().any(|weight| *weight > 0);
+        must(some, "promises.weights: at least one that is more than 0")?;
+        self.network.check()?;
+        self.transport.check()?;
+        let hosts = self.network.graph()?.hosts() as u32;
+        let count = (1..=10_000).contains(&self.application.len());
+        must(count, "application: from 1 to 10000 of them")?;
+        if let Some(storage) = &self.storage {
+            storage.check(hosts)?;
+        }
+        self.application.iter().try_for_each(|one| self.check_application(one, hosts))
+    }
+
+    fn check_application(&self, one: &Application, hosts: u32) -> Result<(), ScenarioError> {
+        let Application { from, to, device, workload, transport, .. } = one;
+        let named = |error: ScenarioError| {
+            ScenarioError(format!("application {:?}: {}", workload.name, error.0))
+        };
+        let must = |holds, what: &str| must(holds, what).map_err(named);
+        workload.check().map_err(named)?;
+        transport.iter().try_for_each(|plan| plan.check().map_err(named))?;
+        let known = |host: &u32| *host < hosts;
+        let numbers = format!("from and to: hosts count from 0 to {}", hosts - 1);
+        must(known(from) && to.iter().all(known), &numbers)?;
+        must(!self.targets(one).contains(from), "to: another host than its own")?;
+        must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
+        let Some(storage) = &self.storage else {
+            return must(*device == Device::Drive, "device: there is no storage");
+        };
+        let serves = self.targets(one).iter().all(|host| storage.servers.contains(host));
+        must(serves, "to: only servers, where there is storage")?;
+        let there = *device == Device::Drive || storage.memory.is_some();
+        must(there, "device: servers have no storage.memory")
+    }
+
+    /// Where an offset lies of an application with so many servers.
+    pub(super) fn place(&self, offset: Bytes, servers: u32) -> Place {
+        let (stripe, drives) =
+            self.storage.as_ref().map_or((stripe(), 1), |storage| (storage.stripe, storage.drives));
+        Place::of(offset, stripe, servers, drives)
+    }
+
+    /// The hosts to which an application sends.
+    pub(super) fn targets<'a>(&'a self, one: &'a Application) -> &'a [u32] {
+        match &self.storage {
+            Some(storage) if one.to.is_empty() => &storage.servers,
+            _ => &one.to,
+        }
+    }
+}
+
+impl Storage {
+    fn check(&self, hosts: u32) -> Result<(), ScenarioError> {
+        let known = self.servers.iter().all(|host| *host < hosts);
+        let some = known && !self.servers.is_empty();
+        must(some, &format!("storage.servers: hosts, which count from 0 to {}", hosts - 1))?;
+        let mut once = self.servers.clone();
+        once.sort_unstable();
+        once.dedup();
+        must(once.len() == self.servers.len(), "storage.servers: each host once")?;
+        must((1..=64).contains(&self.drives), "storage.drives: from 1 to 64")?;
+        must(self.stripe.0 > 0, "storage.stripe: at least 1 byte")?;
+        let Geometry { blocks, pages, .. } = self.drive.geometry;
+        let planes = u64::from(self.drive.geometry.planes());
+        let pages = planes * u64::from(blocks) * u64::from(pages);
+        let count = u64::from(self.drives) * self.servers.len() as u64;
+        let most = format!(
+            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all, \
+             since each takes memory here: choose fewer blocks"
+        );
+        must(pages * count <= PAGES_MAX, &most)?;
+        let depths = (1..=65_535).contains(&self.fabrics.depth);
+        must(depths, "storage.fabrics.depth: from 1 to 65535")?;
+        self.drive.check()?;
+        self.memory.as_ref().map_or(Ok(()), MemoryParameters::check)
+    }
+}

@@ -1,0 +1,557 @@
+//! The loop, and what it moves.
+
+use std::collections::VecDeque;
+
+use tidegate_algo::quality::Objective;
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Class, Rate, Span};
+
+use super::command::Step;
+use super::outcome::{Egress, Moment, Outcome, Service};
+use super::promises::Links;
+use super::scenario::{Application, Scenario};
+use super::server::{self, Server, Wanted};
+use crate::event::{Events, Queue};
+use crate::net::packet::{FlowId, Packet};
+use crate::net::{self, Counters, Host, Network, PortId};
+use crate::scenario::ScenarioError;
+use crate::time::Picoseconds;
+use crate::transport::{self, Message, Out, Plan, Road, Transport};
+use crate::workload::{Request, Source};
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Network(net::Event),
+    Transport(transport::Event),
+    Server(u32, server::Event),
+    /// A request is made.
+    Begin(u32),
+    /// Promises follow who shares which link.
+    Look,
+    /// A moment of the series is over.
+    Sample,
+    /// From now on it counts.
+    Count,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The simulated time.
+    pub now: Span,
+    /// Of so much.
+    pub length: Span,
+    /// How many events happened.
+    pub events: u64,
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// What [`Scenario::check`] refuses; or buffers of switches that are too small for what is set
+/// aside in them.
+pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+    run_while(scenario, |_| true)
+}
+
+/// Runs a scenario until its end, or until `goes_on` says no: it is asked after each moment of the
+/// series. The outcome is of what was simulated so far.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_while(
+    scenario: &Scenario,
+    mut goes_on: impl FnMut(&Progress) -> bool,
+) -> Result<Outcome, ScenarioError> {
+    let mut world = World::new(scenario)?;
+    let length = Picoseconds::from(scenario.length);
+    while let Some((now, event)) = world.floor.events.pop() {
+        if now > length {
+            world.floor.now = length;
+            break;
+        }
+        world.floor.now = now;
+        world.count += 1;
+        let is_moment = matches!(event, Event::Sample);
+        world.on_event(event);
+        if is_moment {
+            let progress =
+                Progress { now: now.span(), length: scenario.length, events: world.count };
+            if !goes_on(&progress) {
+                break;
+            }
+        }
+    }
+    Ok(world.outcome())
+}
+
+/// What the parts of the world say to each other through.
+#[derive(Debug)]
+struct Floor {
+    now: Picoseconds,
+    events: Events<Event>,
+    network: Network,
+    /// Messages that have arrived and were not looked at.
+    arrived: VecDeque<(FlowId, u64)>,
+}
+
+impl Out for Floor {
+    #[inline]
+    fn send(&mut self, packet: Packet) {
+        let events = &mut self.events;
+        self.network.send(self.now, packet, &mut |at, event| {
+            events.push(at, Event::Network(event));
+        });
+    }
+
+    #[inline]
+    fn later(&mut self, at: Picoseconds, event: transport::Event) {
+        self.events.push(at, Event::Transport(event));
+    }
+
+    fn arrived(&mut self, flow: FlowId, message: u64) {
+        self.arrived.push_back((flow, message));
+    }
+}
+
+#[derive(Debug)]
+struct World<'a> {
+    scenario: &'a Scenario,
+    floor: Floor,
+    transport: Transport,
+    links: Links,
+    servers: Vec<Server>,
+    applications: Vec<Running>,
+    connections: Vec<Connection>,
+    /// By flow.
+    flows: Vec<Flow>,
+    exchanges: Vec<Exchange>,
+    free: Vec<u32>,
+    count: u64,
+    /// What ports had done when it began to count.
+    before: Vec<(PortId, Counters)>,
+}
+
+/// An application under way.
+#[derive(Debug)]
+struct Running {
+    source: Source,
+    /// Its connections, in the order of what it sends to.
+    first: usize,
+    targets: usize,
+    /// Which of them is next, without storage.
+    turn: usize,
+    deadline: Option<Picoseconds>,
+    service: Service,
+    /// What devices finished since the last moment.
+    stored: u64,
+    /// Payload that had arrived there and back at the last moment.
+    passed: [u64; 2],
+}
+
+/// An application and a host that it sends to.
+#[derive(Debug)]
+struct Connection {
+    there: FlowId,
+    /// None without storage.
+    back: Option<FlowId>,
+    server: u32,
+    queue: usize,
+    outstanding: u32,
+    waiting: VecDeque<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    /// Whether it goes by promises of its class.
+    is_promised: bool,
+    /// What was delivered at the last look.
+    delivered: u64,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    application: u32,
+    connection: u32,
+    request: Request,
+    /// When a device got it.
+    submitted: Picoseconds,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario) -> Result<Self, ScenarioError> {
+        scenario.check()?;
+        let network =
+            Network::new(&scenario.network.graph()?, &scenario.network.switch, scenario.seed)?;
+        let (now, events, arrived) = (Picoseconds::ZERO, Events::default(), VecDeque::new());
+        let servers = scenario.storage.iter().flat_map(|storage| {
+            (0..storage.servers.len() as u64)
+                .map(|number| Server::new(storage, scenario.seed, number))
+        });
+        let mut world = Self {
+            scenario,
+            servers: servers.collect(),
+            floor: Floor { now, events, network, arrived },
+            transport: Transport::default(),
+            links: Links::new(scenario.promises),
+            applications: Vec::new(),
+            connections: Vec::new(),
+            flows: Vec::new(),
+            exchanges: Vec::new(),
+            free: Vec::new(),
+            count: 0,
+            before: Vec::new(),
+        };
+        for (number, application) in (0..).zip(&scenario.application) {
+            world.add(number, application);
+        }
+        (0..scenario.application.len()).for_each(|number| world.schedule_first(number));
+        let events = &mut world.floor.events;
+        events.push(scenario.skip.into(), Event::Count);
+        events.push(scenario.promises.every.into(), Event::Look);
+        events.push(scenario.sample.into(), Event::Sample);
+        Ok(world)
+    }
+
+    fn add(&mut self, number: u64, application: &Application) {
+        let plan = application.transport.as_ref().unwrap_or(&self.scenario.transport);
+        let targets = self.scenario.targets(application);
+        let first = self.connections.len();
+        for target in targets {
+            let class = application.workload.class;
+            let server = self.scenario.storage.as_ref().and_then(|storage| {
+                let place = storage.servers.iter().position(|server| server == target);
+                place.map(|place| place as u32)
+            });
+            let ends = [Host(application.from), Host(*target)];
+            let there = self.open(plan, class, application.latency, ends);
+            let [from, to] = ends;
+            let back = server.map(|_| self.open(plan, class, application.latency, [to, from]));
+            let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
+            let server = server.unwrap_or(0);
+            let (outstanding, waiting) = (0, VecDeque::new());
+            self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
+        }
+        self.applications.push(Running {
+            source: application.workload.source(self.scenario.seed, number),
+            first,
+            targets: targets.len(),
+            turn: 0,
+            deadline: application.deadline.map(Picoseconds::from),
+            service: Service::new(&application.workload),
+            stored: 0,
+            passed: [0; 2],
+        });
+    }
+
+    /// Opens a flow of the connection that is about to be added.
+    fn open(
+        &mut self,
+        plan: &Plan,
+        class: Class,
+        latency: Option<Span>,
+        [from, to]: [Host; 2],
+    ) -> FlowId {
+        let network = &mut self.floor.network;
+        let path = network.connect(FlowId(self.flows.len() as u32), from, to);
+        let ports: Vec<PortId> = network.ports_of(path.there).collect();
+        let sizes = plan.packet();
+        let whole = u128::from(sizes.payload) + u128::from(sizes.headers);
+        let payload =
+            |rate: Rate| Rate((u128::from(rate.0) * u128::from(sizes.payload) / whole) as u64);
+        let line = network.rate(ports[0]);
+        let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
+        let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
+        self.links.add(class, shared.filter(|_| is_promised));
+        self.flows.push(Flow { is_promised, delivered: 0 });
+        let road = Road { path, class, line };
+        let flow = self.transport.open(plan, road);
+        if let Some(latency) = latency {
+            self.transport.promise(flow, Objective::Latency(latency));
+        }
+        flow
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let floor = &mut self.floor;
+        let now = floor.now;
+        match event {
+            Event::Network(event) => {
+                let events = &mut floor.events;
+                let delivered = floor.network.on_event(now, event, &mut |at, event| {
+                    events.push(at, Event::Network(event));
+                });
+                if let Some(packet) = delivered {
+                    self.transport.on_packet(now, &packet, floor);
+                    self.take_arrived();
+                }
+            }
+            Event::Transport(event) => {
+                self.transport.on_event(now, event, floor);
+                self.take_arrived();
+            }
+            Event::Server(server, event) => {
+                let events = &mut floor.events;
+                let done = self.servers[server as usize].on_event(now, event, &mut |at, event| {
+                    events.push(at, Event::Server(server, event));
+                });
+                if let Some(tag) = done {
+                    self.on_done(tag as u32);
+                }
+            }
+            Event::Begin(exchange) => self.begin(exchange),
+            Event::Look => self.look(),
+            Event::Sample => self.sample(),
+            Event::Count => self.before = self.count_ports(),
+        }
+    }
+
+    /// Schedules the requests with which an application begins.
+    fn schedule_first(&mut self, number: usize) {
+        let source = &mut self.applications[number].source;
+        if source.is_open() {
+            let request = source.arrival();
+            return self.schedule(number, request);
+        }
+        while let Some(request) = self.applications[number].source.arrival() {
+            self.schedule(number, Some(request));
+        }
+    }
+
+    fn schedule(&mut self, application: usize, request: Option<Request>) {
+        let Some(request) = request else { return };
+        let at = request.at;
+        let application = application as u32;
+        let exchange = Exchange { application, connection: 0, request, submitted: at };
+        let place = self.free.pop().unwrap_or(self.exchanges.len() as u32);
+        match self.exchanges.get_mut(place as usize) {
+            Some(free) => *free = exchange,
+            None => self.exchanges.push(exchange),
+        }
+        self.floor.events.push(at, Event::Begin(place));
+    }
+
+    /// A request is made.
+    fn begin(&mut self, number: u32) {
+        let Exchange { application, request, .. } = self.exchanges[number as usize];
+        let running = &mut self.applications[application as usize];
+        if self.floor.now >= self.scenario.skip.into() {
+            running.service.asked.add(request.bytes);
+        }
+        let target = match self.scenario.storage {
+            Some(_) => self.scenario.place(request.offset, running.targets as u32).server as usize,
+            None => {
+                running.turn = (running.turn + 1) % running.targets;
+                running.turn
+            }
+        };
+        let connection = running.first + target;
+        self.exchanges[number as usize].connection = connection as u32;
+        if running.source.is_open() {
+            let next = running.source.arrival();
+            self.schedule(application as usize, next);
+        }
+        let connection = &mut self.connections[connection];
+        match &self.scenario.storage {
+            None => self.send(number, Step::Data),
+            Some(storage) if connection.outstanding < storage.fabrics.depth => {
+                connection.outstanding += 1;
+                self.send(number, Step::Command);
+            }
+            Some(_) => connection.waiting.push_back(number),
+        }
+    }
+
+    /// Sends a message of an exchange.
+    fn send(&mut self, number: u32, step: Step) {
+        let Exchange { application, connection, request, .. } = self.exchanges[number as usize];
+        let Connection { there, back, .. } = self.connections[connection as usize];
+        let flow = match (step, back) {
+            (Step::Ready | Step::Response, Some(back)) => back,
+            _ => there,
+        };
+        let bytes = match &self.scenario.storage {
+            Some(storage) => step.bytes(&request, storage.fabrics.in_capsule),
+            None => request.bytes.0,
+        };
+        if self.flows[flow.0 as usize].is_promised {
+            self.links.touch(flow, self.floor.now);
+            if !self.transport.is_busy(flow) {
+                self.transport.promise(flow, Objective::Rate(self.links.promised(flow)));
+            }
+        }
+        let deadline = self.applications[application as usize].deadline;
+        let deadline = deadline.map(|deadline| request.at.after(deadline));
+        let message = Message { number: step.message(number), bytes, deadline };
+        self.transport.send(self.floor.now, flow, message, &mut self.floor);
+    }
+
+    fn take_arrived(&mut self) {
+        while let Some((_, message)) = self.floor.arrived.pop_front() {
+            let (step, number) = Step::of(message);
+            match (step, &self.scenario.storage) {
+                (_, None) | (Step::Response, Some(_)) => self.complete(number),
+                (Step::Ready, Some(_)) => self.send(number, Step::Data),
+                (Step::Command, Some(storage)) => {
+                    let request = &self.exchanges[number as usize].request;
+                    if Step::is_solicited(request, storage.fabrics.in_capsule) {
+                        self.send(number, Step::Ready);
+                    } else {
+                        self.submit(number);
+                    }
+                }
+                (Step::Data, Some(_)) => self.submit(number),
+            }
+        }
+    }
+
+    /// Hands a request to the device for which it is.
+    fn submit(&mut self, number: u32) {
+        let now = self.floor.now;
+        let exchange = &mut self.exchanges[number as usize];
+        exchange.submitted = now;
+        let Exchange { application, connection, request, .. } = *exchange;
+        let Connection { server, queue, .. } = self.connections[connection as usize];
+        let targets = self.applications[application as usize].targets as u32;
+        let place = self.scenario.place(request.offset, targets);
+        let device = self.scenario.application[application as usize].device;
+        let wanted = Wanted { request, device, place, tag: number.into() };
+        let events = &mut self.floor.events;
+        self.servers[server as usize].submit(now, queue, &wanted, &mut |at, event| {
+            events.push(at, Event::Server(server, event));
+        });
+    }
+
+    /// A device has done a request.
+    fn on_done(&mut self, number: u32) {
+        let now = self.floor.now;
+        let Exchange { application, request, submitted, .. } = self.exchanges[number as usize];
+        let running = &mut self.applications[application as usize];
+        running.stored += request.bytes.0;
+        if now >= self.scenario.skip.into() {
+            running.service.device.saturating_record(now.since(submitted).span().0);
+        }
+        self.send(number, Step::Response);
+    }
+
+    /// A request is answered.
+    fn complete(&mut self, number: u32) {
+        let now = self.floor.now;
+        let Exchange { application, connection, request, .. } = self.exchanges[number as usize];
+        self.free.push(number);
+        let running = &mut self.applications[application as usize];
+        if now >= self.scenario.skip.into() {
+            let took = now.since(request.at);
+            running.service.done.add(request.bytes);
+            running.service.late += u64::from(running.deadline.is_some_and(|most| took > most));
+            running.service.latency.saturating_record(took.span().0);
+        }
+        let next = running.source.on_completion(now);
+        self.schedule(application as usize, next);
+        if self.scenario.storage.is_some() {
+            let connection = &mut self.connections[connection as usize];
+            match connection.waiting.pop_front() {
+                Some(waiting) => self.send(waiting, Step::Command),
+                None => connection.outstanding -= 1,
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.floor.now;
+        for (number, flow) in (0..).map(FlowId).zip(&mut self.flows) {
+            let delivered = self.transport.delivered(number);
+            let bytes = delivered - core::mem::replace(&mut flow.delivered, delivered);
+            if flow.is_promised {
+                self.links.on_delivered(number, bytes);
+                if self.transport.is_busy(number) {
+                    self.links.touch(number, now);
+                }
+            }
+        }
+        self.links.look(now, &mut self.floor.network);
+        for (number, flow) in (0..).map(FlowId).zip(&self.flows) {
+            if flow.is_promised && self.transport.is_busy(number) {
+                self.transport.promise(number, Objective::Rate(self.links.promised(number)));
+            }
+        }
+        let next = now.after(self.scenario.promises.every.into());
+        self.floor.events.push(next, Event::Look);
+    }
+
+    fn sample(&mut self) {
+        debug_assert_eq!(self.floor.network.check(), Ok(()), "at {}", self.floor.now);
+        for running in &mut self.applications {
+            let connections = &self.connections[running.first..][..running.targets];
+            let moment = running.moment(connections, &self.transport);
+            running.service.series.push(moment);
+        }
+        let next = self.floor.now.after(self.scenario.sample.into());
+        self.floor.events.push(next, Event::Sample);
+    }
+
+    fn count_ports(&mut self) -> Vec<(PortId, Counters)> {
+        let now = self.floor.now;
+        let network = &mut self.floor.network;
+        let ports = network.ports();
+        let of = |port| {
+            let each = CLASSES.map(|(class, _)| network.counters(now, port, class));
+            (port, each.into_iter().fold(Counters::default(), Counters::and))
+        };
+        ports.map(of).collect()
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let Self { scenario, count, .. } = self;
+        let now = self.floor.now;
+        let (length, skip) = (now.span(), scenario.skip.min(now.span()));
+        let ports = self.count_ports();
+        let before = core::mem::take(&mut self.before);
+        let ports = ports.into_iter().enumerate().map(|(place, (port, after))| {
+            let before = before.get(place).map_or_else(Counters::default, |before| before.1);
+            let network = &self.floor.network;
+            let (ends, rate) = (network.ends(port).map(String::from), network.rate(port));
+            Egress::new(ends, rate, [before, after], [skip, length])
+        });
+        Outcome {
+            seed: scenario.seed,
+            length,
+            skip,
+            events: count,
+            ports: ports.filter(|port| port.packets > 0).collect(),
+            applications: self.applications.into_iter().map(|running| running.service).collect(),
+            sample: scenario.sample,
+            fault: self.floor.network.check().err().map(|fault| fault.to_string()),
+        }
+    }
+}
+
+impl Running {
+    /// What has happened since the last moment.
+    fn moment(&mut self, connections: &[Connection], transport: &Transport) -> Moment {
+        let mut moment = Moment { stored: core::mem::take(&mut self.stored), ..Moment::default() };
+        let (mut passed, mut busy) = ([0; 2], 0.0);
+        for Connection { there, back, .. } in connections {
+            for (flow, passed) in core::iter::once(there).chain(back).zip(&mut passed) {
+                *passed += transport.delivered(*flow);
+                if !transport.is_busy(*flow) {
+                    continue;
+                }
+                let sight = transport.sight(*flow);
+                busy += 1.0;
+                moment.alpha += sight.alpha;
+                moment.quality += sight.quality;
+                let by_rate =
+                    sight.rate.map_or(0.0, |rate| rate.0 as f64 * sight.round_trip.as_seconds());
+                moment.window += sight.window.map_or(by_rate, |window| window as f64);
+            }
+        }
+        [moment.there, moment.back] = [passed[0] - self.passed[0], passed[1] - self.passed[1]];
+        self.passed = passed;
+        moment.alpha /= f64::max(busy, 1.0);
+        moment.quality = if busy > 0.0 { moment.quality / busy } else { 1.0 };
+        moment
+    }
+}
