@@ -75,7 +75,7 @@ impl Stand {
             Failure::new(Code::Failure, "cannot write the experiment's cluster").cause(error)
         })?;
         let controller = Controller::lead("controller", &file, policy, &scratch, interrupt)?;
-        let mut stand = Self { nodes: Vec::new(), controller, sockets, scratch: scratch };
+        let mut stand = Self { nodes: Vec::new(), controller, sockets, scratch };
         for (name, socket) in names.iter().zip(&stand.sockets) {
             let start = stand.controller.part(&file, "data-node", name, &stand.scratch);
             let path = stand.scratch.path();
