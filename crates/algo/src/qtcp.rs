@@ -43,7 +43,11 @@
 //! flow's own is there because the paper has it ([`Qtcp::with_interference`]), and for flows that
 //! nobody else watches over.
 //!
-//! Left out: estimating the link. What it can carry must be known, and rather too low than too
+//! Against a flow that takes all it can get, this goes on giving way for longer than it must: what
+//! the promised flows give up, the other one takes, and then the lower promises are kept as badly
+//! as the higher ones were. The shares among them stay near their proportion; the sum does not.
+//!
+//! Left out: a bound on that; estimating the link. What it can carry must be known, and rather too low than too
 //! high: with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much
 //! the first of them never has slack, and the shares are lost.
 
