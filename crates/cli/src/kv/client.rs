@@ -2,12 +2,12 @@
 //! back, and tells once a second what it has done.
 
 use std::io::{self, Read, Write};
-use std::path::Path;
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Span, Time};
 use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Period, Refused, Settings};
 
+use super::place::Place;
 use super::report::{Line, Row, histogram};
 use super::wish::{Wanted, Wish};
 use crate::failure::Failure;
@@ -84,19 +84,19 @@ struct Counted {
     control: u64,
 }
 
-/// Does the work at the data node that listens at `at`, and tells on standard output. It begins
+/// Does the work at the data node that is there, and tells on standard output. It begins
 /// when there is something on standard input.
 ///
 /// # Errors
 /// If standard output is gone. What else goes wrong is told there.
-pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
+pub(super) fn run(at: &Place, work: Work) -> Result<(), Failure> {
     // Whoever started us wants nothing more if it is gone.
     let signal = Some(rustix::process::Signal::TERM);
     let _ = rustix::process::set_parent_process_death_signal(signal);
-    let done = Connection::open(at, work.settings.clone())
-        .and_then(|connection| Client::new(work, connection).run());
+    let opened = at.connection(work.settings.clone())?;
+    let done = opened.and_then(|connection| Client::new(work, connection).run());
     if let Err(error) = done {
-        let (code, error) = super::told(at, &error);
+        let (code, error) = super::told(at.name(), &error);
         let exit_code = Failure::quoted(code, &error).number();
         tell(&Line::Failed { exit_code, error })?;
     }

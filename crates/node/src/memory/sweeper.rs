@@ -15,6 +15,8 @@ use tidegate_proto::haechi::place;
 use tidegate_proto::kv::{HEADER, HOLDERS, Layout, LayoutError, Pass, Stock, Sweep};
 use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
+use super::card::Own;
+
 const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
 
 /// Of how many blocks one is to be in the pool. Chosen by hand.
@@ -34,7 +36,11 @@ const PERIODS_MAX: u64 = 64;
 
 /// Sweeps the store of a data node.
 pub(super) struct Sweeper {
-    sweep: Sweep<Shm>,
+    sweep: Sweep<Own>,
+    /// Writes words that nobody else may be writing, by the processor: that is done at once, where
+    /// a card would have to be waited for.
+    processor: Shm,
+    layout: Layout,
     enough: u32,
     period: Span,
     /// When to go on, and how long to wait after a pass.
@@ -47,27 +53,33 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Of the store in this memory. `is_sure` says that nobody but this node has had it.
+    /// Of the store in this memory, by the node's own operations, which have a buffer. `is_sure`
+    /// says that nobody but this node has had it.
     ///
     /// # Errors
     /// If there is no store that this release can use.
     pub(super) fn new(
+        own: Own,
         region: &Arc<Region>,
         period: Span,
         is_sure: bool,
     ) -> Result<Self, LayoutError> {
         let layout = layout(region)?;
-        let sweep = Sweep::new(Shm::new(region.clone(), 1), layout);
+        let (sweep, processor) = (Sweep::new(own, layout), Shm::new(region.clone(), 0));
         let enough = layout.blocks().div_ceil(SHARE);
         let (at, pause) = (Time::ZERO, period);
-        Ok(Self { sweep, enough, period, at, pause, is_sure, strangers: 0 })
+        Ok(Self { sweep, processor, layout, enough, period, at, pause, is_sure, strangers: 0 })
     }
 
     /// Somebody comes: at a seat, or without one.
     pub(super) fn admit(&mut self, now: Time, seat: Option<u16>) {
         match seat {
-            // Memory of our own is not lost.
-            Some(seat) => drop(self.sweep.admit(now, seat)),
+            // Its client is told of the seat only then, and the layout is of this memory.
+            Some(seat) => {
+                let to = self.layout.holder(seat);
+                let written = self.processor.perform(&Operation::WriteWord { word: 0, to });
+                debug_assert!(written.is_ok(), "{written:?}");
+            }
             None => self.strangers += 1,
         }
         self.at = self.at.min(now.after(self.period));
@@ -161,6 +173,10 @@ mod tests {
     use super::*;
     use tidegate_proto::kv::{self, Answer, Area, Client};
 
+    fn own(region: &Arc<Region>) -> Own {
+        Own::new(None, region, 1).unwrap()
+    }
+
     /// A store of 64 blocks, and who sweeps it.
     fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {
         let length = place::DATA + (300 << 10);
@@ -171,7 +187,7 @@ mod tests {
         fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
         let (from, length) = (Place::start(0), HEADER as u32);
         fabric.perform(&Operation::Write { from, to: place::DATA, length }).unwrap();
-        let sweeper = Sweeper::new(&region, Span(10), is_sure).unwrap();
+        let sweeper = Sweeper::new(own(&region), &region, Span(10), is_sure).unwrap();
         (region, layout, sweeper)
     }
 
@@ -233,7 +249,7 @@ mod tests {
     #[test]
     fn a_pass_that_finds_nothing_is_not_made_again_at_once() {
         let (region, layout, _) = store(true);
-        let mut sweeper = Sweeper::new(&region, Span::SECOND, true).unwrap();
+        let mut sweeper = Sweeper::new(own(&region), &region, Span::SECOND, true).unwrap();
         let settings =
             kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: Some(1), rest: Span(0) };
         let mut client = Client::new(Shm::new(region, 2), layout, settings).unwrap();
