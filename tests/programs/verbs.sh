@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # The first and only program of a virtual machine with an RDMA device in software: makes the device,
-# and runs the tests of one-sided access over it.
+# and runs the tests of one-sided access over it, and those of data nodes.
 bb=/bin/busybox
 $bb mount -t devtmpfs none /dev
 $bb mount -t proc none /proc
@@ -14,5 +14,7 @@ $bb ip link set dummy0 up
 $bb ip address add 10.0.0.1/24 dev dummy0
 /bin/rdma link add rxe0 type rxe netdev dummy0
 /bin/rdma link
-TIDEGATE_NO_SKIP=1 RUST_BACKTRACE=1 /tests --test-threads=1 && echo "verbs: passed"
+export TIDEGATE_NO_SKIP=1 RUST_BACKTRACE=1 TIDEGATE_TEST_DIR=/tmp TIDEGATE_TEST_LINK=dummy0
+/tests --test-threads=1 &&
+    /target/debug/deps/cluster cluster::rdma --test-threads=1 && echo "verbs: passed"
 $bb poweroff -f

@@ -9,6 +9,7 @@ mod keys;
 mod levels;
 mod memory;
 mod mounted;
+mod rdma;
 mod refused;
 mod rude;
 mod schedulers;

@@ -212,12 +212,14 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
 }
 
 fn data_node_config(site: &Site<'_>, node: &cluster::DataNode) -> Result<memory::Config, Failure> {
-    let is_far = matches!(site.controller, Address::Tcp(_));
+    let listen = resolved(&node.listen, site.base)?;
+    let is_far = [&listen, site.controller].iter().any(|it| matches!(it, Address::Tcp(_)));
     let guard = if is_far { site.guard(&node.name)? } else { None };
     Ok(memory::Config {
-        listen: site.base.join(&node.listen),
+        listen,
         node: node.clone(),
         controller: site.controller(guard.as_ref()),
+        guard,
     })
 }
 

@@ -1,4 +1,5 @@
-//! A data node: memory that clients on this machine read and write themselves.
+//! A data node: memory that clients read and write themselves, those on this machine or those that
+//! a card reaches.
 //!
 //! ```text
 //!  client ── hello, once ──▶ door ──▶ host: who has which seat ◀── pulse: the monitor, each ms
@@ -15,7 +16,9 @@
 //!
 //! Whoever has been given the region keeps it. To shut out a client that does more than it may, or
 //! that has stopped and lost its seat, the node *moves*: it asks all others to come again, waits
-//! until none of them uses the region, copies the store to a new one and hands out that.
+//! until none of them uses the region, copies the store to a new one and hands out that. Where an
+//! RDMA card carries operations out nobody has the region: who is to be shut out loses its queue
+//! pairs (`card`), and the node stays where it is.
 //!
 //! # Bound
 //! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
@@ -23,7 +26,9 @@
 //!
 //! Memory lives as long as somebody has it. A node that is started again goes on with the memory of
 //! its former life if a client brings it back: which one that was is noted beside the socket.
+//! Behind a card nobody has it but the node, so it ends with its process.
 
+mod card;
 mod door;
 mod host;
 mod pulse;
@@ -38,9 +43,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use tidegate_fabric::memory::verbs::RdmaError;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
-use tidegate_fabric::stream::{Address, BindError, Listener};
-use tidegate_fabric::tls::Way;
+use tidegate_fabric::stream::{Address, BindError, Door, Listener};
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
 use tidegate_proto::kv::OpenError;
@@ -54,8 +60,10 @@ use host::Host;
 pub struct Config {
     /// What the cluster file says.
     pub node: DataNode,
-    /// The socket, if that is relative in the file.
-    pub listen: PathBuf,
+    /// Where it listens: where the file says, as this machine finds it.
+    pub listen: Address,
+    /// Who lets in clients that come over TCP.
+    pub guard: Option<Guard>,
     /// The way to the controller, which says which policy holds and what of it is kept here; none
     /// for a node that promises nothing.
     pub controller: Option<Way>,
@@ -73,6 +81,10 @@ pub enum StartError {
         /// What the kernel says.
         error: io::Error,
     },
+    /// Clients that come over TCP would not say who they are.
+    Unguarded(Address),
+    /// The memory cannot be reached by RDMA.
+    Rdma(RdmaError),
     /// There is no room for a store, or none that this release can use.
     Store(OpenError),
     /// The system has no more threads or descriptors.
@@ -88,6 +100,12 @@ impl fmt::Display for StartError {
                 "{size} of memory cannot be had: {error}; write less in the cluster's file, or \
                  free some"
             ),
+            Self::Unguarded(address) => write!(
+                f,
+                "{address} does not say who comes; add [tls] to the cluster's file, or listen on a \
+                 Unix socket"
+            ),
+            Self::Rdma(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
             Self::Io(error) => write!(f, "cannot start the data node: {error}"),
         }
@@ -99,6 +117,12 @@ impl std::error::Error for StartError {}
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
+    }
+}
+
+impl From<RdmaError> for StartError {
+    fn from(error: RdmaError) -> Self {
+        Self::Rdma(error)
     }
 }
 
@@ -116,11 +140,15 @@ pub struct Running {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let Config { node, listen, controller } = config;
-    let note = listen.with_extension("region");
+    let Config { node, listen, guard, controller } = config;
+    let (note, door) = match (&listen, &guard) {
+        (Address::Unix(path), _) => (path.with_extension("region"), door::admits()),
+        // It is not written: descriptors do not come by TCP.
+        (Address::Tcp(_), Some(_)) => (PathBuf::new(), Door { is_public: true, ..Door::PRIVATE }),
+        (Address::Tcp(_), None) => return Err(StartError::Unguarded(listen)),
+    };
     // Whoever holds the address is alive, so it comes before memory is taken.
-    let listener = Listener::bind(&Address::Unix(listen), door::admits());
-    let listener = listener.map_err(StartError::Bind)?;
+    let listener = Listener::bind(&listen, door).map_err(StartError::Bind)?.behind(guard);
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
     let host = Arc::new(Host::new(node, note, clock)?);
@@ -161,5 +189,34 @@ impl Drop for Running {
                 tracing::error!("a thread of the data node has panicked");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_model::Cluster;
+
+    fn config(more: &str, listen: Address) -> Config {
+        let text = format!(
+            "[tls]\ndirectory = \"tls\"\n[[data-node]]\nname = \"m\"\nmemory = \"8MiB\"\n\
+             capacity = \"1k iops\"\nclient = \"1k iops\"\n{more}"
+        );
+        let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
+        Config { node, listen, guard: None, controller: None }
+    }
+
+    #[test]
+    fn by_rdma_nothing_starts_without_certificates_or_a_card() {
+        let far: Address = "127.0.0.1:0".parse().unwrap();
+        let verbs = "fabric = \"verbs\"\nlisten = \"127.0.0.1:0\"";
+        let refused = start(config(verbs, far)).err().unwrap().to_string();
+        assert!(refused.contains("127.0.0.1:0 does not say who comes; add [tls]"), "{refused}");
+        let folder = tempfile::tempdir().unwrap();
+        let socket = Address::Unix(folder.path().join("m.sock"));
+        let verbs = "fabric = \"verbs\"\ndevice = \"none_0\"\nlisten = \"unix:m.sock\"";
+        let refused = start(config(verbs, socket)).err().unwrap();
+        assert!(matches!(refused, StartError::Rdma(_)), "{refused}");
+        assert!(!folder.path().join("m.sock").exists(), "nothing of it is left");
     }
 }

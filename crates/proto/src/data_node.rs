@@ -1,14 +1,16 @@
 //! A data node and its clients until all is one-sided: who comes, for whom, for which promise.
 //!
 //! # Mechanism
-//! A client says [`Hello`] on the data node's Unix socket, and hears [`ToClient`]: it has a seat,
-//! and the descriptor of the memory comes with that message; or it has none, and why. After that
-//! the connection is a lifeline only. When it ends, so does the seat; when the data node moves to
-//! other memory, the client hears [`ToClient::Moving`] and comes again.
+//! A client says [`Hello`] where the data node listens, and hears [`ToClient`]: it has a seat, and
+//! the descriptor of the memory comes with that message; or it has none, and why. Where cards reach
+//! the memory no descriptor comes, and the client asks for the way there ([`card`]). After that the
+//! connection is a lifeline only. When it ends, so does the seat; when the data node moves to other
+//! memory, the client hears [`ToClient::Moving`] and comes again.
 //!
 //! Whose client it is says the client, if the policy lets its user act for that tenant; or else the
 //! first rule of the policy that asks for nothing but what the kernel says of a process: user,
-//! executable and control group.
+//! executable and control group. Of one on another machine a certificate tells the user, and nobody
+//! the rest.
 //!
 //! What a tenant is promised holds for all data nodes together. The controller says which part of
 //! it is kept here, its *share* ([`message`]), and changes that as clients want more here or there.
@@ -16,6 +18,7 @@
 //! that, between the controller and the node's monitor.
 
 pub mod book;
+pub mod card;
 pub mod message;
 mod steward;
 
@@ -61,7 +64,7 @@ pub struct Hello {
 /// From a data node to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Here is the memory: its descriptor comes with this message.
+    /// Here is the memory: its descriptor comes with this message, unless cards reach it.
     Welcome(Welcome),
     /// There is none for this client; the connection ends.
     Refused {
@@ -73,6 +76,8 @@ pub enum ToClient {
     /// The node goes on with other memory: nothing that is begun from now on will be there. Close
     /// the connection, and come again.
     Moving,
+    /// The way to the memory, for the card that has asked for it.
+    Reach(card::Answer),
 }
 
 /// What a client needs to know of the memory that it was given.
@@ -115,7 +120,7 @@ pub const fn rules(rules: TokenRules) -> Rules {
     }
 }
 
-/// Who comes, as the kernel says.
+/// Who comes, as the kernel says, or a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visitor {
     /// The process and its user.
@@ -167,6 +172,21 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
 }
 
 impl Visitor {
+    /// Somebody on another machine, whose certificate bears this name: a user of that name, with a
+    /// number that no user has, of whom nothing else is known.
+    pub fn far(name: &str) -> Self {
+        let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
+        Self { peer, ..Self::default() }
+    }
+
+    /// What to call it in a log: its process, or its user if that is on another machine.
+    pub fn name(&self) -> String {
+        match self.peer.pid {
+            0 => self.peer.user.clone(),
+            pid => format!("pid {pid}"),
+        }
+    }
+
     /// Whether all that a rule asks for is told by the kernel, and holds.
     fn is_one_of(&self, conditions: &Conditions) -> bool {
         let Conditions { user, process, cgroup, .. } = conditions;
@@ -245,6 +265,18 @@ mod tests {
         let error = whose(&visitor(9, "", "postgres"), "").unwrap_err();
         assert!(error.starts_with("no rule of the policy says whose client this is"), "{error}");
         assert!(error.contains("user 9"), "{error}");
+    }
+
+    #[test]
+    fn who_comes_from_far_is_a_user_by_its_certificate() {
+        assert_eq!(whose(&Visitor::far("ann"), "oltp"), Ok("oltp"));
+        let error = whose(&Visitor::far("client"), "oltp").unwrap_err();
+        let wanted = "user client may not act for tenant \"oltp\"; the policy allows ann, 7";
+        assert_eq!(error, wanted);
+        assert_eq!(whose(&Visitor::far("client"), "batch"), Ok("batch"));
+        // What nobody tells of it is nothing that a rule can hold for.
+        assert!(whose(&Visitor::far("bob"), "").is_err());
+        assert!(!Visitor::far("root").is_operator);
     }
 
     fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {

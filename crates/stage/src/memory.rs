@@ -22,6 +22,11 @@
 //! # }
 //! ```
 //!
+//! Where RDMA cards reach the memory (feature `verbs`) it may be on another machine:
+//! `Connection::reach` goes there by TCP and with a certificate, and the node's card is asked for
+//! everything else. A card tells nobody that it is done, so whoever waits for one looks again and
+//! again, and lets others have the processor in between.
+//!
 //! # Bound
 //! Tokens come each period. Whoever opens a connection within one has what nobody has reserved, as
 //! far as its tenant's limit goes, a few milliseconds later; what is reserved for it, when the next
@@ -33,9 +38,11 @@
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
 //! go on with what is reserved for them. When a node listens there again, the first of them brings
-//! it back.
+//! it back. Behind a card there is nothing to go on with: what was stored is gone with the node,
+//! and clients come to the next one anew.
 
 mod access;
+mod entry;
 mod forks;
 mod lifeline;
 mod store;
@@ -43,27 +50,27 @@ mod waiting;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_algo::haechi::engine::Purse;
-use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::region::Region;
-use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::retry::Retry;
-use tidegate_model::cluster::Fabric;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
-use tidegate_proto::haechi::{Port, Terms, place, port};
-use tidegate_proto::kv::{self, Client, LayoutError, OpenError, Opening};
-use tidegate_proto::one_sided::{self, Lost};
+use tidegate_proto::data_node::{Seat, VERSION, Welcome};
+use tidegate_proto::haechi::{place, port};
+use tidegate_proto::kv::{self, Client, LayoutError, OpenError};
+use tidegate_proto::one_sided::Lost;
 
 use crate::clock::kernel_time;
 use access::Access;
-use lifeline::{Lifeline, Word};
+use entry::{Entry, Former, enter, outstanding};
+use lifeline::{Entrance, Lifeline, Word};
 
 pub use store::Store;
 pub use tidegate_algo::haechi::Period;
+#[cfg(feature = "verbs")]
+pub use tidegate_fabric::tls::Way;
 pub use tidegate_proto::haechi::port::Counts;
 pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
 pub use waiting::Lateness;
@@ -103,6 +110,9 @@ pub struct Settings {
     pub parts: u32,
     /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
     pub outstanding: u32,
+    /// The RDMA device, such as `mlx5_0`, where cards reach the memory; none for the first that
+    /// carries packets.
+    pub device: Option<String>,
     /// For how many keys to remember where they are, 16 bytes each.
     pub locations: u32,
     /// Without a seat, tokens and limits, for measurements. Only root and the data node's own user
@@ -121,6 +131,7 @@ impl Default for Settings {
             limit: None,
             parts: 1,
             outstanding: 0,
+            device: None,
             locations: 1 << 16,
             is_bare: false,
             patience: Span(10 * Span::SECOND.0),
@@ -154,11 +165,11 @@ pub enum Error {
     Contended,
     /// The store does not hold what was written to it. Nothing has changed.
     Corrupt,
-    /// The data node has gone on with other memory, which the connection has now. What was under
-    /// way is not any more, and may or may not have happened.
+    /// The data node has gone on with other memory, or has given its own anew, which the connection
+    /// has now. What was under way is not any more, and may or may not have happened.
     Moved,
-    /// The data node has gone on with other memory, and why it does not give us that. What was
-    /// under way may or may not have happened.
+    /// The data node has gone on with other memory, or our card does not reach it any more, and why
+    /// it does not let us in again. What was under way may or may not have happened.
     Outside(String),
     /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
     /// little is reserved for us. A put or delete may happen yet.
@@ -204,9 +215,9 @@ impl fmt::Display for Error {
             Self::Corrupt => {
                 f.write_str("the value is damaged, and so is not given out; store it anew")
             }
-            Self::Moved => f.write_str("the data node has gone on with other memory; try again"),
+            Self::Moved => f.write_str("the data node has given out its memory anew; try again"),
             Self::Outside(reason) => {
-                write!(f, "the data node has gone on with other memory, and gives none: {reason}")
+                write!(f, "the data node's memory is not to be had any more: {reason}")
             }
             Self::Gone => f.write_str(
                 "not done in time: the data node is gone, and too little is reserved for this \
@@ -247,13 +258,14 @@ impl From<OpenError> for Error {
 /// A client of one data node. It belongs to one thread at a time.
 #[derive(Debug)]
 pub struct Connection {
-    path: PathBuf,
+    entrance: Entrance,
     settings: Settings,
     /// None once the data node is gone.
     lifeline: Option<Lifeline>,
     welcome: Welcome,
     client: Client<Access>,
-    region: Arc<Region>,
+    /// What is mapped; none behind a card.
+    region: Option<Arc<Region>>,
     /// When the clock was looked at last, and the lifeline.
     now: Time,
     heard: Time,
@@ -272,11 +284,24 @@ impl Connection {
     /// # Errors
     /// If it cannot be had.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
-        let path = path.as_ref().to_owned();
-        let Entry { lifeline, welcome, client, region } = enter(&path, &settings, None)?;
+        Self::enter(Entrance::Socket(path.as_ref().to_owned()), settings)
+    }
+
+    /// Asks the data node at the end of this way for its memory, which cards reach.
+    ///
+    /// # Errors
+    /// If it cannot be had.
+    #[cfg(feature = "verbs")]
+    pub fn reach(way: Way, settings: Settings) -> Result<Self, Error> {
+        Self::enter(Entrance::Way(way), settings)
+    }
+
+    fn enter(entrance: Entrance, settings: Settings) -> Result<Self, Error> {
+        let entry = enter(&entrance, &settings, Former::default())?;
+        let Entry { lifeline, welcome, client, region } = entry;
         let now = kernel_time();
         Ok(Self {
-            path,
+            entrance,
             settings,
             lifeline: Some(lifeline),
             welcome,
@@ -317,6 +342,8 @@ impl Connection {
         match self.client.fabric() {
             Access::Shm(port) => Some(port.counts()),
             Access::Model(port) => Some(port.counts()),
+            #[cfg(feature = "verbs")]
+            Access::Card(port) => Some(port.counts()),
             _ => None,
         }
     }
@@ -326,6 +353,8 @@ impl Connection {
         match self.client.fabric() {
             Access::Shm(port) => port.is_alone(),
             Access::Model(port) => port.is_alone(),
+            #[cfg(feature = "verbs")]
+            Access::Card(port) => port.is_alone(),
             _ => false,
         }
     }
@@ -410,14 +439,15 @@ impl Connection {
         }
         match self.client.poll(now, outcomes) {
             Ok(()) => Ok(()),
-            // Stopped just now, it did not hear that the node moves.
+            // Stopped just now, it did not hear that the node moves; or the card does not reach the
+            // memory any more: the node has shut us out, or is gone, or the network is.
             Err(Lost) => Err(self.follow(now)),
         }
     }
 
     /// When to poll at the latest, also if nothing was begun.
     pub fn next_deadline(&self) -> Time {
-        self.client.fabric().next_deadline().min(self.heard.after(LISTEN))
+        self.client.fabric().next_deadline(self.now).min(self.heard.after(LISTEN))
     }
 
     /// The time by the clock of [`Self::next_deadline`], as it was when it was looked at last.
@@ -457,8 +487,8 @@ impl Connection {
         // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
         // it takes no other: it may also have died while it moved.
         let seat = self.seat().map(|seat| seat.number);
-        let former = Some((self.region.clone(), seat));
-        match enter(&self.path, &self.settings, former) {
+        let former = Former { region: self.region.clone(), seat };
+        match enter(&self.entrance, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
                 (self.client, self.region, self.outside) = (client, region, None);
@@ -477,85 +507,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-fn outstanding(settings: &Settings, welcome: &Welcome) -> u32 {
-    match settings.outstanding {
-        0 => welcome.window,
-        outstanding => outstanding.min(welcome.window),
-    }
-}
-
-/// What a data node has given us.
-struct Entry {
-    lifeline: Lifeline,
-    welcome: Welcome,
-    client: Client<Access>,
-    region: Arc<Region>,
-}
-
-/// Asks for the memory, and opens the store in it. Brings the memory of a node that is gone, and
-/// what seat it gave.
-fn enter(
-    path: &Path,
-    settings: &Settings,
-    former: Option<(Arc<Region>, Option<u16>)>,
-) -> Result<Entry, Error> {
-    let (back, seat) = former.unzip();
-    let hello = Hello {
-        version: VERSION,
-        tenant: settings.tenant.clone(),
-        reservation: settings.reservation,
-        limit: settings.limit,
-        parts: settings.parts,
-        seat: seat.flatten(),
-        is_bare: settings.is_bare,
-    };
-    let said = Lifeline::say(path, &hello, back.as_deref(), settings.patience);
-    let (lifeline, welcome, file) = said?;
-    let region = Arc::new(Region::from_fd(file).map_err(Error::Memory)?);
-    let layout = Opening::at_once(Shm::new(region.clone(), 1), welcome.store)?;
-    let outstanding = outstanding(settings, &welcome);
-    // A put takes two; the engine has two of its own.
-    let buffers = 2 * outstanding + 2;
-    let now = kernel_time();
-    let memory = region.clone();
-    let access = match welcome.fabric {
-        Fabric::Shm => {
-            let shm = Shm::new(region, buffers).until_left(place::LEFT);
-            match &welcome.seat {
-                None => Access::BareShm(shm),
-                Some(seat) => Access::Shm(Box::new(port(shm, seat, &welcome, now)?)),
-            }
-        }
-        Fabric::Model => {
-            let model = Model::new(region, place::CARD, buffers).until_left(place::LEFT);
-            match &welcome.seat {
-                None => Access::BareModel(model),
-                Some(seat) => Access::Model(Box::new(port(model, seat, &welcome, now)?)),
-            }
-        }
-    };
-    let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
-    let rest = Span(REST * period.0);
-    let seat = welcome.seat.as_ref().map(|seat| seat.number);
-    let locations = settings.locations;
-    let settings = kv::Settings { outstanding, locations, extent: EXTENT, seat, rest };
-    let client = Client::new(access, layout, settings).map_err(Error::Store)?;
-    Ok(Entry { lifeline, welcome, client, region: memory })
-}
-
-fn port<F: one_sided::Fabric>(
-    fabric: F,
-    seat: &Seat,
-    welcome: &Welcome,
-    now: Time,
-) -> Result<Port<F>, Error> {
-    let terms = Terms {
-        rules: data_node::rules(seat.rules),
-        period: seat.period,
-        local_rate: seat.client.0,
-    };
-    let port = Port::new(fabric, terms, seat.number, welcome.window, now);
-    port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
 }

@@ -106,6 +106,27 @@ fn seat() -> Seat {
     Seat { number: 3, rules, period, client: Iops(1_000_000), reservation: 10 }
 }
 
+#[test]
+fn where_cards_reach_the_memory_and_there_is_none_the_remedy_is_told() {
+    let node = Node::new(MEMORY);
+    let opened = thread::scope(|scope| {
+        scope.spawn(|| {
+            let (tenant, fabric) = ("t".into(), Carrier::Verbs);
+            let welcome = Welcome { tenant, seat: None, fabric, window: 16, store: place::DATA };
+            let (stream, _) = node.hear();
+            say(&stream, &ToClient::Welcome(welcome));
+        });
+        let settings = Settings { device: Some("none_0".into()), ..Settings::default() };
+        Store::open(node.path(), settings)
+    });
+    let told = opened.unwrap_err().to_string();
+    let remedies = match cfg!(feature = "verbs") {
+        true => ["install libibverbs1", "`rdma link` lists", "install ibverbs-providers"],
+        false => ["built without; use one of `tidegate`'s own"; 3],
+    };
+    assert!(remedies.iter().any(|remedy| told.contains(remedy)), "{told}");
+}
+
 /// Waits until something is so, for as long as the test may take.
 fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {

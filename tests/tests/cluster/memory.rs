@@ -50,14 +50,14 @@ fn bench(cluster: &mut Cluster, clients: &str) -> Running {
 
 /// Waits for a row that comes after those that there are, of which this holds.
 #[track_caller]
-fn row(what: &str, bench: &Running, holds: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn row(what: &str, bench: &Running, holds: impl Fn(&Value) -> bool) -> Value {
     let seen = bench.rows().len();
     wait_for(what, PATIENCE, || bench.rows().into_iter().skip(seen).find(|row| holds(row)))
 }
 
 /// No value came back that was not stored under its key, and none was damaged.
 #[track_caller]
-fn expect_right(bench: &Running) {
+pub(super) fn expect_right(bench: &Running) {
     let rows = bench.rows();
     assert!(rows.iter().all(|row| row["wrong"] == 0), "{rows:?}");
 }
@@ -168,7 +168,7 @@ fn gets_go_on_while_the_data_node_is_stopped() {
 }
 
 /// The processes that the load has started.
-fn children(bench: &Running) -> Vec<u32> {
+pub(super) fn children(bench: &Running) -> Vec<u32> {
     let path = format!("/proc/{0}/task/{0}/children", bench.pid());
     let told = std::fs::read_to_string(path).unwrap();
     told.split_whitespace().map(|pid| pid.parse().unwrap()).collect()

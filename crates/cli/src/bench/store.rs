@@ -10,7 +10,8 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use tidegate_model::cluster::{DataNode, Fabric, TokenRules};
+use tidegate_fabric::stream::Address;
+use tidegate_model::cluster::{self, DataNode, Fabric, TokenRules};
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_node::memory::{self, Running};
 use tidegate_proto::one_sided::BUFFER;
@@ -103,7 +104,7 @@ impl Bed {
         let memory = (keys * u64::from(BUFFER) * 3 / 2 + (4 << 20)).next_multiple_of(4096);
         let node = DataNode {
             name: "m".into(),
-            listen: at.display().to_string(),
+            listen: cluster::Address::Unix(at.display().to_string()),
             memory: Bytes(memory),
             capacity: PLENTY,
             client: PLENTY,
@@ -112,8 +113,14 @@ impl Bed {
             window: WINDOW,
             rules: TokenRules::Sound,
             fabric: Fabric::Shm,
+            device: None,
         };
-        let config = memory::Config { node, listen: at.clone(), controller: None };
+        let config = memory::Config {
+            node,
+            listen: Address::Unix(at.clone()),
+            guard: None,
+            controller: None,
+        };
         let node = memory::start(config).map_err(|error| error.to_string())?;
         let locations = u32::try_from(2 * keys).unwrap_or(u32::MAX);
         let settings = Settings { locations, ..Settings::default() };

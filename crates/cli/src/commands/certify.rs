@@ -15,7 +15,7 @@ use serde::Serialize;
 use tidegate_fabric::place::default_state;
 use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
 use tidegate_model::Cluster;
-use tidegate_model::cluster::{Address, Gateway};
+use tidegate_model::cluster::Address;
 
 use super::Common;
 use crate::clock;
@@ -27,8 +27,9 @@ use crate::output;
 /// Make the certificates of a cluster that are missing
 ///
 /// In the folder that the cluster's [tls] names: an authority, and for the controller, each node,
-/// each gateway and clients a certificate and a key. Nothing that is there is changed; to renew a
-/// certificate, remove its file and run this again. Which files belong on which machine is said.
+/// each data node, each gateway and clients a certificate and a key. Nothing that is there is
+/// changed; to renew a certificate, remove its file and run this again. Which files belong on which
+/// machine is said.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,10 +44,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
     state: Option<PathBuf>,
 
-    /// A name or number, besides those of their addresses, by which clients reach the gateways
+    /// A name or number, besides those of their addresses, by which clients reach gateways and data
+    /// nodes
     #[arg(long, value_name = "HOST", value_delimiter = ',')]
     #[arg(env = "TIDEGATE_HOST", hide_env_values = true)]
     host: Vec<String>,
+
+    /// Make a certificate for a client that is this user of the policy; may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_USER", hide_env_values = true)]
+    user: Vec<String>,
 
     /// How long certificates are valid, in days
     #[arg(long, value_name = "DAYS", default_value_t = 825)]
@@ -85,7 +92,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let failure = Failure::new(Code::Invalid, format!("{} has no [tls]", file.name));
         return Err(failure.help("add it, with directory = \"tls\" for example"));
     };
-    let holders = holders(&file.cluster, &args.host)?;
+    let holders = holders(&file.cluster, &args.host, &args.user)?;
     fs::create_dir_all(&directory).map_err(|error| unwritten(&directory, error))?;
     let desk = Desk { directory, days: args.days };
     let mut lines = vec![desk.authority()?];
@@ -103,16 +110,32 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 /// bears.
 type Holder = (String, String, Vec<String>);
 
-fn holders(cluster: &Cluster, more: &[String]) -> Result<Vec<Holder>, Failure> {
+fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<Holder>, Failure> {
     let of = |name: &str, holder: String| (name.to_owned(), holder, vec![name.to_owned()]);
     let mut holders = vec![of(Cluster::CONTROLLER, "the controller".into())];
     holders.extend(cluster.nodes.iter().map(|node| of(&node.name, format!("node {}", node.name))));
+    for node in &cluster.data_nodes {
+        let mut holder = of(&node.name, format!("data node {}", node.name));
+        holder
+            .2
+            .extend(hosts(Some(&node.listen).filter(|it| matches!(it, Address::Tcp { .. })), more));
+        holders.push(holder);
+    }
     for gateway in &cluster.gateways {
         let mut holder = of(&gateway.name, format!("gateway {}", gateway.name));
-        holder.2.extend(hosts(gateway, more));
+        holder.2.extend(hosts(gateway.nbd.as_ref(), more));
         holders.push(holder);
     }
     holders.push(of(Cluster::CLIENT, "clients".into()));
+    for user in users {
+        let is_taken = |name: &str| name.eq_ignore_ascii_case(user);
+        if is_taken(Cluster::AUTHORITY) || holders.iter().any(|(name, ..)| is_taken(name)) {
+            let what = format!("user {user} would have the certificate of another");
+            let failure = Failure::new(Code::Usage, what);
+            return Err(failure.help("choose another name: certificates say who is who"));
+        }
+        holders.push(of(user, format!("user {user}")));
+    }
     // A host that is called like another party would be that party to everybody.
     for (name, holder, names) in &holders {
         let clash = |host: &&String| {
@@ -128,10 +151,10 @@ fn holders(cluster: &Cluster, more: &[String]) -> Result<Vec<Holder>, Failure> {
     Ok(holders)
 }
 
-/// The names by which clients reach a gateway.
-fn hosts(gateway: &Gateway, more: &[String]) -> Vec<String> {
+/// The names by which clients reach whoever listens there.
+fn hosts(address: Option<&Address>, more: &[String]) -> Vec<String> {
     let mut hosts = more.to_vec();
-    match &gateway.nbd {
+    match address {
         Some(address) if address.is_local() => {
             hosts.extend(["localhost", "127.0.0.1", "::1"].map(String::from));
         }

@@ -1,7 +1,7 @@
 //! `tidegate kv`: keys and values in the memory of a data node.
 
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -11,7 +11,7 @@ use tidegate_stage::memory::{Error, Settings, Store, VALUE_MAX};
 
 use super::Common;
 use crate::failure::{Code, Failure};
-use crate::kv::{self, Bench};
+use crate::kv::{self, Bench, Place};
 use crate::output;
 
 /// Read and write keys and values in the memory of a data node
@@ -24,6 +24,7 @@ use crate::output;
 Examples:
   tidegate kv put greeting hello --at memory.sock
   tidegate kv get greeting --at memory.sock
+  tidegate kv get greeting --at 192.0.2.1:7400 --tls tls --tenant web
   tidegate kv bench --at memory.sock --clients 4 --tenant web")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -61,9 +62,8 @@ enum Command {
 /// Which data node, and for whom.
 #[derive(Clone, Debug, clap::Args)]
 struct At {
-    /// The socket of the data node
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_AT", hide_env_values = true)]
-    at: PathBuf,
+    #[command(flatten)]
+    place: Place,
 
     /// Act for this tenant; by default for the one that the policy's rules say
     #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
@@ -82,11 +82,11 @@ impl At {
             patience: Span(2 * DataNode::PERIOD_MAX.0),
             ..Settings::default()
         };
-        Store::open(&self.at, settings).map_err(|error| kv::failed(&self.at, error))
+        self.place.store(settings)
     }
 
     fn failed(&self, error: Error) -> Failure {
-        kv::failed(&self.at, error)
+        kv::failed(self.place.name(), error)
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 
 fn get(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
     let value = at.open()?.get(key.as_bytes()).map_err(|error| at.failed(error))?;
-    let Some(value) = value else { return Err(missing(key, &at.at)) };
+    let Some(value) = value else { return Err(missing(key, at.place.name())) };
     if json {
         output::print(&format!("{}\n", json!({ "key": key, "value": told(&value) })))?;
         return Ok(ExitCode::SUCCESS);
@@ -144,7 +144,7 @@ fn put(key: &str, value: String, at: &At, json: bool) -> Result<ExitCode, Failur
 
 fn delete(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
     if !at.open()?.delete(key.as_bytes()).map_err(|error| at.failed(error))? {
-        return Err(missing(key, &at.at));
+        return Err(missing(key, at.place.name()));
     }
     if json {
         output::print(&format!("{}\n", json!({ "key": key, "deleted": true })))?;

@@ -1,6 +1,5 @@
 //! `tidegate kv bench`: what each client does, and one table of what they all tell.
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use tidegate_stage::memory::{Settings, VALUE_MAX};
 
 use super::client::{self, Work};
 use super::crew::{Crew, ended};
+use super::place::Place;
 use super::report::{Row, Sum, Told};
 use super::wish::{Division, Pattern, Wish};
 use crate::commands::Common;
@@ -29,9 +29,8 @@ const KEY: usize = 16;
 /// the exit code is 99.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Bench {
-    /// The socket of the data node
-    #[arg(long, value_name = "PATH", env = "TIDEGATE_AT", hide_env_values = true)]
-    at: PathBuf,
+    #[command(flatten)]
+    place: Place,
 
     /// How many clients there are
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_CLIENTS", hide_env_values = true)]
@@ -199,9 +198,10 @@ impl Bench {
 
 pub(crate) fn run(bench: Bench, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(client) = bench.client {
-        client::run(&bench.at, bench.work(client))?;
+        client::run(&bench.place, bench.work(client))?;
         return Ok(ExitCode::SUCCESS);
     }
+    bench.place.check()?;
     let fail = |error| Failure::new(Code::Failure, "cannot start clients").cause(error);
     let program = std::env::current_exe().map_err(fail)?;
     let mut crew = Crew::start(bench.clients, |client| {

@@ -2,7 +2,6 @@
 //! back, and tells once a second what it has done.
 
 use std::io::{self, Read, Write};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -11,6 +10,7 @@ use hdrhistogram::Histogram;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Period, Refused, Settings};
 
+use super::place::Place;
 use super::report::{Line, Row, histogram};
 use super::wish::{Wanted, Wish};
 use crate::failure::Failure;
@@ -92,16 +92,16 @@ struct Counted {
     control: u64,
 }
 
-/// Does the work at the data node that listens at `at`, and tells on standard output. It begins
+/// Does the work at the data node that is there, and tells on standard output. It begins
 /// when there is something on standard input.
 ///
 /// # Errors
 /// If standard output is gone. What else goes wrong is told there.
-pub(super) fn run(at: &Path, work: Work) -> Result<(), Failure> {
-    let done = Connection::open(at, work.settings.clone())
-        .and_then(|connection| Client::new(work, connection).run());
+pub(super) fn run(at: &Place, work: Work) -> Result<(), Failure> {
+    let opened = at.connection(work.settings.clone())?;
+    let done = opened.and_then(|connection| Client::new(work, connection).run());
     if let Err(error) = done {
-        let (code, error) = super::told(at, &error);
+        let (code, error) = super::told(at.name(), &error);
         let exit_code = Failure::quoted(code, &error).number();
         tell(&Line::Failed { exit_code, error })?;
     }

@@ -13,11 +13,13 @@ use crate::failure::{Code, Failure};
 mod bench;
 mod client;
 mod crew;
+mod place;
 mod report;
 mod wish;
 
 pub(crate) use bench::{Bench, run};
 pub(crate) use crew::Crew;
+pub(crate) use place::Place;
 pub(crate) use report::Row;
 
 /// What went wrong at the data node that listens there.

@@ -48,7 +48,8 @@ mod queue;
 
 pub use device::Device;
 pub use error::RdmaError;
-pub use host::{Answer, Client, Host, Request};
+pub use host::{Client, Host};
+pub use tidegate_proto::data_node::card::{Answer, Request};
 
 use device::{CompletionQueue, QueuePair};
 use library::{Atomic, Completion, Piece, Plain, Remote, WorkRequest, flag, opcode};
@@ -160,6 +161,11 @@ pub struct Verbs {
 }
 
 impl Verbs {
+    /// Whether operations are under way, so that it is worth polling.
+    pub fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
+
     /// Which queue an operation goes through.
     fn queue_for(&mut self, operation: &Operation) -> usize {
         match operation {

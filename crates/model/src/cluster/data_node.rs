@@ -4,15 +4,18 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use super::Address;
 use crate::units::{Bytes, Iops, Span};
 
-/// A node whose memory clients on its machine read and write themselves, by tokens (Haechi).
+/// A node whose memory clients read and write themselves, by tokens (Haechi): those on its machine,
+/// or with [`Fabric::Verbs`] those that an RDMA card reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataNode {
     /// Its name.
     pub name: String,
-    /// The path of the Unix socket where clients come for a seat.
-    pub listen: String,
+    /// Where clients come for a seat: a Unix socket, or with [`Fabric::Verbs`] a TCP port where
+    /// they have to show a certificate.
+    pub listen: Address,
     /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
     pub memory: Bytes,
     /// C_G: what it was profiled to do, in operations of 4 KiB.
@@ -29,6 +32,8 @@ pub struct DataNode {
     pub rules: TokenRules,
     /// What carries operations out.
     pub fabric: Fabric,
+    /// With [`Fabric::Verbs`], the RDMA device; none for the first that carries packets.
+    pub device: Option<String>,
 }
 
 impl DataNode {
@@ -83,4 +88,6 @@ pub enum Fabric {
     /// The same, behind the model of a network card that does `capacity` in all and `client` for
     /// each.
     Model,
+    /// RDMA cards, the client's and the node's.
+    Verbs,
 }

@@ -11,6 +11,8 @@ use rustix::event::PollFlags;
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, OwnedFd};
 use tidegate_fabric::memory::handover;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::verbs::Client;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::retry::Retry;
 use tidegate_fabric::stream::{Door, Listener, Stream};
@@ -18,8 +20,9 @@ use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::data_node::card::Request;
 use tidegate_proto::data_node::message::{Notice, ToDataNode};
-use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor};
+use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor, Welcome};
 use tidegate_proto::message;
 
 use super::host::Host;
@@ -50,11 +53,16 @@ const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
 /// How long clients have to leave the memory that the node moves away from.
 const MOVE_MAX: Span = Span::SECOND;
 
+/// How long it waits before it tries to use its card again.
+const CARD_WAIT: Span = Span::SECOND;
+
 /// What the pulse tells the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Letter {
     /// The client of this seat is to be shut out.
     Fence(u16),
+    /// The node's own card does not reach the memory any more.
+    Lost,
     /// A period is over: there may be something to say to the controller.
     Period,
 }
@@ -70,14 +78,34 @@ pub(super) fn admits() -> Door {
 /// Somebody who is connected.
 struct Guest {
     stream: Stream,
+    /// Nobody, before a certificate has told.
     visitor: Visitor,
-    decoder: Decoder<Hello>,
+    ear: Ear,
     /// What it said and was not answered yet, and the memory that it brought.
     hello: Option<Hello>,
     file: Option<OwnedFd>,
     /// Whether it has the region.
     is_in: bool,
     seat: Option<u16>,
+    /// Its queue pairs, if its card reaches the memory.
+    client: Option<Client>,
+}
+
+/// What a guest is listened to for.
+enum Ear {
+    Hello(Decoder<Hello>),
+    /// It has a seat, and asks for the way of its card.
+    Request(Decoder<Request>),
+    /// It only leaves.
+    Silence,
+}
+
+/// What a guest has said.
+enum Heard {
+    /// Nothing that is whole.
+    Nothing,
+    Hello,
+    Request(Request),
 }
 
 /// The door's thread.
@@ -146,6 +174,7 @@ impl DoorKeeper {
             for letter in letters.drain(..) {
                 match letter {
                     Letter::Fence(seat) => self.fence(seat),
+                    Letter::Lost => self.lose(),
                     Letter::Period => {}
                 }
             }
@@ -188,34 +217,37 @@ impl DoorKeeper {
         }
         let token = self.next;
         self.next += 1;
-        let visitor = visitor::of(&stream).and_then(|visitor| {
+        let visitor = match stream.seal() {
+            Some(_) => Ok(Visitor::default()),
+            None => visitor::of(&stream),
+        };
+        let visitor = visitor.and_then(|visitor| {
             self.reactor.add(&stream, token, Interest::READ)?;
             Ok(visitor)
         });
         match visitor {
             Ok(visitor) => {
-                let (decoder, hello, file) = (Decoder::new(), None, None);
-                let guest =
-                    Guest { stream, visitor, decoder, hello, file, is_in: false, seat: None };
-                self.guests.insert(token, guest);
+                self.guests.insert(token, Guest::new(stream, visitor));
             }
             Err(error) => tracing::warn!("a client was not let in: {error}"),
         }
     }
 
-    /// Takes in what a guest says: its hello, and then nothing until it leaves.
+    /// Takes in what a guest says: its hello, what its card asks for, and then nothing until it
+    /// leaves.
     fn hear(&mut self, token: u64) {
         let Some(guest) = self.guests.get_mut(&token) else { return };
         match guest.hear() {
-            Ok(false) => {}
-            Ok(true) => {
+            Ok(Heard::Nothing) => {}
+            Ok(Heard::Hello) => {
                 self.take_back(token);
                 self.answer(token);
             }
+            Ok(Heard::Request(request)) => self.connect_card(token, &request),
             Err(error) => {
-                let pid = guest.visitor.peer.pid;
+                let client = guest.visitor.name();
                 if error.kind() != io::ErrorKind::UnexpectedEof {
-                    tracing::warn!(pid, "a client is sent away: {error}");
+                    tracing::warn!(client, "a client is sent away: {error}");
                 }
                 self.leave(token);
             }
@@ -239,9 +271,12 @@ impl DoorKeeper {
     }
 
     fn leave(&mut self, token: u64) {
-        if let Some(guest) = self.guests.remove(&token)
-            && guest.is_in
-        {
+        let Some(guest) = self.guests.remove(&token) else { return };
+        // Its card first: whoever has the seat next is not to be disturbed.
+        if let Some((card, client)) = self.host.card().zip(guest.client) {
+            card.fence(client);
+        }
+        if guest.is_in {
             self.host.leave(guest.seat);
         }
     }
@@ -251,41 +286,70 @@ impl DoorKeeper {
         let is_held = self.moving.or(self.beginning).or(self.waiting).is_some();
         let Some(guest) = self.guests.get_mut(&token).filter(|_| !is_held) else { return };
         let Some(hello) = guest.hello.take() else { return };
-        let pid = guest.visitor.peer.pid;
+        let client = guest.visitor.name();
         let answered = match self.host.seat(&guest.visitor, &hello) {
             Ok((welcome, region)) => {
                 guest.is_in = true;
                 guest.seat = welcome.seat.as_ref().map(|seat| seat.number);
-                tracing::info!(pid, tenant = welcome.tenant, seat = guest.seat, "a client came");
-                let mut bytes = Vec::new();
-                encode(&ToClient::Welcome(welcome), &mut bytes).map_err(io::Error::other).and_then(
-                    |()| match handover::send(&guest.stream, &bytes, region.as_fd())? {
-                        count if count == bytes.len() => Ok(()),
-                        // Nothing else was sent on this connection, so there was room for it.
-                        _ => Err(io::ErrorKind::WriteZero.into()),
-                    },
-                )
+                tracing::info!(client, tenant = welcome.tenant, seat = guest.seat, "a client came");
+                let region = self.host.card().is_none().then_some(region);
+                guest.welcome(welcome, region.as_deref())
             }
             Err(reason) => {
-                tracing::info!(pid, "a client is refused: {reason}");
+                tracing::info!(client, "a client is refused: {reason}");
                 let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         if let Err(error) = answered {
             if error.kind() != io::ErrorKind::UnexpectedEof {
-                tracing::warn!(pid, "a client could not be answered: {error}");
+                tracing::warn!(client, "a client could not be answered: {error}");
             }
             self.leave(token);
         }
     }
 
-    /// Begins to move away from the client of a seat.
+    /// Has a guest's card reach the memory.
+    fn connect_card(&mut self, token: u64, request: &Request) {
+        let guest = self.guests.get_mut(&token);
+        let Some((card, guest)) = self.host.card().zip(guest) else { return };
+        let connected = card.connect(request).map_err(io::Error::other);
+        let answered = connected.and_then(|(client, answer)| {
+            guest.client = Some(client);
+            guest.say(&ToClient::Reach(answer))
+        });
+        if let Err(error) = answered {
+            let client = guest.visitor.name();
+            tracing::warn!(client, "a client's card could not be connected: {error}");
+            let reason = error.to_string();
+            // It may have left by itself.
+            let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
+            self.leave(token);
+        }
+    }
+
+    /// The node's own card does not reach the memory any more, and so nor does anybody's for long:
+    /// all have to come again, once it does.
+    fn lose(&mut self) {
+        if self.moving.is_some() || !self.host.is_lost() {
+            return;
+        }
+        tracing::error!("the node's own card has lost the memory; clients have to come again");
+        let guests: Vec<u64> =
+            self.guests.iter().filter(|(_, guest)| guest.is_in).map(|(token, _)| *token).collect();
+        guests.into_iter().for_each(|token| self.leave(token));
+        self.moving = Some(self.clock.now());
+    }
+
+    /// Shuts out the client of a seat: by its card, or else by moving away from it.
     fn fence(&mut self, seat: u16) {
         let client = self.guests.iter().find(|(_, guest)| guest.seat == Some(seat));
         // Who has left by itself has no memory any more.
         let Some((&token, _)) = client else { return };
         self.leave(token);
+        if self.host.card().is_some() {
+            return;
+        }
         self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
         for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
             // Who does not hear it is closed later.
@@ -296,17 +360,27 @@ impl DoorKeeper {
     /// Moves, once nobody uses the memory any more or time is up, and answers who came meanwhile.
     fn move_if_due(&mut self) {
         let Some(deadline) = self.moving else { return };
-        if self.clock.now() < deadline && self.guests.values().any(|guest| guest.is_in) {
+        let is_used = || self.guests.values().any(|guest| guest.is_in);
+        // Behind a card nobody is waited for, but for the card itself.
+        if self.clock.now() < deadline && (self.host.card().is_some() || is_used()) {
             return;
         }
         let gone: Vec<Guest> =
             self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
         let started = self.clock.now();
         match self.host.move_memory() {
+            Ok(()) if self.host.card().is_some() => {
+                tracing::warn!("the node's own card reaches the memory again; clients come again");
+            }
             Ok(()) => {
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
                 tracing::warn!(took_ms, "the memory was moved; clients come again");
                 self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
+            }
+            Err(error) if self.host.card().is_some() => {
+                tracing::error!("the node's own card does not reach the memory: {error}");
+                self.moving = Some(self.clock.now().after(CARD_WAIT));
+                return;
             }
             Err(error) => {
                 tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
@@ -421,26 +495,74 @@ impl DoorKeeper {
 }
 
 impl Guest {
-    /// Whether it has said hello just now.
-    fn hear(&mut self) -> io::Result<bool> {
+    fn new(stream: Stream, visitor: Visitor) -> Self {
+        let ear = Ear::Hello(Decoder::new());
+        Self {
+            stream,
+            visitor,
+            ear,
+            hello: None,
+            file: None,
+            is_in: false,
+            seat: None,
+            client: None,
+        }
+    }
+
+    /// What it has said just now.
+    fn hear(&mut self) -> io::Result<Heard> {
         let mut piece = [0; 4096];
-        match handover::receive(&self.stream, &mut piece) {
-            Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((count, file)) => {
-                self.decoder.extend(&piece[..count]);
+        let count = match handover::receive(&self.stream, &mut piece) {
+            Ok((count, file)) if count > 0 => {
                 self.file = self.file.take().or(file);
+                count
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        let Some(hello) = self.decoder.next_message().map_err(io::Error::other)? else {
-            return Ok(false);
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Heard::Nothing),
+            ended => {
+                // Where it came through a lock, that knows why it goes.
+                let reason = self.stream.seal().and_then(|seal| seal.end());
+                let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                return Err(reason.unwrap_or(error));
+            }
         };
-        if self.is_in || self.hello.is_some() {
-            return Err(io::Error::other("it said hello twice"));
+        match &mut self.ear {
+            Ear::Hello(decoder) => {
+                decoder.extend(&piece[..count]);
+                let Some(hello) = decoder.next_message().map_err(io::Error::other)? else {
+                    return Ok(Heard::Nothing);
+                };
+                if let Some(seal) = self.stream.seal() {
+                    self.visitor = Visitor::far(seal.names().first().map_or("", String::as_str));
+                }
+                (self.hello, self.ear) = (Some(hello), Ear::Silence);
+                Ok(Heard::Hello)
+            }
+            Ear::Request(decoder) => {
+                decoder.extend(&piece[..count]);
+                let Some(request) = decoder.next_message().map_err(io::Error::other)? else {
+                    return Ok(Heard::Nothing);
+                };
+                self.ear = Ear::Silence;
+                Ok(Heard::Request(request))
+            }
+            Ear::Silence => Err(io::Error::other("it says what nobody has asked for")),
         }
-        self.hello = Some(hello);
-        Ok(true)
+    }
+
+    /// Says that it has the memory: by a descriptor, or by its card, which is to ask for the way.
+    fn welcome(&mut self, welcome: Welcome, region: Option<&Region>) -> io::Result<()> {
+        let message = ToClient::Welcome(welcome);
+        let Some(region) = region else {
+            self.ear = Ear::Request(Decoder::new());
+            return self.say(&message);
+        };
+        let mut bytes = Vec::new();
+        encode(&message, &mut bytes).map_err(io::Error::other)?;
+        match handover::send(&self.stream, &bytes, region.as_fd())? {
+            count if count == bytes.len() => Ok(()),
+            // Nothing else was sent on this connection, so there was room for it.
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 
     fn say(&mut self, message: &ToClient) -> io::Result<()> {

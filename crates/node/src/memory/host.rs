@@ -17,15 +17,16 @@ use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_model::{Bytes, Time};
+use tidegate_model::{Bytes, Span, Time};
 use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
 use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
+use tidegate_proto::one_sided::{BUFFER, Fabric as _, Lost, Operation, Place};
 
 use super::StartError;
+use super::card::{Card, Own};
 use super::room;
 use super::sweeper::Sweeper;
 use crate::clock::Clock;
@@ -33,6 +34,10 @@ use crate::mutex::lock;
 
 /// What a profile strays by, in parts of its mean: cluster files do not say.
 const DEVIATION: u64 = 100;
+
+/// How long the monitor waits for its card before it looks whether something is done. A card takes
+/// some microseconds; a thread that sleeps wakes up after 50 at the earliest.
+const LOOK: Span = Span(20 * Span::MICROSECOND.0);
 
 /// The largest piece that is copied at once.
 const PIECE: u64 = 1 << 30;
@@ -43,6 +48,8 @@ pub(super) struct Host {
     /// Where it is noted which memory is the node's.
     note: PathBuf,
     clock: Clock,
+    /// What clients reach the memory through, where they do not map it.
+    card: Option<Card>,
     inner: Mutex<Inner>,
     /// The monitor's thread, which rests while nobody has a seat.
     pulse: OnceLock<Thread>,
@@ -50,7 +57,7 @@ pub(super) struct Host {
 
 struct Inner {
     region: Arc<Region>,
-    monitor: Monitor<Shm>,
+    monitor: Monitor<Own>,
     sweeper: Sweeper,
     /// Who has a seat, and what is promised.
     steward: Steward,
@@ -58,6 +65,8 @@ struct Inner {
     former: Option<Identity>,
     /// Seats that the former life gave, whose clients have not come again yet.
     orphans: BTreeSet<u16>,
+    /// Whether the node's own card has lost the memory.
+    is_lost: bool,
 }
 
 impl Host {
@@ -68,13 +77,24 @@ impl Host {
             model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
         }
         format(&region)?;
-        let monitor = monitor(&node, &region, clock.now())?;
+        let card = match node.fabric {
+            Fabric::Verbs => Some(Card::open(node.device.as_deref(), &region)?),
+            Fabric::Shm | Fabric::Model => None,
+        };
+        let monitor = monitor(&node, card.as_ref(), &region, clock.now())?;
         let steward = Steward::new(Book::new(node.period, node.client));
-        let former = Identity::noted(&note);
+        // Nobody has memory behind a card but the node, so nobody brings it back.
+        let former = if card.is_some() { None } else { Identity::noted(&note) };
         let orphans = BTreeSet::new();
-        let sweeper = sweeper(&node, &region, true)?;
-        let inner = Mutex::new(Inner { region, monitor, sweeper, steward, former, orphans });
-        Ok(Self { node, note, clock, inner, pulse: OnceLock::new() })
+        let sweeper = sweeper(&node, card.as_ref(), &region, true)?;
+        let inner = Inner { region, monitor, sweeper, steward, former, orphans, is_lost: false };
+        let inner = Mutex::new(inner);
+        Ok(Self { node, note, clock, card, inner, pulse: OnceLock::new() })
+    }
+
+    /// The card before the memory, if clients do not map it.
+    pub(super) fn card(&self) -> Option<&Card> {
+        self.card.as_ref()
     }
 
     /// Whether a client may yet bring back the memory of this node's former life.
@@ -99,8 +119,8 @@ impl Host {
         if word(&region, place::LAYOUT) != place::VERSION {
             return problem("it is of another release");
         }
-        let sweeper = sweeper(&self.node, &region, false)?;
-        let monitor = monitor(&self.node, &region, self.clock.now())?;
+        let sweeper = sweeper(&self.node, None, &region, false)?;
+        let monitor = monitor(&self.node, None, &region, self.clock.now())?;
         // That life may have ended while it moved away from this.
         set_left(&region, false);
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
@@ -114,6 +134,9 @@ impl Host {
     /// Notes which memory is the node's from now on, for its next life. Where that cannot be, the
     /// memory is merely not found again.
     pub(super) fn settle(&self) {
+        if self.card.is_some() {
+            return;
+        }
         let mut inner = lock(&self.inner);
         inner.former = None;
         let noted = Identity::of(&*inner.region)
@@ -126,11 +149,14 @@ impl Host {
 
     /// Has the monitor look, and tells when this thread is to do it again; it is woken if somebody
     /// takes a seat.
-    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Time {
+    ///
+    /// # Errors
+    /// If the node's own card does not reach the memory any more.
+    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Lost> {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, sweeper, steward, orphans, .. } = &mut *lock(&self.inner);
+        let Inner { monitor, sweeper, steward, orphans, is_lost, .. } = &mut *lock(&self.inner);
         let now = self.clock.now();
-        let polled = monitor.poll(now, events);
+        monitor.poll(now, events).inspect_err(|_| *is_lost = true)?;
         for event in &*events {
             if let Event::Over(summary) = event {
                 steward.on_period(summary);
@@ -140,16 +166,21 @@ impl Host {
             }
         }
         let is_alone = steward.book.guests() == 0 && orphans.is_empty();
-        let looks = match polled {
-            Ok(()) if !is_alone => monitor.next_deadline(),
-            // Memory of our own is not lost.
-            _ => Time::MAX,
+        let looks = match is_alone {
+            true => Time::MAX,
+            false if monitor.is_waiting() => now.after(LOOK),
+            false => monitor.next_deadline(),
         };
         let sweeps = sweeper.poll(now, is_alone, |seat| steward.book.has(seat));
         let Stock { blocks, free } = sweeper.stock();
         let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
         steward.on_store(bytes(blocks), bytes(blocks - free));
-        looks.min(sweeps)
+        Ok(looks.min(sweeps))
+    }
+
+    /// Whether the node's own card has lost the memory, and it was not begun anew since.
+    pub(super) fn is_lost(&self) -> bool {
+        lock(&self.inner).is_lost
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -282,35 +313,48 @@ impl Host {
     }
 
     /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
-    /// any more.
+    /// any more. Behind a card it is the same memory, and nobody may reach it.
     ///
     /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
     /// says that it was left before the first byte of the store is copied, and clients look at that
     /// after what they have done (`fabric::memory::shm` says why that is enough).
     ///
     /// # Errors
-    /// If there is not so much memory. The old one is still there then.
+    /// If there is not so much memory, or the card cannot be used. The old one is still there then.
     pub(super) fn move_memory(&self) -> Result<(), StartError> {
         let old = lock(&self.inner).region.clone();
+        if self.card.is_some() {
+            clear(&old)?;
+            return self.begin_anew(old);
+        }
         let new = region(&self.node)?;
         // Without grants and reports, which are between the two.
         copy(&old, &new, 0, place::GRANTS)?;
         set_left(&old, true);
-        self.go_on_with(&old, new).inspect_err(|_| set_left(&old, false))
+        self.go_on_with(&old, new).inspect_err(|_| set_left(&old, false))?;
+        self.settle();
+        Ok(())
     }
 
     /// Copies the store to memory that has the words before it already, and goes on there.
     fn go_on_with(&self, old: &Region, new: Arc<Region>) -> Result<(), StartError> {
         copy(old, &new, place::DATA, old.length())?;
-        let monitor = monitor(&self.node, &new, self.clock.now())?;
-        let sweeper = sweeper(&self.node, &new, true)?;
+        self.begin_anew(new)
+    }
+
+    /// Goes on with this memory, in which nobody has a seat.
+    fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
+        let card = self.card.as_ref();
+        let monitor = monitor(&self.node, card, &region, self.clock.now())?;
+        let sweeper = sweeper(&self.node, card, &region, true)?;
         let mut inner = lock(&self.inner);
-        (inner.region, inner.monitor, inner.sweeper) = (new, monitor, sweeper);
+        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
         inner.steward.book.clear();
         inner.steward.on_nobody();
         inner.orphans.clear();
+        inner.is_lost = false;
         drop(inner);
-        self.settle();
+        self.pulse.get().inspect(|thread| thread.unpark());
         Ok(())
     }
 
@@ -348,8 +392,13 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
 }
 
 /// A monitor over this memory, which has taken over the seats that it found there and begun a
-/// period. Its operations are done at once, whatever clients' cards do.
-fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<Shm>, StartError> {
+/// period.
+fn monitor(
+    node: &DataNode,
+    card: Option<&Card>,
+    region: &Arc<Region>,
+    now: Time,
+) -> Result<Monitor<Own>, StartError> {
     let DataNode { capacity, client, period, seats, window, rules, .. } = *node;
     let mean = node.per_period(capacity);
     let profile = Profile {
@@ -364,18 +413,32 @@ fn monitor(node: &DataNode, region: &Arc<Region>, now: Time) -> Result<Monitor<S
     let settings = Settings { terms, profile, seats, window };
     // A line of reports and one of grants for each seat, and the header.
     let buffers = 2 * u32::from(seats).div_ceil(64) + 1;
-    let fabric = Shm::new(region.clone(), buffers);
+    let fabric = Own::new(card, region, buffers)?;
     let problem = |what| StartError::Io(io::Error::other(what));
     let mut monitor = Monitor::new(fabric, settings, now)
         .map_err(|_| problem("the memory has no room for words of control"))?;
     // What it tells is of a former life, and nobody's business any more.
-    monitor.poll(now, &mut Vec::new()).map_err(|_| problem("the memory is lost"))?;
-    Ok(monitor)
+    loop {
+        monitor
+            .poll(now, &mut Vec::new())
+            .map_err(|_| problem("the card does not reach memory"))?;
+        // A card is done within microseconds, or has lost the memory within two seconds.
+        if !monitor.is_waiting() {
+            return Ok(monitor);
+        }
+        thread::yield_now();
+    }
 }
 
 /// Who sweeps the store in this memory. See [`Sweeper::new`].
-fn sweeper(node: &DataNode, region: &Arc<Region>, is_sure: bool) -> Result<Sweeper, StartError> {
-    Sweeper::new(region, node.period, is_sure).map_err(StartError::Store)
+fn sweeper(
+    node: &DataNode,
+    card: Option<&Card>,
+    region: &Arc<Region>,
+    is_sure: bool,
+) -> Result<Sweeper, StartError> {
+    let own = Own::new(card, region, 1)?;
+    Sweeper::new(own, region, node.period, is_sure).map_err(StartError::Store)
 }
 
 /// A word of a region; 0 if there is none.
@@ -411,6 +474,17 @@ impl Identity {
     fn note(&self, path: &Path) -> io::Result<()> {
         fs::write(path, &self.0)
     }
+}
+
+/// Takes all grants and reports out of memory that nobody reaches.
+fn clear(region: &Arc<Region>) -> io::Result<()> {
+    let mut fabric = Shm::new(region.clone(), 1);
+    for to in (place::GRANTS..place::DATA).step_by(BUFFER as usize) {
+        let length = u64::from(BUFFER).min(place::DATA - to) as u32;
+        let write = Operation::Write { from: Place::start(0), to, length };
+        fabric.perform(&write).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// Copies a part of a region to the same place of another.
@@ -453,7 +527,7 @@ mod tests {
     /// Waits until a seat was granted something: a period at most.
     fn until_granted(host: &Host, region: &Arc<Region>) {
         while word(region, place::GRANTS) == 0 {
-            host.tick(&mut Vec::new());
+            host.tick(&mut Vec::new()).unwrap();
         }
     }
 
@@ -626,6 +700,21 @@ mod tests {
                 assert!(found >= told, "{found} is there, and {told} was told");
             }
         }
+    }
+
+    #[test]
+    fn what_is_cleared_has_the_store_and_no_grants() {
+        let host = host(POLICY);
+        let (_, region) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
+        until_granted(&host, &region);
+        let kept = [place::HEADER, place::POOL, place::DATA, place::DATA + 56];
+        let before = kept.map(|at| word(&region, at));
+        let last = place::DATA - 8;
+        let write = Operation::WriteWord { word: 7, to: last };
+        Shm::new(region.clone(), 0).perform(&write).unwrap();
+        clear(&region).unwrap();
+        assert_eq!((word(&region, place::GRANTS), word(&region, last)), (0, 0));
+        assert_eq!(kept.map(|at| word(&region, at)), before);
     }
 
     #[test]

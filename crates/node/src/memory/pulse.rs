@@ -25,8 +25,14 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
     let mut events = Vec::new();
     let mut told = Time::ZERO;
     while !is_ending.load(Ordering::Acquire) {
-        let deadline = host.tick(&mut events);
+        let ticked = host.tick(&mut events);
         events.drain(..).filter_map(|event| note(host, &event)).for_each(|note| door.push(note));
+        let Ok(deadline) = ticked else {
+            // Who makes the memory one that is reached again wakes us.
+            door.push(Letter::Lost);
+            thread::park();
+            continue;
+        };
         match deadline {
             // Who takes a seat wakes us, and whoever ends the node.
             Time::MAX => thread::park(),

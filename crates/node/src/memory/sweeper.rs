@@ -12,7 +12,10 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_proto::haechi::place;
-use tidegate_proto::kv::{HOLDERS, OpenError, Opening, Pass, Stock, Sweep};
+use tidegate_proto::kv::{HOLDERS, Layout, OpenError, Opening, Pass, Stock, Sweep};
+use tidegate_proto::one_sided::Operation;
+
+use super::card::Own;
 
 const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
 
@@ -33,7 +36,11 @@ const PERIODS_MAX: u64 = 64;
 
 /// Sweeps the store of a data node.
 pub(super) struct Sweeper {
-    sweep: Sweep<Shm>,
+    sweep: Sweep<Own>,
+    /// Writes words that nobody else may be writing, by the processor: that is done at once, where
+    /// a card would have to be waited for.
+    processor: Shm,
+    layout: Layout,
     enough: u32,
     period: Span,
     /// When to go on, and how long to wait after a pass.
@@ -46,27 +53,33 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Of the store in this memory. `is_sure` says that nobody but this node has had it.
+    /// Of the store in this memory, by the node's own operations, which have a buffer. `is_sure`
+    /// says that nobody but this node has had it.
     ///
     /// # Errors
     /// If there is no store that this release can use.
     pub(super) fn new(
+        own: Own,
         region: &Arc<Region>,
         period: Span,
         is_sure: bool,
     ) -> Result<Self, OpenError> {
         let layout = Opening::at_once(Shm::new(region.clone(), 1), place::DATA)?;
-        let sweep = Sweep::new(Shm::new(region.clone(), 1), layout);
+        let (sweep, processor) = (Sweep::new(own, layout), Shm::new(region.clone(), 0));
         let enough = layout.blocks().div_ceil(SHARE);
         let (at, pause) = (Time::ZERO, period);
-        Ok(Self { sweep, enough, period, at, pause, is_sure, strangers: 0 })
+        Ok(Self { sweep, processor, layout, enough, period, at, pause, is_sure, strangers: 0 })
     }
 
     /// Somebody comes: at a seat, or without one.
     pub(super) fn admit(&mut self, now: Time, seat: Option<u16>) {
         match seat {
-            // Memory of our own is not lost.
-            Some(seat) => drop(self.sweep.admit(now, seat)),
+            // Its client is told of the seat only then, and the layout is of this memory.
+            Some(seat) => {
+                let to = self.layout.holder(seat);
+                let written = self.processor.perform(&Operation::WriteWord { word: 0, to });
+                debug_assert!(written.is_ok(), "{written:?}");
+            }
             None => self.strangers += 1,
         }
         self.at = self.at.min(now.after(self.period));
@@ -140,8 +153,12 @@ impl Sweeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_proto::kv::{self, Answer, Area, Client, HEADER, Layout};
-    use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
+    use tidegate_proto::kv::{self, Answer, Area, Client, HEADER};
+    use tidegate_proto::one_sided::{Fabric as _, Place};
+
+    fn own(region: &Arc<Region>) -> Own {
+        Own::new(None, region, 1).unwrap()
+    }
 
     /// A store of 64 blocks, and who sweeps it.
     fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {
@@ -153,7 +170,7 @@ mod tests {
         fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
         let (from, length) = (Place::start(0), HEADER as u32);
         fabric.perform(&Operation::Write { from, to: place::DATA, length }).unwrap();
-        let sweeper = Sweeper::new(&region, Span(10), is_sure).unwrap();
+        let sweeper = Sweeper::new(own(&region), &region, Span(10), is_sure).unwrap();
         (region, layout, sweeper)
     }
 
@@ -215,7 +232,7 @@ mod tests {
     #[test]
     fn a_pass_that_finds_nothing_is_not_made_again_at_once() {
         let (region, layout, _) = store(true);
-        let mut sweeper = Sweeper::new(&region, Span::SECOND, true).unwrap();
+        let mut sweeper = Sweeper::new(own(&region), &region, Span::SECOND, true).unwrap();
         let settings =
             kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: Some(1), rest: Span(0) };
         let mut client = Client::new(Shm::new(region, 2), layout, settings).unwrap();

@@ -245,6 +245,12 @@ impl<F: Fabric> Monitor<F> {
         self.estimator.capacity()
     }
 
+    /// Whether it waits for operations of its own. Where nobody tells when they are done it is to
+    /// be polled until it does not.
+    pub fn is_waiting(&self) -> bool {
+        self.pending > 0
+    }
+
     /// When to poll although none of its operations is done; never, if it waits for one.
     pub fn next_deadline(&self) -> Time {
         match self.step {

@@ -275,8 +275,9 @@ impl Layout {
         self.pool() + 2 * WORD
     }
 
-    /// Where the word of a seat lies.
-    pub(super) const fn holder(&self, seat: u16) -> u64 {
+    /// Where the word of a seat lies, in the census: since which round its client has had the
+    /// oldest block that it may be writing. 0 for a client that has none.
+    pub const fn holder(&self, seat: u16) -> u64 {
         self.area.at + CENSUS + seat as u64 * WORD
     }
 

@@ -172,18 +172,6 @@ impl<F: Fabric> Sweep<F> {
         self.phase == Phase::Rest
     }
 
-    /// Notes that a client comes that has nothing, before it can know that it has this seat.
-    ///
-    /// # Errors
-    /// If the region is lost.
-    pub fn admit(&mut self, now: Time, seat: u16) -> Result<(), Lost> {
-        if seat < HOLDERS {
-            let to = self.layout.holder(seat);
-            self.post(u64::MAX, Operation::WriteWord { word: 0, to });
-        }
-        self.fabric.flush(now)
-    }
-
     /// Goes on with a pass, or begins one if the pool has fewer blocks than `enough`; tells how it
     /// ended. It posts at most as much as one buffer holds.
     ///

@@ -1,12 +1,21 @@
-//! The fabrics that a client may have, as one: over shared memory or the model of a card, with
-//! tokens or without.
+//! The fabrics that a client may have, as one: over shared memory, the model of a card or a card,
+//! with tokens or without.
 
 use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::shm::Shm;
+#[cfg(feature = "verbs")]
+use tidegate_fabric::memory::verbs::Verbs;
+#[cfg(feature = "verbs")]
+use tidegate_model::Span;
 use tidegate_model::Time;
 use tidegate_proto::haechi::Port;
 use tidegate_proto::one_sided::{Done, Fabric, Lost, Post, PostError};
+
+/// How soon to look again what a card has done: less than a nap, so whoever waits yields its
+/// processor and does not sleep. A card takes some microseconds.
+#[cfg(feature = "verbs")]
+const LOOK: Span = Span(10 * Span::MICROSECOND.0);
 
 /// One of them.
 #[derive(Debug)]
@@ -15,6 +24,10 @@ pub(super) enum Access {
     Model(Box<Port<Model>>),
     BareShm(Shm),
     BareModel(Model),
+    #[cfg(feature = "verbs")]
+    Card(Box<Port<Verbs>>),
+    #[cfg(feature = "verbs")]
+    BareCard(Box<Verbs>),
 }
 
 /// The same call of whichever it is.
@@ -25,6 +38,10 @@ macro_rules! each {
             Access::Model($fabric) => $call,
             Access::BareShm($fabric) => $call,
             Access::BareModel($fabric) => $call,
+            #[cfg(feature = "verbs")]
+            Access::Card($fabric) => $call,
+            #[cfg(feature = "verbs")]
+            Access::BareCard($fabric) => $call,
         }
     };
 }
@@ -35,7 +52,9 @@ impl Access {
         match self {
             Self::Shm(port) => Some(port.purse()),
             Self::Model(port) => Some(port.purse()),
-            Self::BareShm(_) | Self::BareModel(_) => None,
+            #[cfg(feature = "verbs")]
+            Self::Card(port) => Some(port.purse()),
+            _ => None,
         }
     }
 
@@ -44,20 +63,33 @@ impl Access {
         match self {
             Self::Shm(port) => port.note_unmet(count),
             Self::Model(port) => port.note_unmet(count),
-            Self::BareShm(_) | Self::BareModel(_) => {}
+            #[cfg(feature = "verbs")]
+            Self::Card(port) => port.note_unmet(count),
+            _ => {}
         }
     }
 
-    /// When to poll although nothing was posted.
-    pub(super) fn next_deadline(&self) -> Time {
+    /// When to poll although nothing was posted, by what it was at `now`.
+    #[cfg_attr(not(feature = "verbs"), expect(unused_variables, reason = "cards tell nobody"))]
+    pub(super) fn next_deadline(&self, now: Time) -> Time {
         let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));
         match self {
             Self::Shm(port) => of(port.next_deadline(), port.fabric().next_deadline()),
             Self::Model(port) => of(port.next_deadline(), port.fabric().next_deadline()),
             Self::BareShm(shm) => of(Time::MAX, shm.next_deadline()),
             Self::BareModel(model) => of(Time::MAX, model.next_deadline()),
+            #[cfg(feature = "verbs")]
+            Self::Card(port) => of(port.next_deadline(), look(port.fabric(), now)),
+            #[cfg(feature = "verbs")]
+            Self::BareCard(verbs) => of(Time::MAX, look(verbs, now)),
         }
     }
+}
+
+/// When to look what a card has done, if it does anything.
+#[cfg(feature = "verbs")]
+fn look(verbs: &Verbs, now: Time) -> Option<Time> {
+    verbs.is_busy().then(|| now.after(LOOK))
 }
 
 impl Fabric for Access {

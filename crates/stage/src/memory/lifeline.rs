@@ -1,25 +1,60 @@
-//! The connection to a data node: it is said hello on, brings the memory, and is silent from then
-//! on. That it ends means something.
+//! The connection to a data node: it is said hello on, brings the memory or the way to it, and is
+//! silent from then on. That it ends means something.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::PathBuf;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
-use tidegate_model::Span;
+#[cfg(feature = "verbs")]
+use tidegate_fabric::stream::Address;
+use tidegate_fabric::stream::Stream;
+#[cfg(feature = "verbs")]
+use tidegate_fabric::tls::Way;
+use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
+#[cfg(feature = "verbs")]
+use tidegate_proto::data_node::card::{Answer, Request};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Welcome};
 
 use super::Error;
+use crate::clock::kernel_time;
+
+/// Where a data node listens.
+#[derive(Clone, Debug)]
+pub(super) enum Entrance {
+    /// On this machine.
+    Socket(PathBuf),
+    /// There or elsewhere.
+    #[cfg(feature = "verbs")]
+    Way(Way),
+}
+
+impl Entrance {
+    fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Self::Socket(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(stream.into())
+            }
+            #[cfg(feature = "verbs")]
+            Self::Way(Way { address: Address::Tcp(_), lock: None }) => {
+                Err(io::Error::other("who comes by TCP has to show a certificate"))
+            }
+            #[cfg(feature = "verbs")]
+            Self::Way(way) => way.connect(),
+        }
+    }
+}
 
 /// A connection that has brought memory.
 #[derive(Debug)]
 pub(super) struct Lifeline {
-    stream: UnixStream,
+    stream: Stream,
     decoder: Decoder<ToClient>,
 }
 
@@ -35,52 +70,71 @@ pub(super) enum Word {
 }
 
 impl Lifeline {
-    /// Asks the data node at `path` for its memory, and waits for the answer. Brings back the
-    /// memory of one that is gone, if there is some.
+    /// Asks the data node there for its memory, and waits for the answer, with which a descriptor
+    /// comes unless a card reaches the memory. Brings back the memory of one that is gone, if there
+    /// is some.
     ///
     /// # Errors
     /// If nobody answers, or refuses.
     pub(super) fn say(
-        path: &Path,
+        entrance: &Entrance,
         hello: &Hello,
         region: Option<&Region>,
         patience: Span,
-    ) -> Result<(Self, Welcome, OwnedFd), Error> {
-        let stream = UnixStream::connect(path).map_err(Error::Unreachable)?;
-        let patience = Duration::from_nanos(patience.0.max(1));
-        stream.set_read_timeout(Some(patience)).map_err(Error::Unreachable)?;
+    ) -> Result<(Self, Welcome, Option<OwnedFd>), Error> {
+        let stream = entrance.connect().map_err(Error::Unreachable)?;
         let mut bytes = Vec::new();
         let encoded = encode(hello, &mut bytes).map_err(io::Error::other);
         encoded.and_then(|()| send(&stream, &bytes, region)).map_err(Error::Unreachable)?;
         let mut lifeline = Self { stream, decoder: Decoder::new() };
+        match lifeline.answer(patience)? {
+            (ToClient::Welcome(welcome), file) => Ok((lifeline, welcome, file)),
+            (ToClient::Refused { version, reason }, _) => Err(match version {
+                VERSION => Error::Refused(reason),
+                version => Error::Version { theirs: version },
+            }),
+            _ => Err(Error::Unreachable(io::Error::other("it sent no memory"))),
+        }
+    }
+
+    /// Asks for the way of our card to the memory.
+    ///
+    /// # Errors
+    /// If nobody answers, or refuses.
+    #[cfg(feature = "verbs")]
+    pub(super) fn ask(&mut self, request: &Request, patience: Span) -> Result<Answer, Error> {
+        let mut bytes = Vec::new();
+        let encoded = encode(request, &mut bytes).map_err(io::Error::other);
+        encoded.and_then(|()| send(&self.stream, &bytes, None)).map_err(Error::Unreachable)?;
+        match self.answer(patience)? {
+            (ToClient::Reach(answer), _) => Ok(answer),
+            (ToClient::Refused { reason, .. }, _) => Err(Error::Refused(reason)),
+            _ => Err(Error::Unreachable(io::Error::other("it connects no card"))),
+        }
+    }
+
+    /// The next message, and the descriptor that came before its end.
+    fn answer(&mut self, patience: Span) -> Result<(ToClient, Option<OwnedFd>), Error> {
+        let until = kernel_time().after(patience);
         let (mut file, mut piece) = (None, [0; 4096]);
         loop {
-            let (count, came) = match handover::receive(&lifeline.stream, &mut piece) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(Error::Unreachable(io::ErrorKind::TimedOut.into()));
-                }
-                received => received.map_err(Error::Unreachable)?,
-            };
-            if count == 0 {
-                return Err(Error::Unreachable(io::ErrorKind::UnexpectedEof.into()));
+            let message = self.decoder.next_message().map_err(io::Error::other);
+            if let Some(message) = message.map_err(Error::Unreachable)? {
+                return Ok((message, file));
             }
-            file = file.or(came);
-            lifeline.decoder.extend(&piece[..count]);
-            let message = lifeline.decoder.next_message().map_err(io::Error::other);
-            match (message.map_err(Error::Unreachable)?, file.take()) {
-                (None, came) => file = came,
-                (Some(ToClient::Welcome(welcome)), Some(file)) => {
-                    return Ok((lifeline, welcome, file));
+            match handover::receive(&self.stream, &mut piece) {
+                Ok((count, came)) if count > 0 => {
+                    file = file.or(came);
+                    self.decoder.extend(&piece[..count]);
                 }
-                (Some(ToClient::Refused { version, reason }), _) => {
-                    return Err(match version {
-                        VERSION => Error::Refused(reason),
-                        version => Error::Version { theirs: version },
-                    });
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait(&self.stream, until).map_err(Error::Unreachable)?;
                 }
-                (Some(_), _) => {
-                    let error = io::Error::other("it sent no memory");
-                    return Err(Error::Unreachable(error));
+                ended => {
+                    // Where the connection goes through a lock, that knows why.
+                    let reason = self.stream.seal().and_then(|seal| seal.end());
+                    let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                    return Err(Error::Unreachable(reason.unwrap_or(error)));
                 }
             }
         }
@@ -89,9 +143,9 @@ impl Lifeline {
     /// What was said since this was asked last. Takes a system call.
     pub(super) fn hear(&mut self) -> Word {
         let mut piece = [0; 256];
-        match rustix::io::retry_on_intr(|| recv(&self.stream, &mut piece, RecvFlags::DONTWAIT)) {
-            Err(rustix::io::Errno::WOULDBLOCK) => return Word::Silence,
-            Ok((count, _)) if count > 0 => self.decoder.extend(&piece[..count]),
+        match io::Read::read(&mut self.stream, &mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Word::Silence,
+            Ok(count) if count > 0 => self.decoder.extend(&piece[..count]),
             _ => return Word::End,
         }
         match self.decoder.next_message() {
@@ -102,8 +156,27 @@ impl Lifeline {
     }
 }
 
-/// Sends all of it, and with its first byte the descriptor, if there is one.
-fn send(mut stream: &UnixStream, bytes: &[u8], region: Option<&Region>) -> io::Result<()> {
-    let sent = region.map_or(Ok(0), |region| handover::send(stream, bytes, region.as_fd()))?;
-    io::Write::write_all(&mut stream, &bytes[sent..])
+/// Waits until there is something to be read.
+fn wait(stream: &Stream, until: Time) -> io::Result<()> {
+    let left = until.since(kernel_time());
+    if left == Span::ZERO {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let (seconds, nanoseconds) = (left.0 / Span::SECOND.0, left.0 % Span::SECOND.0);
+    let left = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
+    match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
+        // Whoever was woken by a signal looks again.
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends all of it, and with its first byte the descriptor, if there is one. Nothing else waits on
+/// the connection, so there is room for it.
+fn send(stream: &Stream, bytes: &[u8], region: Option<&Region>) -> io::Result<()> {
+    let mut sent = region.map_or(Ok(0), |region| handover::send(stream, bytes, region.as_fd()))?;
+    while sent < bytes.len() {
+        sent += stream.send(&[IoSlice::new(&bytes[sent..])])?;
+    }
+    Ok(())
 }

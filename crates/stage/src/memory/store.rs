@@ -29,6 +29,8 @@ use std::time::Duration;
 
 use tidegate_model::{Span, Time};
 
+#[cfg(feature = "verbs")]
+use super::Way;
 use super::{Answer, Connection, Error, NAP, Outcome, Refused, Settings, forks};
 use crate::clock::kernel_time;
 
@@ -82,10 +84,27 @@ impl Store {
     /// # Errors
     /// If it cannot be had, or there is no thread to be had.
     pub fn open(path: impl AsRef<Path>, settings: Settings) -> Result<Self, Error> {
-        forks::count().map_err(Error::Memory)?;
         let patience = settings.patience;
+        Self::keeping(|| Connection::open(path, settings), patience)
+    }
+
+    /// Asks the data node at the end of this way for its memory, which cards reach.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[cfg(feature = "verbs")]
+    pub fn reach(way: Way, settings: Settings) -> Result<Self, Error> {
+        let patience = settings.patience;
+        Self::keeping(|| Connection::reach(way, settings), patience)
+    }
+
+    fn keeping(
+        open: impl FnOnce() -> Result<Connection, Error>,
+        patience: Span,
+    ) -> Result<Self, Error> {
+        forks::count().map_err(Error::Memory)?;
         let state = State {
-            connection: Connection::open(path, settings)?,
+            connection: open()?,
             next: 0,
             moves: 0,
             sleepers: 0,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use tidegate_proto::data_node::card::{Endpoint, QueueAddress};
 
 use super::RdmaError;
 use super::library::{self, Library, library};
@@ -208,25 +208,6 @@ impl Drop for Device {
             (self.library.close_device)(self.context);
         }
     }
-}
-
-/// One side of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Endpoint {
-    gid: [u8; 16],
-    lid: u16,
-    mtu: u8,
-    reads_answered: u8,
-    reads_asked: u8,
-    pub(super) queues: Vec<QueueAddress>,
-}
-
-/// One queue pair, as its peer must know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct QueueAddress {
-    number: u32,
-    /// The number of its first packet.
-    first: u32,
 }
 
 /// Memory that a device may reach.
@@ -491,22 +472,6 @@ fn first_packet() -> Result<u32, RdmaError> {
         |errno| RdmaError::Call { what: "asking for a random number", errno: errno.raw_os_error() },
     )?;
     Ok(u32::from_le_bytes(bytes) & 0x00ff_ffff)
-}
-
-#[cfg(test)]
-impl Endpoint {
-    /// One that no device has.
-    pub(super) fn example() -> Self {
-        let queue = |number| QueueAddress { number, first: 0x00ab_cdef };
-        Self {
-            gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 10, 0, 0, 1],
-            lid: 0,
-            mtu: 3,
-            reads_answered: 16,
-            reads_asked: 128,
-            queues: vec![queue(17), queue(300)],
-        }
-    }
 }
 
 #[cfg(test)]

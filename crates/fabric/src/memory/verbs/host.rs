@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use tidegate_proto::data_node::card::{Answer, Request};
 
-use super::device::{CompletionQueue, Device, Endpoint, QueuePair, Registration};
+use super::device::{CompletionQueue, Device, QueuePair, Registration};
 use super::{Opening, RdmaError, Verbs};
 use crate::memory::region::Region;
 
@@ -15,24 +15,6 @@ const QUEUES_MAX: usize = 16;
 /// A client that was let in, by its number at this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(u64);
-
-/// What a client says to be let in. It goes to the host over any connection, in either direction of
-/// which whoever may have the region is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    pub(super) client: Endpoint,
-}
-
-/// What the host answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
-    pub(super) host: Endpoint,
-    /// Where the region is, in the host's own terms.
-    pub(super) address: u64,
-    pub(super) length: u64,
-    /// What gives the right to it, together with a queue pair of this host.
-    pub(super) key: u32,
-}
 
 /// A region that clients reach by RDMA, without the processor of this machine.
 #[derive(Debug)]
@@ -104,40 +86,5 @@ impl Host {
         let opening = Opening::new(&self.device, buffers, window)?;
         let (_, answer) = self.admit(&opening.request())?;
         opening.connect(&answer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde::de::DeserializeOwned;
-    use tidegate_proto::codec::{self, Decoder};
-
-    use super::*;
-
-    /// The frame's bytes in base 16, if they come back as the message.
-    fn frame<M: Serialize + DeserializeOwned + PartialEq>(message: &M) -> String {
-        let mut bytes = Vec::new();
-        codec::encode(message, &mut bytes).unwrap();
-        let mut decoder = Decoder::<M>::new();
-        decoder.extend(&bytes);
-        assert!(decoder.next_message().unwrap().as_ref() == Some(message));
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    #[test]
-    fn requests_and_answers_are_these_bytes() {
-        let endpoint = Endpoint::example();
-        let address = "00000000000000000000ffff0a000001";
-        let queues = "0211ef9baf05ac02ef9baf05";
-        assert_eq!(
-            frame(&Request { client: endpoint.clone() }),
-            format!("20000000{address}00031080{queues}"),
-        );
-        let answer =
-            Answer { host: endpoint, address: 0x7f00_0000_1000, length: 1 << 20, key: 0x1234 };
-        assert_eq!(
-            frame(&answer),
-            format!("2c000000{address}00031080{queues}80a0808080e01f808040b424"),
-        );
     }
 }

@@ -25,6 +25,7 @@ pub(super) struct RawDataNode {
     mode: Option<Text>,
     paced: Option<Spanned<bool>>,
     fabric: Option<Text>,
+    device: Option<Text>,
 }
 
 pub(super) fn data_node(
@@ -36,8 +37,10 @@ pub(super) fn data_node(
     let mut others = nodes.chain(cluster.data_nodes.iter().map(|node| &node.name));
     let name = name("data node", &raw.name, others.any(|other| other == raw.name.get_ref()))?;
     borne(cluster, &raw.name)?;
+    let known = [("shm", Fabric::Shm), ("model", Fabric::Model), ("verbs", Fabric::Verbs)];
+    let fabric = choice("fabric", raw.fabric.as_ref(), &known)?;
     let node = DataNode {
-        listen: listen(&raw.listen, &name, taken)?,
+        listen: listen(&raw.listen, &name, fabric, cluster, taken)?,
         name,
         memory: memory(&raw.memory)?,
         capacity: iops("capacity", &raw.capacity)?,
@@ -48,10 +51,8 @@ pub(super) fn data_node(
         window: count("window", raw.window.as_ref(), DataNode::WINDOW_MAX.into())?
             .unwrap_or(DataNode::WINDOW),
         rules: rules(raw)?,
-        fabric: {
-            let known = [("shm", Fabric::Shm), ("model", Fabric::Model)];
-            choice("fabric", raw.fabric.as_ref(), &known)?
-        },
+        fabric,
+        device: device(raw, fabric)?,
     };
     check(&node, raw)?;
     Ok(node)
@@ -77,14 +78,43 @@ fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     Ok(())
 }
 
-/// The path of a socket that nobody else has.
-fn listen(text: &Text, name: &str, taken: &mut Taken) -> Outcome<String> {
-    match taken.take("listen", text.get_ref(), &text.span(), &format!("data node {name}"))? {
-        Address::Unix(path) => Ok(path),
-        tcp @ Address::Tcp { .. } => {
+/// An address that nobody else has. A TCP port does not say who comes, and takes no descriptor, so
+/// it is one for cards and certificates only.
+fn listen(
+    text: &Text,
+    name: &str,
+    fabric: Fabric,
+    cluster: &Cluster,
+    taken: &mut Taken,
+) -> Outcome<Address> {
+    let who = format!("data node {name}");
+    let address = taken.take("listen", text.get_ref(), &text.span(), &who)?;
+    match (&address, fabric) {
+        (Address::Unix(_), _) => Ok(address),
+        (tcp, Fabric::Shm | Fabric::Model) => {
             let message = format!("listen: memory cannot be handed out at {tcp}");
-            wrong(text.span(), message, "write a Unix socket, like \"unix:memory.sock\"")
+            let fix = "write a Unix socket, like \"unix:memory.sock\", or add fabric = \"verbs\"";
+            wrong(text.span(), message, fix)
         }
+        (tcp, Fabric::Verbs) if cluster.tls.is_none() => {
+            let message = format!("listen: {tcp} does not say who comes, as a socket does");
+            wrong(text.span(), message, "add [tls], or listen on a Unix socket")
+        }
+        _ => Ok(address),
+    }
+}
+
+/// The name of an RDMA device.
+fn device(raw: &RawDataNode, fabric: Fabric) -> Outcome<Option<String>> {
+    match &raw.device {
+        Some(text) if fabric != Fabric::Verbs => {
+            let message = "device: only an RDMA card is one";
+            wrong(text.span(), message, "add fabric = \"verbs\", or remove it")
+        }
+        Some(text) if text.get_ref().is_empty() => {
+            wrong(text.span(), "device: no name is empty", "`rdma link` lists those that there are")
+        }
+        text => Ok(text.as_ref().map(|text| text.get_ref().clone())),
     }
 }
 
@@ -161,7 +191,27 @@ mod tests {
         assert_eq!((plain.rules, plain.fabric), (TokenRules::Sound, Fabric::Shm));
         let of = (plain.seats, plain.window, plain.period);
         assert_eq!(of, (DataNode::SEATS, DataNode::WINDOW, Span::SECOND));
-        assert_eq!(plain.listen, "plain.sock");
+        assert_eq!(plain.listen, Address::Unix("plain.sock".into()));
+        assert_eq!(plain.device, None);
+    }
+
+    #[test]
+    fn by_rdma_it_listens_for_other_machines_and_names_a_device() {
+        let remote = FULL.replacen("\"model\"", "\"verbs\"\ndevice = \"mlx5_0\"", 1).replacen(
+            "unix:fast.sock",
+            "192.0.2.1:7400",
+            1,
+        );
+        let error = Cluster::parse(&remote).unwrap_err().to_string();
+        let wanted = "listen: 192.0.2.1:7400 does not say who comes, as a socket does; add [tls]";
+        assert!(error.contains(wanted), "{error}");
+        let cluster = Cluster::parse(&format!("[tls]\ndirectory = \"tls\"\n{remote}")).unwrap();
+        let fast = &cluster.data_nodes[0];
+        assert_eq!((fast.fabric, fast.device.as_deref()), (Fabric::Verbs, Some("mlx5_0")));
+        assert_eq!(fast.listen, Address::Tcp { host: "192.0.2.1".into(), port: 7400 });
+        let local = FULL.replacen("\"model\"", "\"verbs\"", 1);
+        let node = Cluster::parse(&local).unwrap().data_nodes.remove(0);
+        assert_eq!((node.device, node.listen), (None, Address::Unix("fast.sock".into())));
     }
 
     #[test]
@@ -192,7 +242,9 @@ mod tests {
             ("window = 32", "window = 0", "window: 0 is out of range; use 1 to 1000"),
             ("\"sound\"", "\"papr\"", "mode: \"papr\" is not a choice; did you mean \"paper\"?"),
             ("\"sound\"", "\"paper\"", "line 12, column 17: paced: the paper's rules say nothing"),
-            ("\"model\"", "\"verbs\"", "fabric: \"verbs\" is not a choice; known are shm, model"),
+            ("\"model\"", "\"verb\"", "fabric: \"verb\" is not a choice; did you mean \"verbs\"?"),
+            ("\"model\"", "\"shm\"\ndevice = \"a\"", "device: only an RDMA card is one; add fab"),
+            ("\"model\"", "\"verbs\"\ndevice = \"\"", "device: no name is empty; `rdma link`"),
         ];
         for (from, to, wanted) in cases {
             assert!(FULL.contains(from), "{from}");

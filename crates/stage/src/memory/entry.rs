@@ -1,0 +1,184 @@
+//! Coming in: what a data node gives a client, and what a client makes of it.
+//!
+//! The node says who carries operations out. Memory on this machine comes as a descriptor, which is
+//! mapped. To memory behind an RDMA card comes only the way: queue pairs are made here once it is
+//! known how much may be under way, and the node connects its own with them. In both cases the
+//! store's header is read first, and then there is a client.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+#[cfg(feature = "verbs")]
+use std::thread;
+
+use tidegate_fabric::memory::model::Model;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+#[cfg(feature = "verbs")]
+use tidegate_fabric::memory::verbs::{Device, Opening, Verbs};
+use tidegate_model::Span;
+use tidegate_model::cluster::Fabric;
+use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
+use tidegate_proto::haechi::{Port, Terms, place};
+#[cfg(feature = "verbs")]
+use tidegate_proto::kv::HEADER;
+use tidegate_proto::kv::{self, Client, Layout};
+use tidegate_proto::one_sided;
+#[cfg(feature = "verbs")]
+use tidegate_proto::one_sided::{Fabric as _, Operation, Place, Post};
+
+use super::access::Access;
+use super::lifeline::{Entrance, Lifeline};
+use super::{EXTENT, Error, REST, Settings};
+use crate::clock::kernel_time;
+
+/// Operations that a card holds for the engine beside the window: it looks, reports and takes at
+/// the same time, each with a few words.
+#[cfg(feature = "verbs")]
+const ENGINE: u32 = 32;
+
+/// What a data node has given us.
+pub(super) struct Entry {
+    pub(super) lifeline: Lifeline,
+    pub(super) welcome: Welcome,
+    pub(super) client: Client<Access>,
+    /// What is mapped; none behind a card.
+    pub(super) region: Option<Arc<Region>>,
+}
+
+/// What a client brings to a data node that it knew.
+#[derive(Default)]
+pub(super) struct Former {
+    /// The memory of one that is gone.
+    pub(super) region: Option<Arc<Region>>,
+    /// The seat that it gave.
+    pub(super) seat: Option<u16>,
+}
+
+/// Asks for the memory, and opens the store in it.
+pub(super) fn enter(
+    entrance: &Entrance,
+    settings: &Settings,
+    former: Former,
+) -> Result<Entry, Error> {
+    let hello = Hello {
+        version: VERSION,
+        tenant: settings.tenant.clone(),
+        reservation: settings.reservation,
+        limit: settings.limit,
+        parts: settings.parts,
+        seat: former.seat,
+        is_bare: settings.is_bare,
+    };
+    let said = Lifeline::say(entrance, &hello, former.region.as_deref(), settings.patience);
+    let (mut lifeline, welcome, file) = said?;
+    // A put takes two; the engine has two of its own.
+    let buffers = 2 * outstanding(settings, &welcome) + 2;
+    let ((access, layout), region) = match welcome.fabric {
+        Fabric::Shm | Fabric::Model => {
+            let region = mapped(file)?;
+            (mapping(&region, &welcome, buffers)?, Some(region))
+        }
+        Fabric::Verbs => (card(&mut lifeline, settings, &welcome, buffers)?, None),
+    };
+    let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
+    let settings = kv::Settings {
+        outstanding: outstanding(settings, &welcome),
+        locations: settings.locations,
+        extent: EXTENT,
+        seat: welcome.seat.as_ref().map(|seat| seat.number),
+        rest: Span(REST * period.0),
+    };
+    let client = Client::new(access, layout, settings).map_err(Error::Store)?;
+    Ok(Entry { lifeline, welcome, client, region })
+}
+
+/// Operations that a client keeps under way at most.
+pub(super) fn outstanding(settings: &Settings, welcome: &Welcome) -> u32 {
+    match settings.outstanding {
+        0 => welcome.window,
+        outstanding => outstanding.min(welcome.window),
+    }
+}
+
+fn mapped(file: Option<OwnedFd>) -> Result<Arc<Region>, Error> {
+    let file = file.ok_or_else(|| Error::Unreachable(io::Error::other("it sent no memory")))?;
+    Region::from_fd(file).map(Arc::new).map_err(Error::Memory)
+}
+
+/// To memory that this process has mapped.
+fn mapping(
+    region: &Arc<Region>,
+    welcome: &Welcome,
+    buffers: u32,
+) -> Result<(Access, Layout), Error> {
+    let layout = kv::Opening::at_once(Shm::new(region.clone(), 1), welcome.store)?;
+    let shm = || Shm::new(region.clone(), buffers).until_left(place::LEFT);
+    let model = || Model::new(region.clone(), place::CARD, buffers).until_left(place::LEFT);
+    let access = match (welcome.fabric, &welcome.seat) {
+        (Fabric::Model, None) => Access::BareModel(model()),
+        (Fabric::Model, Some(seat)) => Access::Model(Box::new(port(model(), seat, welcome)?)),
+        (_, None) => Access::BareShm(shm()),
+        (_, Some(seat)) => Access::Shm(Box::new(port(shm(), seat, welcome)?)),
+    };
+    Ok((access, layout))
+}
+
+/// To memory that a card of this machine reaches.
+#[cfg(feature = "verbs")]
+fn card(
+    lifeline: &mut Lifeline,
+    settings: &Settings,
+    welcome: &Welcome,
+    buffers: u32,
+) -> Result<(Access, Layout), Error> {
+    let failed = |error| Error::Memory(io::Error::other(error));
+    let device = Device::open(settings.device.as_deref()).map_err(failed)?;
+    let opening = Opening::new(&device, buffers, welcome.window + ENGINE).map_err(failed)?;
+    let answer = lifeline.ask(&opening.request(), settings.patience)?;
+    let mut verbs = opening.connect(&answer).map_err(failed)?;
+    let layout = layout(&mut verbs, welcome.store)?;
+    let access = match &welcome.seat {
+        None => Access::BareCard(Box::new(verbs)),
+        Some(seat) => Access::Card(Box::new(port(verbs, seat, welcome)?)),
+    };
+    Ok((access, layout))
+}
+
+/// What is to be said where there are no cards.
+#[cfg(not(feature = "verbs"))]
+fn card(_: &mut Lifeline, _: &Settings, _: &Welcome, _: u32) -> Result<(Access, Layout), Error> {
+    Err(Error::Memory(io::Error::other(
+        "RDMA cards reach it, and this program was built without; use one of `tidegate`'s own",
+    )))
+}
+
+fn port<F: one_sided::Fabric>(fabric: F, seat: &Seat, welcome: &Welcome) -> Result<Port<F>, Error> {
+    let terms = Terms {
+        rules: data_node::rules(seat.rules),
+        period: seat.period,
+        local_rate: seat.client.0,
+    };
+    let port = Port::new(fabric, terms, seat.number, welcome.window, kernel_time());
+    port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
+}
+
+/// Where everything is in the store that begins at `at`. The card does nothing else now.
+#[cfg(feature = "verbs")]
+fn layout(fabric: &mut Verbs, at: u64) -> Result<Layout, Error> {
+    let failed = |error: io::Error| Error::Memory(error);
+    let operation = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
+    let posted = fabric.post(Post { id: 0, operation });
+    posted.map_err(|error| failed(io::Error::other(error)))?;
+    let lost = |_| failed(io::Error::other("it was lost as soon as it was there"));
+    fabric.flush(kernel_time()).map_err(lost)?;
+    let mut done = Vec::with_capacity(1);
+    while done.is_empty() {
+        // A card answers within microseconds, or has lost the memory within two seconds.
+        fabric.poll(kernel_time(), &mut done).map_err(lost)?;
+        thread::yield_now();
+    }
+    let mut header = [0; HEADER];
+    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
+    Layout::read(at, &header).map_err(Error::Store)
+}
