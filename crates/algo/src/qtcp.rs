@@ -47,9 +47,9 @@
 //! the promised flows give up, the other one takes, and then the lower promises are kept as badly
 //! as the higher ones were. The shares among them stay near their proportion; the sum does not.
 //!
-//! Left out: a bound on that; estimating the link. What it can carry must be known, and rather too low than too
-//! high: with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much
-//! the first of them never has slack, and the shares are lost.
+//! Left out: a bound on that; estimating the link. What it can carry must be known, and rather too
+//! low than too high: with 20 % too little every flow is squeezed alike and the shares stay; with
+//! 20 % too much the first of them never has slack, and the shares are lost.
 
 use tidegate_model::Span;
 
