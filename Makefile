@@ -1,10 +1,10 @@
 # The commands of this repository. `make` alone explains them: each `##` below is its help.
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-guest test-verbs test-ycsb demo bench setup
+.PHONY: help test test-guest test-verbs test-ycsb validate-ns3 demo bench setup
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 test: ## Install what tests need, then run every check and every test.
 	@scripts/setup.sh test
@@ -21,6 +21,10 @@ test-verbs: ## Reach memory over RDMA, in a virtual machine with a device in sof
 test-ycsb: ## Run YCSB on a pool.
 	@scripts/setup.sh ycsb
 	@scripts/ycsb.sh
+
+validate-ns3: ## Compare the simulated network with ns-3 (some six minutes).
+	-@scripts/setup.sh ns3
+	@cargo xtask ns3
 
 demo: ## Four tenants on one disk: without control, with static limits, under Tidegate.
 	@scripts/setup.sh demo

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the system packages that the given parts of this repository need and that are missing:
 #
-#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs]
+#   scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3]
 #
 # The first three are meant if none is named. It says what it installs and why, and it changes
 # nothing else. When nothing is missing it asks dpkg once and is done, so `make test` may call it
@@ -13,7 +13,7 @@
 set -eu
 
 usage() {
-    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs]" >&2
+    echo "usage: scripts/setup.sh [test] [demo] [bench] [guest] [ycsb] [verbs] [ns3]" >&2
     exit 2
 }
 
@@ -52,7 +52,8 @@ ibverbs-providers    | verbs           | RDMA in software, for the same
 maven                | ycsb            | fetches YCSB and builds its binding | mvn
 default-jdk-headless | ycsb            | compiles and runs both | javac
 nbdkit               | bench           | a block server, the peer in the table of the path
-g++                  | bench           | builds the peer below
+g++                  | bench ns3       | builds the peer below
+libns3-dev           | ns3             | another network simulator, to compare ours with
 librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
 python3-venv         | bench           | OR-tools from PyPI, a peer in the table of pShift
 nutcracker           | bench           | the stock proxy of memcached, a peer in the table of paths
@@ -87,7 +88,7 @@ show() { # lines of package|why, aligned
 
 [ $# -gt 0 ] || set -- test demo bench
 for part in "$@"; do
-    case $part in test | demo | bench | guest | ycsb | verbs) ;; *) usage ;; esac
+    case $part in test | demo | bench | guest | ycsb | verbs | ns3) ;; *) usage ;; esac
 done
 
 command -v cargo >/dev/null || echo "setup: cargo is not on PATH; see https://rustup.rs" >&2

@@ -32,7 +32,7 @@ use tidegate_model::{Class, Rate};
 
 use super::buffer::{Buffer, Ingress, NOTE};
 use super::line::Wire;
-use super::packet::{FlowId, Mark, Packet};
+use super::packet::{FlowId, Kind, Mark, Packet};
 use super::port::{Leaving, NO_SWITCH, Note, Port};
 use super::route::{END, Path, Paths};
 use super::switch::{Depth, Marking, Pause, Service, Switch};
@@ -311,12 +311,14 @@ impl Network {
         let rules = self.rules;
         let port = &mut self.ports[index as usize];
         let held = port.queues[rules.service.queue(packet.class)];
-        let is_long = match rules.marking {
-            Marking::None => false,
-            Marking::Step(Depth::Packets(packets)) => held.packets >= packets,
-            Marking::Step(Depth::Bytes(bytes)) => held.bytes >= bytes.0,
-            Marking::Red(red) => red.chooses(held.bytes, &mut port.random),
-        };
+        // The mark of an answer is what its receiver says (RFC 3168, section 6.1.4).
+        let is_long = packet.kind == Kind::Data
+            && match rules.marking {
+                Marking::None => false,
+                Marking::Step(Depth::Packets(packets)) => held.packets >= packets,
+                Marking::Step(Depth::Bytes(bytes)) => held.bytes >= bytes.0,
+                Marking::Red(red) => red.chooses(held.bytes, &mut port.random),
+            };
         if is_long {
             if packet.mark == Mark::Incapable {
                 return false;

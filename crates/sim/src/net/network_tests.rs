@@ -122,6 +122,23 @@ const fn plain() -> Switch {
     Switch::plain(Bytes(10_000_000))
 }
 
+/// An answer's mark is its receiver's word. A switch that set it where answers wait would tell the
+/// sender of congestion that its data never met.
+#[test]
+fn data_are_marked_and_answers_are_not() {
+    let marking = Marking::Step(Depth::Packets(0));
+    let mut world = World::new(&star(2), &Switch { marking, ..plain() });
+    let Path { there, .. } = world.connect(0, 0, 1);
+    for (at, kind) in
+        [Kind::Data, Kind::Acknowledgement, Kind::Notification].into_iter().enumerate()
+    {
+        world.send(at as u64, Packet { kind, ..packet(0, there, 54, Class::High) });
+    }
+    world.run();
+    let marks = world.arrived.iter().map(|(_, packet)| packet.mark);
+    assert_eq!(marks.collect::<Vec<_>>(), [Mark::Congested, Mark::Clear, Mark::Clear]);
+}
+
 /// Exact to the picosecond: when packets of 1,502 and 54 bytes get through three hops, one behind
 /// the other and against each other.
 #[test]
