@@ -7,7 +7,10 @@
 //!
 //! The first part of each run does not count: where windows are a packet per round trip away from
 //! each other, tens of milliseconds pass until they are not, and how long exactly depends on what
-//! is not compared here (how a cut is spread over its round trip).
+//! is not compared here (how a cut is spread over its round trip). Two flows of DCTCP that want
+//! more than they get are equals, and over 50 ms chance says which of them is ahead, in ns-3 by up
+//! to a fourth; so what the two get on average is compared. Here ten times as much time is counted,
+//! which costs less than a tenth as much.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -24,6 +27,8 @@ Exit codes: 0 agrees, or skipped with a printed reason, 1 differs, 2 usage.";
 /// Round-trip time without queues in microseconds; how long to simulate, and how much of that is
 /// not counted, in milliseconds.
 const RUNS: [[u32; 3]; 3] = [[25, 50, 10], [62, 80, 30], [98, 120, 70]];
+/// How many times as much is counted here.
+const LONGER: u32 = 10;
 /// How far what a flow gets may lie from ns-3's, and the mean queue.
 const GOODPUT: f64 = 0.05;
 const QUEUE: f64 = 0.10;
@@ -75,31 +80,34 @@ fn missing() -> Option<String> {
 struct Outcome {
     goodput: Vec<f64>,
     queue: f64,
-    events: f64,
-    seconds: f64,
+    /// Millions in a second of processor time.
+    speed: f64,
+    /// Processor time for a simulated second.
+    cost: f64,
 }
 
 fn compare(root: &Path) -> Result<bool, String> {
     let oracle = build(root)?;
     let mut agrees = true;
-    println!("RTT  LAW    WHO       HIGH   MEDIUM      LOW Gbps    QUEUE  M EVENTS/s   CPU s");
+    println!("RTT  LAW    WHO       HIGH   MEDIUM      LOW Gbps    QUEUE  M EVENTS/s  CPU s/s");
     for [rtt, ms, skip] in RUNS {
         for law in ["dctcp", "qtcp"] {
-            let run = [rtt, ms, skip].map(|number| number.to_string());
+            let longer = skip + LONGER * (ms - skip);
+            let run = [rtt, longer, skip].map(|number| number.to_string());
             let theirs = [
                 format!("--rtt={rtt}"),
                 format!("--ms={ms}"),
                 format!("--skip={skip}"),
                 format!("--qtcp={}", law == "qtcp"),
             ];
-            let theirs = outcome(Command::new(&oracle).args(theirs))?;
+            let theirs = outcome(Command::new(&oracle).args(theirs), ms)?;
             let example = ["run", "--release", "--quiet", "--package", "tidegate-sim"];
             let mut ours = Command::new("cargo");
             ours.current_dir(root).args(example).args(["--example", "dumbbell", "--", law]);
-            let ours = outcome(ours.args(run))?;
+            let ours = outcome(ours.args(run), longer)?;
             print_row(rtt, law, "ns-3", &theirs);
             print_row(rtt, law, "here", &ours);
-            agrees &= judge(&theirs, &ours);
+            agrees &= judge(law, &theirs, &ours);
         }
     }
     Ok(agrees)
@@ -118,7 +126,7 @@ fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     }
 }
 
-fn outcome(command: &mut Command) -> Result<Outcome, String> {
+fn outcome(command: &mut Command, milliseconds: u32) -> Result<Outcome, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let says = String::from_utf8_lossy(&output.stderr).into_owned();
     let bad = |what: &str| format!("{command:?}: {what}\n{says}");
@@ -129,24 +137,24 @@ fn outcome(command: &mut Command) -> Result<Outcome, String> {
         serde_json::from_slice(&output.stdout).map_err(|error| bad(&error.to_string()))?;
     let number = |key: &str| value[key].as_f64().ok_or_else(|| bad(key));
     let flows = value["goodput_gbps"].as_array().ok_or_else(|| bad("goodput_gbps"))?;
+    let seconds = number("cpu_seconds")?;
     Ok(Outcome {
         goodput: flows.iter().filter_map(Value::as_f64).collect(),
         queue: number("queue_mean")?,
-        events: number("events")?,
-        seconds: number("cpu_seconds")?,
+        speed: number("events")? / seconds / 1e6,
+        cost: seconds * 1e3 / f64::from(milliseconds),
     })
 }
 
 fn print_row(rtt: u32, law: &str, who: &str, outcome: &Outcome) {
     let flows: String = outcome.goodput.iter().map(|gbps| format!("{gbps:>9.2}")).collect();
-    let speed = outcome.events / outcome.seconds / 1e6;
-    let (queue, seconds) = (outcome.queue, outcome.seconds);
-    println!("{rtt:>3}  {law:<6} {who}{flows}      {queue:>7.1} {speed:>11.2} {seconds:>7.2}");
+    let Outcome { queue, speed, cost, .. } = outcome;
+    println!("{rtt:>3}  {law:<6} {who}{flows}      {queue:>7.1} {speed:>11.2} {cost:>8.1}");
 }
 
 /// Says what differs; whether nothing does.
-fn judge(theirs: &Outcome, ours: &Outcome) -> bool {
-    let mut agrees = theirs.goodput.len() == ours.goodput.len();
+fn judge(law: &str, theirs: &Outcome, ours: &Outcome) -> bool {
+    let mut agrees = theirs.goodput.len() == 3 && ours.goodput.len() == 3;
     let mut hold = |what: &str, theirs: f64, ours: f64, within: f64| {
         let apart = (ours / theirs - 1.0).abs();
         if apart.is_nan() || apart > within {
@@ -154,13 +162,18 @@ fn judge(theirs: &Outcome, ours: &Outcome) -> bool {
             agrees = false;
         }
     };
-    for (flow, (theirs, ours)) in theirs.goodput.iter().zip(&ours.goodput).enumerate() {
-        hold(&format!("goodput of flow {}", flow + 1), *theirs, *ours, GOODPUT);
+    let compared = |outcome: &Outcome| match (law, &outcome.goodput[..]) {
+        ("dctcp", [high, medium, low]) => vec![(high + medium) / 2.0, *low],
+        (_, flows) => flows.to_vec(),
+    };
+    for (theirs, ours) in compared(theirs).into_iter().zip(compared(ours)) {
+        hold(&format!("the goodput of {ours:.2}"), theirs, ours, GOODPUT);
     }
-    hold("mean queue", theirs.queue, ours.queue, QUEUE);
-    let speed = theirs.seconds / ours.seconds;
+    hold("the mean queue", theirs.queue, ours.queue, QUEUE);
+    let speed = theirs.cost / ours.cost;
+    println!("     {speed:.0} times as fast");
     if speed < SPEED {
-        println!("     differs: {speed:.0} times as fast as ns-3, and {SPEED} are promised");
+        println!("     differs: {SPEED} times are promised");
         agrees = false;
     }
     agrees
