@@ -28,18 +28,18 @@
 //! between open by as much as is left of the way: the node is slower than Ω says, or others are in
 //! the way, and pool tokens would only add to it. What counts is what a client has issued, whatever
 //! the tokens, and only while as many operations are under way as may be: who has fewer waits for
-//! tokens, not for the node. Who comes back is not behind by what was due early while it had
-//! nothing to do: it has all of the margin for that. The valve keeps promises within a period; the
-//! next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
-//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
+//! tokens, not for the node. Who comes back is not behind by what was due early while it had nothing
+//! to do: it has all of the margin for that. The valve keeps promises within a period; the next
+//! one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of
+//! this is held up by something else, and is not waited for until the next period.
 //!
 //! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
-//! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until
-//! all are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 21: then the
-//! valve is half open. It need withhold only the 0.3 that are too many of the others' 9.6, so it
-//! settles at 2.1 ms, and the node has something to do all the time. If it knew open and shut only,
-//! it would be shut for the 10 to 20 ms that it takes until reports tell that the one has caught
-//! up; alone it can do 5 in a millisecond, so half of the node would have nothing to do.
+//! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until all
+//! are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 25: then the valve
+//! is half open. It need withhold only the 0.3 that are too many of the others' 9.6, so it settles
+//! at 2.1 ms, and the node has something to do all the time. If it knew open and shut only, it would
+//! be shut for the 10 to 20 ms that it takes until reports tell that the one has caught up; alone it
+//! can do 5 in a millisecond, so half of the node would have nothing to do.
 //!
 //! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
@@ -59,8 +59,8 @@ use super::{Mode, Period, Rules};
 /// How much of the node's time paced tokens wait for somebody to take them.
 pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
-/// How far behind its reservation a client is when others get no more than theirs: no more than
-/// what is due a [margin](super::Grain)th early in a period of 200 ms, the shortest that is of use.
+/// How far behind its reservation a client is when others get no more than theirs: no more than what
+/// is due a [margin](super::Grain)th early in a period of 200 ms, the shortest that is of use.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
 
 /// How far behind one may be whom nobody waits for: more than a report is old when it is read.

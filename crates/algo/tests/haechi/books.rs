@@ -44,9 +44,9 @@ fn who_used_pool_tokens_first_is_not_behind() {
     }
 }
 
-/// The valve: 10,000 of 20,000 are reserved, so others get 10 in a millisecond. After 490 ms half
-/// of the reservation is due. A client that is behind by 2 ms of it is not waited for, by 4 it is,
-/// and in between by as much as that is late. Who waits for tokens is not.
+/// The valve: 10,000 of 20,000 are reserved, so others get 10 in a millisecond. After 490 ms half of
+/// the reservation is due. A client that is behind by 2 ms of it is not waited for, by 4 it is, and
+/// in between by as much as that is late. Who waits for tokens is not.
 #[test]
 fn the_later_somebody_is_the_less_others_get() {
     let target = |behind: u64, is_busy, is_starved| {
@@ -69,9 +69,9 @@ fn the_later_somebody_is_the_less_others_get() {
     }
 }
 
-/// A client had nothing to do for 250 of 500 ms, and has yielded half of its 10,000 by then. By
-/// what is due a fiftieth of the period early it is behind by 51, more than 4 ms, when it comes
-/// back. It was not late, so nobody waits for it until it falls behind from there on.
+/// A client had nothing to do for 250 of 500 ms, and has yielded half of its 10,000 by then. By what
+/// is due a fiftieth of the period early it is behind by 51, more than 4 ms, when it comes back. It
+/// was not late, so nobody waits for it until it falls behind from there on.
 #[test]
 fn who_comes_back_is_not_behind() {
     let half = Span(500_000_000);

@@ -202,8 +202,7 @@ impl<F: Fabric> Monitor<F> {
         self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
     }
 
-    /// What a former monitor has promised would take the place of what is promised before it is
-    /// read.
+    /// What a former monitor has promised would take the place of what is promised before it is read.
     const fn must_know(&self) -> Result<(), Denied> {
         if matches!(self.step, Step::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }

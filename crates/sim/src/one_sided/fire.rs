@@ -20,9 +20,9 @@
 //!
 //! All of these follow from the mechanism but two. That one client waits at a time and not two is
 //! usual, not certain: each waits 5 ms at most, 1.2 times that if the pool was empty, at its own
-//! times. And what is lost without pacing has no bound that is of use: once somebody had to be
-//! waited for, what is left of the pool comes bit by bit until the period's end, and whoever has
-//! used up its own by then waits for it with the node idle. A seventh was the most in 10,000 seeds.
+//! times. And what is lost without pacing has no bound that is of use: once somebody had to be waited
+//! for, what is left of the pool comes bit by bit until the period's end, and whoever has used up its
+//! own by then waits for it with the node idle. A seventh was the most in 10,000 seeds.
 //!
 //! **Bounds.** Thousands of operations in a second rather than millions, so that a seed takes
 //! milliseconds; then what happens once in a tick or a window is a larger part of all. A period is
@@ -151,10 +151,10 @@ impl Fire {
         (node * 99 / 100).saturating_sub(clients * u64::from(self.window) + ticks)
     }
 
-    /// What a client yields of its reservation when it is too late for others, in a period. One
-    /// that has nothing to do reports each fifth tick, and the monitor looks each tick: so late it
-    /// is known at the end of the period, and each time that the client ceases to ask, once in two
-    /// of its turns, for as long as a turn at most.
+    /// What a client yields of its reservation when it is too late for others, in a period. One that
+    /// has nothing to do reports each fifth tick, and the monitor looks each tick: so late it is
+    /// known at the end of the period, and each time that the client ceases to ask, once in two of
+    /// its turns, for as long as a turn at most.
     ///
     /// For instance, 352 in 250 ms: 8 at the end, and with turns of 20 ms 52 more.
     fn late(&self, guest: &Guest) -> u64 {
