@@ -23,23 +23,12 @@
 //!   comes what is yielded. What nobody takes for [`SLACK`] is gone, for the time in which the node
 //!   could have done it has passed.
 //!
-//! And in both there is a *valve* before the pool. It is open while nobody who asks is behind its
-//! reservation by more than [`CAUGHT_UP`] of it, shut if somebody is by more than [`LATE`], and in
-//! between open by as much as is left of the way: the node is slower than Ω says, or others are in
-//! the way, and pool tokens would only add to it. What counts is what a client has issued, whatever
-//! the tokens, and only while as many operations are under way as may be: who has fewer waits for
-//! tokens, not for the node. Who comes back is not behind by what was due early while it had nothing
-//! to do: it has all of the margin for that. The valve keeps promises within a period; the next
-//! one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of
-//! this is held up by something else, and is not waited for until the next period.
-//!
-//! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
-//! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until all
-//! are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 25: then the valve
-//! is half open. It need withhold only the 0.3 that are too many of the others' 9.6, so it settles
-//! at 2.1 ms, and the node has something to do all the time. If it knew open and shut only, it would
-//! be shut for the 10 to 20 ms that it takes until reports tell that the one has caught up; alone it
-//! can do 5 in a millisecond, so half of the node would have nothing to do.
+//! And in both, none are given out while a client that asks is behind its reservation by more than
+//! [`LATE`] of it: the node is slower than Ω says, or others are in the way, and pool tokens would
+//! only add to it. What counts is what it has issued, whatever the tokens. This is what keeps
+//! promises within a period; the next one's Ω is [`capacity`](super::capacity)'s business. A client
+//! that does not get on in [`HOPE`] of this is held up by something else, and is not waited for
+//! until the next period.
 //!
 //! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
@@ -52,25 +41,21 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Span, Time};
 
-use super::capacity::WHOLE;
 use super::engine::Promise;
 use super::{Mode, Period, Rules};
 
 /// How much of the node's time paced tokens wait for somebody to take them.
 pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
-/// How far behind its reservation a client is when others get no more than theirs: no more than what
-/// is due a [margin](super::Grain)th early in a period of 200 ms, the shortest that is of use.
+/// How far behind its reservation a client may be before others get no more than theirs.
 pub const LATE: Span = Span(4 * Span::MILLISECOND.0);
 
-/// How far behind one may be whom nobody waits for: more than a report is old when it is read.
+/// How far behind one may still be who has caught up: within what is due a [margin](super::Grain)th
+/// of a period early, and more than a report is old when it is read.
 const CAUGHT_UP: Span = Span(2 * Span::MILLISECOND.0);
 
 /// For how long others are held for a client that does not catch up.
 pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
-
-/// A valve that is open.
-const OPEN: u64 = WHOLE as u64;
 
 /// For how many periods the pool is a stream, though not paced, after somebody was waited for.
 /// Chosen by hand: one in eight then begins at once again, and may have to wait again.
@@ -96,7 +81,7 @@ pub struct Report {
     pub yielded: u64,
     /// It has something to do.
     pub is_busy: bool,
-    /// It waits for tokens: fewer operations are under way than may be, and there is more to do.
+    /// It could do something, and has no token.
     pub is_starved: bool,
     /// What it could do its limit forbids.
     pub is_limited: bool,
@@ -115,14 +100,12 @@ struct Seat {
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,
     is_suspect: bool,
-    /// How far it was behind by what is due early when it had nothing to do last.
-    forgiven: u64,
-    /// Since when others are held for it, if they are.
+    /// What others are held for, if they are.
     wait: Option<Wait>,
     is_hopeless: bool,
 }
 
-/// Others are held for a client that is behind.
+/// Others are held until a client catches up.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     since: Time,
@@ -139,7 +122,6 @@ impl Seat {
             heard,
             is_doubted: false,
             is_suspect: false,
-            forgiven: 0,
             wait: None,
             is_hopeless: false,
         }
@@ -152,19 +134,6 @@ impl Seat {
             (false, None) => self.promise.reservation,
             (false, Some(report)) => report.residual,
         }
-    }
-
-    /// How far it is behind its reservation, in operations, by what it said last.
-    fn behind(&self, report: &Report, period: Period, margin: u64) -> u64 {
-        let reservation = self.promise.reservation;
-        // What it said is as old as that.
-        let due = period.due_early(reservation, margin, self.heard);
-        // Whatever the tokens: who used pool tokens first has reservation tokens left, and is not
-        // behind.
-        let issued = report.completed + report.in_flight;
-        let behind =
-            report.residual.saturating_sub(reservation - due).min(due.saturating_sub(issued));
-        behind.saturating_sub(self.forgiven)
     }
 
     /// Paced reservation tokens that are due. Who has nothing to do yields its tokens by ρ(t),
@@ -198,8 +167,7 @@ pub struct Pool {
     /// Yielded, and of that, paced, what was given out.
     returned: u64,
     passed: u64,
-    /// How far the valve is shut, in 255ths.
-    held: u8,
+    is_held: bool,
     /// Not paced: for how many more periods the pool is a stream, and when it was looked at last.
     streams: u32,
     looked: Time,
@@ -220,7 +188,7 @@ impl Pool {
             streamed: 0,
             returned: 0,
             passed: 0,
-            held: 0,
+            is_held: false,
             streams: 0,
             looked: Time::ZERO,
         }
@@ -242,7 +210,7 @@ impl Pool {
         self.seats = seats.collect();
         (self.period, self.capacity) = (period, capacity);
         (self.granted, self.returned, self.passed, self.streamed) = (0, 0, 0, 0);
-        (self.is_used, self.held) = (false, 0);
+        (self.is_used, self.is_held) = (false, false);
         (self.streams, self.looked) = (self.streams.saturating_sub(1), period.begun);
         let first = match self.rules.paces || self.streams > 0 {
             true => 0,
@@ -285,10 +253,6 @@ impl Pool {
             self.returned += report.yielded.saturating_sub(before);
         }
         seat.report = Some(report);
-        if !report.is_busy {
-            seat.forgiven = 0;
-            seat.forgiven = seat.behind(&report, self.period, self.rules.grain.margin);
-        }
     }
 
     /// Whom nobody has heard of for too long: their grants are to be made void now, before reports
@@ -369,9 +333,10 @@ impl Pool {
 
     fn at_once(&mut self, now: Time, left: u64) -> u64 {
         let looked = core::mem::replace(&mut self.looked, now);
-        let open = self.opening(now);
-        if open == 0 {
+        self.is_held = self.somebody_is_behind(now);
+        if self.is_held {
             self.streams = STREAMS;
+            return 0;
         }
         let spare = self.spare();
         let [passed, rest] = [now, self.period.end()].map(|at| at.since(looked));
@@ -379,8 +344,7 @@ impl Pool {
             0 => spare,
             _ => left + super::due(spare.saturating_sub(left), passed, rest),
         };
-        let most = most.min(self.remaining(self.told(now)).saturating_sub(self.owed())).min(spare);
-        most * open / OPEN
+        most.min(spare).min(self.remaining(self.told(now)).saturating_sub(self.owed()))
     }
 
     /// Of when the reports are that say who has what left.
@@ -414,47 +378,53 @@ impl Pool {
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + (self.returned - self.passed);
         (self.streamed, self.passed) = (self.streamed.max(due), self.returned);
-        let most = (left + fresh).min(super::due(self.capacity, SLACK, self.period.length));
-        most * self.opening(now) / OPEN
+        self.is_held = self.somebody_is_behind(now);
+        match self.is_held {
+            true => 0,
+            false => (left + fresh).min(super::due(self.capacity, SLACK, self.period.length)),
+        }
     }
 
-    /// How far the valve is open: all the way, unless it helps to wait for somebody who asks and is
-    /// behind its reservation.
-    fn opening(&mut self, now: Time) -> u64 {
+    /// Whether somebody who asks is behind its reservation, and it helps to wait for it.
+    fn somebody_is_behind(&mut self, now: Time) -> bool {
         let (period, is_paced, margin) = (self.period, self.rules.paces, self.rules.grain.margin);
-        let mut least = OPEN;
+        let mut any = false;
         for seat in self.seats.iter_mut().flatten() {
             let Some(report) = seat.report else { continue };
             if seat.is_suspect || seat.is_hopeless || !report.is_busy || report.is_starved {
                 seat.wait = None;
                 continue;
             }
-            let behind = seat.behind(&report, period, margin);
-            let part = |span| super::due(seat.promise.reservation, span, period.length);
-            let [caught_up, late] = [part(CAUGHT_UP), part(LATE).max(1)];
-            if behind <= caught_up {
-                seat.wait = None;
-                continue;
+            let (reservation, residual) = (seat.promise.reservation, report.residual);
+            // What it said is as old as that.
+            let due = period.due_early(reservation, margin, seat.heard);
+            // Whatever the tokens: who used pool tokens first has reservation tokens left, and is
+            // not behind.
+            let issued = report.completed + report.in_flight;
+            let behind = residual.saturating_sub(reservation - due).min(due.saturating_sub(issued));
+            let part = |span| super::due(reservation, span, period.length);
+            let wait = Wait { since: now, behind, residual };
+            match seat.wait {
+                _ if behind <= part(CAUGHT_UP) => seat.wait = None,
+                None if behind > part(LATE).max(1) => seat.wait = Some(wait),
+                Some(first) if now.since(first.since) >= HOPE => {
+                    // Paced, the others use no more than what is theirs, so it must catch up. At
+                    // once, they may use all that first, and it must get on.
+                    seat.is_hopeless = match is_paced {
+                        true => behind >= first.behind,
+                        false => first.residual.saturating_sub(residual) < part(HOPE) / 2,
+                    };
+                    seat.wait = (!seat.is_hopeless).then_some(wait);
+                }
+                // What is in line at the node already makes it worse at first.
+                Some(first) => {
+                    seat.wait = Some(Wait { behind: first.behind.max(behind), ..first });
+                }
+                None => {}
             }
-            let first = seat.wait.unwrap_or(Wait { since: now, behind, residual: report.residual });
-            // What is in line at the node already makes it worse at first.
-            seat.wait = Some(Wait { behind: first.behind.max(behind), ..first });
-            if now.since(first.since) >= HOPE {
-                // Paced, the others use no more than what is theirs, so it must catch up. At once,
-                // they may use all that first, and it must get on.
-                seat.is_hopeless = match is_paced {
-                    true => behind > late && behind >= first.behind,
-                    false => first.residual.saturating_sub(report.residual) < part(HOPE) / 2,
-                };
-                seat.wait = None;
-            }
-            if !seat.is_hopeless {
-                let open = (late + 1).saturating_sub(behind) * OPEN / (late + 1 - caught_up);
-                least = least.min(open);
-            }
+            any |= seat.wait.is_some();
         }
-        self.held = (OPEN - least) as u8;
-        least
+        any
     }
 
     /// Pool tokens granted in this period, exactly.
@@ -467,9 +437,9 @@ impl Pool {
         self.minted
     }
 
-    /// Which part of the pool tokens is held back for somebody who is behind, in 255ths.
-    pub fn held(&self) -> u8 {
-        self.held
+    /// Whether pool tokens are held back for somebody who is behind.
+    pub fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// Reservation tokens of clients with nothing to do, as they said last: what is yielded so late

@@ -27,13 +27,13 @@ mod roster;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::admission::Capacity;
-use tidegate_algo::haechi::capacity::{Estimator, Profile, WHOLE};
+use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
 
-use closing::Closing;
+use closing::{Closing, final_at};
 pub use event::{Denied, Event, Summary};
 use roster::{Roster, Seat};
 
@@ -124,8 +124,7 @@ pub struct Monitor<F> {
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero. Of a fabric that
-    /// answers at once it knows then who has which seat, else when it was [polled](Self::poll).
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero.
     ///
     /// # Errors
     /// The fabric, if its region has no control area or it has too few buffers for the seats.
@@ -157,21 +156,14 @@ impl<F: Fabric> Monitor<F> {
         };
         monitor.read(place::HEADER, 0, place::CARD as u32);
         monitor.read_lines(place::GRANTS);
-        // A region that is lost is lost at the first poll, too.
-        while monitor.hearken(now) == Ok(true) {}
-        if monitor.pending == 0 {
-            monitor.open();
-        }
         Ok(monitor)
     }
 
     /// Gives a client a seat, from the next period on.
     ///
     /// # Errors
-    /// Why its reservation cannot be promised beside the others, or that they are not known yet.
-    /// Nothing has changed then.
+    /// Why its reservation cannot be promised beside the others. Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
-        self.must_know()?;
         self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
     }
 
@@ -198,13 +190,7 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// As [`Self::admit`]; also if the seat is free.
     pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
-        self.must_know()?;
         self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
-    }
-
-    /// What a former monitor has promised would take the place of what is promised before it is read.
-    const fn must_know(&self) -> Result<(), Denied> {
-        if matches!(self.step, Step::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }
 
     /// Whether what can be promised depends on all clients beginning at once. The text does not ask
@@ -269,7 +255,13 @@ impl<F: Fabric> Monitor<F> {
             self.look(now);
         }
         loop {
-            let some = self.hearken(now)?;
+            self.fabric.flush(now)?;
+            let mut done = core::mem::take(&mut self.done);
+            self.fabric.poll(now, &mut done)?;
+            let some = !done.is_empty();
+            done.iter().for_each(|one| self.on_done(*one));
+            done.clear();
+            self.done = done;
             if self.pending > 0 {
                 if some {
                     continue;
@@ -284,18 +276,6 @@ impl<F: Fabric> Monitor<F> {
                 Step::Resting | Step::Over => return Ok(()),
             }
         }
-    }
-
-    /// Takes in what is done, if something is.
-    fn hearken(&mut self, now: Time) -> Result<bool, Lost> {
-        self.fabric.flush(now)?;
-        let mut done = core::mem::take(&mut self.done);
-        self.fabric.poll(now, &mut done)?;
-        let some = !done.is_empty();
-        done.iter().for_each(|one| self.on_done(*one));
-        done.clear();
-        self.done = done;
-        Ok(some)
     }
 
     fn on_done(&mut self, done: Done) {
@@ -384,7 +364,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn look(&mut self, now: Time) {
-        self.held.0 += now.since(self.looked).0 * u64::from(self.books.held()) / u64::from(WHOLE);
+        self.held.0 += if self.books.is_held() { now.since(self.looked).0 } else { 0 };
         (self.looked, self.seen_lease) = (now, None);
         self.read_lines(place::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });
@@ -551,5 +531,72 @@ impl<F: Fabric> Monitor<F> {
                 },
             );
         }
+    }
+
+    /// Notes what is known of a period that is over.
+    fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
+        if self.closing.is_some() {
+            self.close(events);
+        }
+        let length = self.settings.terms.period.0.max(1);
+        let held = core::mem::take(&mut self.held).0.min(length);
+        let told = |number: u16| {
+            let seat = self.roster.get(number).filter(|seat| seat.is_in)?;
+            let report = self.books.report(number.into()).unwrap_or_default();
+            let outcome = Outcome { completed: report.completed, ..Outcome::default() };
+            Some((seat.promise, outcome))
+        };
+        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
+        self.closing = Some(Closing {
+            epoch: self.epoch,
+            at: now.after(GRACE),
+            capacity: self.books.capacity(),
+            minted: self.books.minted(),
+            granted: self.books.granted(),
+            late: self.books.late(),
+            spare: self.books.spare(),
+            held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
+            seats: (0..self.settings.seats).map(told).collect(),
+            busy: (0..self.settings.seats).map(is_busy).collect(),
+        });
+    }
+
+    /// Whether all have written their final words of a period.
+    fn is_told(&self, closing: &Closing) -> bool {
+        let mut seats = (0..).zip(&closing.seats).filter(|(_, seat)| seat.is_some());
+        seats.all(|(number, _)| {
+            words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
+        })
+    }
+
+    /// Reads the final words of the period before, and learns from it.
+    fn close(&mut self, events: &mut Vec<Event>) {
+        let Some(mut closing) = self.closing.take() else { return };
+        let final_at = final_at(closing.epoch);
+        for (number, seat) in closing.seats.iter_mut().enumerate() {
+            let Some((_, outcome)) = seat else { continue };
+            let word = self.line(number as u16)[final_at];
+            *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
+        }
+        let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
+        let windows = u64::from(self.settings.window) * outcomes.len() as u64;
+        let Closing { capacity, late, spare, held, .. } = closing;
+        let lesson = Lesson {
+            tokens: capacity.saturating_sub(late),
+            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
+            spare,
+            held,
+            outcomes: &outcomes,
+        };
+        let verdict = self.estimator.learn(&lesson);
+        let learned = self.estimator.capacity();
+        self.books.revise(learned);
+        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
+        for (number, told) in closing.seats.iter().enumerate() {
+            events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
+        }
+        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
+        events.push(Event::Over(summary));
     }
 }

@@ -148,7 +148,7 @@ impl<F: Fabric> Port<F> {
         self.own.report = true;
         (self.spoke, self.told, self.owes_report) = (now, self.counts.operations, false);
         let ledger = self.purse.ledger();
-        let has_room = self.in_flight < self.window;
+        let is_starved = self.is_out_of_tokens();
         let report = Report {
             residual: self.purse.reserved(),
             completed: self.completed,
@@ -157,8 +157,8 @@ impl<F: Fabric> Port<F> {
             obtained: ledger.obtained,
             yielded: ledger.yielded,
             is_busy,
-            is_starved: has_room && !self.waiting.is_empty(),
-            is_limited: self.is_out_of_tokens() && self.purse.lacks() == 0,
+            is_starved: is_starved && self.purse.lacks() > 0,
+            is_limited: is_starved && self.purse.lacks() == 0,
             is_leaving: self.is_leaving,
         };
         self.beat = self.beat.wrapping_add(1);
