@@ -27,13 +27,13 @@ mod roster;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::admission::Capacity;
-use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, WHOLE};
+use tidegate_algo::haechi::capacity::{Estimator, Profile};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
 
-use closing::{Closing, final_at};
+use closing::Closing;
 pub use event::{Denied, Event, Summary};
 use roster::{Roster, Seat};
 
@@ -531,72 +531,5 @@ impl<F: Fabric> Monitor<F> {
                 },
             );
         }
-    }
-
-    /// Notes what is known of a period that is over.
-    fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
-        if self.closing.is_some() {
-            self.close(events);
-        }
-        let length = self.settings.terms.period.0.max(1);
-        let held = core::mem::take(&mut self.held).0.min(length);
-        let told = |number: u16| {
-            let seat = self.roster.get(number).filter(|seat| seat.is_in)?;
-            let report = self.books.report(number.into()).unwrap_or_default();
-            let outcome = Outcome { completed: report.completed, ..Outcome::default() };
-            Some((seat.promise, outcome))
-        };
-        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
-        self.closing = Some(Closing {
-            epoch: self.epoch,
-            at: now.after(GRACE),
-            capacity: self.books.capacity(),
-            minted: self.books.minted(),
-            granted: self.books.granted(),
-            late: self.books.late(),
-            spare: self.books.spare(),
-            held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
-            seats: (0..self.settings.seats).map(told).collect(),
-            busy: (0..self.settings.seats).map(is_busy).collect(),
-        });
-    }
-
-    /// Whether all have written their final words of a period.
-    fn is_told(&self, closing: &Closing) -> bool {
-        let mut seats = (0..).zip(&closing.seats).filter(|(_, seat)| seat.is_some());
-        seats.all(|(number, _)| {
-            words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
-        })
-    }
-
-    /// Reads the final words of the period before, and learns from it.
-    fn close(&mut self, events: &mut Vec<Event>) {
-        let Some(mut closing) = self.closing.take() else { return };
-        let final_at = final_at(closing.epoch);
-        for (number, seat) in closing.seats.iter_mut().enumerate() {
-            let Some((_, outcome)) = seat else { continue };
-            let word = self.line(number as u16)[final_at];
-            *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
-        }
-        let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
-        let windows = u64::from(self.settings.window) * outcomes.len() as u64;
-        let Closing { capacity, late, spare, held, .. } = closing;
-        let lesson = Lesson {
-            tokens: capacity.saturating_sub(late),
-            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
-            spare,
-            held,
-            outcomes: &outcomes,
-        };
-        let verdict = self.estimator.learn(&lesson);
-        let learned = self.estimator.capacity();
-        self.books.revise(learned);
-        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
-        for (number, told) in closing.seats.iter().enumerate() {
-            events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
-        }
-        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
-        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
-        events.push(Event::Over(summary));
     }
 }

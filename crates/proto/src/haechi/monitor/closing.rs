@@ -1,31 +1,103 @@
-//! A period that is over, of which clients have not told all yet: their final words come when they
-//! have seen the next one begin.
+//! What the monitor makes of a period that is over, of which clients have not told all yet: their
+//! final words come when they have seen the next one begin. It reads them, learns, and tells.
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::capacity::Outcome;
+use tidegate_algo::haechi::capacity::{Lesson, Outcome, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 
-use crate::haechi::words::FINALS;
+use super::{Event, GRACE, Monitor, Summary, WRITE};
+use crate::haechi::place;
+use crate::haechi::words::{self, FINALS};
+use crate::one_sided::{Fabric, Operation};
 
 /// A period whose final words are still to be read.
 #[derive(Clone, Debug)]
 pub(super) struct Closing {
-    pub(super) epoch: u64,
+    epoch: u64,
     pub(super) at: Time,
-    pub(super) capacity: u64,
-    pub(super) minted: u64,
-    pub(super) granted: u64,
-    pub(super) held: u8,
+    capacity: u64,
+    minted: u64,
+    granted: u64,
+    held: u8,
     /// What was yielded too late to be used, and what nobody took.
-    pub(super) late: u64,
-    pub(super) spare: u64,
-    pub(super) seats: Vec<Option<(Promise, Outcome)>>,
-    pub(super) busy: Vec<bool>,
+    late: u64,
+    spare: u64,
+    seats: Vec<Option<(Promise, Outcome)>>,
+    busy: Vec<bool>,
+}
+
+impl<F: Fabric> Monitor<F> {
+    /// Notes what is known of a period that is over.
+    pub(super) fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
+        if self.closing.is_some() {
+            self.close(events);
+        }
+        let length = self.settings.terms.period.0.max(1);
+        let held = core::mem::take(&mut self.held).0.min(length);
+        let told = |number: u16| {
+            let seat = self.roster.get(number).filter(|seat| seat.is_in)?;
+            let report = self.books.report(number.into()).unwrap_or_default();
+            let outcome = Outcome { completed: report.completed, ..Outcome::default() };
+            Some((seat.promise, outcome))
+        };
+        let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
+        self.closing = Some(Closing {
+            epoch: self.epoch,
+            at: now.after(GRACE),
+            capacity: self.books.capacity(),
+            minted: self.books.minted(),
+            granted: self.books.granted(),
+            late: self.books.late(),
+            spare: self.books.spare(),
+            held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
+            seats: (0..self.settings.seats).map(told).collect(),
+            busy: (0..self.settings.seats).map(is_busy).collect(),
+        });
+    }
+
+    /// Whether all have written their final words of a period.
+    pub(super) fn is_told(&self, closing: &Closing) -> bool {
+        let mut seats = (0..).zip(&closing.seats).filter(|(_, seat)| seat.is_some());
+        seats.all(|(number, _)| {
+            words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
+        })
+    }
+
+    /// Reads the final words of the period before, and learns from it.
+    pub(super) fn close(&mut self, events: &mut Vec<Event>) {
+        let Some(mut closing) = self.closing.take() else { return };
+        let final_at = final_at(closing.epoch);
+        for (number, seat) in closing.seats.iter_mut().enumerate() {
+            let Some((_, outcome)) = seat else { continue };
+            let word = self.line(number as u16)[final_at];
+            *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
+        }
+        let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
+        let windows = u64::from(self.settings.window) * outcomes.len() as u64;
+        let Closing { capacity, late, spare, held, .. } = closing;
+        let lesson = Lesson {
+            tokens: capacity.saturating_sub(late),
+            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
+            spare,
+            held,
+            outcomes: &outcomes,
+        };
+        let verdict = self.estimator.learn(&lesson);
+        let learned = self.estimator.capacity();
+        self.books.revise(learned);
+        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
+        for (number, told) in closing.seats.iter().enumerate() {
+            events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
+        }
+        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
+        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
+        events.push(Event::Over(summary));
+    }
 }
 
 /// Where the final word of a period is, in words from the beginning of the line.
-pub(super) const fn final_at(epoch: u64) -> usize {
+const fn final_at(epoch: u64) -> usize {
     FINALS + (epoch & 1) as usize
 }
