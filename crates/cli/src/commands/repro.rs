@@ -43,7 +43,7 @@ Papers and their figures:
                    what becomes of it when the node changes, of each rule left out, and of other
                    numbers than were chosen (a minute)
   haechi  numbers  all that the paper prints beside what the model gives
-  haechi  nodes    ten tenants on four data nodes, which that paper leaves open
+  haechi  nodes    ten tenants on four data nodes, which that paper leaves open, simulated and live
 
 Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
 and --plain say nothing to them.
