@@ -19,7 +19,7 @@
 //! count in which the machine gave every client its turn, see [`run`]; where there are too few, a
 //! claim that fails says so and differs.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::{self, Control, Outcome, Scenario};
 
@@ -34,7 +34,7 @@ use crate::experiment::paper::{self, LIVE, Source, simulate};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use crate::failure::Failure;
 use crate::table::{Cell, Table};
-use run::{LATE, Plan};
+use run::{LATE, Plan, with_periods};
 
 mod nodes;
 mod run;
@@ -160,23 +160,13 @@ fn claim(
 ) -> Claim {
     let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
-    let mut numbers = Map::new();
-    numbers.insert("slowed_by".into(), SLOWED.into());
-    numbers.insert("periods".into(), sum(|live| live.periods).into());
-    numbers.insert("quiet_periods".into(), sum(|live| live.quiet).into());
-    numbers.insert("late_in_a_period_at_most_ms".into(), tenths(late.as_seconds() * 1e3).into());
-    if let Value::Object(measured) = measured {
-        numbers.extend(measured);
-    }
+    let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
+    let numbers = with_periods(measured, SLOWED, periods, late);
     let disturbed = runs.iter().any(|run| run.live.is_disturbed);
     let judged = or_disturbed(judged, disturbed);
     let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
     let seed = runs.first().map(|run| run.live.outcome.seed);
-    Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(
-        text,
-        numbers.into(),
-        judged,
-    )
+    Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(text, numbers, judged)
 }
 
 /// A failure of a run in which clients had no processor is told with its cause.

@@ -24,13 +24,13 @@
 
 use core::ops::Range;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::nodes::{self as sim, Control, Outcome, Sample, Scenario};
 
 use super::super::nodes::{FOLLOWED, TURN, means, panel, table, worst};
 use super::super::{NODES, told};
-use super::run::{Diary, First, expect_right, start};
+use super::run::{Diary, First, expect_right, start, with_periods};
 use super::stand::{Kind, SOUND, Stand};
 use super::{AS_SIMULATED, KEPT, SMALL, USED, or_disturbed};
 use crate::experiment::haechi::plot::draw;
@@ -435,14 +435,8 @@ fn apart(live: &Live, simulated: &Outcome) -> (f64, String) {
 fn claim(runs: &[&Run], text: impl Into<String>, measured: Value, judged: Judged) -> Claim {
     let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
-    let mut numbers = Map::new();
-    numbers.insert("slowed_by".into(), SLOWED.into());
-    numbers.insert("periods".into(), sum(|live| live.periods).into());
-    numbers.insert("quiet_periods".into(), sum(|live| live.quiet).into());
-    numbers.insert("late_in_a_period_at_most_ms".into(), tenths(late.as_seconds() * 1e3).into());
-    if let Value::Object(measured) = measured {
-        numbers.extend(measured);
-    }
+    let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
+    let numbers = with_periods(measured, SLOWED, periods, late);
     let is_disturbed = runs.iter().any(|run| 2 * run.live.quiet < run.live.periods);
     let source = Source {
         paper: "haechi",
@@ -451,7 +445,7 @@ fn claim(runs: &[&Run], text: impl Into<String>, measured: Value, judged: Judged
         seed: runs.first().map(|run| run.simulated.seed),
         seconds: tenths(runs.iter().map(|run| run.live.seconds).sum()),
     };
-    source.claim(text, numbers.into(), or_disturbed(judged, is_disturbed))
+    source.claim(text, numbers, or_disturbed(judged, is_disturbed))
 }
 
 #[cfg(test)]

@@ -17,10 +17,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{getpriority_process, setpriority_process};
+use serde_json::{Map, Value};
 use tidegate_algo::haechi::Grain;
 use tidegate_model::{Iops, Span};
 use tidegate_sim::one_sided::{Control, Counts, Latency, Outcome, Pattern, Sample, Scenario};
 
+use super::super::tenths;
 use super::stand::{NOBODY, Stand, tenant};
 use super::{Live, SLOWED};
 use crate::experiment::child::cannot_start;
@@ -287,4 +289,23 @@ fn promised(scenario: &Scenario) -> Vec<u64> {
         std::iter::repeat_n(reservation.min(wanted) * u64::from(SLOWED), group.count.into())
     });
     each.collect()
+}
+
+/// What was measured, with how slow that was, over how many periods, in how many of them no client
+/// had to wait for a processor, and how late clients were.
+pub(super) fn with_periods(
+    measured: Value,
+    slowed_by: u32,
+    [periods, quiet]: [usize; 2],
+    late: Span,
+) -> Value {
+    let mut numbers = Map::new();
+    numbers.insert("slowed_by".into(), slowed_by.into());
+    numbers.insert("periods".into(), periods.into());
+    numbers.insert("quiet_periods".into(), quiet.into());
+    numbers.insert("late_in_a_period_at_most_ms".into(), tenths(late.as_seconds() * 1e3).into());
+    if let Value::Object(measured) = measured {
+        numbers.extend(measured);
+    }
+    numbers.into()
 }
