@@ -81,6 +81,7 @@ pub mod one_sided;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
+mod slots;
 pub mod storage;
 pub mod time;
 pub mod trace;

@@ -3,7 +3,7 @@
 
 /// Places of things under way.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     items: Vec<Option<T>>,
     free: Vec<u32>,
 }
@@ -16,7 +16,7 @@ impl<T> Default for Slots<T> {
 
 impl<T> Slots<T> {
     /// Puts a thing at a place that is free.
-    pub(super) fn put(&mut self, item: T) -> u32 {
+    pub(crate) fn put(&mut self, item: T) -> u32 {
         if let Some(place) = self.free.pop() {
             self.items[place as usize] = Some(item);
             return place;
@@ -29,7 +29,7 @@ impl<T> Slots<T> {
     ///
     /// # Panics
     /// If nothing is there: an event came twice or for nobody.
-    pub(super) fn at(&mut self, place: u32) -> &mut T {
+    pub(crate) fn at(&mut self, place: u32) -> &mut T {
         self.items[place as usize].as_mut().expect("nothing is at this place")
     }
 
@@ -37,14 +37,14 @@ impl<T> Slots<T> {
     ///
     /// # Panics
     /// As [`Self::at`].
-    pub(super) fn take(&mut self, place: u32) -> T {
+    pub(crate) fn take(&mut self, place: u32) -> T {
         let item = self.items[place as usize].take().expect("nothing is at this place");
         self.free.push(place);
         item
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }
 }

@@ -18,7 +18,6 @@ mod media;
 mod memory;
 mod parameters;
 mod plane;
-mod slots;
 mod ssd;
 
 pub use memory::{Memory, MemoryParameters};

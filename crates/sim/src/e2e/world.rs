@@ -15,6 +15,7 @@ use crate::event::{Events, Queue};
 use crate::net::packet::{FlowId, Packet};
 use crate::net::{self, Counters, Host, Network, PortId};
 use crate::scenario::ScenarioError;
+use crate::slots::Slots;
 use crate::time::Picoseconds;
 use crate::transport::{self, Message, Out, Plan, Road, Transport};
 use crate::workload::{Request, Source};
@@ -126,8 +127,7 @@ struct World<'a> {
     connections: Vec<Connection>,
     /// By flow.
     flows: Vec<Flow>,
-    exchanges: Vec<Exchange>,
-    free: Vec<u32>,
+    exchanges: Slots<Exchange>,
     count: u64,
     /// What ports had done when it began to count.
     before: Vec<(PortId, Counters)>,
@@ -199,8 +199,7 @@ impl<'a> World<'a> {
             applications: Vec::new(),
             connections: Vec::new(),
             flows: Vec::new(),
-            exchanges: Vec::new(),
-            free: Vec::new(),
+            exchanges: Slots::default(),
             count: 0,
             before: Vec::new(),
         };
@@ -325,17 +324,13 @@ impl<'a> World<'a> {
         let at = request.at;
         let application = application as u32;
         let exchange = Exchange { application, connection: 0, request, submitted: at };
-        let place = self.free.pop().unwrap_or(self.exchanges.len() as u32);
-        match self.exchanges.get_mut(place as usize) {
-            Some(free) => *free = exchange,
-            None => self.exchanges.push(exchange),
-        }
-        self.floor.events.push(at, Event::Begin(place));
+        let number = self.exchanges.put(exchange);
+        self.floor.events.push(at, Event::Begin(number));
     }
 
     /// A request is made.
     fn begin(&mut self, number: u32) {
-        let Exchange { application, request, .. } = self.exchanges[number as usize];
+        let Exchange { application, request, .. } = *self.exchanges.at(number);
         let running = &mut self.applications[application as usize];
         if self.floor.now >= self.scenario.skip.into() {
             running.service.asked.add(request.bytes);
@@ -348,7 +343,7 @@ impl<'a> World<'a> {
             }
         };
         let connection = running.first + target;
-        self.exchanges[number as usize].connection = connection as u32;
+        self.exchanges.at(number).connection = connection as u32;
         if running.source.is_open() {
             let next = running.source.arrival();
             self.schedule(application as usize, next);
@@ -366,7 +361,7 @@ impl<'a> World<'a> {
 
     /// Sends a message of an exchange.
     fn send(&mut self, number: u32, step: Step) {
-        let Exchange { application, connection, request, .. } = self.exchanges[number as usize];
+        let Exchange { application, connection, request, .. } = *self.exchanges.at(number);
         let Connection { there, back, .. } = self.connections[connection as usize];
         let flow = match (step, back) {
             (Step::Ready | Step::Response, Some(back)) => back,
@@ -395,7 +390,7 @@ impl<'a> World<'a> {
                 (_, None) | (Step::Response, Some(_)) => self.complete(number),
                 (Step::Ready, Some(_)) => self.send(number, Step::Data),
                 (Step::Command, Some(storage)) => {
-                    let request = &self.exchanges[number as usize].request;
+                    let request = &self.exchanges.at(number).request;
                     if Step::is_solicited(request, storage.fabrics.in_capsule) {
                         self.send(number, Step::Ready);
                     } else {
@@ -410,7 +405,7 @@ impl<'a> World<'a> {
     /// Hands a request to the device for which it is.
     fn submit(&mut self, number: u32) {
         let now = self.floor.now;
-        let exchange = &mut self.exchanges[number as usize];
+        let exchange = self.exchanges.at(number);
         exchange.submitted = now;
         let Exchange { application, connection, request, .. } = *exchange;
         let Connection { server, queue, .. } = self.connections[connection as usize];
@@ -427,7 +422,7 @@ impl<'a> World<'a> {
     /// A device has done a request.
     fn on_done(&mut self, number: u32) {
         let now = self.floor.now;
-        let Exchange { application, request, submitted, .. } = self.exchanges[number as usize];
+        let Exchange { application, request, submitted, .. } = *self.exchanges.at(number);
         let running = &mut self.applications[application as usize];
         running.stored += request.bytes.0;
         if now >= self.scenario.skip.into() {
@@ -439,8 +434,7 @@ impl<'a> World<'a> {
     /// A request is answered.
     fn complete(&mut self, number: u32) {
         let now = self.floor.now;
-        let Exchange { application, connection, request, .. } = self.exchanges[number as usize];
-        self.free.push(number);
+        let Exchange { application, connection, request, .. } = self.exchanges.take(number);
         let running = &mut self.applications[application as usize];
         if now >= self.scenario.skip.into() {
             let took = now.since(request.at);

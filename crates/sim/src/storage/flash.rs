@@ -26,7 +26,7 @@ use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
 
 use super::parameters::{self, Parameters, duration};
-use super::slots::Slots;
+use crate::slots::Slots;
 use crate::time::Picoseconds;
 
 /// What a chip does.

@@ -36,7 +36,7 @@ use super::flash::{self, Owner, Work};
 use super::link::Link;
 use super::media::{Media, Part};
 use super::parameters::{Parameters, SECTOR};
-use super::slots::Slots;
+use crate::slots::Slots;
 use crate::time::Picoseconds;
 
 /// What a command does.
