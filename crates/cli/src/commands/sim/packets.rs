@@ -1,0 +1,229 @@
+//! What a simulation of packets shows: for people, for programs and for spreadsheets.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use tidegate_model::Span;
+use tidegate_sim::e2e::{Egress, Moment, Outcome, Scenario, Service};
+
+use super::quoted;
+use crate::amounts;
+use crate::experiment::plot::{self, Panel, Series};
+use crate::output::Paint;
+use crate::table::Table;
+
+/// How many links are printed.
+const LINKS: usize = 5;
+
+/// In gigabits per second.
+fn gbps(bits: f64) -> String {
+    format!("{:.2}", bits / 1e9)
+}
+
+pub(super) fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
+    format!(
+        "{}\n\n{}\nTHERE, STORED and BACK are Gbit/s.\n\n{}\n{} simulated, {} counted; {} events; \
+         seed {}\n",
+        scenario.name,
+        applications(outcome).render(paint, usize::MAX),
+        links(outcome).render(paint, usize::MAX),
+        outcome.length,
+        outcome.counted(),
+        amounts::count(outcome.events),
+        outcome.seed
+    )
+}
+
+fn applications(outcome: &Outcome) -> Table {
+    let mut table = Table::new().left("APPLICATION").left("CLASS");
+    for head in ["ASKED", "DONE", "THERE", "STORED", "BACK", "p50", "p99", "DEVICE p50", "p99"] {
+        table = table.right(head);
+    }
+    let mut table = table.right("LATE");
+    for one in &outcome.applications {
+        table.row([
+            one.name.as_str().into(),
+            one.class.name().into(),
+            amounts::count(one.asked.requests).into(),
+            amounts::count(one.done.requests).into(),
+            gbps(outcome.rate(one, |moment| moment.there)).into(),
+            gbps(outcome.rate(one, |moment| moment.stored)).into(),
+            gbps(outcome.rate(one, |moment| moment.back)).into(),
+            amounts::span(one.latency.value_at_quantile(0.5)).into(),
+            amounts::span(one.latency.value_at_quantile(0.99)).into(),
+            amounts::span(one.device.value_at_quantile(0.5)).into(),
+            amounts::span(one.device.value_at_quantile(0.99)).into(),
+            amounts::count(one.late).into(),
+        ]);
+    }
+    table
+}
+
+fn links(outcome: &Outcome) -> Table {
+    let mut table = Table::new().left("LINK");
+    for head in ["BUSY", "QUEUE", "MOST", "MARKED", "DROPPED"] {
+        table = table.right(head);
+    }
+    for port in busiest(outcome) {
+        let [from, to] = &port.between;
+        table.row([
+            format!("{from} to {to}").into(),
+            amounts::permille((port.busy * 1_000.0).round() as u64).into(),
+            amounts::bytes(port.queue_mean.round() as u64).into(),
+            amounts::bytes(port.queue_most).into(),
+            amounts::count(port.marked).into(),
+            amounts::count(port.dropped).into(),
+        ]);
+    }
+    table
+}
+
+/// The links at which most waited.
+fn busiest(outcome: &Outcome) -> Vec<&Egress> {
+    let mut ports: Vec<&Egress> = outcome.ports.iter().collect();
+    ports.sort_by(|one, other| other.queue_mean.total_cmp(&one.queue_mean));
+    ports.truncate(LINKS);
+    ports
+}
+
+const QUANTILES: [(&str, f64); 6] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p95", 0.95),
+    ("p99", 0.99),
+    ("p99_9", 0.999),
+    ("p99_99", 0.9999),
+];
+
+pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
+    let quantiles = |times: &hdrhistogram::Histogram<u64>| -> Value {
+        let each =
+            QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
+        let mut all: serde_json::Map<String, Value> = each.into_iter().collect();
+        all.insert("mean".into(), times.mean().into());
+        all.insert("count".into(), times.len().into());
+        all.into()
+    };
+    let application = |one: &Service| {
+        json!({
+            "name": one.name,
+            "class": one.class.name(),
+            "asked_requests": one.asked.requests,
+            "asked_bytes": one.asked.bytes,
+            "done_requests": one.done.requests,
+            "done_bytes": one.done.bytes,
+            "late_requests": one.late,
+            "there_bits_per_second": outcome.rate(one, |moment| moment.there),
+            "stored_bits_per_second": outcome.rate(one, |moment| moment.stored),
+            "back_bits_per_second": outcome.rate(one, |moment| moment.back),
+            "latency_ns": quantiles(&one.latency),
+            "device_ns": quantiles(&one.device),
+        })
+    };
+    let link = |port: &Egress| {
+        json!({
+            "from": port.between[0],
+            "to": port.between[1],
+            "packets": port.packets,
+            "bytes": port.bytes,
+            "busy": port.busy,
+            "marked_packets": port.marked,
+            "dropped_packets": port.dropped,
+            "queue_mean_bytes": port.queue_mean,
+            "queue_most_bytes": port.queue_most,
+        })
+    };
+    json!({
+        "name": scenario.name,
+        "model": "packets",
+        "seed": outcome.seed,
+        "simulated_ns": outcome.length.0,
+        "counted_ns": outcome.counted().0,
+        "events": outcome.events,
+        "fault": outcome.fault,
+        "applications": outcome.applications.iter().map(application).collect::<Vec<_>>(),
+        "links": outcome.ports.iter().map(link).collect::<Vec<_>>(),
+    })
+}
+
+/// Every moment of every application.
+pub(super) fn csv(outcome: &Outcome) -> String {
+    let mut text = "ns,application,class,there_bytes,stored_bytes,back_bytes,window_bytes,alpha,\
+                    quality\n"
+        .to_owned();
+    for one in &outcome.applications {
+        for (number, moment) in (1u64..).zip(&one.series) {
+            let Moment { there, stored, back, quality, alpha, window } = moment;
+            let (at, name, class) =
+                (outcome.sample.0 * number, quoted(&one.name), one.class.name());
+            let _ = writeln!(
+                text,
+                "{at},{name},{class},{there},{stored},{back},{window:.0},{alpha:.4},{quality:.4}"
+            );
+        }
+    }
+    text
+}
+
+pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
+    let panel = |title: &str, y: &'static str, value: &dyn Fn(&Moment) -> f64| {
+        let series = outcome.applications.iter().map(|one| {
+            let points = (1u64..).zip(&one.series).map(|(number, moment)| {
+                let at = Span(outcome.sample.0 * number).as_seconds() * 1e3;
+                (at, value(moment))
+            });
+            Series::line(one.name.clone(), points.collect())
+        });
+        Panel { title: title.into(), x: "ms", y, series: series.collect(), levels: Vec::new() }
+    };
+    let seconds = outcome.sample.as_seconds();
+    let rate = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
+    plot::draw(
+        title,
+        &[
+            panel("arriving at servers", "Gbit/s", &|moment| rate(moment.there)),
+            panel("done by devices", "Gbit/s", &|moment| rate(moment.stored)),
+            panel("arriving back", "Gbit/s", &|moment| rate(moment.back)),
+            panel("quality factor", "Q, up to 3", &|moment| moment.quality.min(3.0)),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::e2e;
+
+    const SMALL: &str = r#"
+        name = "two, and a third"
+        seed = 1
+        length = "2ms"
+        sample = "1ms"
+        [network.topology.dumbbell]
+        pairs = 1
+        edge = { rate = "10Gbps", delay = "1us" }
+        middle = { rate = "10Gbps", delay = "1us" }
+        [network.switch]
+        buffer = "1MB"
+        [transport]
+        law = "dctcp"
+        [[application]]
+        from = 0
+        to = [1]
+        [application.workload]
+        name = "a, b"
+        reads = "0%"
+        sizes = { fixed = "10kB" }
+        offsets = "sequential"
+        space = "1GB"
+        load = { open = { rate = "1Gbps" } }
+    "#;
+
+    #[test]
+    fn what_is_told() {
+        let scenario = Scenario::parse(SMALL).unwrap();
+        let outcome = e2e::run(&scenario).unwrap();
+        insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
+        insta::assert_snapshot!(csv(&outcome));
+    }
+}
