@@ -1,11 +1,12 @@
 //! `tidegate sim`: a scenario in the simulated world, from applications to devices.
 
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
 
 use tidegate_sim::dtm::{self, Plan};
-use tidegate_sim::e2e::{self, Scenario};
+use tidegate_sim::e2e::{Input, Run, Scenario};
 use tidegate_sim::scenario::ScenarioError;
 
 use super::Common;
@@ -52,7 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
     law: Option<String>,
 
-    /// Write what happened in each moment to series.csv and series.svg in this directory
+    /// Write what happened in each moment to this directory: to applications in series.csv and
+    /// series.svg, and to each class at each link that it used in links.csv
     #[arg(long, value_name = "DIRECTORY", env = "TIDEGATE_OUT", hide_env_values = true)]
     out: Option<PathBuf>,
 }
@@ -108,7 +110,9 @@ fn run_packets(args: &Args, text: &str, common: &Common) -> Result<ExitCode, Fai
     prepare(args)?;
     let interrupt = Interrupt::listen()?;
     let mut watch = Watch::start(common.json);
-    let outcome = e2e::run_while(&scenario, |progress| {
+    let run = Run::new(&scenario).opening(|file| open(&args.scenario, file));
+    let run = if args.out.is_some() { run.with_ports() } else { run };
+    let outcome = run.go_while(|progress| {
         watch.on_progress(progress);
         interrupt.check().is_ok()
     });
@@ -116,6 +120,7 @@ fn run_packets(args: &Args, text: &str, common: &Common) -> Result<ExitCode, Fai
     let outcome = outcome.map_err(|error| invalid(&args.scenario, &error.to_string()))?;
     if let Some(directory) = &args.out {
         write(directory, "series.csv", &packets::csv(&outcome))?;
+        write(directory, "links.csv", &packets::links_csv(&outcome))?;
         write(directory, "series.svg", &packets::drawn(&scenario.name, &outcome))?;
     }
     if common.json {
@@ -184,6 +189,13 @@ fn slots_of(args: &Args, text: &str) -> Result<Plan, Failure> {
         }
     };
     Ok(plan)
+}
+
+/// A recording, read in pieces that are large beside what a system call costs. Its name is one
+/// beside the scenario, wherever that is run from.
+fn open(scenario: &Path, file: &str) -> io::Result<Input> {
+    let path = scenario.parent().unwrap_or(Path::new("")).join(file);
+    Ok(Box::new(BufReader::with_capacity(256 << 10, File::open(path)?)))
 }
 
 /// Makes the directory for what is to be written: before minutes of work, and not after.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 use tidegate_model::Span;
-use tidegate_sim::e2e::{Egress, Moment, Outcome, Scenario, Service};
+use tidegate_sim::e2e::{Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
 
 use super::quoted;
 use crate::amounts;
@@ -165,6 +165,24 @@ pub(super) fn csv(outcome: &Outcome) -> String {
     text
 }
 
+/// Every moment of each class at each port that it used.
+pub(super) fn links_csv(outcome: &Outcome) -> String {
+    let mut text =
+        "ns,from,to,class,queue_bytes,sent_bytes,marked_packets,dropped_packets\n".to_owned();
+    for Hop { between, class, series } in &outcome.hops {
+        let [from, to] = between.each_ref().map(|name| quoted(name));
+        for (number, moment) in (1u64..).zip(series) {
+            let HopMoment { queue_bytes, sent_bytes, marked, dropped } = moment;
+            let (at, class) = (outcome.sample.0 * number, class.name());
+            let _ = writeln!(
+                text,
+                "{at},{from},{to},{class},{queue_bytes},{sent_bytes},{marked},{dropped}"
+            );
+        }
+    }
+    text
+}
+
 pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
     let panel = |title: &str, y: &'static str, value: &dyn Fn(&Moment) -> f64| {
         let series = outcome.applications.iter().map(|one| {
@@ -192,7 +210,7 @@ pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_sim::e2e;
+    use tidegate_sim::e2e::Run;
 
     const SMALL: &str = r#"
         name = "two, and a third"
@@ -222,8 +240,9 @@ mod tests {
     #[test]
     fn what_is_told() {
         let scenario = Scenario::parse(SMALL).unwrap();
-        let outcome = e2e::run(&scenario).unwrap();
+        let outcome = Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
         insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
         insta::assert_snapshot!(csv(&outcome));
+        insta::assert_snapshot!(links_csv(&outcome));
     }
 }
