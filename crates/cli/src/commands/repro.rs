@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::Common;
 use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
+use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
 use crate::experiment::paper::{self, Order, World};
 use crate::experiment::pshift::PSHIFT;
@@ -33,6 +34,8 @@ Papers and their figures:
   dsfq    burst, partition, unified
                    what that paper leaves open, and what is done about it here, simulated
 
+  e2e     7 to 23  applications, network, servers and drives in one clock, simulated
+
   haechi  6 to 8   who reads how much of a data node without any control, simulated
   haechi  9 to 19  the same with reservations, by the text, by sound rules and without (all of them
                    some two minutes)
@@ -45,14 +48,15 @@ Papers and their figures:
   haechi  numbers  all that the paper prints beside what the model gives
   haechi  nodes    ten tenants on four data nodes, which that paper leaves open, simulated and live
 
-Figures of pshift, dsfq and haechi go to the directory --out; --seconds, --directory, --no-cgroups
-and --plain say nothing to them.
+Figures of pshift, dsfq, e2e and haechi go to the directory --out; --seconds, --directory,
+--no-cgroups and --plain say nothing to them.
 
 Examples:
   tidegate repro paio
   tidegate repro paio 10 --seconds 120 --out /tmp/figure10
   tidegate repro pshift 8 9 10
   tidegate repro dsfq 9 12 burst
+  tidegate repro e2e 12
   tidegate repro haechi 9 --world live
   tidegate repro paio 4 --json | jq .measured")]
 pub(crate) struct Args {
@@ -85,6 +89,8 @@ enum Paper {
     Paio,
     /// Proportional-Share Scheduling for Distributed Storage Systems (FAST 2007).
     Dsfq,
+    /// Configuring and Coordinating End-to-End QoS for Emerging Storage Infrastructure (2024).
+    E2e,
     /// Haechi: A Token-based QoS Mechanism for One-sided I/Os in RDMA based Storage System
     /// (ICDCS 2021).
     Haechi,
@@ -98,6 +104,7 @@ impl Paper {
         match self {
             Self::Paio => None,
             Self::Dsfq => Some(&DSFQ),
+            Self::E2e => Some(&E2E),
             Self::Haechi => Some(&HAECHI),
             Self::Pshift => Some(&PSHIFT),
         }

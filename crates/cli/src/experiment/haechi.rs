@@ -11,13 +11,14 @@
 //! paper prints beside what the model gives.
 //!
 //! Every verdict can fail. Where the model is known to disagree with the paper, a claim says what
-//! comes out instead and how far that may stray; anything else fails, too ([`expected`]).
+//! comes out instead and how far that may stray; anything else fails, too ([`super::known`]).
 
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use tidegate_sim::one_sided::{self, Clients, Control, Outcome, Scenario};
 
+use super::known::{Known, differs};
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot::{self, Panel, Series};
 use super::verdict::{Claim, Judged};
@@ -39,7 +40,7 @@ mod promises;
 mod sensitivity;
 mod steps;
 
-use expected::{Kind, Known, NEAR, Number, beside, differs};
+use expected::{Kind, NEAR, Number, beside};
 
 /// The figures that can be repeated.
 pub(crate) const HAECHI: Paper = Paper {

@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use tidegate_model::Span;
 use tidegate_sim::e2e::{Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
 
 use super::quoted;
 use crate::amounts;
-use crate::experiment::plot::{self, Panel, Series};
+use crate::experiment::{moments, plot};
 use crate::output::Paint;
 use crate::table::Table;
 
@@ -184,25 +183,15 @@ pub(super) fn links_csv(outcome: &Outcome) -> String {
 }
 
 pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
-    let panel = |title: &str, y: &'static str, value: &dyn Fn(&Moment) -> f64| {
-        let series = outcome.applications.iter().map(|one| {
-            let points = (1u64..).zip(&one.series).map(|(number, moment)| {
-                let at = Span(outcome.sample.0 * number).as_seconds() * 1e3;
-                (at, value(moment))
-            });
-            Series::line(one.name.clone(), points.collect())
-        });
-        Panel { title: title.into(), x: "ms", y, series: series.collect(), levels: Vec::new() }
-    };
-    let seconds = outcome.sample.as_seconds();
-    let rate = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
     plot::draw(
         title,
         &[
-            panel("arriving at servers", "Gbit/s", &|moment| rate(moment.there)),
-            panel("done by devices", "Gbit/s", &|moment| rate(moment.stored)),
-            panel("arriving back", "Gbit/s", &|moment| rate(moment.back)),
-            panel("quality factor", "Q, up to 3", &|moment| moment.quality.min(3.0)),
+            moments::rates(outcome, "arriving at servers", |moment| moment.there),
+            moments::rates(outcome, "done by devices", |moment| moment.stored),
+            moments::rates(outcome, "arriving back", |moment| moment.back),
+            moments::panel(outcome, "quality factor", "Q, up to 3", |moment| {
+                moment.quality.min(3.0)
+            }),
         ],
     )
 }

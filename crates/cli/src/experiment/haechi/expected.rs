@@ -1,9 +1,8 @@
-//! What a number is held against: what the paper prints, or what is known to come out instead.
+//! Numbers that the paper prints, beside ours.
 
 use serde_json::{Value, json};
 
 use super::{Judged, all, holds_if, tenths};
-use crate::experiment::verdict::Verdict;
 
 /// So near to what the paper prints is the same, in percent. Its own runs differ as much: ten
 /// clients have 1,570 in its figure 8a and, by the 4,742 K of its figure 9b, 1,581.
@@ -103,47 +102,10 @@ pub(super) fn beside(numbers: &[Number]) -> (Value, Judged) {
     (measured, all(numbers.iter().map(Number::judged)))
 }
 
-/// A number that is known to come out where something else is claimed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
-    pub(super) what: &'static str,
-    pub(super) unit: &'static str,
-    /// What came out.
-    pub(super) value: f64,
-    /// What is known to, and how far it may stray.
-    pub(super) known: f64,
-    pub(super) within: f64,
-}
-
-impl Known {
-    /// Thousands of reads per second, within a hundredth.
-    pub(super) fn rate(what: &'static str, value: f64, known: f64) -> Self {
-        Self { what, unit: "K/s", value, known, within: known / 100.0 }
-    }
-}
-
-/// A claim that does not hold in the model. It *differs*, for a reason, as long as what comes out
-/// instead is what is known to; if anything else does, even what is claimed, it fails, because then
-/// either the code is wrong or the reason.
-pub(super) fn differs(numbers: &[Known], why: &str) -> Judged {
-    let told = |Known { what, unit, value, .. }: &Known| format!("{what} {value:.1} {unit}");
-    let strays = |one: &&Known| (one.value - one.known).abs() > one.within;
-    match numbers.iter().find(strays) {
-        Some(one) => {
-            let Known { unit, known, within, .. } = one;
-            let why = format!("{}, but {known} +-{within:.1} {unit} is known to differ", told(one));
-            (Verdict::Fails, Some(why))
-        }
-        None => {
-            let all: Vec<String> = numbers.iter().map(told).collect();
-            (Verdict::Differs, Some(format!("{}: {why}", all.join(", "))))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::Verdict;
 
     #[test]
     fn near_is_within_two_percent() {
@@ -156,17 +118,5 @@ mod tests {
         assert!(part(11.0) && part(14.8) && !part(10.8));
         let below = |model| Number { kind: Kind::Bound, ..Number::part("9a", "lost", 0.1, model) };
         assert!(below(0.0).is_near() && below(0.099).is_near() && !below(0.1).is_near());
-    }
-
-    #[test]
-    fn what_is_known_to_differ_differs_and_all_else_fails() {
-        let verdict = |value| differs(&[Known::rate("C1 has", value, 158.0)], "the text yields");
-        let (differs, why) = verdict(157.0);
-        assert_eq!(differs, Verdict::Differs);
-        assert_eq!(why.unwrap(), "C1 has 157.0 K/s: the text yields");
-        let (fails, why) = verdict(236.0);
-        assert_eq!(fails, Verdict::Fails, "what the paper claims is no excuse");
-        assert_eq!(why.unwrap(), "C1 has 236.0 K/s, but 158 +-1.6 K/s is known to differ");
-        assert_eq!(verdict(150.0).0, Verdict::Fails);
     }
 }

@@ -1,0 +1,119 @@
+//! The experiments of "Configuring and Coordinating End-to-End QoS for Emerging Storage
+//! Infrastructure" (2024, section 4), in the simulated world.
+//!
+//! ```text
+//!  scenarios/e2e/*.toml ──▶ tidegate_sim::e2e ──▶ Outcome ──▶ claims, table, picture
+//!       (embedded)
+//! ```
+//!
+//! A figure is one scenario or a few, each under the laws that the paper compares, and one module
+//! here. The scenario says all that the paper does and, where it is silent, what was chosen;
+//! nothing is chosen here. Numbers that the paper prints are held to within a stated distance.
+//! Where something else is known to come out, a claim says what, and how far it may stray
+//! ([`known`](super::known)); anything else fails.
+
+use serde_json::Value;
+use tidegate_sim::e2e::{self, Moment, Outcome, Scenario};
+use tidegate_sim::transport::Law;
+
+use super::known::{Known, differs};
+use super::moments;
+use super::paper::{self, Paper, simulate, wrong};
+use super::plot;
+use super::verdict::Judged;
+use crate::failure::Failure;
+use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
+
+mod writes;
+
+/// The figures that can be repeated.
+pub(crate) const E2E: Paper = Paper { name: "e2e", figures: &["12"], repeat, live: &[] };
+
+fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+    match figure {
+        "12" => writes::repeat(desk),
+        other => unreachable!("figure {other} is not listed"),
+    }
+}
+
+scenarios! {
+    "e2e":
+    WRITE_ONLY = "12-write-only";
+}
+
+/// What a scenario has shown.
+type Shown = paper::Shown<Outcome>;
+
+/// Reads a scenario.
+///
+/// # Errors
+/// None: a test reads them all.
+fn scenario(text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(wrong)
+}
+
+/// The same, with another law for all flows that have the scenario's.
+///
+/// # Errors
+/// None: a test reads them all.
+fn under(law: Law, text: &str) -> Result<Scenario, Failure> {
+    let mut scenario = scenario(text)?;
+    scenario.transport.law = law;
+    scenario.check().map_err(wrong)?;
+    Ok(scenario)
+}
+
+fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+    simulate(desk, scenarios, e2e::run)
+}
+
+/// What the claims of some runs have in common.
+fn source(figure: &'static str, runs: &[&Shown]) -> Source {
+    let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
+    let seed = runs.first().map(|shown| shown.outcome.seed);
+    Source { paper: "e2e", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
+}
+
+/// What of an application passes a place, in Gbit/s, for each application.
+fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
+    outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
+}
+
+/// A number of each application, for programs, by its name.
+fn each(outcome: &Outcome, numbers: &[f64]) -> Value {
+    let named = outcome.applications.iter().zip(numbers);
+    Value::Object(named.map(|(one, number)| (one.name.clone(), tenths(*number).into())).collect())
+}
+
+/// Whether each of some numbers is as near to the paper's as is said.
+fn near(names: &[&str], ours: &[f64], papers: &[f64], within: f64, unit: &str) -> Judged {
+    all(names.iter().zip(ours.iter().zip(papers)).map(|(name, (ours, paper))| {
+        holds_if((ours - paper).abs() <= within, || {
+            format!("{name}: {ours:.1} {unit} instead of {paper} {unit}")
+        })
+    }))
+}
+
+/// The classes of most figures, in the order of their scenarios.
+const CLASSES: [&str; 3] = ["high", "medium", "low"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_is_read() {
+        for text in ALL {
+            scenario(text).unwrap();
+        }
+    }
+
+    #[test]
+    fn near_is_within_what_is_said() {
+        let judged =
+            |ours: f64| near(&["high", "low"], &[48.0, ours], &[48.0, 17.0], 2.0, "Gbit/s");
+        assert_eq!(judged(15.1), holds_if(true, String::new));
+        let why = judged(14.9).1.unwrap();
+        assert_eq!(why, "low: 14.9 Gbit/s instead of 17 Gbit/s");
+    }
+}

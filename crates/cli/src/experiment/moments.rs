@@ -1,0 +1,29 @@
+//! Pictures of what happened to applications of the simulated world over time.
+
+use tidegate_model::Span;
+use tidegate_sim::e2e::{Moment, Outcome};
+
+use super::plot::{Panel, Series};
+
+/// A line for each application, over milliseconds.
+pub(crate) fn panel(
+    outcome: &Outcome,
+    title: &str,
+    y: &'static str,
+    value: impl Fn(&Moment) -> f64,
+) -> Panel {
+    let series = outcome.applications.iter().map(|one| {
+        let points = (1u64..).zip(&one.series).map(|(number, moment)| {
+            let at = Span(outcome.sample.0 * number).as_seconds() * 1e3;
+            (at, value(moment))
+        });
+        Series::line(one.name.clone(), points.collect())
+    });
+    Panel { title: title.into(), x: "ms", y, series: series.collect(), levels: Vec::new() }
+}
+
+/// The same of bytes, as Gbit/s.
+pub(crate) fn rates(outcome: &Outcome, title: &str, bytes: impl Fn(&Moment) -> u64) -> Panel {
+    let seconds = outcome.sample.as_seconds();
+    panel(outcome, title, "Gbit/s", |moment| bytes(moment) as f64 * 8.0 / seconds / 1e9)
+}
