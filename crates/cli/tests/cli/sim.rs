@@ -147,3 +147,141 @@ fn what_links_did_is_written_for_those_that_were_used() {
     let sent: u64 = sent.map(|row| row[5].parse::<u64>().unwrap()).sum();
     assert!((250_000..280_000).contains(&sent), "{sent}");
 }
+
+#[test]
+fn pictures_are_svg_or_png_by_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("packets.toml"), PACKETS).unwrap();
+    said(directory.path(), &["packets.toml", "--out", "run", "--plot", "a.svg"]);
+    assert_eq!(fs::read(path("a.svg")).unwrap(), fs::read(path("run/series.svg")).unwrap());
+    for arguments in [&["packets.toml"][..], &["--model", "dtm", DTM]] {
+        said(directory.path(), &[arguments, &["--plot", "a.png"]].concat());
+        let png = fs::read(path("a.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{:?}", &png[..8]);
+        // A picture of two by two panels, in twice as many pixels as SVG has units.
+        let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
+        assert_eq!(width, 2 * 2 * (66 + 380 + 20));
+    }
+    let refused = refused(directory.path(), &["packets.toml", "--plot", "a.gif"]);
+    assert!(refused.contains("end it with .svg or .png") && refused.ends_with("exit 2\n"));
+}
+
+/// The lines of a sweep of two rates and two seeds, on so many threads.
+fn swept(directory: &Path, threads: &str, more: &[&str]) -> String {
+    let rate = "application.0.workload.load.open.rate=1Gbps,2Gbps";
+    let mut command = tidegate(directory);
+    command.env("RAYON_NUM_THREADS", threads).args(["sim", "packets.toml", "--sweep", rate]);
+    let output = command.args(["--seeds", "2"]).args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_sweep_is_the_runs_of_its_points_on_one_thread_or_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let text =
+        PACKETS.replace("{ rate = \"1Gbps\" }", "{ rate = \"1Gbps\", arrivals = \"poisson\" }");
+    fs::write(path("packets.toml"), &text).unwrap();
+    let alone = swept(directory.path(), "1", &["--json"]);
+    assert_eq!(swept(directory.path(), "3", &["--json"]), alone);
+    let lines: Vec<Value> = alone.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    let key = "application.0.workload.load.open.rate";
+    let mut points = Vec::new();
+    for mut line in lines {
+        let point = line.as_object_mut().unwrap().remove("point").unwrap();
+        let (rate, seed) = (point[key].as_str().unwrap(), line["seed"].as_u64().unwrap());
+        fs::write(
+            path("one.toml"),
+            text.replace("rate = \"1Gbps\"", &format!("rate = \"{rate}\"")),
+        )
+        .unwrap();
+        let seeded = ["one.toml", "--json", "--seed", &seed.to_string()];
+        let single: Value = serde_json::from_str(&said(directory.path(), &seeded)).unwrap();
+        assert_eq!(line, single, "{rate} {seed}");
+        points.push(format!("{rate} {seed}"));
+    }
+    assert_eq!(points, ["1Gbps 1", "1Gbps 2", "2Gbps 1", "2Gbps 2"]);
+    insta::assert_snapshot!(swept(directory.path(), "2", &["--out", "run"]));
+    insta::assert_snapshot!(fs::read_to_string(path("run/sweep.csv")).unwrap());
+}
+
+#[test]
+fn the_discrete_time_model_is_swept_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments =
+        ["--model", "dtm", DTM, "--sweep", "epsilon=0.01,0.1", "--sweep", "law=qtcp,dctcp"];
+    insta::assert_snapshot!(said(directory.path(), &arguments));
+}
+
+#[test]
+fn what_no_scenario_knows_is_refused_with_its_point_before_any_run() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("packets.toml"), PACKETS).unwrap();
+    let texts = [
+        &["--sweep", "transport.law=dctcp,reno"][..],
+        &["--sweep", "sample=1ms,2ms", "--sweep", "network.switch.bufer=1MB"],
+        &["--sweep", "application.1.from=2"],
+        &["--sweep", "transport.law"],
+        &["--sweep", "seed=1,2", "--seeds", "2"],
+        &["--sweep", "seed=1,2", "--plot", "a.png"],
+    ]
+    .map(|more| refused(directory.path(), &[&["packets.toml", "--out", "run"], more].concat()));
+    insta::assert_snapshot!(texts.join("\n"));
+    assert!(!directory.path().join("run").exists());
+}
+
+/// The second point replays a recording from a pipe. Who can write to it knows that the point has
+/// begun, and so that the first one is done; and it would go on for a hundred thousand lines.
+#[test]
+fn ctrl_c_prints_the_points_that_are_done() {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let load = "load = { trace = { file = \"a\", format = \"mqsim\" } }\n";
+    let (text, _) = PACKETS.split_once("reads").unwrap();
+    let text = text.replace("\"2ms\"", "\"100s\"").replace("\"1ms\"", "\"10ms\"");
+    let text = text.replace("[transport]", "[promises]\nevery = \"1s\"\n[transport]");
+    fs::write(path("packets.toml"), format!("{text}{load}")).unwrap();
+    fs::write(path("a"), "0 0 0 8 1\n").unwrap();
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("tidegate"));
+    command.env_clear().env("RAYON_NUM_THREADS", "1").current_dir(directory.path());
+    command.args(["sim", "packets.toml", "--json"]);
+    command.args(["--sweep", "application.0.workload.load.trace.file=a,pipe,a"]);
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    // This returns when the other end is open.
+    let mut pipe = fs::File::options().write(true).open(path("pipe")).unwrap();
+    let number = running.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &number]).status().unwrap().success());
+    // A request in each millisecond, as long as somebody reads them.
+    (0..).take_while(|at| writeln!(pipe, "{at}000000 0 0 8 1").is_ok()).for_each(drop);
+    let mut out = String::new();
+    running.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    assert_eq!(out.lines().count(), 1, "{out}");
+    let line: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(line["point"]["application.0.workload.load.trace.file"], "a");
+}
+
+#[test]
+fn a_policy_says_of_which_class_applications_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("packets.toml"), PACKETS).unwrap();
+    fs::write(path("policy.toml"), "[[tenant]]\nname = \"one\"\nclass = \"low\"\n").unwrap();
+    fs::write(path("other.toml"), "[[tenant]]\nname = \"two\"\n").unwrap();
+    let class = |more: &[&str]| {
+        let said = said(directory.path(), &[&["packets.toml", "--json"], more].concat());
+        let json: Value = serde_json::from_str(&said).unwrap();
+        json["applications"][0]["class"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((class(&[]), class(&["--policy", "policy.toml"])), ("high".into(), "low".into()));
+    let refused = refused(directory.path(), &["packets.toml", "--policy", "other.toml"]);
+    assert!(refused.contains("application \"one\" is no tenant of other.toml"), "{refused}");
+    assert!(refused.ends_with("exit 3\n"), "{refused}");
+}

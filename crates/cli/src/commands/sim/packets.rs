@@ -2,10 +2,14 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
-use tidegate_sim::e2e::{Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+use tidegate_model::Class;
+use tidegate_model::tag::CLASSES;
+use tidegate_sim::e2e::{Amount, Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
 
 use super::quoted;
+use super::sweep::{Figure, Shown};
 use crate::amounts;
 use crate::experiment::{moments, plot};
 use crate::output::Paint;
@@ -95,13 +99,22 @@ const QUANTILES: [(&str, f64); 6] = [
 ];
 
 pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
-    let quantiles = |times: &hdrhistogram::Histogram<u64>| -> Value {
+    let quantiles = |times: &Histogram<u64>| -> Value {
         let each =
             QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
         let mut all: serde_json::Map<String, Value> = each.into_iter().collect();
         all.insert("mean".into(), times.mean().into());
         all.insert("count".into(), times.len().into());
         all.into()
+    };
+    let class = |one: &Together| {
+        json!({
+            "class": one.class.name(),
+            "done_requests": one.done.requests,
+            "done_bytes": one.done.bytes,
+            "done_bits_per_second": one.rate(outcome),
+            "latency_ns": quantiles(&one.latency),
+        })
     };
     let application = |one: &Service| {
         json!({
@@ -140,9 +153,78 @@ pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
         "counted_ns": outcome.counted().0,
         "events": outcome.events,
         "fault": outcome.fault,
+        "classes": together(outcome).iter().map(class).collect::<Vec<_>>(),
         "applications": outcome.applications.iter().map(application).collect::<Vec<_>>(),
         "links": outcome.ports.iter().map(link).collect::<Vec<_>>(),
     })
+}
+
+/// What all applications of a class were done.
+struct Together {
+    class: Class,
+    done: Amount,
+    latency: Histogram<u64>,
+}
+
+impl Together {
+    /// What was done in a second, in bits.
+    fn rate(&self, outcome: &Outcome) -> f64 {
+        self.done.bytes as f64 * 8.0 / outcome.counted().as_seconds().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Every class that an application has, the most urgent one first.
+fn together(outcome: &Outcome) -> Vec<Together> {
+    let of = |class: Class| {
+        let mut all = outcome.applications.iter().filter(|one| one.class == class);
+        let first = all.next()?;
+        let (mut done, mut latency) = (first.done, first.latency.clone());
+        for one in all {
+            done.requests += one.done.requests;
+            done.bytes += one.done.bytes;
+            latency.add(&one.latency).expect("all have the same bounds");
+        }
+        Some(Together { class, done, latency })
+    };
+    CLASSES.iter().filter_map(|(class, _)| of(*class)).collect()
+}
+
+/// What is told of a point of a sweep.
+pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
+    let mut figures = Vec::new();
+    for one in together(outcome) {
+        let (name, rate) = (one.class.name(), one.rate(outcome));
+        let head = name.to_uppercase();
+        figures.push(Figure::new(
+            format!("{head} Gbit/s"),
+            gbps(rate),
+            format!("{name}_bits_per_second"),
+            rate.round(),
+        ));
+        for (quantile, at) in [("p50", 0.5), ("p99", 0.99)] {
+            let took = one.latency.value_at_quantile(at);
+            let column = format!("{name}_{quantile}_ns");
+            figures.push(Figure::new(
+                format!("{head} {quantile}"),
+                amounts::span(took),
+                column,
+                took,
+            ));
+        }
+    }
+    let packets = |of: fn(&Egress) -> u64| outcome.ports.iter().map(of).sum::<u64>();
+    let counts = [
+        ("MARKED", "marked_packets", packets(|port| port.marked)),
+        ("DROPPED", "dropped_packets", packets(|port| port.dropped)),
+    ];
+    for (head, column, count) in counts {
+        figures.push(Figure::new(head, amounts::count(count), column, count));
+    }
+    let json = match told_as_json(scenario, outcome) {
+        Value::Object(json) => json,
+        _ => Map::new(),
+    };
+    Shown { figures, json, fault: outcome.fault.clone() }
 }
 
 /// Every moment of every application.

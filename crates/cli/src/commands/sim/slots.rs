@@ -4,9 +4,10 @@
 //! settled or never will. *Example*: three flows that are promised 3 : 2 : 1 of a link have 49.9,
 //! 33.3 and 16.8 % of it there.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate_sim::dtm::{Flow, Outcome, Plan};
 
+use super::sweep::{Figure, Shown};
 use crate::amounts;
 use crate::experiment::plot::{self, Panel, Series};
 use crate::output::Paint;
@@ -109,6 +110,28 @@ pub(super) fn told_as_json(plan: &Plan, outcome: &Outcome) -> Value {
         "queue_most_packets": most,
         "flows": outcome.names.iter().enumerate().map(flow).collect::<Vec<_>>(),
     })
+}
+
+/// What is told of a point of a sweep.
+pub(super) fn shown(plan: &Plan, outcome: &Outcome) -> Shown {
+    let settled = Settled::new(outcome);
+    let mut figures = Vec::new();
+    for (flow, name) in outcome.names.iter().enumerate() {
+        let (share, quality) = (settled.shares[flow], settled.quality[flow]);
+        let got = format!("{name}_got_percent");
+        figures.push(Figure::new(format!("{name} %"), format!("{share:.1}"), got, share));
+        let column = format!("{name}_quality");
+        figures.push(Figure::new(format!("{name} Q"), format!("{quality:.3}"), column, quality));
+    }
+    let mean = settled.queues[0];
+    figures.push(Figure::new("QUEUE", format!("{mean:.1}"), "queue_mean_packets", mean));
+    let slot = outcome.settled().map_or_else(String::new, |slot| slot.to_string());
+    figures.push(Figure::new("SETTLED", slot.clone(), "settled_slot", slot));
+    let json = match told_as_json(plan, outcome) {
+        Value::Object(json) => json,
+        _ => Map::new(),
+    };
+    Shown { figures, json, fault: None }
 }
 
 pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
