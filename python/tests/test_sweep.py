@@ -10,26 +10,9 @@ import unittest
 
 import tidegate
 
-PACKETS = """
-name = "one that sends"
-seed = 1
-length = "2ms"
-sample = "1ms"
-network.topology.star = { hosts = 2, line = { rate = "10Gbps", delay = "1us" } }
-network.switch.buffer = "1MB"
-transport.law = "dctcp"
-[[application]]
-from = 0
-to = [1]
-[application.workload]
-name = "one"
-class = "high"
-reads = "0%"
-sizes = { fixed = "10kB" }
-offsets = "sequential"
-space = "1GB"
-load = { open = { rate = "1Gbps", arrivals = "poisson" } }
-"""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SENDER = (ROOT / "crates/cli/tests/cli/sender.toml").read_text()
+PACKETS = SENDER.replace('rate = "1Gbps" }', 'rate = "1Gbps", arrivals = "poisson" }')
 
 RATE = "application.0.workload.load.open.rate"
 GRID = {RATE: ["1Gbps", "2Gbps"], "transport.law": ["dctcp", "qtcp"]}
