@@ -157,6 +157,8 @@ fn what_is_refused() {
         ("10Gbps", "0Gbps", "rate"),
         ("\"dctcp\"", "\"reno\"", "reno"),
         ("outstanding = 1", "outstanding = 0", "at least 1"),
+        ("from = 0", "from = 0\nweight = 0", "weight: from 1"),
+        ("from = 0", "from = 0\nweight = 1\nlatency = \"1ms\"", "one promise"),
         ("[[application]]", "[promises]\nweights = [0, 0, 0]\n[[application]]", "weights"),
     ] {
         assert!(good.contains(from), "{from}");
