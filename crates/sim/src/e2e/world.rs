@@ -188,7 +188,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     fn add(&mut self, source: Asking, application: &Application) {
         let plan = application.transport.as_ref().unwrap_or(&self.scenario.transport);
         let targets = self.scenario.targets(application);
-        let first = self.connections.len();
+        let (first, number) = (self.connections.len(), self.applications.len() as u32);
         for target in targets {
             let class = application.workload.class;
             let server = self.scenario.storage.as_ref().and_then(|storage| {
@@ -196,7 +196,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let own = application.weight.map(|weight| Party::Application(number as u32, weight));
+            let own = application.weight.map(|weight| Party::Application(number, weight));
             let party = own.unwrap_or(Party::Class(class));
             let kind = Kind { class, party, latency: application.latency };
             let there = self.open(plan, kind, ends);
