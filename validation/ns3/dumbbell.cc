@@ -9,6 +9,8 @@
 //
 // QTCP is ns-3's own DCTCP with one line more: a cut is deeper by the quality factor where that is
 // below one (Eq. 5). Q is the target over what was acknowledged per round trip, smoothed (Eq. 1).
+// Ours takes the window for a bound of that (Eq. 10), which with windows of a hundred packets and
+// more is to make no difference.
 //
 // Prints one JSON object. Build: see `xtask/src/ns3.rs`.
 

@@ -194,6 +194,11 @@ impl<L: Law> Window<L> {
         self.alpha
     }
 
+    /// What its law would see at a cut.
+    pub const fn sight(&self, now: Time) -> Sight {
+        Sight { now, alpha: self.alpha, window: self.bytes, round_trip: self.round_trip }
+    }
+
     /// The law by which it is cut.
     pub const fn law(&self) -> &L {
         &self.law
@@ -241,8 +246,7 @@ impl<L: Law> Window<L> {
     }
 
     fn cut(&mut self, ack: &Ack) {
-        let (alpha, window) = (self.alpha, self.bytes);
-        let sight = Sight { now: ack.now, alpha, window, round_trip: self.round_trip };
+        let sight = self.sight(ack.now);
         let left = self.law.left(&sight);
         debug_assert!((0.0..=1.0).contains(&left), "a cut leaves 0 to 1 of a window, not {left}");
         self.shrink(left, ack.sent);

@@ -286,7 +286,7 @@ impl Transport {
                 (None, Some(speed.limiter().rate()), speed.limiter().alpha())
             }
         };
-        let quality = control.quality().map_or(1.0, Quality::factor);
+        let quality = control.factor();
         Sight { window, rate, alpha, quality, round_trip: sender.round_trip() }
     }
 

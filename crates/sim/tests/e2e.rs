@@ -46,6 +46,53 @@ fn and_all_get_the_same_by_dctcp() {
     assert!(rates.iter().all(|rate| (25.0..37.0).contains(rate)), "{rates:?}");
 }
 
+/// How long half of the requests to memory took at most, in nanoseconds.
+fn memory(outcome: &Outcome) -> u64 {
+    let one = outcome.applications.last().unwrap();
+    assert_eq!(one.name, "memory");
+    one.latency.value_at_quantile(0.5)
+}
+
+#[test]
+fn urgent_requests_to_memory_pass_a_full_link() {
+    for name in ["20-memory-beside-writes", "20-memory-beside-reads"] {
+        let half = memory(&begin(name, Law::Qtcp));
+        assert!((3_000..4_000).contains(&half), "{name}: {half} ns");
+    }
+}
+
+#[test]
+fn and_one_port_into_which_all_send() {
+    let outcome = begin("22-incast", Law::Qtcp);
+    assert!((3_000..4_000).contains(&memory(&outcome)));
+    let others: f64 = there(&outcome)[..12].iter().sum();
+    assert!((80.0..88.0).contains(&others), "{others}");
+}
+
+#[test]
+fn and_beside_requests_that_are_promised_latencies() {
+    let half = memory(&begin("23-memory-beside-latencies", Law::Qtcp));
+    assert!((3_000..4_000).contains(&half), "{half} ns");
+}
+
+#[test]
+fn a_window_outruns_a_rate_unless_it_is_promised_half() {
+    let part = |law| {
+        let rates = there(&begin("18-window-beside-rate", law));
+        rates[0] / (rates[0] + rates[1])
+    };
+    let (dctcp, qtcp) = (part(Law::Dctcp), part(Law::Qtcp));
+    assert!(dctcp > 0.6 && (0.4..0.6).contains(&qtcp), "{dctcp} {qtcp}");
+}
+
+#[test]
+fn applications_with_weights_are_told_apart() {
+    for (name, law) in [("19-windows-promised", Law::Qtcp), ("19-rates-promised", Law::Qrdma)] {
+        let rates = there(&begin(name, law));
+        assert!(rates[..4].is_sorted(), "{name}: {rates:?}");
+    }
+}
+
 /// A closed loop of some requests from one host, to two servers over one link.
 fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed: u64) -> Scenario {
     let text = format!(
@@ -157,6 +204,8 @@ fn what_is_refused() {
         ("10Gbps", "0Gbps", "rate"),
         ("\"dctcp\"", "\"reno\"", "reno"),
         ("outstanding = 1", "outstanding = 0", "at least 1"),
+        ("from = 0", "from = 0\nweight = 0", "weight: from 1"),
+        ("from = 0", "from = 0\nweight = 1\nlatency = \"1ms\"", "one promise"),
         ("[[application]]", "[promises]\nweights = [0, 0, 0]\n[[application]]", "weights"),
     ] {
         assert!(good.contains(from), "{from}");

@@ -24,14 +24,25 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
+mod beside;
+mod memory;
+mod memory_share;
+mod memory_tails;
 mod writes;
 
 /// The figures that can be repeated.
-pub(crate) const E2E: Paper = Paper { name: "e2e", figures: &["12"], repeat, live: &[] };
+pub(crate) const E2E: Paper =
+    Paper { name: "e2e", figures: &["12", "18b", "19", "20", "21", "22", "23"], repeat, live: &[] };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
         "12" => writes::repeat(desk),
+        "18b" => beside::share(desk),
+        "19" => beside::promised(desk),
+        "20" => memory::latencies(desk),
+        "21" => memory::throughputs(desk),
+        "22" => memory_share::repeat(desk),
+        "23" => memory_tails::repeat(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
@@ -39,6 +50,13 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
 scenarios! {
     "e2e":
     WRITE_ONLY = "12-write-only";
+    WINDOW_BESIDE_RATE = "18-window-beside-rate";
+    WINDOWS_PROMISED = "19-windows-promised";
+    RATES_PROMISED = "19-rates-promised";
+    MEMORY_BESIDE_WRITES = "20-memory-beside-writes";
+    MEMORY_BESIDE_READS = "20-memory-beside-reads";
+    INCAST = "22-incast";
+    MEMORY_BESIDE_LATENCIES = "23-memory-beside-latencies";
 }
 
 /// What a scenario has shown.

@@ -8,6 +8,8 @@
 //! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
 //! 3.2 and 1.6 for each of ten flows of high, medium and low.
 //!
+//! An application with a weight of its own stands beside the classes, at each link.
+//!
 //! Who shares a link is looked up at intervals, as agents on hosts and servers would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
@@ -18,7 +20,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_algo::qtcp::{Interference, SIGMA};
-use tidegate_algo::shares::{Place, Shares};
+use tidegate_algo::shares::{Group, Place, Shares};
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
 
@@ -26,6 +28,15 @@ use super::scenario::Promises;
 use crate::net::packet::FlowId;
 use crate::net::{Network, PortId};
 use crate::time::Picoseconds;
+
+/// With whom a flow has a part of its links.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Party {
+    /// The other flows of its class.
+    Class(Class),
+    /// Those of its application, which has this number, with a weight.
+    Application(u32, u32),
+}
 
 /// Every link that somebody uses, and what its flows are promised.
 #[derive(Debug)]
@@ -41,6 +52,8 @@ pub(super) struct Links {
 struct Link {
     port: PortId,
     shares: Shares,
+    /// By application, of those with a weight.
+    groups: BTreeMap<u32, Group>,
     /// Payload of its flows since the last look.
     delivered: u64,
     /// Packets that it had marked at the last look.
@@ -54,14 +67,14 @@ impl Links {
 
     /// A flow goes through these ports, of which each can carry so much payload. Flows are added
     /// in the order of their numbers.
-    pub(super) fn add(&mut self, class: Class, ports: impl Iterator<Item = (PortId, Rate)>) {
+    pub(super) fn add(&mut self, party: Party, ports: impl Iterator<Item = (PortId, Rate)>) {
         let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
         let places = ports.map(|(port, payload)| {
             let number = *numbers.entry(port).or_insert_with(|| {
                 links.push(Link::new(port, payload, &plan));
                 links.len() - 1
             });
-            (number, links[number].shares.add(class))
+            (number, links[number].add(party))
         });
         self.flows.push(places.collect());
     }
@@ -114,6 +127,17 @@ impl Link {
         let shares = Shares::new(Rate(part as u64), [0, high, medium, low], plan.every);
         let shares =
             if plan.yields { shares.with_interference(Interference::new(SIGMA)) } else { shares };
-        Self { port, shares, delivered: 0, marked: 0 }
+        Self { port, shares, groups: BTreeMap::new(), delivered: 0, marked: 0 }
+    }
+
+    fn add(&mut self, party: Party) -> Place {
+        let (shares, groups) = (&mut self.shares, &mut self.groups);
+        let group = match party {
+            Party::Class(class) => class.into(),
+            Party::Application(number, weight) => {
+                *groups.entry(number).or_insert_with(|| shares.group(weight))
+            }
+        };
+        shares.add(group)
     }
 }

@@ -148,6 +148,10 @@ pub struct Application {
     /// instead of by the shares of classes (Eq. 2 of the paper).
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
+    /// Its own part of each link, in place of a part of its class's: a weight beside those of
+    /// classes, 1 to 1,000. So applications can be told apart beyond three classes.
+    #[serde(default)]
+    pub weight: Option<u32>,
 }
 
 /// What of a server an application uses.
@@ -215,6 +219,10 @@ impl Scenario {
         must(known(from) && to.iter().all(known), &numbers)?;
         must(!self.targets(one).contains(from), "to: another host than its own")?;
         must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
+        let fits = one.weight.is_none_or(|weight| (1..=1_000).contains(&weight));
+        must(fits, "weight: from 1 to 1000")?;
+        let is_one = one.weight.is_none() || one.latency.is_none();
+        must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {
             return must(*device == Device::Drive, "device: there is no storage");
         };

@@ -10,7 +10,7 @@ use super::asking::Asking;
 use super::command::Step;
 use super::hops::Hops;
 use super::outcome::{Egress, Moment, Outcome, Service};
-use super::promises::Links;
+use super::promises::{Links, Party};
 use super::run::Run;
 use super::scenario::{Application, Scenario};
 use super::server::{self, Server, Wanted};
@@ -125,6 +125,16 @@ struct Flow {
     delivered: u64,
 }
 
+/// What the flows of an application have in common.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    class: Class,
+    /// With whom they have a part of their links.
+    party: Party,
+    /// The tail latency that they are promised instead.
+    latency: Option<Span>,
+}
+
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
@@ -178,7 +188,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     fn add(&mut self, source: Asking, application: &Application) {
         let plan = application.transport.as_ref().unwrap_or(&self.scenario.transport);
         let targets = self.scenario.targets(application);
-        let first = self.connections.len();
+        let (first, number) = (self.connections.len(), self.applications.len() as u32);
         for target in targets {
             let class = application.workload.class;
             let server = self.scenario.storage.as_ref().and_then(|storage| {
@@ -186,9 +196,12 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let there = self.open(plan, class, application.latency, ends);
+            let own = application.weight.map(|weight| Party::Application(number, weight));
+            let party = own.unwrap_or(Party::Class(class));
+            let kind = Kind { class, party, latency: application.latency };
+            let there = self.open(plan, kind, ends);
             let [from, to] = ends;
-            let back = server.map(|_| self.open(plan, class, application.latency, [to, from]));
+            let back = server.map(|_| self.open(plan, kind, [to, from]));
             let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
@@ -207,13 +220,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     }
 
     /// Opens a flow of the connection that is about to be added.
-    fn open(
-        &mut self,
-        plan: &Plan,
-        class: Class,
-        latency: Option<Span>,
-        [from, to]: [Host; 2],
-    ) -> FlowId {
+    fn open(&mut self, plan: &Plan, kind: Kind, [from, to]: [Host; 2]) -> FlowId {
+        let Kind { class, party, latency } = kind;
         let network = &mut self.floor.network;
         let path = network.connect(FlowId(self.flows.len() as u32), from, to);
         let ports: Vec<PortId> = network.ports_of(path.there).collect();
@@ -224,7 +232,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let line = network.rate(ports[0]);
         let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
-        self.links.add(class, shared.filter(|_| is_promised));
+        self.links.add(party, shared.filter(|_| is_promised));
         self.flows.push(Flow { is_promised, delivered: 0 });
         let road = Road { path, class, line };
         let flow = self.transport.open(plan, road);

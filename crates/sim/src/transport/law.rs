@@ -83,15 +83,16 @@ pub(super) enum Control {
 }
 
 impl Control {
-    /// The quality factor, where the law has one.
-    pub(super) const fn quality(&self) -> Option<&Quality> {
+    /// The quality factor by which its law would go now; one where it has none.
+    pub(super) fn factor(&self) -> f64 {
         match self {
             Self::Window(window) => match window.law() {
-                Depth::Promise(qtcp) => Some(qtcp.quality()),
-                _ => None,
+                // The time is nothing to it.
+                Depth::Promise(qtcp) => qtcp.factor_at(&window.sight(Time::ZERO)),
+                _ => 1.0,
             },
-            Self::Rate { speed: Speed::Promise(qrdma), .. } => Some(qrdma.quality()),
-            Self::Rate { .. } => None,
+            Self::Rate { speed: Speed::Promise(qrdma), .. } => qrdma.quality().factor(),
+            Self::Rate { .. } => 1.0,
         }
     }
 
