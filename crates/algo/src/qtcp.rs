@@ -15,7 +15,8 @@
 //!
 //! So flows of a link find the point where all are at Q = 1, whatever they began with; and one
 //! whose Q is never below one is a flow of DCTCP, to the last bit. The rate behind Q is what
-//! arrived in a round, by the round's length.
+//! arrived in a round, by the round's length. A promised latency is foreseen at each cut, by the
+//! window and the round trip.
 //!
 //! Example: a link of 100 that three flows want 90, 60 and 30 of, promised 3 : 2 : 1. Even shares
 //! are 35, 35 and 30: with promises of 50, 33.3 and 16.7 the third is cut to 0.56 of its window at
@@ -168,6 +169,7 @@ impl Qtcp {
 
 impl Law for Qtcp {
     fn left(&mut self, sight: &Sight) -> f64 {
+        self.quality.foresee(sight.now, sight.window / sight.round_trip.as_seconds());
         let factor = self.factor();
         if self.rounds >= ROUNDS
             && let Some(interference) = &mut self.interference
