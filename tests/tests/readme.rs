@@ -22,7 +22,7 @@ const NOT_RUN: [(&str, &str); 3] = [
 ];
 
 /// What the tour's commands find in the folder where they are run.
-const SHOWN: [&str; 4] = ["docs", "examples", "jobs", "policies"];
+const SHOWN: [&str; 5] = ["docs", "examples", "jobs", "policies", "scenarios"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -175,6 +175,12 @@ fn the_tour_of_the_readme_can_be_taken() {
             "tidegate up &" => session.shell.hear(" is ready at "),
             up if up.starts_with("tidegate up examples/cluster.toml") => {
                 session.shell.hear("/archive\n");
+            }
+            up if up.starts_with("tidegate up examples/data-node.toml") => {
+                session.shell.hear("memory.sock\n");
+            }
+            get if get.starts_with("tidegate kv get") => {
+                assert!(said.starts_with("hello"), "{said}")
             }
             "tidegate status" if said.contains("\nGATEWAY ") => {
                 eventually("what the job did", || {

@@ -108,6 +108,15 @@ impl Failure {
         Self::silent(self.code)
     }
 
+    /// The same, of this one among several.
+    #[must_use]
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        if let Some(problem) = &mut self.problem {
+            problem.message = format!("{place}: {}", problem.message);
+        }
+        self
+    }
+
     /// Adds how to mend it.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {

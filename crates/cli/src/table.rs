@@ -1,5 +1,7 @@
 //! Aligned columns of text. The last column is cut where the screen ends, so that no line wraps.
 
+use std::borrow::Cow;
+
 use unicode_width::UnicodeWidthStr;
 
 use crate::output::{Paint, Tone, on_one_line};
@@ -43,7 +45,7 @@ pub(crate) struct Table {
 
 #[derive(Clone, Debug)]
 struct Column {
-    head: &'static str,
+    head: Cow<'static, str>,
     align: Align,
     width: usize,
 }
@@ -66,10 +68,19 @@ impl Table {
         self.column(head, Align::Right, 0)
     }
 
+    /// The same under a head that is known only when it is printed.
+    #[must_use]
+    pub(crate) fn right_of(mut self, head: String) -> Self {
+        let (align, width) = (Align::Right, head.width());
+        self.columns.push(Column { head: head.into(), align, width });
+        self
+    }
+
     /// Adds a column that is at least `width` wide, for tables that are printed in pieces.
     #[must_use]
     pub(crate) fn column(mut self, head: &'static str, align: Align, width: usize) -> Self {
-        self.columns.push(Column { head, align, width: width.max(head.len()) });
+        let width = width.max(head.len());
+        self.columns.push(Column { head: head.into(), align, width });
         self
     }
 
@@ -85,7 +96,7 @@ impl Table {
 
     /// The heads as one line.
     pub(crate) fn head(&self, paint: Paint) -> String {
-        let cell = |column: &Column| Cell::toned(Tone::Faint, column.head);
+        let cell = |column: &Column| Cell::toned(Tone::Faint, column.head.as_ref());
         self.line(&self.columns.iter().map(cell).collect::<Vec<_>>(), paint, usize::MAX)
     }
 

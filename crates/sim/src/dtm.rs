@@ -81,7 +81,7 @@ use tidegate_model::{Bytes, Rate, Span};
 
 pub use outcome::{Flow, Outcome, Slot};
 
-use crate::scenario::{ScenarioError, must, optional, read, text};
+use crate::scenario::{ScenarioError, must, optional, read, read_table, text};
 use crate::workload::Open;
 use link::Link;
 
@@ -215,6 +215,14 @@ impl Plan {
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         read(text, Self::check)
+    }
+
+    /// The same of a text that was read already, and perhaps changed since: points of a sweep.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], without lines.
+    pub fn of(table: toml::Table) -> Result<Self, ScenarioError> {
+        read_table(table, Self::check)
     }
 
     /// Whether it can be run. Whoever builds or changes one in code asks here, too.

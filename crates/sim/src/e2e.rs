@@ -20,13 +20,17 @@
 //!
 //! **What is left out.** Host software, caches of hosts, losses of servers; admission.
 
+mod asking;
 mod command;
+mod hops;
 mod outcome;
 mod promises;
+mod run;
 mod scenario;
 mod server;
 mod world;
 
+pub use hops::{Hop, HopMoment};
 pub use outcome::{Amount, Egress, Moment, Outcome, Service};
+pub use run::{Input, Progress, Run, run, run_while};
 pub use scenario::{Application, Device, Fabrics, Promises, Scenario, Storage};
-pub use world::{Progress, run, run_while};

@@ -284,8 +284,17 @@ pub(crate) fn read<T: DeserializeOwned>(
     text: &str,
     check: impl FnOnce(&T) -> Result<(), ScenarioError>,
 ) -> Result<T, ScenarioError> {
-    let problem = |error: toml::de::Error| ScenarioError(error.to_string().trim_end().to_owned());
-    let read = toml::from_str(text).map_err(problem)?;
+    let read = toml::from_str(text).map_err(|error| ScenarioError::of(&error))?;
+    check(&read)?;
+    Ok(read)
+}
+
+/// The same of what was read already, and perhaps changed since.
+pub(crate) fn read_table<T: DeserializeOwned>(
+    table: toml::Table,
+    check: impl FnOnce(&T) -> Result<(), ScenarioError>,
+) -> Result<T, ScenarioError> {
+    let read = table.try_into().map_err(|error| ScenarioError::of(&error))?;
     check(&read)?;
     Ok(read)
 }
@@ -349,6 +358,12 @@ impl Scenario {
 /// What is wrong with a scenario, where, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError(pub String);
+
+impl ScenarioError {
+    fn of(error: &toml::de::Error) -> Self {
+        Self(error.to_string().trim_end().to_owned())
+    }
+}
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

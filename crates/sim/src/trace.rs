@@ -183,6 +183,13 @@ pub enum Problem {
         /// What it should be.
         expected: &'static str,
     },
+    /// It moves more than whoever reads can take.
+    Large {
+        /// So much.
+        bytes: Bytes,
+        /// What can be taken.
+        most: Bytes,
+    },
     /// It lies before a record that has left the window already.
     Late {
         /// By how much.
@@ -207,6 +214,9 @@ impl fmt::Display for TraceError {
             }
             Problem::Field { name, found, expected } => {
                 write!(f, "{name} is {found:?}; expected {expected}")
+            }
+            Problem::Large { bytes, most } => {
+                write!(f, "a request of {bytes}; at most {most} can be replayed")
             }
             Problem::Late { by, window } => {
                 write!(f, "it is {by} before a record that the window of {window} let go;")?;

@@ -21,7 +21,8 @@
 //! that rate, 6.19 us after the smallest and 35.68 us after the largest.
 //!
 //! **What is left out.** Sizes, places and operations do not depend on each other or on the past,
-//! which real programs' do; where that matters, replay a [trace](crate::trace).
+//! which real programs' do; where that matters, the load is a [recording](crate::trace)
+//! ([`Recording`]), which then says all of it but the class.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Class, Operation};
@@ -48,6 +49,7 @@
 mod arrivals;
 mod places;
 mod published;
+mod recorded;
 mod sizes;
 
 use serde::Deserialize;
@@ -57,6 +59,7 @@ pub(crate) use arrivals::Arriving;
 pub use arrivals::{Offered, Open, Phases, Pulse};
 pub use places::Offsets;
 pub use published::{Published, Shape};
+pub use recorded::{Recording, Replay};
 pub use sizes::{Blocks, Row, Sizes};
 
 use crate::rng::Stream;
@@ -102,8 +105,8 @@ pub struct Plan {
     /// Where requests go.
     #[serde(default)]
     pub offsets: Option<Offsets>,
-    /// How much storage it uses.
-    #[serde(deserialize_with = "text")]
+    /// How much storage it uses; not said where a recording says where requests go.
+    #[serde(default, deserialize_with = "text")]
     pub space: Bytes,
     /// What random offsets are multiples of.
     #[serde(default = "Plan::align", deserialize_with = "text")]
@@ -129,6 +132,8 @@ pub enum Load {
     Open(Open),
     /// When one was answered.
     Closed(Closed),
+    /// When they came in a recording, which also says what they were.
+    Trace(Recording),
 }
 
 /// Requests upon answers.
@@ -175,9 +180,24 @@ impl Plan {
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let shape = self.shape();
-        must(shape.is_some(), "workload: either like, or all of reads, sizes and offsets")?;
-        let Some(shape) = shape else { return Ok(()) };
+        match &self.load {
+            Load::Trace(recording) => self.check_recorded(recording),
+            Load::Open(open) => {
+                open.check(self.checked_shape()?.sizes.mean(), "workload.load.open")
+            }
+            Load::Closed(closed) => {
+                self.checked_shape()?;
+                must(closed.outstanding > 0, "workload.load.closed.outstanding: at least 1")?;
+                let hours = closed.think.0 <= INTERVAL_MAX.0 / 1_000;
+                must(hours, "workload.load.closed.think: at most 1h")
+            }
+        }
+    }
+
+    /// What requests are like that no recording says.
+    fn checked_shape(&self) -> Result<Shape, ScenarioError> {
+        let either = "workload: either like, or all of reads, sizes and offsets";
+        let shape = self.shape().ok_or_else(|| ScenarioError(either.to_owned()))?;
         shape.sizes.check()?;
         shape.offsets.check()?;
         must(self.align.0 > 0, "workload.align: at least 1 byte")?;
@@ -186,20 +206,28 @@ impl Plan {
         must(self.space <= Bytes(1 << 60), "workload.space: at most 1024 PiB")?;
         let blocks = self.space.0 / self.align.0 < 1 << 52;
         must(blocks, "workload.align: choose one with which the space has less than 2^52 places")?;
-        match &self.load {
-            Load::Closed(closed) => {
-                must(closed.outstanding > 0, "workload.load.closed.outstanding: at least 1")?;
-                let hours = closed.think.0 <= INTERVAL_MAX.0 / 1_000;
-                must(hours, "workload.load.closed.think: at most 1h")
-            }
-            Load::Open(open) => open.check(shape.sizes.mean(), "workload.load.open"),
-        }
+        Ok(shape)
+    }
+
+    fn check_recorded(&self, recording: &Recording) -> Result<(), ScenarioError> {
+        let said = self.like.is_some() || self.reads.is_some() || self.sizes.is_some();
+        let said = said || self.offsets.is_some() || self.space.0 > 0;
+        let leave = "workload: what a trace asks for stands in it; leave out like, reads, sizes, \
+                     offsets and space";
+        must(!said, leave)?;
+        recording.check()
+    }
+
+    /// No request is made then or later.
+    fn end(&self) -> Picoseconds {
+        let start = Picoseconds::from(self.start);
+        self.length.map_or(Picoseconds::MAX, |length| start.after(length.into()))
     }
 
     /// Requests of this plan in the run of `seed`; `client` tells those apart that share it.
     ///
     /// # Panics
-    /// If [`Self::check`] refuses the plan.
+    /// If [`Self::check`] refuses the plan, or its load is a recording ([`Replay`]).
     pub fn source(&self, seed: u64, client: u64) -> Source {
         if let Err(error) = self.check() {
             panic!("{}: {error}", self.name);
@@ -208,17 +236,17 @@ impl Plan {
         let stream =
             |what: &str| Stream::new(seed, &format!("workload {} {what}", self.name), client);
         let start = Picoseconds::from(self.start);
-        let end = self.length.map_or(Picoseconds::MAX, |length| start.after(length.into()));
         let waiting = match &self.load {
             Load::Open(open) => Waiting::Time(Arriving::new(open, shape.sizes.mean(), start)),
             Load::Closed(closed) => {
                 Waiting::Answer { first: closed.outstanding, closed: closed.clone() }
             }
+            Load::Trace(_) => panic!("{}: a recording is replayed", self.name),
         };
         Source {
             class: self.class,
             reads: shape.reads,
-            end,
+            end: self.end(),
             start,
             left: self.requests.unwrap_or(u64::MAX),
             waiting,

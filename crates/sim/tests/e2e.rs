@@ -204,3 +204,138 @@ fn what_is_refused() {
         assert!(error.contains(says), "{to}: {error}");
     }
 }
+
+/// A scenario of two applications, of which one replays a recording to a drive.
+fn recorded(keys: &str) -> Scenario {
+    let text = format!(
+        r#"
+        name = "recorded"
+        seed = 3
+        length = "4ms"
+        sample = "500us"
+        network.topology.star = {{ hosts = 3, line = {{ rate = "10Gbps", delay = "1us" }} }}
+        network.switch = {{ buffer = "60kB", marking = {{ step = "10 packets" }} }}
+        transport.law = "qtcp"
+        [storage]
+        servers = [2]
+        drive.geometry = {{ channels = 2, chips = 2, dies = 1, planes = 1, blocks = 64 }}
+        drive.cleaning.spare = "40%"
+        [[application]]
+        from = 0
+        [application.workload]
+        name = "recorded"
+        class = "low"
+        load = {{ trace = {{ file = "some.trace"{keys} }} }}
+        [[application]]
+        from = 1
+        [application.workload]
+        name = "made up"
+        class = "high"
+        reads = "30%"
+        sizes = {{ uniform = {{ block = "4KiB", least = 1, most = 16 }} }}
+        offsets = "uniform"
+        space = "16MiB"
+        load = {{ closed = {{ outstanding = 8 }} }}
+        "#
+    );
+    Scenario::parse(&text).unwrap()
+}
+
+/// A recording without end: a request of 4 KiB every 10 us, and how many lines of it were read.
+#[derive(Default)]
+struct Endless {
+    line: Vec<u8>,
+    at: usize,
+    number: u64,
+}
+
+impl std::io::Read for Endless {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.at == self.line.len() {
+            self.line = format!("{}000 0 {} 8 1\n", self.number * 10, self.number * 8).into();
+            (self.at, self.number) = (0, self.number + 1);
+        }
+        let part = (&self.line[self.at..]).read(out)?;
+        self.at += part;
+        Ok(part)
+    }
+}
+
+/// A run that reads a recording as it goes on needs no end of it, and no room for it.
+#[test]
+fn a_recording_may_be_longer_than_memory() {
+    let scenario = recorded("");
+    let opened = std::cell::Cell::new(0);
+    let open = |name: &str| {
+        assert_eq!(name, "some.trace");
+        opened.set(opened.get() + 1);
+        Ok(Box::new(std::io::BufReader::new(Endless::default())) as e2e::Input)
+    };
+    let outcome = e2e::Run::new(&scenario).opening(open).go_while(|_| true).unwrap();
+    assert_eq!(opened.get(), 1);
+    let asked = outcome.applications[0].asked;
+    // At 0, 10 us, .. 4 ms, with both ends.
+    assert_eq!((asked.requests, asked.bytes), (401, 401 * 4_096));
+    assert!(outcome.applications[0].done.requests > 50);
+}
+
+/// Wherever a line is wrong, the run ends with it and its file, and has no outcome.
+#[test]
+fn a_line_that_is_wrong_ends_the_run() {
+    let lines = |count: u64, last: &str| {
+        let good = (0..count).map(|number| format!("{}000 0 0 8 1\n", number));
+        good.collect::<String>() + last
+    };
+    let ended = |text: String, keys: &str| {
+        let open = move |_: &str| Ok(Box::new(std::io::Cursor::new(text.clone())) as e2e::Input);
+        let mut moments = 0;
+        let scenario = recorded(keys);
+        let run = e2e::Run::new(&scenario).opening(open).go_while(|_| {
+            moments += 1;
+            true
+        });
+        (run.unwrap_err().to_string(), moments)
+    };
+    let (error, moments) = ended(lines(2, "what\n"), "");
+    let says = "application \"recorded\": some.trace: line 3: ";
+    assert!(error.starts_with(says), "{error}");
+    assert_eq!(moments, 0);
+    let (error, moments) = ended(lines(2_500, "2500000 0 8 0 1\n"), "");
+    assert!(error.contains("some.trace: line 2501: size is \"0\""), "{error}");
+    assert_eq!(moments, 2);
+    let (error, _) = ended(lines(2, ""), ", device = 5");
+    assert!(error.contains("some.trace: nothing in it is replayed"), "{error}");
+    let nobody = e2e::run(&recorded("")).unwrap_err().to_string();
+    assert!(nobody.contains("some.trace: nobody here opens recordings"), "{nobody}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// The heap is the oracle of the wheel; and whoever looks at ports changes nothing.
+    #[test]
+    fn the_queue_of_events_does_not_matter(
+        law in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),
+        reads in 0u32..=100,
+        outstanding in 1u32..40,
+        seed: u64,
+    ) {
+        let scenario = closed(law, reads, outstanding, 20, 8, seed);
+        let by_wheel = e2e::run(&scenario).unwrap();
+        prop_assert_eq!(&e2e::Run::new(&scenario).by_heap().unwrap(), &by_wheel);
+        let watched = e2e::Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
+        let hops = watched.hops.clone();
+        prop_assert_eq!(&Outcome { hops: Vec::new(), ..watched }, &by_wheel);
+        // All of a port is what its classes did, moment by moment, but for what came last.
+        for port in &by_wheel.ports {
+            let own = || hops.iter().filter(|hop| hop.between == port.between);
+            let moments = || own().flat_map(|hop| &hop.series);
+            prop_assert!(own().all(|hop| hop.series.len() == 100), "1 s in moments of 10 ms");
+            prop_assert_eq!(moments().map(|moment| moment.sent_bytes).sum::<u64>(), port.bytes);
+            prop_assert_eq!(moments().map(|moment| moment.marked).sum::<u64>(), port.marked);
+            prop_assert_eq!(moments().map(|moment| moment.dropped).sum::<u64>(), port.dropped);
+            let most = moments().map(|moment| moment.queue_bytes).max().unwrap_or(0);
+            prop_assert!(most <= port.queue_most);
+        }
+    }
+}

@@ -1,24 +1,32 @@
 //! `tidegate sim`: a scenario in the simulated world, from applications to devices.
 
-use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
 
-use serde_json::{Value, json};
-use tidegate_model::{Span, Time};
-use tidegate_sim::e2e::{self, Egress, Moment, Outcome, Progress, Scenario, Service};
+use tidegate_sim::dtm::{self, Plan};
+use tidegate_sim::e2e::{Input, Run, Scenario};
+use tidegate_sim::scenario::ScenarioError;
 
 use super::Common;
-use crate::amounts;
-use crate::clock::Clock;
 use crate::experiment::interrupt::Interrupt;
-use crate::experiment::{moments, plot};
+use crate::experiment::plot;
 use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::policy_file::PolicyFile;
 use crate::text_file;
+
+mod grid;
+mod packets;
+mod policy;
+mod slots;
+mod sweep;
+mod watch;
+
+use grid::Axis;
+use sweep::{Shown, Sweep};
+use watch::Watch;
 
 /// Simulate applications, network, servers and drives, packet by packet
 ///
@@ -31,73 +39,322 @@ use crate::text_file;
 Examples:
   tidegate sim scenarios/e2e/12-write-only.toml
   tidegate sim scenarios/e2e/12-write-only.toml --law dctcp
-  tidegate sim scenarios/e2e/12-write-only.toml --out /tmp/run --json")]
+  tidegate sim scenarios/e2e/12-write-only.toml --out /tmp/run --json
+  tidegate sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
+  tidegate sim --model dtm scenarios/dtm/three-classes.toml")]
 pub(crate) struct Args {
     /// What is simulated, as TOML
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
 
+    /// How much of the world is simulated
+    #[arg(long, value_enum, default_value_t = Model::Packets)]
+    #[arg(env = "TIDEGATE_MODEL", hide_env_values = true)]
+    model: Model,
+
     /// Another seed than the scenario's
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     seed: Option<u64>,
 
-    /// Another law for flows that have the scenario's: dctcp, d2tcp, qtcp, dcqcn or qrdma
+    /// Another law for flows that have the scenario's: dctcp, d2tcp, qtcp, dcqcn or qrdma; of the
+    /// dtm model, dctcp or qtcp
     #[arg(long, value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
     law: Option<String>,
 
-    /// Write what happened in each moment to series.csv and series.svg in this directory
+    /// Write what happened in each moment to this directory: to applications in series.csv and
+    /// series.svg, and to each class at each link that it used in links.csv
     #[arg(long, value_name = "DIRECTORY", env = "TIDEGATE_OUT", hide_env_values = true)]
     out: Option<PathBuf>,
+
+    /// Draw the picture to this file, which ends with .svg or .png
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_PLOT", hide_env_values = true)]
+    #[arg(value_parser = picture)]
+    plot: Option<PathBuf>,
+
+    /// The policy that says of which class applications are, each the tenant of its name, and
+    /// what classes weigh
+    #[arg(long, value_name = "POLICY", env = "TIDEGATE_POLICY", hide_env_values = true)]
+    policy: Option<PathBuf>,
+
+    /// Run it with each of these values of a key, such as transport.law=dctcp,qtcp; with several of
+    /// them, at each point of the grid. Writes sweep.csv to --out instead of series
+    #[arg(long, value_name = "KEY=VALUE,..", env = "TIDEGATE_SWEEP", hide_env_values = true)]
+    #[arg(conflicts_with = "plot")]
+    sweep: Vec<Axis>,
+
+    /// Run each point with so many seeds, from the scenario's on
+    #[arg(long, value_name = "COUNT", env = "TIDEGATE_SEEDS", hide_env_values = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "plot")]
+    seeds: Option<u32>,
 }
 
-/// After so long people want to know how far it is, and then as often.
-const PATIENCE: Span = Span(2 * Span::SECOND.0);
-/// How many links are printed.
-const LINKS: usize = 5;
+/// How much of the world is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Model {
+    /// Applications, flows, switches, servers and drives, packet by packet
+    Packets,
+    /// One link, by the equations of the paper's discrete-time model, a round trip at a time
+    Dtm,
+}
+
+impl Model {
+    /// What a scenario of this model begins with, and no other has.
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Packets => &["network", "transport", "storage", "application"],
+            Self::Dtm => &["capacity", "delay", "epsilon", "slots", "flow"],
+        }
+    }
+
+    /// What a scenario of this model is called, and how it is run.
+    const fn told(self) -> [&'static str; 2] {
+        match self {
+            Self::Packets => ["the simulation of packets", "run it with --model packets"],
+            Self::Dtm => ["the discrete-time model", "run it with --model dtm"],
+        }
+    }
+
+    /// Refuses a scenario that is one of the other model: in its own words, and not by the first
+    /// key that this one does not know.
+    fn expect(self, path: &Path, table: &toml::Table) -> Result<(), Failure> {
+        let other = if self == Self::Dtm { Self::Packets } else { Self::Dtm };
+        let first = |model: Self| model.keys().iter().find(|key| table.contains_key(**key));
+        let (None, Some(key)) = (first(self), first(other)) else { return Ok(()) };
+        let [name, remedy] = other.told();
+        let message = format!("{} is a scenario of {name}: it has {key:?}", path.display());
+        Err(Failure::new(Code::Invalid, message).help(remedy))
+    }
+}
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let scenario = read(&args)?;
-    if let Some(directory) = &args.out {
-        // Before minutes of work, and not after.
-        fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))?;
+    let text = read(&args)?;
+    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let order = Order { args: &args, policy, is_json: common.json };
+    if !args.sweep.is_empty() || args.seeds.is_some() {
+        return order.sweep(&text);
     }
-    let interrupt = Interrupt::listen()?;
-    let mut watch = Watch::start(common.json);
-    let outcome = e2e::run_while(&scenario, |progress| {
-        watch.on_progress(progress);
-        interrupt.check().is_ok()
-    });
-    watch.end();
-    let outcome = outcome.map_err(|error| invalid(&args.scenario, &error.to_string()))?;
-    if let Some(directory) = &args.out {
-        write(directory, "series.csv", &csv(&outcome))?;
-        write(directory, "series.svg", &drawn(&scenario.name, &outcome))?;
+    match args.model {
+        Model::Packets => order.packets(&text),
+        Model::Dtm => order.slots(&text),
     }
-    if common.json {
-        output::print_json(&told_as_json(&scenario, &outcome))?;
-    } else {
-        output::print(&told(&scenario, &outcome, Paint::stdout()))?;
-    }
-    if let Some(fault) = &outcome.fault {
-        return Err(Failure::quoted(Code::Failure, fault));
-    }
-    interrupt.check()?;
-    Ok(ExitCode::SUCCESS)
 }
 
-fn read(args: &Args) -> Result<Scenario, Failure> {
+/// What somebody wants to see.
+struct Order<'a> {
+    args: &'a Args,
+    policy: Option<PolicyFile>,
+    is_json: bool,
+}
+
+impl Order<'_> {
+    fn packets(&self, text: &str) -> Result<ExitCode, Failure> {
+        let args = self.args;
+        let scenario = self.packets_of(Scenario::parse(text), args.seed)?;
+        self.prepare()?;
+        let interrupt = Interrupt::listen()?;
+        let mut watch = Watch::start(self.is_json);
+        let run = self.begin(&scenario);
+        let run = if args.out.is_some() { run.with_ports() } else { run };
+        let outcome = run.go_while(|progress| {
+            watch.on_progress(progress);
+            interrupt.check().is_ok()
+        });
+        watch.end();
+        let outcome = outcome.map_err(|error| self.invalid(&error))?;
+        if let Some(directory) = &args.out {
+            write(directory, "series.csv", &packets::csv(&outcome))?;
+            write(directory, "links.csv", &packets::links_csv(&outcome))?;
+        }
+        self.draw(|| packets::drawn(&scenario.name, &outcome))?;
+        if self.is_json {
+            output::print_json(&packets::told_as_json(&scenario, &outcome))?;
+        } else {
+            output::print(&packets::told(&scenario, &outcome, Paint::stdout()))?;
+        }
+        if let Some(fault) = &outcome.fault {
+            return Err(Failure::quoted(Code::Failure, fault));
+        }
+        interrupt.check()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn slots(&self, text: &str) -> Result<ExitCode, Failure> {
+        let plan = self.slots_of(Plan::parse(text), self.args.seed)?;
+        self.prepare()?;
+        let outcome = dtm::run(&plan).map_err(|error| self.invalid(&error))?;
+        if let Some(directory) = &self.args.out {
+            write(directory, "series.csv", &outcome.csv())?;
+        }
+        self.draw(|| slots::drawn(&plan.name, &outcome))?;
+        if self.is_json {
+            output::print_json(&slots::told_as_json(&plan, &outcome))?;
+        } else {
+            output::print(&slots::told(&plan, &outcome, Paint::stdout()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn sweep(&self, text: &str) -> Result<ExitCode, Failure> {
+        let args = self.args;
+        let table = toml::from_str(text).map_err(|error: toml::de::Error| {
+            invalid(&args.scenario, error.to_string().trim_end())
+        })?;
+        let sweep = Sweep::new(&table, args.sweep.clone(), args.seeds, args.seed)?;
+        let shown = match args.model {
+            Model::Packets => self.sweep_packets(&sweep),
+            Model::Dtm => self.sweep_slots(&sweep),
+        };
+        let (shown, interrupt) = shown?;
+        if let Some(directory) = &args.out {
+            write(directory, "sweep.csv", &sweep.csv(&shown))?;
+        }
+        let told = match self.is_json {
+            true => sweep.json(&shown),
+            false => sweep.told(&shown, Paint::stdout()),
+        };
+        output::print(&told)?;
+        if let Some(fault) = shown.iter().flatten().find_map(|shown| shown.fault.as_ref()) {
+            return Err(Failure::quoted(Code::Failure, fault));
+        }
+        interrupt.check()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn sweep_packets(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
+        let scenarios = sweep
+            .read(|point| self.packets_of(Scenario::of(point.scenario.clone()), point.seed()))?;
+        self.prepare()?;
+        let interrupt = Interrupt::listen()?;
+        let shown = sweep.run(&scenarios, &interrupt, !self.is_json, |scenario, goes_on| {
+            let mut is_whole = true;
+            let outcome = self.begin(scenario).go_while(|_| {
+                is_whole = goes_on();
+                is_whole
+            });
+            let outcome = outcome.map_err(|error| self.invalid(&error))?;
+            Ok(is_whole.then(|| packets::shown(scenario, &outcome)))
+        });
+        Ok((shown?, interrupt))
+    }
+
+    fn sweep_slots(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
+        let plans =
+            sweep.read(|point| self.slots_of(Plan::of(point.scenario.clone()), point.seed()))?;
+        self.prepare()?;
+        let interrupt = Interrupt::listen()?;
+        let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, _| {
+            let outcome = dtm::run(plan).map_err(|error| self.invalid(&error))?;
+            Ok(Some(slots::shown(plan, &outcome)))
+        });
+        Ok((shown?, interrupt))
+    }
+
+    /// A run that opens recordings beside the scenario.
+    fn begin<'a>(&'a self, scenario: &'a Scenario) -> Run<'a> {
+        Run::new(scenario).opening(|file| open(&self.args.scenario, file))
+    }
+
+    /// A scenario with what the command line says instead.
+    fn packets_of(
+        &self,
+        read: Result<Scenario, ScenarioError>,
+        seed: Option<u64>,
+    ) -> Result<Scenario, Failure> {
+        let mut scenario = read.map_err(|error| self.invalid(&error))?;
+        scenario.seed = seed.unwrap_or(scenario.seed);
+        if let Some(law) = &self.args.law {
+            let law = law.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
+            scenario.transport.law = law;
+        }
+        if let Some(policy) = &self.policy {
+            policy::apply(&mut scenario, policy)?;
+        }
+        scenario.check().map_err(|error| self.invalid(&error))?;
+        Ok(scenario)
+    }
+
+    fn slots_of(
+        &self,
+        read: Result<Plan, ScenarioError>,
+        seed: Option<u64>,
+    ) -> Result<Plan, Failure> {
+        if self.policy.is_some() {
+            let message = "the discrete-time model has flows with shares, and no tenants";
+            return Err(Failure::new(Code::Usage, message).help("leave out --policy"));
+        }
+        let mut plan = read.map_err(|error| self.invalid(&error))?;
+        plan.seed = seed.unwrap_or(plan.seed);
+        plan.law = match self.args.law.as_deref() {
+            None => plan.law,
+            Some("qtcp") => dtm::Law::Qtcp,
+            Some("dctcp") => dtm::Law::Dctcp,
+            Some(law) => {
+                let message = format!("the discrete-time model has no law {law:?}");
+                return Err(Failure::new(Code::Usage, message).help("use dctcp or qtcp"));
+            }
+        };
+        Ok(plan)
+    }
+
+    /// Makes the directory for what is to be written: before minutes of work, and not after.
+    fn prepare(&self) -> Result<(), Failure> {
+        let Some(directory) = &self.args.out else { return Ok(()) };
+        fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))
+    }
+
+    /// Writes the picture to where somebody wants it.
+    fn draw(&self, drawn: impl FnOnce() -> String) -> Result<(), Failure> {
+        let Args { out, plot, .. } = self.args;
+        if out.is_none() && plot.is_none() {
+            return Ok(());
+        }
+        let svg = drawn();
+        if let Some(directory) = out {
+            write(directory, "series.svg", &svg)?;
+        }
+        let Some(path) = plot else { return Ok(()) };
+        let bytes = match is_png(path) {
+            false => svg.into_bytes(),
+            true => plot::png(&svg).map_err(|error| {
+                Failure::new(Code::Failure, format!("cannot draw {}", path.display())).cause(error)
+            })?,
+        };
+        fs::write(path, bytes).map_err(|error| unwritten(path, &error))
+    }
+
+    fn invalid(&self, error: &ScenarioError) -> Failure {
+        invalid(&self.args.scenario, &error.to_string())
+    }
+}
+
+/// The scenario's text, if it is one of the model that was asked for.
+fn read(args: &Args) -> Result<String, Failure> {
     let name = args.scenario.display().to_string();
     let text = fs::read_to_string(&args.scenario)
         .map_err(|error| text_file::unreadable("scenario", &name, &error))?;
-    let mut scenario =
-        Scenario::parse(&text).map_err(|error| invalid(&args.scenario, &error.to_string()))?;
-    scenario.seed = args.seed.unwrap_or(scenario.seed);
-    if let Some(law) = &args.law {
-        let law = law.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
-        scenario.transport.law = law;
-        scenario.check().map_err(|error| invalid(&args.scenario, &error.to_string()))?;
+    // What is no TOML at all is refused by the scenario's own reader, which names the line.
+    if let Ok(table) = toml::from_str(&text) {
+        args.model.expect(&args.scenario, &table)?;
     }
-    Ok(scenario)
+    Ok(text)
+}
+
+/// A file for a picture: what it ends with says what it is.
+fn picture(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|end| end == "svg");
+    if is_svg || is_png(&path) { Ok(path) } else { Err("end it with .svg or .png".into()) }
+}
+
+fn is_png(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "png")
+}
+
+/// A recording, read in pieces that are large beside what a system call costs. Its name is one
+/// beside the scenario, wherever that is run from.
+fn open(scenario: &Path, file: &str) -> io::Result<Input> {
+    let path = scenario.parent().unwrap_or(Path::new("")).join(file);
+    Ok(Box::new(BufReader::with_capacity(256 << 10, File::open(path)?)))
 }
 
 fn invalid(path: &Path, what: &str) -> Failure {
@@ -114,268 +371,10 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
     fs::write(&path, text).map_err(|error| unwritten(&path, &error))
 }
 
-/// Says how far a long run is, on standard error, where people see it.
-struct Watch {
-    clock: Clock,
-    is_wanted: bool,
-    next: Time,
-    is_shown: bool,
-}
-
-impl Watch {
-    fn start(is_json: bool) -> Self {
-        let is_wanted = !is_json && io::stderr().is_terminal();
-        let next = Time::ZERO.after(PATIENCE);
-        Self { clock: Clock::start(), is_wanted, next, is_shown: false }
-    }
-
-    fn on_progress(&mut self, progress: &Progress) {
-        let now = self.clock.now();
-        if !self.is_wanted || now < self.next {
-            return;
-        }
-        self.next = now.after(Span(Span::SECOND.0 / 4));
-        self.is_shown = true;
-        // Whoever closed standard error does not want to know.
-        let _ = write!(io::stderr(), "\r{}\x1b[K", far(progress, now.since(Time::ZERO)));
-    }
-
-    fn end(&self) {
-        if self.is_shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-/// How far a run is after so much time of ours.
-fn far(progress: &Progress, took: Span) -> String {
-    let Progress { now, length, events } = *progress;
-    let part = now.0 as f64 / length.0.max(1) as f64;
-    let left = Span((took.0 as f64 * (1.0 - part) / part.max(1e-9)) as u64);
-    let speed = events as f64 / took.as_seconds().max(1e-9);
-    format!(
-        "{now} of {length}, {} events/s, {} left",
-        amounts::count(speed as u64),
-        amounts::age(left.0)
-    )
-}
-
-/// In gigabits per second.
-fn gbps(bits: f64) -> String {
-    format!("{:.2}", bits / 1e9)
-}
-
-fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
-    format!(
-        "{}\n\n{}\nTHERE, STORED and BACK are Gbit/s.\n\n{}\n{} simulated, {} counted; {} events; \
-         seed {}\n",
-        scenario.name,
-        applications(outcome).render(paint, usize::MAX),
-        links(outcome).render(paint, usize::MAX),
-        outcome.length,
-        outcome.counted(),
-        amounts::count(outcome.events),
-        outcome.seed
-    )
-}
-
-fn applications(outcome: &Outcome) -> Table {
-    let mut table = Table::new().left("APPLICATION").left("CLASS");
-    for head in ["ASKED", "DONE", "THERE", "STORED", "BACK", "p50", "p99", "DEVICE p50", "p99"] {
-        table = table.right(head);
-    }
-    let mut table = table.right("LATE");
-    for one in &outcome.applications {
-        table.row([
-            one.name.as_str().into(),
-            one.class.name().into(),
-            amounts::count(one.asked.requests).into(),
-            amounts::count(one.done.requests).into(),
-            gbps(outcome.rate(one, |moment| moment.there)).into(),
-            gbps(outcome.rate(one, |moment| moment.stored)).into(),
-            gbps(outcome.rate(one, |moment| moment.back)).into(),
-            amounts::span(one.latency.value_at_quantile(0.5)).into(),
-            amounts::span(one.latency.value_at_quantile(0.99)).into(),
-            amounts::span(one.device.value_at_quantile(0.5)).into(),
-            amounts::span(one.device.value_at_quantile(0.99)).into(),
-            amounts::count(one.late).into(),
-        ]);
-    }
-    table
-}
-
-fn links(outcome: &Outcome) -> Table {
-    let mut table = Table::new().left("LINK");
-    for head in ["BUSY", "QUEUE", "MOST", "MARKED", "DROPPED"] {
-        table = table.right(head);
-    }
-    for port in busiest(outcome) {
-        let [from, to] = &port.between;
-        table.row([
-            format!("{from} to {to}").into(),
-            amounts::permille((port.busy * 1_000.0).round() as u64).into(),
-            amounts::bytes(port.queue_mean.round() as u64).into(),
-            amounts::bytes(port.queue_most).into(),
-            amounts::count(port.marked).into(),
-            amounts::count(port.dropped).into(),
-        ]);
-    }
-    table
-}
-
-/// The links at which most waited.
-fn busiest(outcome: &Outcome) -> Vec<&Egress> {
-    let mut ports: Vec<&Egress> = outcome.ports.iter().collect();
-    ports.sort_by(|one, other| other.queue_mean.total_cmp(&one.queue_mean));
-    ports.truncate(LINKS);
-    ports
-}
-
-const QUANTILES: [(&str, f64); 6] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p95", 0.95),
-    ("p99", 0.99),
-    ("p99_9", 0.999),
-    ("p99_99", 0.9999),
-];
-
-fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
-    let quantiles = |times: &hdrhistogram::Histogram<u64>| -> Value {
-        let each =
-            QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
-        let mut all: serde_json::Map<String, Value> = each.into_iter().collect();
-        all.insert("mean".into(), times.mean().into());
-        all.insert("count".into(), times.len().into());
-        all.into()
-    };
-    let application = |one: &Service| {
-        json!({
-            "name": one.name,
-            "class": one.class.name(),
-            "asked_requests": one.asked.requests,
-            "asked_bytes": one.asked.bytes,
-            "done_requests": one.done.requests,
-            "done_bytes": one.done.bytes,
-            "late_requests": one.late,
-            "there_bits_per_second": outcome.rate(one, |moment| moment.there),
-            "stored_bits_per_second": outcome.rate(one, |moment| moment.stored),
-            "back_bits_per_second": outcome.rate(one, |moment| moment.back),
-            "latency_ns": quantiles(&one.latency),
-            "device_ns": quantiles(&one.device),
-        })
-    };
-    let link = |port: &Egress| {
-        json!({
-            "from": port.between[0],
-            "to": port.between[1],
-            "packets": port.packets,
-            "bytes": port.bytes,
-            "busy": port.busy,
-            "marked_packets": port.marked,
-            "dropped_packets": port.dropped,
-            "queue_mean_bytes": port.queue_mean,
-            "queue_most_bytes": port.queue_most,
-        })
-    };
-    json!({
-        "name": scenario.name,
-        "seed": outcome.seed,
-        "simulated_ns": outcome.length.0,
-        "counted_ns": outcome.counted().0,
-        "events": outcome.events,
-        "fault": outcome.fault,
-        "applications": outcome.applications.iter().map(application).collect::<Vec<_>>(),
-        "links": outcome.ports.iter().map(link).collect::<Vec<_>>(),
-    })
-}
-
-/// Every moment of every application.
-fn csv(outcome: &Outcome) -> String {
-    let mut text = "ns,application,class,there_bytes,stored_bytes,back_bytes,window_bytes,alpha,\
-                    quality\n"
-        .to_owned();
-    for one in &outcome.applications {
-        for (number, moment) in (1u64..).zip(&one.series) {
-            let Moment { there, stored, back, quality, alpha, window } = moment;
-            let (at, name, class) =
-                (outcome.sample.0 * number, quoted(&one.name), one.class.name());
-            let _ = writeln!(
-                text,
-                "{at},{name},{class},{there},{stored},{back},{window:.0},{alpha:.4},{quality:.4}"
-            );
-        }
-    }
-    text
-}
-
 /// A name as a field (RFC 4180).
 fn quoted(name: &str) -> String {
     if name.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", name.replace('"', "\"\""));
     }
     name.to_owned()
-}
-
-fn drawn(title: &str, outcome: &Outcome) -> String {
-    plot::draw(
-        title,
-        &[
-            moments::rates(outcome, "arriving at servers", |moment| moment.there),
-            moments::rates(outcome, "done by devices", |moment| moment.stored),
-            moments::rates(outcome, "arriving back", |moment| moment.back),
-            moments::panel(outcome, "quality factor", "Q, up to 3", |moment| {
-                moment.quality.min(3.0)
-            }),
-        ],
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SMALL: &str = r#"
-        name = "two, and a third"
-        seed = 1
-        length = "2ms"
-        sample = "1ms"
-        [network.topology.dumbbell]
-        pairs = 1
-        edge = { rate = "10Gbps", delay = "1us" }
-        middle = { rate = "10Gbps", delay = "1us" }
-        [network.switch]
-        buffer = "1MB"
-        [transport]
-        law = "dctcp"
-        [[application]]
-        from = 0
-        to = [1]
-        [application.workload]
-        name = "a, b"
-        reads = "0%"
-        sizes = { fixed = "10kB" }
-        offsets = "sequential"
-        space = "1GB"
-        load = { open = { rate = "1Gbps" } }
-    "#;
-
-    #[test]
-    fn what_is_told() {
-        let scenario = Scenario::parse(SMALL).unwrap();
-        let outcome = e2e::run(&scenario).unwrap();
-        insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
-        insta::assert_snapshot!(csv(&outcome));
-    }
-
-    #[test]
-    fn how_far_it_is() {
-        let progress = Progress {
-            now: Span(10 * Span::MILLISECOND.0),
-            length: Span(50 * Span::MILLISECOND.0),
-            events: 9_000_000,
-        };
-        let text = far(&progress, Span(3 * Span::SECOND.0));
-        assert_eq!(text, "10ms of 50ms, 3M events/s, 12 s left");
-    }
 }

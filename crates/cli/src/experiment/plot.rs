@@ -3,6 +3,10 @@
 
 use std::fmt::Write;
 
+mod pixels;
+
+pub(crate) use pixels::png;
+
 /// A panel's field, and the room around it, in the picture's own units.
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 240.0;

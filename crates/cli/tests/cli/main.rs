@@ -9,6 +9,7 @@ mod help;
 mod live;
 mod load;
 mod repro;
+mod sim;
 
 use std::path::Path;
 use std::process::Output;

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Rate, Span};
 
+use super::hops::Hop;
 use crate::net::Counters;
 use crate::workload;
 
@@ -21,6 +22,8 @@ pub struct Outcome {
     pub applications: Vec<Service>,
     /// What ports did: those of switches and of hosts' cards that sent anything.
     pub ports: Vec<Egress>,
+    /// What each class did at each port, moment by moment, if somebody wanted it.
+    pub hops: Vec<Hop>,
     /// How far the moments of series are apart.
     pub sample: Span,
     /// Queues that wait for each other for good, if some do.

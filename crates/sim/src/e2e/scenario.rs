@@ -5,7 +5,7 @@ use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::server::Place;
 use crate::net;
-use crate::scenario::{ScenarioError, must, optional, read, text};
+use crate::scenario::{ScenarioError, must, optional, read, read_table, text};
 use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
 use crate::workload;
@@ -179,6 +179,14 @@ impl Scenario {
     /// The first thing that is wrong, with its line where there is one.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         read(text, Self::check)
+    }
+
+    /// The same of a text that was read already, and perhaps changed since: points of a sweep.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], without lines.
+    pub fn of(table: toml::Table) -> Result<Self, ScenarioError> {
+        read_table(table, Self::check)
     }
 
     /// Whether it can be run. Whoever builds or changes one in code asks here, too.

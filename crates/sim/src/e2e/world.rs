@@ -6,23 +6,26 @@ use tidegate_algo::quality::Objective;
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
 
+use super::asking::Asking;
 use super::command::Step;
+use super::hops::Hops;
 use super::outcome::{Egress, Moment, Outcome, Service};
 use super::promises::Links;
+use super::run::Run;
 use super::scenario::{Application, Scenario};
 use super::server::{self, Server, Wanted};
-use crate::event::{Events, Queue};
+use crate::event::Queue;
 use crate::net::packet::{FlowId, Packet};
 use crate::net::{self, Counters, Host, Network, PortId};
 use crate::scenario::ScenarioError;
 use crate::slots::Slots;
 use crate::time::Picoseconds;
 use crate::transport::{self, Message, Out, Plan, Road, Transport};
-use crate::workload::{Request, Source};
+use crate::workload::Request;
 
 /// What happens.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(super) enum Event {
     Network(net::Event),
     Transport(transport::Event),
     Server(u32, server::Event),
@@ -36,68 +39,17 @@ enum Event {
     Count,
 }
 
-/// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// The simulated time.
-    pub now: Span,
-    /// Of so much.
-    pub length: Span,
-    /// How many events happened.
-    pub events: u64,
-}
-
-/// Runs a scenario to its end.
-///
-/// # Errors
-/// What [`Scenario::check`] refuses; or buffers of switches that are too small for what is set
-/// aside in them.
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
-    run_while(scenario, |_| true)
-}
-
-/// Runs a scenario until its end, or until `goes_on` says no: it is asked after each moment of the
-/// series. The outcome is of what was simulated so far.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_while(
-    scenario: &Scenario,
-    mut goes_on: impl FnMut(&Progress) -> bool,
-) -> Result<Outcome, ScenarioError> {
-    let mut world = World::new(scenario)?;
-    let length = Picoseconds::from(scenario.length);
-    while let Some((now, event)) = world.floor.events.pop() {
-        if now > length {
-            world.floor.now = length;
-            break;
-        }
-        world.floor.now = now;
-        world.count += 1;
-        let is_moment = matches!(event, Event::Sample);
-        world.on_event(event);
-        if is_moment {
-            let progress =
-                Progress { now: now.span(), length: scenario.length, events: world.count };
-            if !goes_on(&progress) {
-                break;
-            }
-        }
-    }
-    Ok(world.outcome())
-}
-
 /// What the parts of the world say to each other through.
 #[derive(Debug)]
-struct Floor {
-    now: Picoseconds,
-    events: Events<Event>,
+pub(super) struct Floor<Q> {
+    pub(super) now: Picoseconds,
+    pub(super) events: Q,
     network: Network,
     /// Messages that have arrived and were not looked at.
     arrived: VecDeque<(FlowId, u64)>,
 }
 
-impl Out for Floor {
+impl<Q: Queue<Event>> Out for Floor<Q> {
     #[inline]
     fn send(&mut self, packet: Packet) {
         let events = &mut self.events;
@@ -116,10 +68,9 @@ impl Out for Floor {
     }
 }
 
-#[derive(Debug)]
-struct World<'a> {
+pub(super) struct World<'a, Q> {
     scenario: &'a Scenario,
-    floor: Floor,
+    pub(super) floor: Floor<Q>,
     transport: Transport,
     links: Links,
     servers: Vec<Server>,
@@ -128,15 +79,19 @@ struct World<'a> {
     /// By flow.
     flows: Vec<Flow>,
     exchanges: Slots<Exchange>,
-    count: u64,
+    /// How many events happened.
+    pub(super) count: u64,
     /// What ports had done when it began to count.
     before: Vec<(PortId, Counters)>,
+    /// The series of ports, if they are wanted.
+    hops: Option<Hops>,
+    /// What ends the run: a recording that cannot be read on.
+    pub(super) wrong: Option<ScenarioError>,
 }
 
 /// An application under way.
-#[derive(Debug)]
 struct Running {
-    source: Source,
+    source: Asking,
     /// Its connections, in the order of what it sends to.
     first: usize,
     targets: usize,
@@ -180,12 +135,13 @@ struct Exchange {
     submitted: Picoseconds,
 }
 
-impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario) -> Result<Self, ScenarioError> {
+impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
+    pub(super) fn new(run: Run<'a>) -> Result<Self, ScenarioError> {
+        let Run { scenario, mut open, with_ports } = run;
         scenario.check()?;
         let network =
             Network::new(&scenario.network.graph()?, &scenario.network.switch, scenario.seed)?;
-        let (now, events, arrived) = (Picoseconds::ZERO, Events::default(), VecDeque::new());
+        let (now, events, arrived) = (Picoseconds::ZERO, Q::default(), VecDeque::new());
         let servers = scenario.storage.iter().flat_map(|storage| {
             (0..storage.servers.len() as u64)
                 .map(|number| Server::new(storage, scenario.seed, number))
@@ -202,11 +158,16 @@ impl<'a> World<'a> {
             exchanges: Slots::default(),
             count: 0,
             before: Vec::new(),
+            hops: with_ports.then(Hops::default),
+            wrong: None,
         };
         for (number, application) in (0..).zip(&scenario.application) {
-            world.add(number, application);
+            let source = Asking::new(&application.workload, scenario.seed, number, &mut open)?;
+            world.add(source, application);
         }
-        (0..scenario.application.len()).for_each(|number| world.schedule_first(number));
+        for number in 0..scenario.application.len() {
+            world.schedule_first(number)?;
+        }
         let events = &mut world.floor.events;
         events.push(scenario.skip.into(), Event::Count);
         events.push(scenario.promises.every.into(), Event::Look);
@@ -214,7 +175,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    fn add(&mut self, number: u64, application: &Application) {
+    fn add(&mut self, source: Asking, application: &Application) {
         let plan = application.transport.as_ref().unwrap_or(&self.scenario.transport);
         let targets = self.scenario.targets(application);
         let first = self.connections.len();
@@ -236,7 +197,7 @@ impl<'a> World<'a> {
             self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
         }
         self.applications.push(Running {
-            source: application.workload.source(self.scenario.seed, number),
+            source,
             first,
             targets: targets.len(),
             turn: 0,
@@ -275,7 +236,7 @@ impl<'a> World<'a> {
         flow
     }
 
-    fn on_event(&mut self, event: Event) {
+    pub(super) fn on_event(&mut self, event: Event) {
         let floor = &mut self.floor;
         let now = floor.now;
         match event {
@@ -310,15 +271,11 @@ impl<'a> World<'a> {
     }
 
     /// Schedules the requests with which an application begins.
-    fn schedule_first(&mut self, number: usize) {
-        let source = &mut self.applications[number].source;
-        if source.is_open() {
-            let request = source.arrival();
-            return self.schedule(number, request);
-        }
-        while let Some(request) = self.applications[number].source.arrival() {
-            self.schedule(number, Some(request));
-        }
+    fn schedule_first(&mut self, number: usize) -> Result<(), ScenarioError> {
+        let plan = &self.scenario.application[number].workload;
+        let requests = self.applications[number].source.first(plan)?;
+        requests.into_iter().for_each(|request| self.schedule(number, Some(request)));
+        Ok(())
     }
 
     fn schedule(&mut self, application: usize, request: Option<Request>) {
@@ -347,8 +304,10 @@ impl<'a> World<'a> {
         let connection = running.first + target;
         self.exchanges.at(number).connection = connection as u32;
         if running.source.is_open() {
-            let next = running.source.arrival();
-            self.schedule(application as usize, next);
+            match running.source.next(&self.scenario.application[application as usize].workload) {
+                Ok(next) => self.schedule(application as usize, next),
+                Err(error) => self.wrong = Some(error),
+            }
         }
         let connection = &mut self.connections[connection];
         match &self.scenario.storage {
@@ -485,6 +444,9 @@ impl<'a> World<'a> {
             let moment = running.moment(connections, &self.transport);
             running.service.series.push(moment);
         }
+        if let Some(hops) = &mut self.hops {
+            hops.sample(self.floor.now, &mut self.floor.network);
+        }
         let next = self.floor.now.after(self.scenario.sample.into());
         self.floor.events.push(next, Event::Sample);
     }
@@ -500,7 +462,7 @@ impl<'a> World<'a> {
         ports.map(of).collect()
     }
 
-    fn outcome(mut self) -> Outcome {
+    pub(super) fn outcome(mut self) -> Outcome {
         let Self { scenario, count, .. } = self;
         let now = self.floor.now;
         let (length, skip) = (now.span(), scenario.skip.min(now.span()));
@@ -520,6 +482,7 @@ impl<'a> World<'a> {
             ports: ports.filter(|port| port.packets > 0).collect(),
             applications: self.applications.into_iter().map(|running| running.service).collect(),
             sample: scenario.sample,
+            hops: self.hops.map_or_else(Vec::new, |hops| hops.series(&self.floor.network)),
             fault: self.floor.network.check().err().map(|fault| fault.to_string()),
         }
     }

@@ -18,7 +18,9 @@ pub struct Counters {
     pub marked: u64,
     /// Packets that were dropped: no room, or one that cannot be marked and should have been.
     pub dropped: u64,
-    /// Bytes in the buffer: on average over time, with the packet that is being sent.
+    /// Bytes in the buffer, with the packet that is being sent: now.
+    pub held_bytes: u64,
+    /// The same on average over time.
     pub mean_bytes: f64,
     /// The most of them.
     pub most_bytes: u64,
@@ -35,6 +37,7 @@ impl Counters {
             bytes: self.bytes + other.bytes,
             marked: self.marked + other.marked,
             dropped: self.dropped + other.dropped,
+            held_bytes: self.held_bytes + other.held_bytes,
             mean_bytes: self.mean_bytes + other.mean_bytes,
             most_bytes: self.most_bytes.max(other.most_bytes),
             paused: self.paused.max(other.paused),
@@ -95,6 +98,7 @@ impl Tally {
             bytes: tally.bytes,
             marked: losses.marked,
             dropped: losses.dropped,
+            held_bytes: tally.held,
             mean_bytes: tally.area as f64 / now.0.max(1) as f64,
             most_bytes: tally.most,
             paused: losses.paused,

@@ -25,6 +25,7 @@ pub struct Reader<R> {
     lines: Lines<R>,
     parser: Parser,
     window: usize,
+    largest: Bytes,
     /// The earliest first; of equal ones, that which stands above.
     waiting: BinaryHeap<Reverse<Waiting>>,
     /// Once one has left.
@@ -58,6 +59,7 @@ impl<R: BufRead> Reader<R> {
             lines: Lines::new(source),
             parser: Parser::new(None),
             window: WINDOW,
+            largest: Bytes::MAX,
             waiting: BinaryHeap::new(),
             left: None,
             ended: false,
@@ -76,6 +78,12 @@ impl<R: BufRead> Reader<R> {
     #[must_use]
     pub fn window(self, records: usize) -> Self {
         Self { window: records, ..self }
+    }
+
+    /// The same, but requests larger than this are errors.
+    #[must_use]
+    pub fn largest(self, bytes: Bytes) -> Self {
+        Self { largest: bytes, ..self }
     }
 
     /// The format, once the first line was read.
@@ -120,6 +128,9 @@ impl<R: BufRead> Reader<R> {
             self.skipped += 1;
             return Ok(());
         };
+        if bytes > self.largest {
+            return Err(Problem::Large { bytes, most: self.largest });
+        }
         if let Some(left) = self.left.filter(|left| ticks < left.last) {
             let by = Picoseconds((left.last - ticks).saturating_mul(self.parser.tick()));
             return Err(Problem::Late { by, window: self.window });

@@ -7,7 +7,7 @@ use crate::rng::Stream;
 use crate::scenario::{ScenarioError, must, text};
 
 /// The largest request, 1 GiB; larger ones are split by every system that there is.
-const LARGEST: Bytes = Bytes(1 << 30);
+pub(super) const LARGEST: Bytes = Bytes(1 << 30);
 
 /// How much a request moves.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
