@@ -24,21 +24,39 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
+mod agreement;
+mod deadlines;
+mod servers;
+mod tail_latency;
+mod tails;
 mod writes;
 
 /// The figures that can be repeated.
-pub(crate) const E2E: Paper = Paper { name: "e2e", figures: &["12"], repeat, live: &[] };
+pub(crate) const E2E: Paper =
+    Paper { name: "e2e", figures: &["11b", "12", "15b", "16", "17", "18a"], repeat, live: &[] };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
+        "11b" => servers::repeat(desk),
         "12" => writes::repeat(desk),
+        "15b" => deadlines::windows(desk),
+        "16" => agreement::repeat(desk),
+        "17" => tail_latency::repeat(desk),
+        "18a" => deadlines::rates(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
 
 scenarios! {
     "e2e":
+    THREE_SERVERS = "11b-three-servers";
     WRITE_ONLY = "12-write-only";
+    NORMAL = "15b-normal";
+    STRESSED = "15b-stressed";
+    UNCOORDINATED = "16a-uncoordinated";
+    COORDINATED = "16b-coordinated";
+    TAIL_LATENCY = "17-tail-latency";
+    BY_RATES = "18a-stressed";
 }
 
 /// What a scenario has shown.

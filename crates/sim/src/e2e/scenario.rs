@@ -148,8 +148,8 @@ pub struct Application {
     /// deadlines go by this one.
     #[serde(default, deserialize_with = "optional")]
     pub deadline: Option<Span>,
-    /// The tail latency that its flows are promised, by which laws that go by promises then go
-    /// instead of by the shares of classes (Eq. 2 of the paper).
+    /// In which time its flows are promised to carry a message, by which laws that go by promises
+    /// then go instead of by the shares of classes (Eq. 2 of the paper).
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
 }
