@@ -26,7 +26,7 @@
 //! had 48.7, 26.7 and 16.8 Gbit/s, and of the 96.4 that they wanted more of 4 were left idle; by
 //! the lesser of both they have 45.4, 32.6 and 18.4, which is all of it. (A packet more in each
 //! round trip is more for a small window than for a large one, hence two of the first class's for
-//! the third.)
+//! the third.) A promised latency is foreseen at each cut, by the window and the round trip.
 //!
 //! Example: a link of 100 that three flows want 90, 60 and 30 of, promised 3 : 2 : 1. Even shares
 //! are 35, 35 and 30: with promises of 50, 33.3 and 16.7 the third is cut to 0.56 of its window at
@@ -195,6 +195,7 @@ impl Qtcp {
 
 impl Law for Qtcp {
     fn left(&mut self, sight: &Sight) -> f64 {
+        self.quality.foresee(sight.now, sight.window / sight.round_trip.as_seconds());
         let factor = self.factor();
         if self.rounds >= ROUNDS
             && let Some(interference) = &mut self.interference

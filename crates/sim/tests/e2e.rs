@@ -93,6 +93,46 @@ fn applications_with_weights_are_told_apart() {
     }
 }
 
+/// What drives finish, in Gbit/s.
+fn stored(outcome: &Outcome) -> Vec<f64> {
+    let each = outcome.applications.iter();
+    each.map(|one| outcome.rate(one, |moment| moment.stored) / 1e9).collect()
+}
+
+/// Three servers are fewer than the link feeds: their queues know classes, if DCTCP does not.
+#[test]
+fn a_full_storage_end_serves_by_class() {
+    let [high, medium, low] = stored(&begin("11b-three-servers", Law::Dctcp))[..] else { panic!() };
+    assert!(high > 1.3 * medium && medium > 1.5 * low, "{high} {medium} {low}");
+}
+
+/// Whom drives take for something else than the network does, they serve as that.
+#[test]
+fn storage_may_have_classes_of_its_own() {
+    let coordinated = stored(&begin("16b-coordinated", Law::Qtcp));
+    let uncoordinated = stored(&begin("16a-uncoordinated", Law::Qtcp));
+    assert!(coordinated[0] > 2.0 * uncoordinated[0], "{coordinated:?} {uncoordinated:?}");
+    assert!(uncoordinated[2] > 1.5 * coordinated[2], "{coordinated:?} {uncoordinated:?}");
+    begin("17-tail-latency", Law::Dctcp);
+    begin("17-tail-latency", Law::Qtcp);
+}
+
+/// Whoever will be early yields to whoever will be late, if it goes by what it can foresee; over a
+/// whole run of this load some are late by DCTCP.
+#[test]
+fn deadlines_by_each_law() {
+    for law in [Law::Dctcp, Law::D2tcp, Law::Qtcp] {
+        begin("15b-normal", law);
+        begin("15b-stressed", law);
+    }
+    let most = |law| {
+        let outcome = begin("18a-stressed", law);
+        let each = outcome.applications.iter();
+        each.map(|one| one.latency.max()).max().unwrap()
+    };
+    assert!(most(Law::Qrdma) < most(Law::Dcqcn));
+}
+
 /// A closed loop of some requests from one host, to two servers over one link.
 fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed: u64) -> Scenario {
     let text = format!(

@@ -1,7 +1,7 @@
 //! What is simulated from end to end: a TOML file with strict keys.
 
 use serde::Deserialize;
-use tidegate_model::{Bytes, Portion, Span};
+use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::server::Place;
 use crate::net;
@@ -137,6 +137,10 @@ pub struct Application {
     pub device: Device,
     /// What it asks for, and its name and class.
     pub workload: workload::Plan,
+    /// The class that servers and drives take its requests for, where they go by a tag of their
+    /// own; its workload's if not said.
+    #[serde(default, deserialize_with = "optional")]
+    pub storage_class: Option<Class>,
     /// How its flows are controlled.
     #[serde(default)]
     pub transport: Option<transport::Plan>,
@@ -144,8 +148,8 @@ pub struct Application {
     /// deadlines go by this one.
     #[serde(default, deserialize_with = "optional")]
     pub deadline: Option<Span>,
-    /// The tail latency that its flows are promised, by which laws that go by promises then go
-    /// instead of by the shares of classes (Eq. 2 of the paper).
+    /// In which time its flows are promised to carry a message, by which laws that go by promises
+    /// then go instead of by the shares of classes (Eq. 2 of the paper).
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
     /// Its own part of each link, in place of a part of its class's: a weight beside those of
@@ -163,6 +167,13 @@ pub enum Device {
     Drive,
     /// Its persistent memory.
     Memory,
+}
+
+impl Application {
+    /// The class that servers and drives take its requests for.
+    pub(super) fn class_at_storage(&self) -> Class {
+        self.storage_class.unwrap_or(self.workload.class)
+    }
 }
 
 impl Scenario {

@@ -202,7 +202,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             let there = self.open(plan, kind, ends);
             let [from, to] = ends;
             let back = server.map(|_| self.open(plan, kind, [to, from]));
-            let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
+            let queue = server.map_or(0, |server| {
+                self.servers[server as usize].connect(application.class_at_storage())
+            });
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
             self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
@@ -378,8 +380,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let Connection { server, queue, .. } = self.connections[connection as usize];
         let targets = self.applications[application as usize].targets as u32;
         let place = self.scenario.place(request.offset, targets);
-        let device = self.scenario.application[application as usize].device;
-        let wanted = Wanted { request, device, place, tag: number.into() };
+        let application = &self.scenario.application[application as usize];
+        let (device, class) = (application.device, application.class_at_storage());
+        let wanted = Wanted { request, class, device, place, tag: number.into() };
         let events = &mut self.floor.events;
         self.servers[server as usize].submit(now, queue, &wanted, &mut |at, event| {
             events.push(at, Event::Server(server, event));
