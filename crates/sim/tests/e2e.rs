@@ -133,6 +133,31 @@ fn deadlines_by_each_law() {
     assert!(most(Law::Qrdma) < most(Law::Dcqcn));
 }
 
+/// A greedy flow comes between three with promises, and goes again, in less time than in the file.
+#[test]
+fn a_flow_without_a_promise_takes_about_as_much_as_the_best_of_them() {
+    let mut scenario = FOLDER.read("14b", Scenario::parse);
+    let milliseconds = |count: u64| Span(count * Span::MILLISECOND.0);
+    (scenario.length, scenario.skip) = (milliseconds(24), milliseconds(4));
+    let other = &mut scenario.application[3].workload;
+    (other.start, other.length) = (milliseconds(6), Some(milliseconds(12)));
+    let outcome = e2e::run(&scenario).unwrap();
+    FOLDER.golden("14b", &scenario.name, &outcome.table());
+    let between = |from: usize, to: usize| {
+        let each = outcome.applications.iter().map(|one| &one.series[from..to]);
+        let bytes = each.map(|moments| moments.iter().map(|moment| moment.there).sum::<u64>());
+        bytes.map(|bytes| bytes as f64 * 8e-6 / (to - from) as f64).collect::<Vec<_>>()
+    };
+    let [high, medium, low, other] = between(10, 18)[..] else { panic!() };
+    let all = format!("{high} {medium} {low} beside {other}");
+    assert!(high > 1.1 * medium && medium > 1.4 * low && other < 1.5 * high, "{all}");
+    assert!(high + medium + low + other > 95.0, "{all}");
+    let [high, medium, low, other] = between(21, 24)[..] else { panic!() };
+    let all = format!("{high} {medium} {low} beside {other}");
+    assert!(high > 1.2 * medium && medium > 1.4 * low && other == 0.0, "{all}");
+    assert!(high + medium + low > 95.0, "{all}");
+}
+
 /// A closed loop of some requests from one host, to two servers over one link.
 fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed: u64) -> Scenario {
     let text = format!(
@@ -241,6 +266,7 @@ fn what_is_refused() {
         ("from = 0", "from = 3", "hosts count from 0 to 2"),
         ("from = 0", "from = 0\ndevice = \"memory\"", "no storage.memory"),
         ("blocks = 64", "blocks = 65536, pages = 4096", "choose fewer blocks"),
+        ("blocks = 64 }", "blocks = 65536 }\ndrive.before.filled = \"90%\"", "fill a smaller part"),
         ("10Gbps", "0Gbps", "rate"),
         ("\"dctcp\"", "\"reno\"", "reno"),
         ("outstanding = 1", "outstanding = 0", "at least 1"),

@@ -10,8 +10,11 @@ use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
 use crate::workload;
 
-/// Pages of all drives together, each of which takes some twelve bytes here.
-const PAGES_MAX: u64 = 1 << 28;
+/// Pages of all drives together: 64 TiB of 8 KiB each. What was never written takes a fortieth of
+/// a byte for each of them.
+const PAGES_MAX: u64 = 1 << 33;
+/// Pages that were written before the run, each of which takes some sixteen bytes.
+const WRITTEN_MAX: u64 = 1 << 28;
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -275,10 +278,16 @@ impl Storage {
         let pages = planes * u64::from(blocks) * u64::from(pages);
         let count = u64::from(self.drives) * self.servers.len() as u64;
         let most = format!(
-            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all, \
-             since each takes memory here: choose fewer blocks"
+            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all: \
+             choose fewer blocks"
         );
         must(pages * count <= PAGES_MAX, &most)?;
+        let filled = u128::from(pages * count) * u128::from(self.drive.before.filled.0);
+        let most = format!(
+            "storage.drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} in \
+             all, since each that is written takes memory here: fill a smaller part"
+        );
+        must(filled / u128::from(Portion::WHOLE.0) <= u128::from(WRITTEN_MAX), &most)?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);
         must(depths, "storage.fabrics.depth: from 1 to 65535")?;
         self.drive.check()?;
