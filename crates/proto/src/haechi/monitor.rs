@@ -27,7 +27,7 @@ mod roster;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::admission::Capacity;
-use tidegate_algo::haechi::capacity::{Estimator, Profile};
+use tidegate_algo::haechi::capacity::{Estimator, Profile, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
@@ -385,7 +385,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn look(&mut self, now: Time) {
-        self.held.0 += if self.books.is_held() { now.since(self.looked).0 } else { 0 };
+        self.held.0 += now.since(self.looked).0 * u64::from(self.books.held()) / u64::from(WHOLE);
         (self.looked, self.seen_lease) = (now, None);
         self.read_lines(place::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });
