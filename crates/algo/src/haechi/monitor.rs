@@ -24,27 +24,28 @@
 //!   could have done it has passed.
 //!
 //! And in both there is a *valve* before the pool. It is open while nobody who asks is behind its
-//! reservation by more than [`CAUGHT_UP`], shut if somebody is by more than [`LATE`], and in between
-//! open by as much as is left of the way: the node is slower than Ω says, or others are in the way,
-//! and pool tokens would only add to it. This is what keeps promises within a period; the next one's
-//! Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`] of this
-//! is held up by something else, and is not waited for until the next period.
+//! reservation by more than [`CAUGHT_UP`], shut if somebody is by more than [`LATE`], and in
+//! between open by as much as is left of the way: the node is slower than Ω says, or others are in
+//! the way, and pool tokens would only add to it. This is what keeps promises within a period; the
+//! next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
+//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
 //!
 //! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
-//! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until all
-//! are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 25: then the valve
-//! is half open or less. It need withhold only the 0.3 that are too many of the others' 9.6, so it
-//! settles at 2.1 ms, and the node has something to do all the time. If it knew open and shut only,
-//! it would be shut for the 10 to 20 ms that it takes until reports tell that the one has caught up;
-//! alone it can do 5 in a millisecond, so half of the node would have nothing to do.
+//! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until
+//! all are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 25: then the
+//! valve is shut by a third. It need withhold only the 0.3 that are too many of the others' 9.6,
+//! so it settles at 2.1 ms, and the node has something to do all the time. If it knew open and shut
+//! only, it would be shut for the 10 to 20 ms that it takes until reports tell that the one has
+//! caught up; alone it can do 5 in a millisecond, so half of the node would have nothing to do.
 //!
 //! Behind is who has *issued* less than is due, whatever the tokens. A report stands in the same
-//! line at the node as what was issued before it, so that is done about when the report is read; but
-//! what is due is counted by then. So a client that uses each token in time is behind by the length
-//! of the line, and the valve keeps the line short, for all. This is also why nobody is excused who
-//! waits for tokens with fewer operations under way than it may: in a line of 32 ms it was waited
-//! for when its window was full, and then a quarter of its reservation was lost. But who comes back
-//! is not behind by what was due early while it had nothing to do: it has all of the margin for that.
+//! line at the node as what was issued before it, so that is done about when the report is read;
+//! but what is due is counted by then. So a client that uses each token in time is behind by the
+//! length of the line, and the valve keeps the line short, for all. This is also why nobody is
+//! excused who waits for tokens with fewer operations under way than it may: in a line of 32 ms it
+//! was waited for when its window was full, and then a quarter of its reservation was lost. But who
+//! comes back is not behind by what was due early while it had nothing to do: it has all of the
+//! margin for that.
 //!
 //! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
