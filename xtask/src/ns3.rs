@@ -35,8 +35,7 @@ const QUEUE: f64 = 0.10;
 /// How many times as fast as ns-3 this is at least, by processor time.
 const SPEED: f64 = 50.0;
 
-const LIBRARIES: [&str; 6] =
-    ["applications", "internet", "point-to-point", "traffic-control", "network", "core"];
+const LIBRARIES: &str = include_str!("../../validation/ns3/libraries");
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -115,7 +114,7 @@ fn compare(root: &Path) -> Result<bool, String> {
 
 fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     let out = root.join("target/ns3-dumbbell");
-    let libraries = LIBRARIES.map(|name| format!("-lns3-{name}"));
+    let libraries = LIBRARIES.split_whitespace().map(|name| format!("-l{name}"));
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-std=c++17"]).arg(root.join("validation/ns3/dumbbell.cc"));
     let built = compiler.arg("-o").arg(&out).args(libraries).status();
