@@ -24,18 +24,28 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
+mod agreement;
 mod beside;
+mod deadlines;
 mod memory;
 mod memory_share;
 mod memory_tails;
+mod servers;
+mod tail_latency;
+mod tails;
 mod writes;
 
 /// The figures that can be repeated.
-pub(crate) const E2E: Paper =
-    Paper { name: "e2e", figures: &["12", "18b", "19", "20", "21", "22", "23"], repeat, live: &[] };
+pub(crate) const E2E: Paper = Paper {
+    name: "e2e",
+    figures: &["11b", "12", "15b", "16", "17", "18a", "18b", "19", "20", "21", "22", "23"],
+    repeat,
+    live: &[],
+};
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
+        "11b" => servers::repeat(desk),
         "12" => writes::repeat(desk),
         "18b" => beside::share(desk),
         "19" => beside::promised(desk),
@@ -43,12 +53,17 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "21" => memory::throughputs(desk),
         "22" => memory_share::repeat(desk),
         "23" => memory_tails::repeat(desk),
+        "15b" => deadlines::windows(desk),
+        "16" => agreement::repeat(desk),
+        "17" => tail_latency::repeat(desk),
+        "18a" => deadlines::rates(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
 
 scenarios! {
     "e2e":
+    THREE_SERVERS = "11b-three-servers";
     WRITE_ONLY = "12-write-only";
     WINDOW_BESIDE_RATE = "18-window-beside-rate";
     WINDOWS_PROMISED = "19-windows-promised";
@@ -57,6 +72,12 @@ scenarios! {
     MEMORY_BESIDE_READS = "20-memory-beside-reads";
     INCAST = "22-incast";
     MEMORY_BESIDE_LATENCIES = "23-memory-beside-latencies";
+    NORMAL = "15b-normal";
+    STRESSED = "15b-stressed";
+    UNCOORDINATED = "16a-uncoordinated";
+    COORDINATED = "16b-coordinated";
+    TAIL_LATENCY = "17-tail-latency";
+    BY_RATES = "18a-stressed";
 }
 
 /// What a scenario has shown.

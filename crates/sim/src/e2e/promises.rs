@@ -13,16 +13,17 @@
 //! Who shares a link is looked up at intervals, as agents on hosts and servers would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
-//! port that has marked packets since the last look compares what its flows got with what they are
-//! promised, and scales all promises; one that has not is nobody's narrow link, and its scale
-//! recovers.
+//! port that has marked packets since the last look compares what its flows got since it marked
+//! before with what they are promised, and scales all promises. One that has not marked for some
+//! looks is nobody's narrow link, and its scale recovers. For fewer, that means nothing: with round
+//! trips as long as looks, a queue that swings is below its mark at every other one.
 
 use std::collections::BTreeMap;
 
 use tidegate_algo::qtcp::{Interference, SIGMA};
 use tidegate_algo::shares::{Group, Place, Shares};
 use tidegate_model::tag::CLASSES;
-use tidegate_model::{Class, Rate, Span};
+use tidegate_model::{Class, Rate};
 
 use super::scenario::Promises;
 use crate::net::packet::FlowId;
@@ -37,6 +38,10 @@ pub(super) enum Party {
     /// Those of its application, which has this number, with a weight.
     Application(u32, u32),
 }
+
+/// Looks without a mark after which a port is nobody's narrow link. By hand: windows of flows that
+/// share it swing within a few round trips.
+const QUIET: u64 = 10;
 
 /// Every link that somebody uses, and what its flows are promised.
 #[derive(Debug)]
@@ -54,10 +59,13 @@ struct Link {
     shares: Shares,
     /// By application, of those with a weight.
     groups: BTreeMap<u32, Group>,
-    /// Payload of its flows since the last look.
+    /// Payload of its flows since then.
     delivered: u64,
+    since: Picoseconds,
     /// Packets that it had marked at the last look.
     marked: u64,
+    /// Looks since it marked the last one.
+    quiet: u64,
 }
 
 impl Links {
@@ -109,12 +117,7 @@ impl Links {
                 continue;
             }
             let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
-            let marked: u64 = marks.iter().sum();
-            let bytes = core::mem::take(&mut link.delivered);
-            let got =
-                u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);
-            let is_narrow = core::mem::replace(&mut link.marked, marked) < marked;
-            link.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
+            link.observe(now, marks.iter().sum());
         }
     }
 }
@@ -127,7 +130,8 @@ impl Link {
         let shares = Shares::new(Rate(part as u64), [0, high, medium, low], plan.every);
         let shares =
             if plan.yields { shares.with_interference(Interference::new(SIGMA)) } else { shares };
-        Self { port, shares, groups: BTreeMap::new(), delivered: 0, marked: 0 }
+        let (groups, since) = (BTreeMap::new(), Picoseconds::ZERO);
+        Self { port, shares, groups, delivered: 0, since, marked: 0, quiet: 0 }
     }
 
     fn add(&mut self, party: Party) -> Place {
@@ -139,5 +143,18 @@ impl Link {
             }
         };
         shares.add(group)
+    }
+
+    /// It has marked so many packets until now.
+    fn observe(&mut self, now: Picoseconds, marked: u64) {
+        let is_narrow = core::mem::replace(&mut self.marked, marked) < marked;
+        self.quiet = if is_narrow { 0 } else { self.quiet + 1 };
+        if !is_narrow && self.quiet < QUIET {
+            return;
+        }
+        let bytes = u128::from(core::mem::take(&mut self.delivered));
+        let elapsed = now.since(core::mem::replace(&mut self.since, now));
+        let got = bytes * u128::from(Picoseconds::SECOND.0) / u128::from(elapsed.0.max(1));
+        self.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
     }
 }

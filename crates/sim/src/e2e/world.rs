@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hdrhistogram::Histogram;
 use tidegate_algo::quality::Objective;
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
@@ -78,6 +79,8 @@ pub(super) struct World<'a, Q> {
     connections: Vec<Connection>,
     /// By flow.
     flows: Vec<Flow>,
+    /// Those with a promise that have sent something since the last look, or are still busy.
+    awake: Vec<FlowId>,
     exchanges: Slots<Exchange>,
     /// How many events happened.
     pub(super) count: u64,
@@ -121,6 +124,8 @@ struct Connection {
 struct Flow {
     /// Whether it goes by promises of its class.
     is_promised: bool,
+    /// Whether the next look sees it.
+    is_awake: bool,
     /// What was delivered at the last look.
     delivered: u64,
 }
@@ -165,6 +170,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             applications: Vec::new(),
             connections: Vec::new(),
             flows: Vec::new(),
+            awake: Vec::new(),
             exchanges: Slots::default(),
             count: 0,
             before: Vec::new(),
@@ -202,7 +208,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             let there = self.open(plan, kind, ends);
             let [from, to] = ends;
             let back = server.map(|_| self.open(plan, kind, [to, from]));
-            let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
+            let queue = server.map_or(0, |server| {
+                self.servers[server as usize].connect(application.class_at_storage())
+            });
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
             self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
@@ -233,7 +241,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
         self.links.add(party, shared.filter(|_| is_promised));
-        self.flows.push(Flow { is_promised, delivered: 0 });
+        self.flows.push(Flow { is_promised, is_awake: false, delivered: 0 });
         let road = Road { path, class, line };
         let flow = self.transport.open(plan, road);
         if let Some(latency) = latency {
@@ -338,7 +346,11 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             Some(storage) => step.bytes(&request, storage.fabrics.in_capsule),
             None => request.bytes.0,
         };
-        if self.flows[flow.0 as usize].is_promised {
+        let state = &mut self.flows[flow.0 as usize];
+        if state.is_promised {
+            if !core::mem::replace(&mut state.is_awake, true) {
+                self.awake.push(flow);
+            }
             self.links.touch(flow, self.floor.now);
             if !self.transport.is_busy(flow) {
                 self.transport.promise(flow, Objective::Rate(self.links.promised(flow)));
@@ -378,8 +390,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let Connection { server, queue, .. } = self.connections[connection as usize];
         let targets = self.applications[application as usize].targets as u32;
         let place = self.scenario.place(request.offset, targets);
-        let device = self.scenario.application[application as usize].device;
-        let wanted = Wanted { request, device, place, tag: number.into() };
+        let application = &self.scenario.application[application as usize];
+        let (device, class) = (application.device, application.class_at_storage());
+        let wanted = Wanted { request, class, device, place, tag: number.into() };
         let events = &mut self.floor.events;
         self.servers[server as usize].submit(now, queue, &wanted, &mut |at, event| {
             events.push(at, Event::Server(server, event));
@@ -393,7 +406,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let running = &mut self.applications[application as usize];
         running.stored += request.bytes.0;
         if now >= self.scenario.skip.into() {
-            running.service.device.saturating_record(now.since(submitted).span().0);
+            record(&mut running.service.device, now.since(submitted));
         }
         self.send(number, Step::Response);
     }
@@ -407,7 +420,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             let took = now.since(request.at);
             running.service.done.add(request.bytes);
             running.service.late += u64::from(running.deadline.is_some_and(|most| took > most));
-            running.service.latency.saturating_record(took.span().0);
+            record(&mut running.service.latency, took);
         }
         let next = running.source.on_completion(now);
         self.schedule(application as usize, next);
@@ -422,22 +435,24 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
 
     fn look(&mut self) {
         let now = self.floor.now;
-        for (number, flow) in (0..).map(FlowId).zip(&mut self.flows) {
-            let delivered = self.transport.delivered(number);
-            let bytes = delivered - core::mem::replace(&mut flow.delivered, delivered);
-            if flow.is_promised {
-                self.links.on_delivered(number, bytes);
-                if self.transport.is_busy(number) {
-                    self.links.touch(number, now);
-                }
+        let Self { flows, transport, links, awake, .. } = self;
+        for number in &*awake {
+            let delivered = transport.delivered(*number);
+            let before = &mut flows[number.0 as usize].delivered;
+            links.on_delivered(*number, delivered - core::mem::replace(before, delivered));
+            if transport.is_busy(*number) {
+                links.touch(*number, now);
             }
         }
-        self.links.look(now, &mut self.floor.network);
-        for (number, flow) in (0..).map(FlowId).zip(&self.flows) {
-            if flow.is_promised && self.transport.is_busy(number) {
-                self.transport.promise(number, Objective::Rate(self.links.promised(number)));
+        links.look(now, &mut self.floor.network);
+        awake.retain(|number| {
+            let is_busy = transport.is_busy(*number);
+            flows[number.0 as usize].is_awake = is_busy;
+            if is_busy {
+                transport.promise(*number, Objective::Rate(links.promised(*number)));
             }
-        }
+            is_busy
+        });
         let next = now.after(self.scenario.promises.every.into());
         self.floor.events.push(next, Event::Look);
     }
@@ -519,4 +534,9 @@ impl Running {
         moment.quality = if busy > 0.0 { moment.quality / busy } else { 1.0 };
         moment
     }
+}
+
+/// Counts a time.
+fn record(times: &mut Histogram<u64>, took: Picoseconds) {
+    times.record(took.span().0).expect("a histogram that grows");
 }
