@@ -13,10 +13,10 @@
 //! ([`known`](super::known)); anything else fails.
 
 use serde_json::Value;
+use tidegate_model::Span;
 use tidegate_sim::e2e::{self, Moment, Outcome, Scenario};
 use tidegate_sim::transport::Law;
 
-use super::known::{Known, differs};
 use super::moments;
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
@@ -24,22 +24,42 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
+mod joining;
+mod mixed;
+mod model;
+mod settling;
 mod writes;
 
 /// The figures that can be repeated.
-pub(crate) const E2E: Paper = Paper { name: "e2e", figures: &["12"], repeat, live: &[] };
+pub(crate) const E2E: Paper =
+    Paper { name: "e2e", figures: &["8", "9", "10", "12", "13", "14a"], repeat, live: &[] };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
+        "8" => model::repeat(desk),
+        "9" => settling::round_trips(desk),
+        "10" => settling::one_by_one(desk),
         "12" => writes::repeat(desk),
+        "13" => mixed::repeat(desk),
+        "14a" => joining::repeat(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
 
 scenarios! {
     "e2e":
+    PACKETS = "8-packets";
+    SETTLING_25 = "9-settling-25us";
+    SETTLING_62 = "9-settling-62us";
+    SETTLING_98 = "9-settling-98us";
+    ONE_AFTER_THE_OTHER = "10-one-after-the-other";
     WRITE_ONLY = "12-write-only";
+    MIXED = "13-reads-and-writes";
+    COME_AND_GO = "14a-come-and-go";
 }
+
+/// The parts of figure 9.
+const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;
@@ -77,6 +97,27 @@ fn source(figure: &'static str, runs: &[&Shown]) -> Source {
 /// What of an application passes a place, in Gbit/s, for each application.
 fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
     outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
+}
+
+/// The same from one millisecond to another.
+fn during(
+    outcome: &Outcome,
+    [from, to]: [u64; 2],
+    bytes: impl Fn(&Moment) -> u64 + Copy,
+) -> Vec<f64> {
+    let moment = |millisecond: u64| (millisecond * Span::MILLISECOND.0 / outcome.sample.0) as usize;
+    let seconds = (to - from) as f64 / 1e3;
+    let each = outcome.applications.iter().map(|one| {
+        let counted = one.series.iter().take(moment(to)).skip(moment(from));
+        counted.map(bytes).sum::<u64>() as f64 * 8.0 / seconds / 1e9
+    });
+    each.collect()
+}
+
+/// What part each is of all, in percent.
+fn parts(numbers: &[f64]) -> Vec<f64> {
+    let sum: f64 = numbers.iter().sum();
+    numbers.iter().map(|number| number * 100.0 / sum.max(f64::MIN_POSITIVE)).collect()
 }
 
 /// A number of each application, for programs, by its name.
