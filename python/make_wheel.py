@@ -19,9 +19,11 @@ METADATA = """\
 Metadata-Version: 2.1
 Name: tidegate
 Version: {version}
-Summary: Keys and values in the memory of a Tidegate data node
+Summary: Keys and values in the memory of a Tidegate data node, and sweeps of simulations
 License: MIT OR Apache-2.0
 Requires-Python: >=3.9
+Provides-Extra: ray
+Requires-Dist: ray>=2.9; extra == "ray"
 """
 
 WHEEL = """\
@@ -47,6 +49,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     about = f"tidegate-{version}.dist-info"
     files = {
         "tidegate/__init__.py": source.encode(),
+        "tidegate/sweeps.py": (package / "sweeps.py").read_bytes(),
         "tidegate/py.typed": b"",
         "tidegate/libtidegate.so": library.read_bytes(),
         f"{about}/METADATA": METADATA.format(version=version).encode(),

@@ -14,6 +14,10 @@ for the store's timeout, and other threads run meanwhile. A store may be used by
 threads, and only by the process that has opened it.
 
 This is the C interface, by ctypes; docs/src/data-nodes.md is the guide.
+
+Simulations run at the points of a grid, on all processors or on Ray (docs/src/simulator.md):
+
+    tidegate.sweep("scenario.toml", {"transport.law": ["dctcp", "qtcp"]}, seeds=5)
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import NoReturn
 
+from .sweeps import SimulationError, sweep
+
 __all__ = [
     "Contended",
     "Damaged",
@@ -41,10 +47,12 @@ __all__ = [
     "Late",
     "NotAdmitted",
     "OtherVersion",
+    "SimulationError",
     "Store",
     "Unreachable",
     "VALUE_MAX",
     "ValueLength",
+    "sweep",
 ]
 __version__ = "0.1.0"
 

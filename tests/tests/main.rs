@@ -8,4 +8,5 @@ mod fuzz;
 mod limits;
 mod readme;
 mod sturdy;
+mod sweeps;
 mod transparent;

@@ -11,7 +11,8 @@
 //! current * (1 - alpha / 2) * min(Q, 1)
 //! ```
 //!
-//! with the quality factor Q of what was sent in the last interval. Where no notification comes,
+//! with the quality factor Q of what was sent in the last interval; a promised latency is foreseen
+//! at each notification, by the rate. Where no notification comes,
 //! the rate is DCQCN's business; so with Q at least one it is DCQCN, to the last bit.
 //!
 //! The paper stores the rate as target "as soon as congestion is detected", and does not say
@@ -93,6 +94,7 @@ impl Qrdma {
 
     /// The receiver met congestion.
     pub fn on_notification(&mut self, now: Time) {
+        self.quality.foresee(now, self.limiter.rate().0 as f64);
         let (current, squeeze) = (self.limiter.current(), self.quality.factor().min(1.0));
         let target = match self.aim {
             Aim::Before => current,

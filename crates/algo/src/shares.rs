@@ -17,6 +17,9 @@
 //! Example: 96 Gbit/s, weights 3, 2, 1. With a flow in each class they are promised 48, 32 and 16.
 //! A second flow of Low comes: 8 and 8. High falls silent: 64 for Medium, 16 and 16.
 //!
+//! Three classes are few. A [`Group`] is some flows with a weight of their own, beside the classes:
+//! 96 Gbit/s among four groups of 2, 3, 4 and 6 are 12.8, 19.2, 25.6 and 38.4.
+//!
 //! A class without a weight is promised nothing. Urgent should be one: it goes first, and what it
 //! takes is little.
 //!
@@ -41,9 +44,26 @@ const CLASSES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(u32);
 
+/// Who has a part of a link together: the flows of a class, or others that were given a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group(u32);
+
+impl From<Class> for Group {
+    fn from(class: Class) -> Self {
+        Self(class as u32)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    weight: u32,
+    /// How many of its flows are active.
+    active: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    class: Class,
+    group: Group,
     /// When it last sent something; none if it is idle.
     seen: Option<Time>,
 }
@@ -66,11 +86,12 @@ struct Flow {
 #[derive(Clone, Debug)]
 pub struct Shares {
     capacity: Rate,
-    weights: [u32; CLASSES],
+    /// By group.
+    parts: Vec<Part>,
     idle: Span,
     flows: Vec<Flow>,
-    /// How many flows of each class are active.
-    active: [u32; CLASSES],
+    /// The places of those that are active.
+    awake: Vec<u32>,
     others: Option<Interference>,
 }
 
@@ -82,7 +103,9 @@ impl Shares {
     /// If no class has a weight.
     pub fn new(capacity: Rate, weights: [u32; CLASSES], idle: Span) -> Self {
         assert!(weights.iter().any(|weight| *weight > 0), "a link of which nobody has a part");
-        Self { capacity, weights, idle, flows: Vec::new(), active: [0; CLASSES], others: None }
+        let parts = weights.map(|weight| Part { weight, active: 0 }).to_vec();
+        let (flows, awake) = (Vec::new(), Vec::new());
+        Self { capacity, parts, idle, flows, awake, others: None }
     }
 
     /// The same, which also finds out what others leave of the link.
@@ -92,9 +115,15 @@ impl Shares {
         self
     }
 
-    /// Adds a flow, idle so far.
-    pub fn add(&mut self, class: Class) -> Place {
-        self.flows.push(Flow { class, seen: None });
+    /// A group of flows beside the classes, with a weight of its own.
+    pub fn group(&mut self, weight: u32) -> Group {
+        self.parts.push(Part { weight, active: 0 });
+        Group(self.parts.len() as u32 - 1)
+    }
+
+    /// Adds a flow of a class or a group of this link, idle so far.
+    pub fn add(&mut self, group: impl Into<Group>) -> Place {
+        self.flows.push(Flow { group: group.into(), seen: None });
         Place(self.flows.len() as u32 - 1)
     }
 
@@ -102,47 +131,49 @@ impl Shares {
     pub fn touch(&mut self, place: Place, now: Time) {
         let flow = &mut self.flows[place.0 as usize];
         if flow.seen.replace(now).is_none() {
-            self.active[flow.class as usize] += 1;
+            self.parts[flow.group.0 as usize].active += 1;
+            self.awake.push(place.0);
         }
     }
 
     /// Drops the shares of flows that have sent nothing for too long. To be called about as often
-    /// as that is; it looks at all flows.
+    /// as that is; it looks at all that are active.
     pub fn sweep(&mut self, now: Time) {
-        for flow in &mut self.flows {
-            if flow.seen.is_some_and(|seen| now.since(seen) >= self.idle) {
+        let Self { flows, awake, parts, idle, .. } = self;
+        awake.retain(|place| {
+            let flow = &mut flows[*place as usize];
+            let is_idle = flow.seen.is_none_or(|seen| now.since(seen) >= *idle);
+            if is_idle {
                 flow.seen = None;
-                self.active[flow.class as usize] -= 1;
+                parts[flow.group.0 as usize].active -= 1;
             }
-        }
+            !is_idle
+        });
     }
 
     /// What a flow is promised; for an idle one, what it would be if it were active.
     pub fn promised(&self, place: Place) -> Rate {
-        let Flow { class, seen } = self.flows[place.0 as usize];
-        let mut active = self.active;
-        active[class as usize] += u32::from(seen.is_none());
-        let share = self.of_class(class, &active);
-        Rate(share / u64::from(active[class as usize]))
+        let Flow { group, seen } = self.flows[place.0 as usize];
+        let active = self.parts[group.0 as usize].active + u32::from(seen.is_none());
+        Rate(self.of_group(group) / u64::from(active))
     }
 
-    /// The share of a class, in bytes per second, while so many flows of each are active.
-    fn of_class(&self, class: Class, active: &[u32; CLASSES]) -> u64 {
-        let weights = self.weights.iter().zip(active);
-        let sum: u128 =
-            weights.filter(|(_, active)| **active > 0).map(|(w, _)| u128::from(*w)).sum();
-        let weight = u128::from(self.weights[class as usize]);
+    /// The share of a group, in bytes per second, while it has an active flow.
+    fn of_group(&self, Group(number): Group) -> u64 {
+        let parts = (0..).zip(&self.parts);
+        let present = parts.filter(|(other, part)| *other == number || part.active > 0);
+        let sum: u128 = present.map(|(_, part)| u128::from(part.weight)).sum();
+        let weight = u128::from(self.parts[number as usize].weight);
         let capacity = self
             .others
             .map_or(self.capacity.0, |others| (self.capacity.0 as f64 * others.scale()) as u64);
         (u128::from(capacity) * weight).checked_div(sum).unwrap_or(0) as u64
     }
 
-    /// What the active flows of classes with a weight got together, over a time that all of them
+    /// What the active flows with a weight got together, over a time that all of them
     /// have answered since the last call. Nothing without interference.
     pub fn on_delivered(&mut self, total: Rate) {
-        let classes = 0..CLASSES;
-        let is_shared = classes.clone().any(|at| self.weights[at] > 0 && self.active[at] > 0);
+        let is_shared = self.parts.iter().any(|part| part.weight > 0 && part.active > 0);
         if let (true, Some(others)) = (is_shared, &mut self.others) {
             let promised = self.capacity.0 as f64 * others.scale();
             others.observe(promised / (total.0 as f64).max(1.0));
@@ -200,10 +231,22 @@ mod tests {
         let mut shares = shares.with_interference(others);
         let flows = [Class::High, Class::Medium, Class::Low].map(|class| shares.add(class));
         flows.iter().for_each(|flow| shares.touch(*flow, Time::ZERO));
-        (0..50).for_each(|_| shares.on_delivered(Rate(48_000)));
+        (0..80).for_each(|_| shares.on_delivered(Rate(48_000)));
         let [high, medium, low] = flows.map(|flow| shares.promised(flow).0);
-        assert!((24_000..=25_200).contains(&high), "{high}");
+        assert!((28_790..=28_810).contains(&high), "a half and a fifth of that, not {high}");
         assert!(high.abs_diff(3 * low) <= 3 && medium.abs_diff(2 * low) <= 2);
+    }
+
+    #[test]
+    fn a_group_has_a_part_beside_the_classes() {
+        let mut shares = Shares::new(Rate(96), [0, 3, 2, 1], Span::SECOND);
+        let group = shares.group(6);
+        let first = shares.add(Class::High);
+        let of_group = [(); 2].map(|()| shares.add(group));
+        shares.touch(first, Time::ZERO);
+        assert_eq!((shares.promised(first), shares.promised(of_group[0])), (Rate(96), Rate(64)));
+        of_group.iter().for_each(|flow| shares.touch(*flow, Time::ZERO));
+        assert_eq!((shares.promised(first), shares.promised(of_group[0])), (Rate(32), Rate(32)));
     }
 
     #[test]

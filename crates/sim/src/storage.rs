@@ -19,6 +19,7 @@ mod memory;
 mod parameters;
 mod plane;
 mod ssd;
+mod table;
 
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{

@@ -17,6 +17,7 @@ use tidegate_model::Span;
 use tidegate_sim::e2e::{self, Moment, Outcome, Scenario};
 use tidegate_sim::transport::Law;
 
+use super::known::{Known, differs};
 use super::moments;
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
@@ -24,24 +25,51 @@ use super::verdict::Judged;
 use crate::failure::Failure;
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
+mod agreement;
+mod beside;
+mod deadlines;
 mod joining;
+mod memory;
+mod memory_share;
+mod memory_tails;
 mod mixed;
 mod model;
+mod servers;
 mod settling;
+mod tail_latency;
+mod tails;
 mod writes;
 
 /// The figures that can be repeated.
-pub(crate) const E2E: Paper =
-    Paper { name: "e2e", figures: &["8", "9", "10", "12", "13", "14a"], repeat, live: &[] };
+pub(crate) const E2E: Paper = Paper {
+    name: "e2e",
+    figures: &[
+        "8", "9", "10", "11b", "12", "13", "14a", "15b", "16", "17", "18a", "18b", "19", "20", "21",
+        "22", "23",
+    ],
+    repeat,
+    live: &[],
+};
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
         "8" => model::repeat(desk),
         "9" => settling::round_trips(desk),
         "10" => settling::one_by_one(desk),
+        "11b" => servers::repeat(desk),
         "12" => writes::repeat(desk),
         "13" => mixed::repeat(desk),
         "14a" => joining::repeat(desk),
+        "15b" => deadlines::windows(desk),
+        "16" => agreement::repeat(desk),
+        "17" => tail_latency::repeat(desk),
+        "18a" => deadlines::rates(desk),
+        "18b" => beside::share(desk),
+        "19" => beside::promised(desk),
+        "20" => memory::latencies(desk),
+        "21" => memory::throughputs(desk),
+        "22" => memory_share::repeat(desk),
+        "23" => memory_tails::repeat(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
@@ -53,9 +81,23 @@ scenarios! {
     SETTLING_62 = "9-settling-62us";
     SETTLING_98 = "9-settling-98us";
     ONE_AFTER_THE_OTHER = "10-one-after-the-other";
+    THREE_SERVERS = "11b-three-servers";
     WRITE_ONLY = "12-write-only";
     MIXED = "13-reads-and-writes";
     COME_AND_GO = "14a-come-and-go";
+    NORMAL = "15b-normal";
+    STRESSED = "15b-stressed";
+    UNCOORDINATED = "16a-uncoordinated";
+    COORDINATED = "16b-coordinated";
+    TAIL_LATENCY = "17-tail-latency";
+    BY_RATES = "18a-stressed";
+    WINDOW_BESIDE_RATE = "18-window-beside-rate";
+    WINDOWS_PROMISED = "19-windows-promised";
+    RATES_PROMISED = "19-rates-promised";
+    MEMORY_BESIDE_WRITES = "20-memory-beside-writes";
+    MEMORY_BESIDE_READS = "20-memory-beside-reads";
+    INCAST = "22-incast";
+    MEMORY_BESIDE_LATENCIES = "23-memory-beside-latencies";
 }
 
 /// The parts of figure 9.

@@ -12,31 +12,7 @@ const DTM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/thre
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/traces");
 
 /// Two hosts over one link, one of which sends to the other for two milliseconds.
-const PACKETS: &str = r#"
-name = "one that sends"
-seed = 1
-length = "2ms"
-sample = "1ms"
-[network.topology.dumbbell]
-pairs = 1
-edge = { rate = "10Gbps", delay = "1us" }
-middle = { rate = "10Gbps", delay = "1us" }
-[network.switch]
-buffer = "1MB"
-[transport]
-law = "dctcp"
-[[application]]
-from = 0
-to = [1]
-[application.workload]
-name = "one"
-class = "high"
-reads = "0%"
-sizes = { fixed = "10kB" }
-offsets = "sequential"
-space = "1GB"
-load = { open = { rate = "1Gbps" } }
-"#;
+const PACKETS: &str = include_str!("sender.toml");
 
 /// What a run says on standard output; it succeeds.
 #[track_caller]

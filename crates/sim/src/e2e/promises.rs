@@ -8,24 +8,40 @@
 //! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
 //! 3.2 and 1.6 for each of ten flows of high, medium and low.
 //!
+//! An application with a weight of its own stands beside the classes, at each link.
+//!
 //! Who shares a link is looked up at intervals, as agents on hosts and servers would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
-//! port that has marked packets since the last look compares what its flows got with what they are
-//! promised, and scales all promises; one that has not is nobody's narrow link, and its scale
-//! recovers.
+//! port that has marked packets since the last look compares what its flows got since it marked
+//! before with what they are promised, and scales all promises. One that has not marked for some
+//! looks is nobody's narrow link, and its scale recovers. For fewer, that means nothing: with round
+//! trips as long as looks, a queue that swings is below its mark at every other one.
 
 use std::collections::BTreeMap;
 
 use tidegate_algo::qtcp::{Interference, SIGMA};
-use tidegate_algo::shares::{Place, Shares};
+use tidegate_algo::shares::{Group, Place, Shares};
 use tidegate_model::tag::CLASSES;
-use tidegate_model::{Class, Rate, Span};
+use tidegate_model::{Class, Rate};
 
 use super::scenario::Promises;
 use crate::net::packet::FlowId;
 use crate::net::{Network, PortId};
 use crate::time::Picoseconds;
+
+/// With whom a flow has a part of its links.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Party {
+    /// The other flows of its class.
+    Class(Class),
+    /// Those of its application, which has this number, with a weight.
+    Application(u32, u32),
+}
+
+/// Looks without a mark after which a port is nobody's narrow link. By hand: windows of flows that
+/// share it swing within a few round trips.
+const QUIET: u64 = 10;
 
 /// Every link that somebody uses, and what its flows are promised.
 #[derive(Debug)]
@@ -41,10 +57,15 @@ pub(super) struct Links {
 struct Link {
     port: PortId,
     shares: Shares,
-    /// Payload of its flows since the last look.
+    /// By application, of those with a weight.
+    groups: BTreeMap<u32, Group>,
+    /// Payload of its flows since then.
     delivered: u64,
+    since: Picoseconds,
     /// Packets that it had marked at the last look.
     marked: u64,
+    /// Looks since it marked the last one.
+    quiet: u64,
 }
 
 impl Links {
@@ -54,14 +75,14 @@ impl Links {
 
     /// A flow goes through these ports, of which each can carry so much payload. Flows are added
     /// in the order of their numbers.
-    pub(super) fn add(&mut self, class: Class, ports: impl Iterator<Item = (PortId, Rate)>) {
+    pub(super) fn add(&mut self, party: Party, ports: impl Iterator<Item = (PortId, Rate)>) {
         let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
         let places = ports.map(|(port, payload)| {
             let number = *numbers.entry(port).or_insert_with(|| {
                 links.push(Link::new(port, payload, &plan));
                 links.len() - 1
             });
-            (number, links[number].shares.add(class))
+            (number, links[number].add(party))
         });
         self.flows.push(places.collect());
     }
@@ -96,12 +117,7 @@ impl Links {
                 continue;
             }
             let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
-            let marked: u64 = marks.iter().sum();
-            let bytes = core::mem::take(&mut link.delivered);
-            let got =
-                u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(self.plan.every.0);
-            let is_narrow = core::mem::replace(&mut link.marked, marked) < marked;
-            link.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
+            link.observe(now, marks.iter().sum());
         }
     }
 }
@@ -114,6 +130,31 @@ impl Link {
         let shares = Shares::new(Rate(part as u64), [0, high, medium, low], plan.every);
         let shares =
             if plan.yields { shares.with_interference(Interference::new(SIGMA)) } else { shares };
-        Self { port, shares, delivered: 0, marked: 0 }
+        let (groups, since) = (BTreeMap::new(), Picoseconds::ZERO);
+        Self { port, shares, groups, delivered: 0, since, marked: 0, quiet: 0 }
+    }
+
+    fn add(&mut self, party: Party) -> Place {
+        let (shares, groups) = (&mut self.shares, &mut self.groups);
+        let group = match party {
+            Party::Class(class) => class.into(),
+            Party::Application(number, weight) => {
+                *groups.entry(number).or_insert_with(|| shares.group(weight))
+            }
+        };
+        shares.add(group)
+    }
+
+    /// It has marked so many packets until now.
+    fn observe(&mut self, now: Picoseconds, marked: u64) {
+        let is_narrow = core::mem::replace(&mut self.marked, marked) < marked;
+        self.quiet = if is_narrow { 0 } else { self.quiet + 1 };
+        if !is_narrow && self.quiet < QUIET {
+            return;
+        }
+        let bytes = u128::from(core::mem::take(&mut self.delivered));
+        let elapsed = now.since(core::mem::replace(&mut self.since, now));
+        let got = bytes * u128::from(Picoseconds::SECOND.0) / u128::from(elapsed.0.max(1));
+        self.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
     }
 }

@@ -1,7 +1,7 @@
 //! What is simulated from end to end: a TOML file with strict keys.
 
 use serde::Deserialize;
-use tidegate_model::{Bytes, Portion, Span};
+use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::server::Place;
 use crate::net;
@@ -10,8 +10,11 @@ use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
 use crate::workload;
 
-/// Pages of all drives together, each of which takes some twelve bytes here.
-const PAGES_MAX: u64 = 1 << 28;
+/// Pages of all drives together: 64 TiB of 8 KiB each. What was never written takes a fortieth of
+/// a byte for each of them.
+const PAGES_MAX: u64 = 1 << 33;
+/// Pages that were written before the run, each of which takes some sixteen bytes.
+const WRITTEN_MAX: u64 = 1 << 28;
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -137,6 +140,10 @@ pub struct Application {
     pub device: Device,
     /// What it asks for, and its name and class.
     pub workload: workload::Plan,
+    /// The class that servers and drives take its requests for, where they go by a tag of their
+    /// own; its workload's if not said.
+    #[serde(default, deserialize_with = "optional")]
+    pub storage_class: Option<Class>,
     /// How its flows are controlled.
     #[serde(default)]
     pub transport: Option<transport::Plan>,
@@ -144,10 +151,14 @@ pub struct Application {
     /// deadlines go by this one.
     #[serde(default, deserialize_with = "optional")]
     pub deadline: Option<Span>,
-    /// The tail latency that its flows are promised, by which laws that go by promises then go
-    /// instead of by the shares of classes (Eq. 2 of the paper).
+    /// In which time its flows are promised to carry a message, by which laws that go by promises
+    /// then go instead of by the shares of classes (Eq. 2 of the paper).
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
+    /// Its own part of each link, in place of a part of its class's: a weight beside those of
+    /// classes, 1 to 1,000. So applications can be told apart beyond three classes.
+    #[serde(default)]
+    pub weight: Option<u32>,
 }
 
 /// What of a server an application uses.
@@ -159,6 +170,13 @@ pub enum Device {
     Drive,
     /// Its persistent memory.
     Memory,
+}
+
+impl Application {
+    /// The class that servers and drives take its requests for.
+    pub(super) fn class_at_storage(&self) -> Class {
+        self.storage_class.unwrap_or(self.workload.class)
+    }
 }
 
 impl Scenario {
@@ -215,6 +233,10 @@ impl Scenario {
         must(known(from) && to.iter().all(known), &numbers)?;
         must(!self.targets(one).contains(from), "to: another host than its own")?;
         must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
+        let fits = one.weight.is_none_or(|weight| (1..=1_000).contains(&weight));
+        must(fits, "weight: from 1 to 1000")?;
+        let is_one = one.weight.is_none() || one.latency.is_none();
+        must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {
             return must(*device == Device::Drive, "device: there is no storage");
         };
@@ -256,10 +278,16 @@ impl Storage {
         let pages = planes * u64::from(blocks) * u64::from(pages);
         let count = u64::from(self.drives) * self.servers.len() as u64;
         let most = format!(
-            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all, \
-             since each takes memory here: choose fewer blocks"
+            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all: \
+             choose fewer blocks"
         );
         must(pages * count <= PAGES_MAX, &most)?;
+        let filled = u128::from(pages * count) * u128::from(self.drive.before.filled.0);
+        let most = format!(
+            "storage.drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} in \
+             all, since each that is written takes memory here: fill a smaller part"
+        );
+        must(filled / u128::from(Portion::WHOLE.0) <= u128::from(WRITTEN_MAX), &most)?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);
         must(depths, "storage.fabrics.depth: from 1 to 65535")?;
         self.drive.check()?;

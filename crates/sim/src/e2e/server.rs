@@ -46,7 +46,7 @@ impl Server {
         wanted: &Wanted,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        let Wanted { request, place, tag, .. } = *wanted;
+        let Wanted { request, class, place, tag, .. } = *wanted;
         if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
             let done = memory.take(now, place.at, request.bytes.0 as u32);
             return later(done, Event::Memory(tag));
@@ -55,7 +55,7 @@ impl Server {
         let is_read = request.operation == Operation::Read;
         let direction = if is_read { Direction::Read } else { Direction::Write };
         let (at, bytes) = on_drive(place.at, request.bytes, drive.capacity());
-        let command = Command { direction, class: request.class, at, bytes, tag };
+        let command = Command { direction, class, at, bytes, tag };
         drive.submit(now, queue, command, &mut |at, event| {
             later(at, Event::Drive(place.drive, event));
         });
@@ -84,6 +84,8 @@ impl Server {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) request: Request,
+    /// What it is taken for here.
+    pub(super) class: Class,
     pub(super) device: Device,
     pub(super) place: Place,
     /// Comes back when it is done.

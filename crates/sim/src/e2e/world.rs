@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hdrhistogram::Histogram;
 use tidegate_algo::quality::Objective;
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
@@ -10,7 +11,7 @@ use super::asking::Asking;
 use super::command::Step;
 use super::hops::Hops;
 use super::outcome::{Egress, Moment, Outcome, Service};
-use super::promises::Links;
+use super::promises::{Links, Party};
 use super::run::Run;
 use super::scenario::{Application, Scenario};
 use super::server::{self, Server, Wanted};
@@ -78,6 +79,8 @@ pub(super) struct World<'a, Q> {
     connections: Vec<Connection>,
     /// By flow.
     flows: Vec<Flow>,
+    /// Those with a promise that have sent something since the last look, or are still busy.
+    awake: Vec<FlowId>,
     exchanges: Slots<Exchange>,
     /// How many events happened.
     pub(super) count: u64,
@@ -121,8 +124,20 @@ struct Connection {
 struct Flow {
     /// Whether it goes by promises of its class.
     is_promised: bool,
+    /// Whether the next look sees it.
+    is_awake: bool,
     /// What was delivered at the last look.
     delivered: u64,
+}
+
+/// What the flows of an application have in common.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    class: Class,
+    /// With whom they have a part of their links.
+    party: Party,
+    /// The tail latency that they are promised instead.
+    latency: Option<Span>,
 }
 
 /// A request on its way.
@@ -155,6 +170,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             applications: Vec::new(),
             connections: Vec::new(),
             flows: Vec::new(),
+            awake: Vec::new(),
             exchanges: Slots::default(),
             count: 0,
             before: Vec::new(),
@@ -178,7 +194,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     fn add(&mut self, source: Asking, application: &Application) {
         let plan = application.transport.as_ref().unwrap_or(&self.scenario.transport);
         let targets = self.scenario.targets(application);
-        let first = self.connections.len();
+        let (first, number) = (self.connections.len(), self.applications.len() as u32);
         for target in targets {
             let class = application.workload.class;
             let server = self.scenario.storage.as_ref().and_then(|storage| {
@@ -186,10 +202,15 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let there = self.open(plan, class, application.latency, ends);
+            let own = application.weight.map(|weight| Party::Application(number, weight));
+            let party = own.unwrap_or(Party::Class(class));
+            let kind = Kind { class, party, latency: application.latency };
+            let there = self.open(plan, kind, ends);
             let [from, to] = ends;
-            let back = server.map(|_| self.open(plan, class, application.latency, [to, from]));
-            let queue = server.map_or(0, |server| self.servers[server as usize].connect(class));
+            let back = server.map(|_| self.open(plan, kind, [to, from]));
+            let queue = server.map_or(0, |server| {
+                self.servers[server as usize].connect(application.class_at_storage())
+            });
             let server = server.unwrap_or(0);
             let (outstanding, waiting) = (0, VecDeque::new());
             self.connections.push(Connection { there, back, server, queue, outstanding, waiting });
@@ -207,13 +228,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     }
 
     /// Opens a flow of the connection that is about to be added.
-    fn open(
-        &mut self,
-        plan: &Plan,
-        class: Class,
-        latency: Option<Span>,
-        [from, to]: [Host; 2],
-    ) -> FlowId {
+    fn open(&mut self, plan: &Plan, kind: Kind, [from, to]: [Host; 2]) -> FlowId {
+        let Kind { class, party, latency } = kind;
         let network = &mut self.floor.network;
         let path = network.connect(FlowId(self.flows.len() as u32), from, to);
         let ports: Vec<PortId> = network.ports_of(path.there).collect();
@@ -224,8 +240,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let line = network.rate(ports[0]);
         let is_promised = plan.law.is_promised() && latency.is_none() && class != Class::Urgent;
         let shared = ports.into_iter().map(|port| (port, payload(network.rate(port))));
-        self.links.add(class, shared.filter(|_| is_promised));
-        self.flows.push(Flow { is_promised, delivered: 0 });
+        self.links.add(party, shared.filter(|_| is_promised));
+        self.flows.push(Flow { is_promised, is_awake: false, delivered: 0 });
         let road = Road { path, class, line };
         let flow = self.transport.open(plan, road);
         if let Some(latency) = latency {
@@ -330,7 +346,11 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             Some(storage) => step.bytes(&request, storage.fabrics.in_capsule),
             None => request.bytes.0,
         };
-        if self.flows[flow.0 as usize].is_promised {
+        let state = &mut self.flows[flow.0 as usize];
+        if state.is_promised {
+            if !core::mem::replace(&mut state.is_awake, true) {
+                self.awake.push(flow);
+            }
             self.links.touch(flow, self.floor.now);
             if !self.transport.is_busy(flow) {
                 self.transport.promise(flow, Objective::Rate(self.links.promised(flow)));
@@ -370,8 +390,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let Connection { server, queue, .. } = self.connections[connection as usize];
         let targets = self.applications[application as usize].targets as u32;
         let place = self.scenario.place(request.offset, targets);
-        let device = self.scenario.application[application as usize].device;
-        let wanted = Wanted { request, device, place, tag: number.into() };
+        let application = &self.scenario.application[application as usize];
+        let (device, class) = (application.device, application.class_at_storage());
+        let wanted = Wanted { request, class, device, place, tag: number.into() };
         let events = &mut self.floor.events;
         self.servers[server as usize].submit(now, queue, &wanted, &mut |at, event| {
             events.push(at, Event::Server(server, event));
@@ -385,7 +406,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let running = &mut self.applications[application as usize];
         running.stored += request.bytes.0;
         if now >= self.scenario.skip.into() {
-            running.service.device.saturating_record(now.since(submitted).span().0);
+            record(&mut running.service.device, now.since(submitted));
         }
         self.send(number, Step::Response);
     }
@@ -399,7 +420,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             let took = now.since(request.at);
             running.service.done.add(request.bytes);
             running.service.late += u64::from(running.deadline.is_some_and(|most| took > most));
-            running.service.latency.saturating_record(took.span().0);
+            record(&mut running.service.latency, took);
         }
         let next = running.source.on_completion(now);
         self.schedule(application as usize, next);
@@ -414,22 +435,24 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
 
     fn look(&mut self) {
         let now = self.floor.now;
-        for (number, flow) in (0..).map(FlowId).zip(&mut self.flows) {
-            let delivered = self.transport.delivered(number);
-            let bytes = delivered - core::mem::replace(&mut flow.delivered, delivered);
-            if flow.is_promised {
-                self.links.on_delivered(number, bytes);
-                if self.transport.is_busy(number) {
-                    self.links.touch(number, now);
-                }
+        let Self { flows, transport, links, awake, .. } = self;
+        for number in &*awake {
+            let delivered = transport.delivered(*number);
+            let before = &mut flows[number.0 as usize].delivered;
+            links.on_delivered(*number, delivered - core::mem::replace(before, delivered));
+            if transport.is_busy(*number) {
+                links.touch(*number, now);
             }
         }
-        self.links.look(now, &mut self.floor.network);
-        for (number, flow) in (0..).map(FlowId).zip(&self.flows) {
-            if flow.is_promised && self.transport.is_busy(number) {
-                self.transport.promise(number, Objective::Rate(self.links.promised(number)));
+        links.look(now, &mut self.floor.network);
+        awake.retain(|number| {
+            let is_busy = transport.is_busy(*number);
+            flows[number.0 as usize].is_awake = is_busy;
+            if is_busy {
+                transport.promise(*number, Objective::Rate(links.promised(*number)));
             }
-        }
+            is_busy
+        });
         let next = now.after(self.scenario.promises.every.into());
         self.floor.events.push(next, Event::Look);
     }
@@ -511,4 +534,9 @@ impl Running {
         moment.quality = if busy > 0.0 { moment.quality / busy } else { 1.0 };
         moment
     }
+}
+
+/// Counts a time.
+fn record(times: &mut Histogram<u64>, took: Picoseconds) {
+    times.record(took.span().0).expect("a histogram that grows");
 }

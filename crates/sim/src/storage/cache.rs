@@ -26,6 +26,7 @@ use tidegate_model::tag::CLASSES;
 
 use super::link::Line;
 use super::parameters::{self, Parameters, SECTOR, duration};
+use super::table::Table;
 use crate::time::Picoseconds;
 
 /// A part of a page that a command writes.
@@ -90,7 +91,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Cache {
     parameters: parameters::Cache,
-    entries: Vec<Entry>,
+    entries: Table<Entry>,
     held: Vec<Held>,
     free: Vec<u32>,
     places: usize,
@@ -115,11 +116,7 @@ impl Cache {
         });
         Self {
             parameters,
-            entries: if parameters.writes {
-                vec![Entry::default(); pages as usize]
-            } else {
-                vec![]
-            },
+            entries: Table::new(pages as usize),
             held: Vec::new(),
             free: Vec::new(),
             places: (parameters.capacity.0 / drive.geometry.page.0) as usize,
@@ -158,7 +155,7 @@ impl Cache {
         page: u32,
         sectors: u32,
     ) -> Option<Picoseconds> {
-        let place = self.entries.get(page as usize)?.place.checked_sub(1)?;
+        let place = self.entries.get(page).place.checked_sub(1)?;
         let is_there = self.held[place as usize].sectors & sectors == sectors;
         is_there.then(|| self.pass(now, sectors.count_ones() * SECTOR))
     }
@@ -176,7 +173,7 @@ impl Cache {
         let (_, write) = self.waiting.pop()?;
         let Write { page, class, sectors, .. } = write;
         let mut evicted = None;
-        let place = match self.entries[page as usize].place.checked_sub(1) {
+        let place = match self.entries.get(page).place.checked_sub(1) {
             Some(place) => place,
             None => {
                 let is_full = self.held.len() - self.free.len() >= self.places;
@@ -188,7 +185,7 @@ impl Cache {
             }
         };
         let period = (now.0 / 1_000 / self.parameters.forget.0) as u32 + 1;
-        let seen = std::mem::replace(&mut self.entries[page as usize].seen, period);
+        let seen = std::mem::replace(&mut self.entries.at(page).seen, period);
         let held = &mut self.held[place as usize];
         (held.sectors, held.class) = (held.sectors | sectors, class);
         let is_cold = seen != period;
@@ -206,7 +203,7 @@ impl Cache {
     /// So many sectors of a page were programmed.
     pub(super) fn programmed(&mut self, page: u32, sectors: u32) {
         self.used -= sectors;
-        let Some(place) = self.entries[page as usize].place.checked_sub(1) else { return };
+        let Some(place) = self.entries.get(page).place.checked_sub(1) else { return };
         let held = &mut self.held[place as usize];
         // It may have been evicted meanwhile, and be here anew.
         held.leaving = held.leaving.saturating_sub(1);
@@ -225,12 +222,12 @@ impl Cache {
             }
         };
         self.held[place as usize] = held;
-        self.entries[page as usize].place = place + 1;
+        self.entries.at(page).place = place + 1;
         place
     }
 
     fn remove(&mut self, place: u32) {
-        self.entries[self.held[place as usize].page as usize].place = 0;
+        self.entries.at(self.held[place as usize].page).place = 0;
         self.free.push(place);
     }
 

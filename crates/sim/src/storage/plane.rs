@@ -32,11 +32,12 @@
 //!
 //! # What is left out
 //! Bad blocks, wear, and copying inside a chip. Tables take eight bytes for each page of flash, but
-//! the memory is taken only when they are first written.
+//! only where something was written ([`Table`]).
 
 use std::collections::VecDeque;
 
 use super::parameters::{Choice, Parameters};
+use super::table::Table;
 use crate::rng::Stream;
 
 /// Who places a page.
@@ -63,13 +64,15 @@ struct Block {
 #[derive(Debug)]
 pub(super) struct Plane {
     /// Of a logical page, where it lies, and one; zero if it was never written.
-    places: Vec<u32>,
+    places: Table<u32>,
     /// Of a physical page, the logical one that it holds, and one; zero if it holds none.
-    holds: Vec<u32>,
+    holds: Table<u32>,
     blocks: Vec<Block>,
     pages: u32,
+    /// The first of the blocks that were never opened: they come before those that were erased.
+    fresh: u32,
     /// Erased blocks, the next to open first.
-    free: VecDeque<u32>,
+    erased: VecDeque<u32>,
     /// The block that is being filled, of the host and of cleaning.
     open: [Option<u32>; 2],
     reserve: u32,
@@ -83,11 +86,12 @@ impl Plane {
     pub(super) fn new(parameters: &Parameters, random: Stream) -> Self {
         let geometry = &parameters.geometry;
         Self {
-            places: vec![0; parameters.logical_pages() as usize],
-            holds: vec![0; (geometry.blocks * geometry.pages) as usize],
+            places: Table::new(parameters.logical_pages() as usize),
+            holds: Table::new((geometry.blocks * geometry.pages) as usize),
             blocks: vec![Block::default(); geometry.blocks as usize],
             pages: geometry.pages,
-            free: (0..geometry.blocks).collect(),
+            fresh: 0,
+            erased: VecDeque::new(),
             open: [None; 2],
             reserve: parameters.cleaning.reserve,
             threshold: parameters.threshold_blocks().max(parameters.cleaning.reserve + 1),
@@ -98,7 +102,7 @@ impl Plane {
 
     /// Whether a logical page was ever written.
     pub(super) fn is_written(&self, logical: u32) -> bool {
-        self.places[logical as usize] != 0
+        self.places.get(logical) != 0
     }
 
     /// Gives a logical page the next place; none if there is no room.
@@ -110,18 +114,30 @@ impl Plane {
         state.pending += 1;
         state.valid += 1;
         self.open[writer as usize] = (u32::from(state.placed) < self.pages).then_some(block);
-        self.holds[physical as usize] = logical + 1;
-        let before = std::mem::replace(&mut self.places[logical as usize], physical + 1);
+        *self.holds.at(physical) = logical + 1;
+        let before = std::mem::replace(self.places.at(logical), physical + 1);
         if let Some(garbage) = before.checked_sub(1) {
-            self.holds[garbage as usize] = 0;
+            *self.holds.at(garbage) = 0;
             self.blocks[(garbage / self.pages) as usize].valid -= 1;
         }
         Some(physical)
     }
 
+    /// How many blocks are free.
+    fn free(&self) -> usize {
+        self.blocks.len() - self.fresh as usize + self.erased.len()
+    }
+
     fn open(&mut self, writer: Writer) -> Option<u32> {
         let kept = if writer == Writer::Host { self.reserve as usize } else { 0 };
-        if self.free.len() <= kept { None } else { self.free.pop_front() }
+        if self.free() <= kept {
+            return None;
+        }
+        if self.fresh < self.blocks.len() as u32 {
+            self.fresh += 1;
+            return Some(self.fresh - 1);
+        }
+        self.erased.pop_front()
     }
 
     /// The chip has programmed a page.
@@ -131,7 +147,7 @@ impl Plane {
 
     /// Whether fewer blocks are free than should be.
     pub(super) fn needs_cleaning(&self) -> bool {
-        self.free.len() < self.threshold as usize
+        self.free() < self.threshold as usize
     }
 
     /// The block to clean, and how many pages it holds; none if no block can be.
@@ -179,7 +195,7 @@ impl Plane {
 
     /// The logical page that a place holds, if it holds any.
     pub(super) fn held(&self, physical: u32) -> Option<u32> {
-        self.holds[physical as usize].checked_sub(1)
+        self.holds.get(physical).checked_sub(1)
     }
 
     /// The block is erased, and free.
@@ -190,7 +206,7 @@ impl Plane {
         let state = &mut self.blocks[block as usize];
         assert!(state.valid == 0 && state.pending == 0, "block {block} still holds pages");
         *state = Block::default();
-        self.free.push_back(block);
+        self.erased.push_back(block);
     }
 
     /// Writes a page and cleans, all at once: how a drive gets old before a run. How many pages
@@ -218,15 +234,18 @@ impl Plane {
     /// If it does not: both tables must be inverse to each other, and every block in one state.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        for (logical, place) in self.places.iter().enumerate() {
-            let held = place.checked_sub(1).map(|place| self.holds[place as usize]);
-            assert!(held.is_none_or(|held| held == logical as u32 + 1), "page {logical} is lost");
+        let mut written = 0;
+        for logical in 0..self.places.len() as u32 {
+            let Some(place) = self.places.get(logical).checked_sub(1) else { continue };
+            assert_eq!(self.held(place), Some(logical), "page {logical} is lost");
+            written += 1;
         }
-        let written = self.places.iter().filter(|place| **place != 0).count();
-        assert_eq!(written, self.holds.iter().filter(|held| **held != 0).count());
+        let all = 0..self.blocks.len() as u32 * self.pages;
+        assert_eq!(written, all.filter(|place| self.held(*place).is_some()).count());
         let mut free = vec![false; self.blocks.len()];
-        self.free.iter().for_each(|block| free[*block as usize] = true);
-        assert_eq!(free.iter().filter(|free| **free).count(), self.free.len(), "one is free twice");
+        free[self.fresh as usize..].fill(true);
+        self.erased.iter().for_each(|block| free[*block as usize] = true);
+        assert_eq!(free.iter().filter(|free| **free).count(), self.free(), "one is free twice");
         for (index, block) in self.blocks.iter().enumerate() {
             let valid = self.places(index as u32).filter(|place| self.held(*place).is_some());
             assert_eq!(valid.count(), usize::from(block.valid), "block {index}");

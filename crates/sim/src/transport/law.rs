@@ -120,37 +120,9 @@ pub(super) fn time(bytes: u16, Rate(rate): Rate) -> Picoseconds {
     Picoseconds((u64::from(bytes) * Picoseconds::SECOND.0).div_ceil(rate.max(1)))
 }
 
-/// The tail of the last latencies of a flow: the longest of ten, which is on average their 91st
-/// percentile.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tail {
-    last: [Span; 10],
-    at: usize,
-}
-
-impl Tail {
-    /// Of a flow that had none.
-    pub(super) const NEW: Self = Self { last: [Span::ZERO; 10], at: 0 };
-
-    /// The tail, with one more.
-    pub(super) fn observe(&mut self, latency: Span) -> Span {
-        self.last[self.at] = latency;
-        self.at = (self.at + 1) % self.last.len();
-        self.last.into_iter().max().unwrap_or(latency)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tail_forgets_after_ten() {
-        let mut tail = Tail::NEW;
-        assert_eq!(tail.observe(Span(9)), Span(9));
-        (0..9).for_each(|_| assert_eq!(tail.observe(Span(1)), Span(9)));
-        assert_eq!(tail.observe(Span(2)), Span(2));
-    }
 
     #[test]
     fn a_packet_at_a_rate() {

@@ -18,9 +18,10 @@ use std::collections::VecDeque;
 
 use tidegate_algo::d2tcp::Work;
 use tidegate_algo::dctcp::Ack;
+use tidegate_algo::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
 
-use super::law::{Control, Depth, Tail, time};
+use super::law::{Control, Depth, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
 use super::{Ends, Event, Message, Out, What};
@@ -54,7 +55,6 @@ pub(super) struct Sender {
     is_paced: bool,
     /// For the timer of a rate.
     period: Alarm,
-    tail: Tail,
     counts: Repeats,
 }
 
@@ -123,7 +123,6 @@ impl Sender {
             alarm: Alarm::OFF,
             is_paced: false,
             period: Alarm::OFF,
-            tail: Tail::NEW,
             counts: Repeats { packets: 0, timeouts: 0 },
         }
     }
@@ -179,6 +178,7 @@ impl Sender {
             Repeat::All => self.outbox.on_complaint(answer),
         };
         let (acknowledged, sent) = (self.outbox.acknowledged(), self.outbox.next());
+        self.finish(acknowledged);
         self.set_work(acknowledged);
         if self.recovery.is_some_and(|end| acknowledged >= end) {
             self.recovery = None;
@@ -198,7 +198,6 @@ impl Sender {
                 self.recovery = Some(sent);
             }
         }
-        self.finish(now, acknowledged);
         if news.delivered > 0 {
             self.trip.doublings = 0;
             self.deadline = Time::MAX;
@@ -263,26 +262,29 @@ impl Sender {
         }
     }
 
-    /// Tells a law that goes by deadlines what is left of the first message.
+    /// Tells a law that goes by deadlines or latencies what is left of the first message.
     fn set_work(&mut self, acknowledged: u64) {
+        let message = self.messages.front();
+        let left = |message: &Asked| message.end - acknowledged;
         if let Control::Window(window) = &mut self.control
             && let Depth::Deadline(law) = window.law_mut()
         {
-            law.set(self.messages.front().and_then(|message| {
-                let left = message.end.saturating_sub(acknowledged);
-                Some(Work { left, deadline: message.deadline?.time() })
+            law.set(message.and_then(|message| {
+                Some(Work { left: left(message), deadline: message.deadline?.time() })
             }));
+        } else if let Some(quality) = self.control.quality_mut()
+            && let Objective::Latency(_) = quality.objective()
+        {
+            quality.carry(
+                message.map(|message| Transfer { asked: message.at.time(), left: left(message) }),
+            );
         }
     }
 
-    /// Drops the messages that are acknowledged, and says how long they took.
-    fn finish(&mut self, now: Picoseconds, acknowledged: u64) {
-        while let Some(message) = self.messages.pop_front_if(|other| other.end <= acknowledged) {
+    /// Drops the messages that are acknowledged.
+    fn finish(&mut self, acknowledged: u64) {
+        while self.messages.pop_front_if(|other| other.end <= acknowledged).is_some() {
             self.current = self.current.saturating_sub(1);
-            if let Some(quality) = self.control.quality_mut() {
-                let latency = Span(now.since(message.at).0 / 1_000);
-                quality.on_latency(self.tail.observe(latency));
-            }
         }
     }
 

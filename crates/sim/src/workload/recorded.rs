@@ -32,7 +32,7 @@ pub struct Recording {
     /// How it is written; if it is not said, its first line says it.
     #[serde(default, deserialize_with = "optional")]
     pub format: Option<Format>,
-    /// Only requests to this device, volume or file; if it is not said, to all, as if they were one.
+    /// Only requests to this device, volume or file; if it is not said, to all as if they were one.
     #[serde(default)]
     pub device: Option<u32>,
     /// From when on, counted from the earliest request of the recording, whatever its device.

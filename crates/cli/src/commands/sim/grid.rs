@@ -40,9 +40,12 @@ impl std::str::FromStr for Axis {
 
 /// What stands between commas that are in no brackets and no quotation marks.
 fn parts(text: &str) -> Vec<&str> {
-    let (mut depth, mut quote) = (0i32, None);
+    let (mut depth, mut quote, mut is_escaped) = (0i32, None, false);
     let is_between = move |letter: char| {
+        let was_escaped = core::mem::replace(&mut is_escaped, false);
         match (letter, quote) {
+            _ if was_escaped => {}
+            ('\\', Some('"')) => is_escaped = true,
             ('"' | '\'', None) => quote = Some(letter),
             (_, Some(open)) if letter == open => quote = None,
             ('[' | '{', None) => depth += 1,
@@ -163,6 +166,7 @@ mod tests {
         assert_eq!(values("30Gbps,60Gbps").len(), 2);
         assert_eq!(values("30Gbps")[0], Value::String("30Gbps".into()));
         assert_eq!(values("\"a,b\",'c'").len(), 2);
+        assert_eq!(values(r#""a\",b",'c\',d"#)[0], Value::String("a\",b".into()));
         assert_eq!(values("[3,2,1],[1,1,1]")[1], Value::Array(vec![Value::Integer(1); 3]));
         assert_eq!(values("{ fixed = \"4KiB\" },sequential").len(), 2);
         assert_eq!(values("2026-01-01")[0], Value::String("2026-01-01".into()));

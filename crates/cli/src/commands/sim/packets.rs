@@ -283,34 +283,12 @@ mod tests {
     use super::*;
     use tidegate_sim::e2e::Run;
 
-    const SMALL: &str = r#"
-        name = "two, and a third"
-        seed = 1
-        length = "2ms"
-        sample = "1ms"
-        [network.topology.dumbbell]
-        pairs = 1
-        edge = { rate = "10Gbps", delay = "1us" }
-        middle = { rate = "10Gbps", delay = "1us" }
-        [network.switch]
-        buffer = "1MB"
-        [transport]
-        law = "dctcp"
-        [[application]]
-        from = 0
-        to = [1]
-        [application.workload]
-        name = "a, b"
-        reads = "0%"
-        sizes = { fixed = "10kB" }
-        offsets = "sequential"
-        space = "1GB"
-        load = { open = { rate = "1Gbps" } }
-    "#;
+    const SMALL: &str = include_str!("../../../tests/cli/sender.toml");
 
     #[test]
     fn what_is_told() {
-        let scenario = Scenario::parse(SMALL).unwrap();
+        // A name that is no field as it stands.
+        let scenario = Scenario::parse(&SMALL.replace("\"one\"", "\"a, b\"")).unwrap();
         let outcome = Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
         insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
         insta::assert_snapshot!(csv(&outcome));

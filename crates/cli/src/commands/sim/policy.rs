@@ -67,13 +67,14 @@ mod tests {
     fn scenario(names: &[&str]) -> Scenario {
         let application = |name: &&str| {
             format!(
-                "[[application]]\nfrom = 0\nto = [1]\nworkload = {{ name = \"{name}\", class = \"low\", \
-                 like = \"tpcc\", space = \"1GiB\", load = {{ closed = {{ outstanding = 1 }} }} }}\n"
+                "[[application]]\nfrom = 0\nto = [1]\n[application.workload]\nname = \"{name}\"\n\
+                 class = \"low\"\nlike = \"tpcc\"\nspace = \"1GiB\"\n\
+                 load = {{ closed = {{ outstanding = 1 }} }}\n"
             )
         };
         let text = "name = 'x'\nseed = 1\nlength = '1ms'\ntransport.law = 'qtcp'\n\
-                    network.switch.buffer = '1MB'\n\
-                    network.topology.star = { hosts = 2, line = { rate = '1Gbps', delay = '1us' } }\n";
+                    network.switch.buffer = '1MB'\n[network.topology.star]\nhosts = 2\n\
+                    line = { rate = '1Gbps', delay = '1us' }\n";
         let applications = names.iter().map(application).collect::<String>();
         Scenario::parse(&format!("{text}{applications}")).unwrap()
     }

@@ -355,14 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_its_point_and_ends_the_others() {
+    fn a_failure_names_its_point() {
         let (sweep, _) = swept();
         let scenarios = sweep.read(|point| Ok(point.clone())).unwrap();
-        let shown = sweep.run(&scenarios, &Interrupt::default(), false, |point, goes_on| {
+        let shown = sweep.run(&scenarios, &Interrupt::default(), false, |point, _| {
             if point.scenario["law"].as_str() == Some("a") {
                 return Err(Failure::new(Code::Failure, "it broke"));
             }
-            assert!(goes_on() || !goes_on());
             Ok(None)
         });
         let told = serde_json::to_string(&shown.unwrap_err().to_json()).unwrap();

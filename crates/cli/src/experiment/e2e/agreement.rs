@@ -1,0 +1,86 @@
+//! Figure 16: what it is worth that network and storage take an application for the same class.
+
+use serde_json::json;
+
+use super::plot::draw;
+use super::tails::{self, PERCENTILES, less, of_each};
+use super::{COORDINATED, Desk, Part, Shown, UNCOORDINATED, all, each, holds_if, run, scenario};
+use super::{source, tenths};
+use crate::experiment::verdict::Claim;
+use crate::failure::Failure;
+
+const APART: usize = 0;
+const TOGETHER: usize = 1;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = run(desk, vec![scenario(UNCOORDINATED)?, scenario(COORDINATED)?])?;
+    let mut table = tails::table();
+    let mut panels = Vec::new();
+    for (shown, name) in runs.iter().zip(["(a) uncoordinated", "(b) coordinated"]) {
+        tails::rows(&mut table, name, &shown.outcome, tails::Part::Whole);
+        panels.push(tails::panel(&shown.outcome, tails::Part::Whole, name));
+    }
+    Ok(Part {
+        claims: vec![undone(&runs), in_order(&runs), by_half(&runs)],
+        table,
+        picture: draw("Latencies where network and storage agree, and where not", &panels),
+    })
+}
+
+fn latencies(shown: &Shown, percentile: f64) -> Vec<f64> {
+    of_each(&shown.outcome, tails::Part::Whole, percentile)
+}
+
+fn undone(runs: &[Shown]) -> Claim {
+    let shown = &runs[APART];
+    source("16a", &[shown]).claim(
+        "where storage takes the first application for low and the last for high, the first two \
+         do worse than the last, whatever the network does",
+        json!({ "p50_ms": each(&shown.outcome, &latencies(shown, 50.0)) }),
+        all(PERCENTILES.map(|percentile| {
+            let times = latencies(shown, percentile);
+            holds_if(times[0] > times[2] && times[1] > times[2], || {
+                format!("p{percentile}: {:.1}, {:.1} and {:.1} ms", times[0], times[1], times[2])
+            })
+        })),
+    )
+}
+
+fn in_order(runs: &[Shown]) -> Claim {
+    let shown = &runs[TOGETHER];
+    source("16b", &[shown]).claim(
+        "where both take it for the same, high does better than medium, and medium than low",
+        json!({ "p50_ms": each(&shown.outcome, &latencies(shown, 50.0)) }),
+        all(PERCENTILES.map(|percentile| {
+            let times = latencies(shown, percentile);
+            holds_if(times[0] < times[1] && times[1] < times[2], || {
+                format!("p{percentile}: {:.1}, {:.1} and {:.1} ms", times[0], times[1], times[2])
+            })
+        })),
+    )
+}
+
+/// "Close to 50 %", and "close to the same amount": so far from it, in percent, is close.
+const CLOSE: f64 = 25.0;
+
+fn by_half(runs: &[Shown]) -> Claim {
+    let shown = &runs[TOGETHER];
+    let steps = |percentile: f64| {
+        let times = latencies(shown, percentile);
+        [less(times[0], times[1]), less(times[1], times[2])]
+    };
+    let [high, medium] = steps(50.0);
+    source("16b", &[shown]).claim(
+        "by close to 50 % each, at all percentiles",
+        json!({
+            "high_below_medium_p50_percent": tenths(high),
+            "medium_below_low_p50_percent": tenths(medium),
+        }),
+        all(PERCENTILES.map(|percentile| {
+            let steps = steps(percentile);
+            holds_if(steps.iter().all(|step| (step - 50.0).abs() <= CLOSE), || {
+                format!("p{percentile}: by {:.1} and {:.1} %", steps[0], steps[1])
+            })
+        })),
+    )
+}

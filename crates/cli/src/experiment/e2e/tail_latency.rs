@@ -1,0 +1,109 @@
+//! Figure 17: tails at drives, by DCTCP and by QTCP, where all classes write as much.
+
+use serde_json::json;
+use tidegate_sim::transport::Law;
+
+use super::plot::draw;
+use super::tails::{self, PERCENTILES, less, of_each};
+use super::{CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, holds_if, run};
+use super::{source, tenths, under};
+use crate::experiment::verdict::Claim;
+use crate::failure::Failure;
+
+const DCTCP: usize = 0;
+const QTCP: usize = 1;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let laws = [Law::Dctcp, Law::Qtcp];
+    let scenarios: Result<Vec<_>, Failure> =
+        laws.iter().map(|law| under(*law, TAIL_LATENCY)).collect();
+    let runs = run(desk, scenarios?)?;
+    let shown = [
+        (DCTCP, tails::Part::Drives, "(a) at drives, DCTCP"),
+        (DCTCP, tails::Part::Whole, "(b) end to end, DCTCP"),
+        (QTCP, tails::Part::Whole, "(c) end to end, QTCP"),
+    ];
+    let mut table = tails::table();
+    let panels = shown.map(|(place, part, name)| {
+        let outcome = &runs[place].outcome;
+        tails::rows(&mut table, name, outcome, part);
+        tails::panel(outcome, part, name)
+    });
+    Ok(Part {
+        claims: vec![at_drives(&runs), even(&runs), by_class(&runs), steps(&runs)],
+        table,
+        picture: draw("Tails where all classes write as much", &panels),
+    })
+}
+
+/// In the paper low waits 0.7 ms at a drive where high waits 60 us, and 1.5 ms in the tail.
+const TIMES_LONGER: f64 = 5.0;
+
+fn at_drives(runs: &[Shown]) -> Claim {
+    let outcome = &runs[DCTCP].outcome;
+    let times = |percentile| of_each(outcome, tails::Part::Drives, percentile);
+    let [p50, p99] = [50.0, 99.0].map(times);
+    source("17a", &[&runs[DCTCP]]).claim(
+        "drives that fill up serve high and medium, and low waits many times as long",
+        json!({ "p50_ms": each(outcome, &p50), "p99_ms": each(outcome, &p99) }),
+        all([p50, p99].map(|times| {
+            let [high, medium, low] = [times[0], times[1], times[2]];
+            let holds = high < medium && low > TIMES_LONGER * medium;
+            holds_if(holds, || format!("{high:.2}, {medium:.2} and {low:.2} ms"))
+        })),
+    )
+}
+
+/// "Close to 20 %" worse: between none and this, in percent.
+const SOMEWHAT: f64 = 25.0;
+
+fn even(runs: &[Shown]) -> Claim {
+    let outcome = &runs[DCTCP].outcome;
+    let mean: Vec<f64> = outcome.applications.iter().map(|one| one.latency.mean() / 1e6).collect();
+    let worse = -less(mean[0], mean[1]);
+    source("17b", &[&runs[DCTCP]]).claim(
+        "by DCTCP high does worse than medium, by close to 20 %, and low worst",
+        json!({ "mean_ms": each(outcome, &mean), "high_above_medium_percent": tenths(worse) }),
+        all([
+            holds_if(worse > 0.0 && worse <= SOMEWHAT, || format!("high by {worse:.1} %")),
+            holds_if(mean[2] > mean[0], || {
+                format!("low {:.1} ms, high {:.1} ms", mean[2], mean[0])
+            }),
+        ]),
+    )
+}
+
+fn by_class(runs: &[Shown]) -> Claim {
+    let outcome = &runs[QTCP].outcome;
+    let times = |percentile| of_each(outcome, tails::Part::Whole, percentile);
+    let [p50, p99] = [50.0, 99.0].map(times);
+    source("17c", &[&runs[QTCP]]).claim(
+        "by QTCP high does better than medium and medium than low, across the tail",
+        json!({ "p50_ms": each(outcome, &p50), "p99_ms": each(outcome, &p99) }),
+        all(PERCENTILES.map(|percentile| {
+            let times = times(percentile);
+            let rises = times.windows(2).all(|pair| pair[0] < pair[1]);
+            let told = CLASSES.iter().zip(&times).map(|(class, time)| format!("{class} {time:.1}"));
+            holds_if(rises, || {
+                format!("p{percentile}, in ms: {}", told.collect::<Vec<_>>().join(", "))
+            })
+        })),
+    )
+}
+
+fn steps(runs: &[Shown]) -> Claim {
+    let times = of_each(&runs[QTCP].outcome, tails::Part::Whole, 50.0);
+    let known = |what, value, known| Known { what, unit: "%", value, known, within: 6.0 };
+    let steps = [
+        known("high is below medium by", less(times[0], times[1]), 92.0),
+        known("medium below low by", less(times[1], times[2]), 77.0),
+    ];
+    source("17c", &[&runs[QTCP]]).claim(
+        "by close to 50 % each",
+        json!({
+            "high_below_medium_percent": tenths(steps[0].value),
+            "medium_below_low_percent": tenths(steps[1].value),
+        }),
+        differs(&steps, "high gets all that it asks for, and who does not waits ever longer"),
+    )
+}
