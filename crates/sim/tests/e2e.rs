@@ -166,13 +166,13 @@ fn deadlines_by_each_law() {
 /// A greedy flow comes between three with promises, and goes again, in less time than in the file.
 #[test]
 fn a_flow_without_a_promise_takes_about_as_much_as_the_best_of_them() {
-    let mut scenario = FOLDER.read("14b", Scenario::parse);
+    let mut scenario = FOLDER.read("14b-flow-without-a-promise", Scenario::parse);
     let milliseconds = |count: u64| Span(count * Span::MILLISECOND.0);
     (scenario.length, scenario.skip) = (milliseconds(24), milliseconds(4));
     let other = &mut scenario.application[3].workload;
     (other.start, other.length) = (milliseconds(6), Some(milliseconds(12)));
     let outcome = e2e::run(&scenario).unwrap();
-    FOLDER.golden("14b", &scenario.name, &outcome.table());
+    FOLDER.golden("14b-flow-without-a-promise", &scenario.name, &outcome.table());
     let between = |from: usize, to: usize| {
         let each = outcome.applications.iter().map(|one| &one.series[from..to]);
         let bytes = each.map(|moments| moments.iter().map(|moment| moment.there).sum::<u64>());

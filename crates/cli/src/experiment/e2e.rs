@@ -39,13 +39,14 @@ mod settling;
 mod tail_latency;
 mod tails;
 mod writes;
+mod yielding;
 
 /// The figures that can be repeated.
 pub(crate) const E2E: Paper = Paper {
     name: "e2e",
     figures: &[
-        "8", "9", "10", "11b", "12", "13", "14a", "15b", "16", "17", "18a", "18b", "19", "20",
-        "21", "22", "23",
+        "8", "9", "10", "11b", "12", "13", "14a", "14b", "15b", "16", "17", "18a", "18b", "19",
+        "20", "21", "22", "23",
     ],
     repeat,
     live: &[],
@@ -60,6 +61,7 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
         "12" => writes::repeat(desk),
         "13" => mixed::repeat(desk),
         "14a" => joining::repeat(desk),
+        "14b" => yielding::repeat(desk),
         "15b" => deadlines::windows(desk),
         "16" => agreement::repeat(desk),
         "17" => tail_latency::repeat(desk),
@@ -85,6 +87,7 @@ scenarios! {
     WRITE_ONLY = "12-write-only";
     MIXED = "13-reads-and-writes";
     COME_AND_GO = "14a-come-and-go";
+    WITHOUT_A_PROMISE = "14b-flow-without-a-promise";
     NORMAL = "15b-normal";
     STRESSED = "15b-stressed";
     UNCOORDINATED = "16a-uncoordinated";
