@@ -53,7 +53,7 @@ maven                | ycsb            | fetches YCSB and builds its binding | m
 default-jdk-headless | ycsb            | compiles and runs both | javac
 nbdkit               | bench           | a block server, the peer in the table of the path
 g++                  | bench ns3       | builds the peer below
-libns3-dev           | ns3             | another network simulator, to compare ours with
+libns3-dev           | bench ns3       | another network simulator, to compare ours with
 librocksdb-dev       | bench           | RocksDB's rate limiter, a peer in the table of buckets
 python3-venv         | bench           | OR-tools from PyPI, a peer in the table of pShift
 nutcracker           | bench           | the stock proxy of memcached, a peer in the table of paths

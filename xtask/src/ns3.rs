@@ -29,14 +29,15 @@ Exit codes: 0 agrees, or skipped with a printed reason, 1 differs, 2 usage.";
 const RUNS: [[u32; 3]; 3] = [[25, 50, 10], [62, 80, 30], [98, 120, 70]];
 /// How many times as much is counted here.
 const LONGER: u32 = 10;
-/// How far what a flow gets may lie from ns-3's, and the mean queue.
-const GOODPUT: f64 = 0.05;
+/// How far what a flow gets may lie from ns-3's, and the mean queue. ns-3 is no surer than that of
+/// the lowest flow: with the window as a bound of Q, which is hardly ever in force with windows of
+/// this size, ns-3 itself gives it 16.8 instead of 15.8 Gbit/s at 98 us.
+const GOODPUT: f64 = 0.06;
 const QUEUE: f64 = 0.10;
 /// How many times as fast as ns-3 this is at least, by processor time.
 const SPEED: f64 = 50.0;
 
-const LIBRARIES: [&str; 6] =
-    ["applications", "internet", "point-to-point", "traffic-control", "network", "core"];
+const LIBRARIES: &str = include_str!("../../validation/ns3/libraries");
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -115,7 +116,7 @@ fn compare(root: &Path) -> Result<bool, String> {
 
 fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     let out = root.join("target/ns3-dumbbell");
-    let libraries = LIBRARIES.map(|name| format!("-lns3-{name}"));
+    let libraries = LIBRARIES.split_whitespace().map(|name| format!("-l{name}"));
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-std=c++17"]).arg(root.join("validation/ns3/dumbbell.cc"));
     let built = compiler.arg("-o").arg(&out).args(libraries).status();

@@ -52,9 +52,9 @@
 //! what is promised on top only goes from those two to medium and low. Of a link of 100, with a
 //! scale of 2/3, all have 33, 22 and 11 and the other flow 33: Q is one. With 0.87 they would have
 //! 28, 29 and 15, the other one 28, and Q is 1.2. What swings below one cuts high short meanwhile,
-//! so it comes to rest between the two: simulated with round trips of 25 us, at 30, 23 and 10 beside
-//! 33; of 98 us, at 29, 27 and 14 beside 26. In words: a flow without a promise gets about what the
-//! best promise gets, since nobody who is promised anything is bolder than DCTCP.
+//! so it comes to rest between the two: simulated with round trips of 25 us, at 30, 23 and 10
+//! beside 33; of 98 us, at 29, 27 and 14 beside 26. In words: a flow without a promise gets about
+//! what the best promise gets, since nobody who is promised anything is bolder than DCTCP.
 //!
 //! This departs from the paper's Fig. 15a, by which the link's rate is lowered by sigma when Q is
 //! above one by more than that, and raised when it is below by more. As printed, the new rate would

@@ -351,11 +351,14 @@ fn tokens_are_had_over_rdma() {
     let clock = || Time(1 + begin.elapsed().as_nanos() as u64);
     let settings = Settings { terms: TERMS, profile: PROFILE, seats: 2, window: 16 };
     let mut monitor = Monitor::new(host.loop_back(3, WINDOW).unwrap(), settings, clock()).unwrap();
+    let mut events = Vec::new();
+    while monitor.epoch() == 0 {
+        monitor.poll(clock(), &mut events).unwrap();
+    }
     // One has a reservation, the other has what is left.
     let seats = [100, 0]
         .map(|reservation| monitor.admit(Promise { reservation, limit: u64::MAX }).unwrap());
     let clients = seats.map(|seat| (host.loop_back(4, WINDOW).unwrap(), seat));
-    let mut events = Vec::new();
     std::thread::scope(|scope| {
         let clients = clients
             .map(|(fabric, seat)| scope.spawn(move || reads_with_tokens(fabric, seat, clock)));

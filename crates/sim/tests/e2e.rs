@@ -46,6 +46,36 @@ fn and_all_get_the_same_by_dctcp() {
     assert!(rates.iter().all(|rate| (25.0..37.0).contains(rate)), "{rates:?}");
 }
 
+#[test]
+fn what_is_read_is_shared_as_well() {
+    for law in [Law::Dctcp, Law::Qtcp] {
+        let outcome = begin("13-reads-and-writes", law);
+        let back = outcome.applications.iter();
+        let back: Vec<f64> = back.map(|one| outcome.rate(one, |moment| moment.back)).collect();
+        let [there, back] = [there(&outcome), back].map(|rates| rates[0] / rates[2]);
+        let range = if law == Law::Qtcp { 1.5..3.5 } else { 0.7..1.5 };
+        assert!(range.contains(&there) && range.contains(&back), "{there} {back}");
+    }
+}
+
+#[test]
+fn three_flows_share_a_link_whatever_the_round_trip() {
+    for name in ["8-packets", "9-settling-25us", "9-settling-62us", "9-settling-98us"] {
+        let [high, medium, low] = there(&begin(name, Law::Qtcp))[..] else { panic!() };
+        assert!((1.2..1.8).contains(&(high / medium)), "{name}: {high} {medium}");
+        assert!((1.6..2.4).contains(&(medium / low)), "{name}: {medium} {low}");
+    }
+}
+
+/// Beside the first, nobody has begun.
+#[test]
+fn flows_begin_when_they_are_to() {
+    for name in ["10-one-after-the-other", "14a-come-and-go"] {
+        let rates = there(&begin(name, Law::Qtcp));
+        assert!(rates[0] > 40.0 && rates.last() == Some(&0.0), "{name}: {rates:?}");
+    }
+}
+
 /// How long half of the requests to memory took at most, in nanoseconds.
 fn memory(outcome: &Outcome) -> u64 {
     let one = outcome.applications.last().unwrap();

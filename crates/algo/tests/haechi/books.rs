@@ -34,13 +34,86 @@ fn the_text_forgets_what_was_taken() {
 /// than is due, so nobody is held for it; before, all others were, and the node had nothing to do.
 #[test]
 fn who_used_pool_tokens_first_is_not_behind() {
-    for (completed, is_held) in [(260, false), (200, true)] {
+    for (completed, held) in [(260, 0), (200, 255)] {
         let (mut pool, _) = books(Rules::SOUND, 1_000, &[500, 0]);
         let now = Time(500_000_000);
         let report = Report { residual: 300, completed, is_busy: true, ..Report::default() };
         pool.hear(now, 0, Some(report));
         pool.target(now);
-        assert_eq!(pool.is_held(), is_held, "{completed} of 255 that are due");
+        assert_eq!(pool.held(), held, "{completed} of 255 that are due");
+    }
+}
+
+/// The valve: 10,000 of 20,000 are reserved, so others get 10 in a millisecond. After 490 ms half
+/// of the reservation is due. A client that is behind by 2 ms of it is not waited for, by 5 it is,
+/// and in between by as much as that is late. Who waits for tokens is not.
+#[test]
+fn the_later_somebody_is_the_less_others_get() {
+    let target = |behind: u64, is_busy, is_starved| {
+        let (mut pool, _) = books(Rules::SOUND, 20_000, &[10_000, 0]);
+        let [before, now] = [485, 490].map(|at| Time(at * 1_000_000));
+        let left = pool.target(before);
+        pool.changed(0, left);
+        pool.changed(0, 0);
+        let completed = 5_000 - behind;
+        let residual = 10_000 - completed;
+        let report = Report { residual, completed, is_busy, is_starved, ..Report::default() };
+        pool.hear(now, 0, Some(report));
+        (pool.target(now), pool.held())
+    };
+    let all = target(0, true, false);
+    assert!((48..=50).contains(&all.0) && all.1 == 0, "{all:?}");
+    for (behind, part) in [(20, 255), (25, 213), (35, 131), (45, 49), (50, 8), (51, 0)] {
+        assert_eq!(target(behind, true, false), (all.0 * part / 255, 255 - part as u8));
+        assert_eq!(target(behind, true, true), all, "it waits for tokens");
+    }
+}
+
+/// A client had nothing to do for 250 of 500 ms, and has yielded half of its 10,000 by then. By
+/// what is due a fiftieth of the period early it is behind by 102, more than 5 ms, when it comes
+/// back. It was not late, so nobody waits for it until it falls behind from there on.
+#[test]
+fn who_comes_back_is_not_behind() {
+    let half = Span(500_000_000);
+    let mut pool = Pool::new(Rules::SOUND, half);
+    let period = Period { epoch: 1, begun: Time::ZERO, length: half };
+    pool.begin(period, 20_000, [Some(Promise { reservation: 10_000, limit: u64::MAX })]);
+    let idle = Report { residual: 5_000, yielded: 5_000, ..Report::default() };
+    let mut held = |now, report| {
+        pool.hear(Time(now), 0, Some(report));
+        pool.target(Time(now));
+        pool.held()
+    };
+    assert_eq!(held(250_000_000, idle), 0);
+    let back = Report { is_busy: true, ..idle };
+    assert_eq!(held(250_000_000, back), 0);
+    // In 5 ms 102 become due. So far behind it may be, and no more.
+    let on = |completed| Report { residual: 5_000 - completed, completed, ..back };
+    assert_eq!(held(255_000_000, on(102)), 0);
+    assert_eq!(held(255_000_000, on(0)), 255);
+}
+
+/// What is due a fiftieth of the period early is all that can be made good until its end: in 200 ms
+/// the valve is shut after 4 ms rather than 5, and in 50 ms after 1, and it begins at half of that.
+#[test]
+fn in_a_short_period_the_valve_is_shut_early() {
+    for (length, open, shut) in [(200, 99, 201), (50, 24, 51), (400, 99, 251)] {
+        let length = Span(length * 1_000_000);
+        let held = |behind| {
+            let mut pool = Pool::new(Rules::SOUND, length);
+            let period = Period { epoch: 1, begun: Time::ZERO, length };
+            let reservation = 50 * length.0 / 1_000_000;
+            pool.begin(period, 2 * reservation, [Some(Promise { reservation, limit: u64::MAX })]);
+            let now = Time(length.0 * 49 / 100);
+            let completed = reservation / 2 - behind;
+            let residual = reservation - completed;
+            let report = Report { residual, completed, is_busy: true, ..Report::default() };
+            pool.hear(now, 0, Some(report));
+            pool.target(now);
+            pool.held()
+        };
+        assert_eq!(held(open), 0, "{length}");
+        assert!(held(shut - 1) < 255 && held(shut) == 255, "{length}");
     }
 }
 

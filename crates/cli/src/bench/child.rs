@@ -82,6 +82,16 @@ pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String>
 }
 
 impl Program {
+    /// Runs it to its end with these arguments. What it prints.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let program = Command::new(self.place.0.join("program")).args(arguments).output();
+        let output = program.map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
     /// Starts it, with these arguments and environment.
     pub(super) fn start(
         &self,

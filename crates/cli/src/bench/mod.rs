@@ -25,6 +25,7 @@ pub(crate) mod pshift;
 mod sample;
 mod scheduler;
 mod shim;
+mod sim;
 mod stage;
 mod store;
 mod window;
@@ -33,7 +34,7 @@ pub(crate) use window::Plan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
 /// looks at what is not there.
-const LESS: [&str; 8] = ["ns", "us", "ms", "s", "ratio", "%", "B", "looks"];
+const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
 
 /// One case, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,11 +180,15 @@ pub(crate) enum Bench {
     Scheduler,
     /// Guarantees for one-sided access to memory
     Haechi,
+    /// The simulated world: events, commands, and a second of a fat tree
+    Sim,
+    /// Of these the last alone, in this process: `sim` runs it in one of its own
+    FatTree,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 7] = [
+    const LIVE: [Self; 8] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -191,6 +196,7 @@ impl Bench {
         Self::Pshift,
         Self::Scheduler,
         Self::Haechi,
+        Self::Sim,
     ];
 }
 
@@ -212,6 +218,9 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Shim) {
         shim::rows(plan, shim.clone(), tell);
+    }
+    if benches.contains(&Bench::FatTree) && !benches.contains(&Bench::Sim) {
+        sim::fat_tree(plan, tell);
     }
     if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
         return Ok(());
@@ -240,6 +249,9 @@ pub(crate) fn run(
         haechi::rows(plan, &interrupt, tell)?;
         interrupt.check()?;
         store::rows(plan, tell);
+    }
+    if benches.contains(&Bench::Sim) {
+        sim::rows(plan, &interrupt, tell)?;
     }
     Ok(())
 }

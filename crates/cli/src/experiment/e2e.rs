@@ -13,6 +13,7 @@
 //! ([`known`](super::known)); anything else fails.
 
 use serde_json::Value;
+use tidegate_model::Span;
 use tidegate_sim::e2e::{self, Moment, Outcome, Scenario};
 use tidegate_sim::transport::Law;
 
@@ -27,10 +28,14 @@ use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 mod agreement;
 mod beside;
 mod deadlines;
+mod joining;
 mod memory;
 mod memory_share;
 mod memory_tails;
+mod mixed;
+mod model;
 mod servers;
+mod settling;
 mod tail_latency;
 mod tails;
 mod writes;
@@ -38,33 +43,54 @@ mod writes;
 /// The figures that can be repeated.
 pub(crate) const E2E: Paper = Paper {
     name: "e2e",
-    figures: &["11b", "12", "15b", "16", "17", "18a", "18b", "19", "20", "21", "22", "23"],
+    figures: &[
+        "8", "9", "10", "11b", "12", "13", "14a", "15b", "16", "17", "18a", "18b", "19", "20",
+        "21", "22", "23",
+    ],
     repeat,
     live: &[],
 };
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
+        "8" => model::repeat(desk),
+        "9" => settling::round_trips(desk),
+        "10" => settling::one_by_one(desk),
         "11b" => servers::repeat(desk),
         "12" => writes::repeat(desk),
+        "13" => mixed::repeat(desk),
+        "14a" => joining::repeat(desk),
+        "15b" => deadlines::windows(desk),
+        "16" => agreement::repeat(desk),
+        "17" => tail_latency::repeat(desk),
+        "18a" => deadlines::rates(desk),
         "18b" => beside::share(desk),
         "19" => beside::promised(desk),
         "20" => memory::latencies(desk),
         "21" => memory::throughputs(desk),
         "22" => memory_share::repeat(desk),
         "23" => memory_tails::repeat(desk),
-        "15b" => deadlines::windows(desk),
-        "16" => agreement::repeat(desk),
-        "17" => tail_latency::repeat(desk),
-        "18a" => deadlines::rates(desk),
         other => unreachable!("figure {other} is not listed"),
     }
 }
 
 scenarios! {
     "e2e":
+    PACKETS = "8-packets";
+    SETTLING_25 = "9-settling-25us";
+    SETTLING_62 = "9-settling-62us";
+    SETTLING_98 = "9-settling-98us";
+    ONE_AFTER_THE_OTHER = "10-one-after-the-other";
     THREE_SERVERS = "11b-three-servers";
     WRITE_ONLY = "12-write-only";
+    MIXED = "13-reads-and-writes";
+    COME_AND_GO = "14a-come-and-go";
+    NORMAL = "15b-normal";
+    STRESSED = "15b-stressed";
+    UNCOORDINATED = "16a-uncoordinated";
+    COORDINATED = "16b-coordinated";
+    TAIL_LATENCY = "17-tail-latency";
+    BY_RATES = "18a-stressed";
     WINDOW_BESIDE_RATE = "18-window-beside-rate";
     WINDOWS_PROMISED = "19-windows-promised";
     RATES_PROMISED = "19-rates-promised";
@@ -72,13 +98,10 @@ scenarios! {
     MEMORY_BESIDE_READS = "20-memory-beside-reads";
     INCAST = "22-incast";
     MEMORY_BESIDE_LATENCIES = "23-memory-beside-latencies";
-    NORMAL = "15b-normal";
-    STRESSED = "15b-stressed";
-    UNCOORDINATED = "16a-uncoordinated";
-    COORDINATED = "16b-coordinated";
-    TAIL_LATENCY = "17-tail-latency";
-    BY_RATES = "18a-stressed";
 }
+
+/// The parts of figure 9.
+const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
 
 /// What a scenario has shown.
 type Shown = paper::Shown<Outcome>;
@@ -116,6 +139,27 @@ fn source(figure: &'static str, runs: &[&Shown]) -> Source {
 /// What of an application passes a place, in Gbit/s, for each application.
 fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
     outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
+}
+
+/// The same from one millisecond to another.
+fn during(
+    outcome: &Outcome,
+    [from, to]: [u64; 2],
+    bytes: impl Fn(&Moment) -> u64 + Copy,
+) -> Vec<f64> {
+    let moment = |millisecond: u64| (millisecond * Span::MILLISECOND.0 / outcome.sample.0) as usize;
+    let seconds = (to - from) as f64 / 1e3;
+    let each = outcome.applications.iter().map(|one| {
+        let counted = one.series.iter().take(moment(to)).skip(moment(from));
+        counted.map(bytes).sum::<u64>() as f64 * 8.0 / seconds / 1e9
+    });
+    each.collect()
+}
+
+/// What part each is of all, in percent.
+fn parts(numbers: &[f64]) -> Vec<f64> {
+    let sum: f64 = numbers.iter().sum();
+    numbers.iter().map(|number| number * 100.0 / sum.max(f64::MIN_POSITIVE)).collect()
 }
 
 /// A number of each application, for programs, by its name.

@@ -27,7 +27,7 @@ mod roster;
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::admission::Capacity;
-use tidegate_algo::haechi::capacity::{Estimator, Profile};
+use tidegate_algo::haechi::capacity::{Estimator, Profile, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
@@ -124,7 +124,8 @@ pub struct Monitor<F> {
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero.
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero. Of a fabric that
+    /// answers at once it knows then who has which seat, else when it was [polled](Self::poll).
     ///
     /// # Errors
     /// The fabric, if its region has no control area or it has too few buffers for the seats.
@@ -156,14 +157,21 @@ impl<F: Fabric> Monitor<F> {
         };
         monitor.read(place::HEADER, 0, place::CARD as u32);
         monitor.read_lines(place::GRANTS);
+        // A region that is lost is lost at the first poll, too.
+        while monitor.hearken(now) == Ok(true) {}
+        if monitor.pending == 0 {
+            monitor.open();
+        }
         Ok(monitor)
     }
 
     /// Gives a client a seat, from the next period on.
     ///
     /// # Errors
-    /// Why its reservation cannot be promised beside the others. Nothing has changed then.
+    /// Why its reservation cannot be promised beside the others, or that they are not known yet.
+    /// Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
+        self.must_know()?;
         self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
     }
 
@@ -190,7 +198,14 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// As [`Self::admit`]; also if the seat is free.
     pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
+        self.must_know()?;
         self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
+    }
+
+    /// What a former monitor has promised would take the place of what is promised before it is
+    /// read.
+    const fn must_know(&self) -> Result<(), Denied> {
+        if matches!(self.step, Step::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }
 
     /// Whether what can be promised depends on all clients beginning at once. The text does not ask
@@ -255,13 +270,7 @@ impl<F: Fabric> Monitor<F> {
             self.look(now);
         }
         loop {
-            self.fabric.flush(now)?;
-            let mut done = core::mem::take(&mut self.done);
-            self.fabric.poll(now, &mut done)?;
-            let some = !done.is_empty();
-            done.iter().for_each(|one| self.on_done(*one));
-            done.clear();
-            self.done = done;
+            let some = self.hearken(now)?;
             if self.pending > 0 {
                 if some {
                     continue;
@@ -276,6 +285,18 @@ impl<F: Fabric> Monitor<F> {
                 Step::Resting | Step::Over => return Ok(()),
             }
         }
+    }
+
+    /// Takes in what is done, if something is.
+    fn hearken(&mut self, now: Time) -> Result<bool, Lost> {
+        self.fabric.flush(now)?;
+        let mut done = core::mem::take(&mut self.done);
+        self.fabric.poll(now, &mut done)?;
+        let some = !done.is_empty();
+        done.iter().for_each(|one| self.on_done(*one));
+        done.clear();
+        self.done = done;
+        Ok(some)
     }
 
     fn on_done(&mut self, done: Done) {
@@ -364,7 +385,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn look(&mut self, now: Time) {
-        self.held.0 += if self.books.is_held() { now.since(self.looked).0 } else { 0 };
+        self.held.0 += now.since(self.looked).0 * u64::from(self.books.held()) / u64::from(WHOLE);
         (self.looked, self.seen_lease) = (now, None);
         self.read_lines(place::REPORTS);
         self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });

@@ -284,8 +284,8 @@ impl Storage {
         must(pages * count <= PAGES_MAX, &most)?;
         let filled = u128::from(pages * count) * u128::from(self.drive.before.filled.0);
         let most = format!(
-            "storage.drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} in \
-             all, since each that is written takes memory here: fill a smaller part"
+            "storage.drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} \
+             in all, since each that is written takes memory here: fill a smaller part"
         );
         must(filled / u128::from(Portion::WHOLE.0) <= u128::from(WRITTEN_MAX), &most)?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);

@@ -52,7 +52,14 @@ impl<T: Copy + Default> Table<T> {
     pub(super) fn at(&mut self, number: u32) -> &mut T {
         let number = number as usize;
         let chunk = &mut self.chunks[number / CHUNK];
-        &mut chunk.get_or_insert_with(|| Box::new([T::default(); CHUNK]))[number % CHUNK]
+        &mut chunk.get_or_insert_with(Self::chunk)[number % CHUNK]
+    }
+
+    /// A chunk of which nothing was written. Not first on the stack and then copied, as an array
+    /// in a box would be.
+    #[cold]
+    fn chunk() -> Box<[T; CHUNK]> {
+        vec![T::default(); CHUNK].try_into().unwrap_or_else(|_| unreachable!("as long as it is"))
     }
 }
 

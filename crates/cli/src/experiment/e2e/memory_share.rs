@@ -2,7 +2,7 @@
 //! one port. What is left is shared as promised.
 
 use serde_json::json;
-use tidegate_model::Iops;
+use tidegate_model::{Iops, Portion};
 use tidegate_sim::e2e::{Moment, Outcome, Scenario};
 use tidegate_sim::workload::{Load, Offered};
 
@@ -29,9 +29,10 @@ const RUNS: [(&str, &str, u64); 4] = [
     ("22b", INCAST, 20),
 ];
 
-/// With so much of the link for memory.
+/// With so much of the link for memory, and shares of the rest for the others.
 fn with_memory(text: &str, percent: u64) -> Result<Scenario, Failure> {
     let mut scenario = scenario(text)?;
+    scenario.promises.of = Portion((100 - percent as u32) * 10_000);
     let requests = LINK * percent as f64 / 100.0 / BYTES;
     let last = scenario.application.last_mut().expect("a scenario with memory");
     if let Load::Open(open) = &mut last.workload.load {

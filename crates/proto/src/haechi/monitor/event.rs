@@ -66,6 +66,8 @@ pub enum Denied {
     Infeasible(Refusal),
     /// There is no seat left, or no such seat.
     Full,
+    /// Who has which seat has not been read yet.
+    Opening,
 }
 
 impl core::fmt::Display for Denied {
@@ -73,6 +75,9 @@ impl core::fmt::Display for Denied {
         match self {
             Self::Infeasible(refusal) => refusal.fmt(f),
             Self::Full => f.write_str("all seats of the data node are taken"),
+            Self::Opening => {
+                f.write_str("the data node has just begun, and reads who is there; ask again")
+            }
         }
     }
 }

@@ -3,12 +3,13 @@
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::monitor::Denied;
 use tidegate_proto::haechi::words::{self, Pool};
-use tidegate_proto::haechi::{Event, TICK, place};
+use tidegate_proto::haechi::{Event, Monitor, TICK, place};
 use tidegate_proto::one_sided::Operation;
 
 use crate::memory::Node;
-use crate::world::{CAPACITY, PERIOD, WINDOW, World, percent, reserve, slack};
+use crate::world::{CAPACITY, PERIOD, WINDOW, World, percent, reserve, settings, slack};
 
 const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 
@@ -109,6 +110,36 @@ fn r12_two_monitors_that_begin_together_leave_one_pool() {
     let issued = world.issued_in(3);
     assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
     assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
+}
+
+/// A client comes when another monitor has begun, and has not polled yet: it has a seat of its own,
+/// beside those that the former gave. If the region has not answered yet, it is told to ask again.
+#[test]
+fn r12_who_comes_while_a_monitor_takes_over_has_a_seat() {
+    for rules in RULES {
+        let mut world = World::new(rules, &[reserve(2_000), reserve(2_000)]);
+        world.run_into_next(percent(40));
+        let _former = world.take_over();
+        world.join(reserve(1_000));
+        assert_eq!(world.clients[2].seat, 2);
+        world.issued_in(2);
+        let promises = [0, 1, 2].map(|seat| world.monitor.promise(seat));
+        assert_eq!(promises, [2_000, 2_000, 1_000].map(|all| Some(reserve(all))));
+        for (client, promised) in world.clients.iter().zip([2_000, 2_000, 1_000]) {
+            assert!(client.port.purse().promise() == reserve(promised), "{rules:?}");
+        }
+        let mut late = World::new(rules, &[reserve(2_000)]);
+        late.run_into_next(percent(40));
+        let (wire, lever) = late.node.connect();
+        lever.hold();
+        let next = Monitor::new(wire, settings(rules), late.now).map_err(|_| ()).unwrap();
+        (late.monitor, late.lever) = (next, lever.clone());
+        assert_eq!(late.monitor.admit(reserve(1)), Err(Denied::Opening));
+        assert_eq!(late.monitor.renew(0, reserve(1)), Err(Denied::Opening));
+        lever.go();
+        late.step();
+        assert_eq!(late.monitor.admit(reserve(1)), Ok(1));
+    }
 }
 
 /// The monitor is gone: clients go on with what they are promised, and no more, without asking the

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_model::{Span, Time};
 use tidegate_proto::haechi::monitor::{Settings, Summary};
-use tidegate_proto::haechi::{Event, Monitor, Port, TICK, Terms, place};
+use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
 
 use super::super::card::{Cards, Order, Service};
 use super::super::fabric::{Loopback, Network};
@@ -244,22 +244,13 @@ impl World {
         let here = || self.stations.iter().filter(|station| !station.is_dead);
         let is_greedy = |guest: &Guest| guest.load == Load::All && guest.promise.limit == u64::MAX;
         let greedy = here().filter(|station| is_greedy(&station.guest)).count() as u64;
-        let local = fire.per_period(fire.local);
-        if greedy * local < node * 3 / 2 {
+        if greedy.saturating_sub(1) * fire.per_period(fire.local) < node {
             return Ok(());
         }
-        let reserved = |station: &Station| station.guest.promise.reservation;
-        let idle = here().filter(|station| station.guest.load != Load::All);
-        let late = 6 * idle.map(reserved).sum::<u64>() * TICK.0 / fire.period.0;
-        let is_hard = here().any(|station| {
-            matches!(station.guest.load, Load::Turns(_)) || reserved(station) > local * 4 / 5
-        });
-        let hidden = match (fire.rules.paces, is_hard) {
-            (true, false) => 0,
-            (true, true) => node * 5 / 100,
-            (false, _) => node / 4,
-        };
-        let least = fire.usable(node, fire.clients()).saturating_sub(late + hidden);
+        let late = here().map(|station| fire.late(&station.guest)).sum();
+        // Not derived: see the laws.
+        let hidden = if fire.rules.paces { 0 } else { node * 15 / 100 };
+        let least = fire.usable(node, fire.clients()).saturating_sub(late).saturating_sub(hidden);
         let done: u64 = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed).sum();
         if done < least {
             let Summary { capacity, held, .. } = summary;
