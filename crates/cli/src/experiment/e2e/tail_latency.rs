@@ -96,7 +96,7 @@ fn steps(runs: &[Shown]) -> Claim {
     let known = |what, value, known| Known { what, unit: "%", value, known, within: 6.0 };
     let steps = [
         known("high is below medium by", less(times[0], times[1]), 92.0),
-        known("medium below low by", less(times[1], times[2]), 77.0),
+        known("medium below low by", less(times[1], times[2]), 81.0),
     ];
     source("17c", &[&runs[QTCP]]).claim(
         "by close to 50 % each",
