@@ -61,20 +61,20 @@ const ROWS: [Row; 9] = [
         Missed(1388.6), Missed(1361.0), Missed(1676.4),
     ]),
     row("+ bounded pool", Control::By(BOUNDED), [
-        Kept(1569.6), Kept(1493.3), Kept(1414.5),
-        Missed(1388.7), Kept(1310.2), Kept(1565.3),
+        Kept(1569.6), Kept(1509.7), Kept(1416.0),
+        Missed(1388.7), Kept(1312.9), Kept(1509.6),
     ]),
     row("+ estimator", Control::Unpaced, [
-        Kept(1569.7), Kept(1506.2), Kept(1414.2),
-        Refused, Kept(1308.7), Kept(1698.6),
+        Kept(1569.7), Kept(1515.6), Kept(1415.5),
+        Refused, Kept(1312.8), Kept(1714.2),
     ]),
     row("+ pacing: sound", Control::Sound, [
-        Kept(1569.9), Kept(1569.6), Kept(1568.6),
-        Kept(1496.2), Kept(1412.0), Kept(1726.7),
+        Kept(1569.9), Kept(1569.7), Kept(1568.6),
+        Kept(1496.2), Kept(1412.1), Kept(1726.9),
     ]),
     row("sound, but text's decay", Control::By(TEXT_DECAY), [
-        Kept(1569.9), Kept(1569.9), Kept(1569.1),
-        Kept(1493.2), Kept(1411.9), Kept(1726.5),
+        Kept(1569.9), Kept(1569.6), Kept(1567.9),
+        Kept(1493.2), Kept(1411.0), Kept(1726.8),
     ]),
     row("sound, but text's pool", Control::By(TEXT_POOL), [
         Kept(1569.8), Missed(1554.3), Missed(1554.3),
@@ -82,7 +82,7 @@ const ROWS: [Row; 9] = [
     ]),
     row("sound, but text's estimator", Control::By(TEXT_ESTIMATOR), [
         Kept(1562.7), Kept(1564.4), Kept(1562.8),
-        Kept(1489.0), Kept(1411.6), Kept(1560.6),
+        Kept(1489.0), Kept(1411.7), Kept(1560.6),
     ]),
 ];
 
