@@ -23,6 +23,7 @@ use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::Judged;
 use crate::failure::Failure;
+use crate::table::{Cell, Table};
 use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths};
 
 mod agreement;
@@ -182,6 +183,24 @@ fn near(names: &[&str], ours: &[f64], papers: &[f64], within: f64, unit: &str) -
 
 /// The classes of most figures, in the order of their scenarios.
 const CLASSES: [&str; 3] = ["high", "medium", "low"];
+
+/// What three classes are promised of a link, in Gbit/s, and how far from it is near enough.
+const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
+const NEAR_PROMISED: f64 = 3.0;
+
+/// What each flow has in some stretches of a run, in Gbit/s, with their names.
+fn by_stretch(outcome: &Outcome, names: &[&'static str], stretches: &[Vec<f64>]) -> Table {
+    let mut table = Table::new().left("FLOW");
+    for name in names {
+        table = table.right(name);
+    }
+    for (place, one) in outcome.applications.iter().enumerate() {
+        let mut row: Vec<Cell> = vec![one.name.clone().into()];
+        row.extend(stretches.iter().map(|flows| Cell::from(format!("{:.1}", flows[place]))));
+        table.row(row);
+    }
+    table
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,26 +1,26 @@
 //! Figure 14a: a second flow of each class comes and goes, and shares what its class is promised.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_sim::e2e::Moment;
 
 use super::moments::rates;
 use super::plot::draw;
-use super::{CLASSES, COME_AND_GO, Desk, Part, Shown, all, during, holds_if, near, run, scenario};
+use super::{
+    CLASSES, COME_AND_GO, Desk, NEAR_PROMISED, PROMISED, Part, Shown, all, by_stretch, during,
+    holds_if, near, run, scenario,
+};
 use super::{source, tenths};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
 
 /// Times between two changes, in milliseconds; the first ten after a change are not counted.
 const STRETCHES: [[u64; 2]; 6] =
     [[10, 50], [60, 100], [110, 150], [160, 200], [210, 250], [260, 300]];
 
+const NAMES: [&str; 6] = ["10-50 ms", "60-100", "110-150", "160-200", "210-250", "260-300"];
+
 /// The flows of high, medium and low, by their places in the scenario.
 const FLOWS: [[usize; 2]; 3] = [[0, 5], [1, 4], [2, 3]];
-
-/// The parts of a class, in Gbit/s, and how far from them is near enough.
-const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
-const NEAR: f64 = 3.0;
 
 /// Two flows of a class may have so different rates, in percent of the greater one.
 const APART: f64 = 10.0;
@@ -35,7 +35,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let panel = rates(&shown.outcome, "arriving, QTCP", there);
     Ok(Part {
         claims: vec![classes(shown, &stretches), halves(shown, &stretches)],
-        table: table(&shown.outcome, &stretches),
+        table: by_stretch(&shown.outcome, &NAMES, &stretches),
         picture: draw("Flows of three classes come and go", &[panel]),
     })
 }
@@ -51,8 +51,9 @@ fn of_classes(flows: &[f64]) -> [f64; 3] {
 
 fn classes(shown: &Shown, stretches: &[Vec<f64>]) -> Claim {
     let of = |flows: &Vec<f64>| -> Value { of_classes(flows).map(tenths).to_vec().into() };
-    let judged =
-        stretches.iter().map(|flows| near(&CLASSES, &of_classes(flows), &PROMISED, NEAR, "Gbit/s"));
+    let judged = stretches
+        .iter()
+        .map(|flows| near(&CLASSES, &of_classes(flows), &PROMISED, NEAR_PROMISED, "Gbit/s"));
     source("14a", &[shown]).claim(
         "a class has its share, however many flows it has; others of it take what one leaves",
         json!({ "gbit_per_second": stretches.iter().map(of).collect::<Vec<_>>() }),
@@ -81,17 +82,4 @@ fn two_each(times: usize, most: f64) -> Judged {
         holds_if(times == 6, || format!("two flows of a class sent in {times} stretches")),
         holds_if(most <= APART, || format!("{most:.1} % apart")),
     ])
-}
-
-fn table(outcome: &Outcome, stretches: &[Vec<f64>]) -> Table {
-    let mut table = Table::new().left("FLOW");
-    for head in ["10-50 ms", "60-100", "110-150", "160-200", "210-250", "260-300"] {
-        table = table.right(head);
-    }
-    for (place, one) in outcome.applications.iter().enumerate() {
-        let mut row: Vec<Cell> = vec![one.name.clone().into()];
-        row.extend(stretches.iter().map(|flows| Cell::from(format!("{:.1}", flows[place]))));
-        table.row(row);
-    }
-    table
 }

@@ -1,24 +1,22 @@
 //! Figure 14b: a flow of DCTCP, which is promised nothing, comes between three that are, and goes.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_sim::e2e::Moment;
 
 use super::moments::rates;
 use super::plot::draw;
-use super::{CLASSES, Desk, Part, Shown, WITHOUT_A_PROMISE, all, during, holds_if, near, run};
+use super::{
+    CLASSES, Desk, NEAR_PROMISED, PROMISED, Part, Shown, WITHOUT_A_PROMISE, all, by_stretch,
+    during, holds_if, near, run,
+};
 use super::{scenario, source, tenths};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
 
 /// In milliseconds: before the other comes at 75, while it is there and all have settled, and from
 /// ten after it has gone at 250.
 const STRETCHES: [(&str, [u64; 2]); 3] =
     [("20-70 ms", [20, 70]), ("100-250", [100, 250]), ("260-350", [260, 350])];
-
-/// The parts of three classes, in Gbit/s, and how far from them is near enough.
-const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
-const NEAR: f64 = 3.0;
 
 /// So much less of its rate is what a class has when it has backed off, in percent, at least; and
 /// so much more than the class below it has, at least.
@@ -39,7 +37,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             in_order(shown, &stretches[1]),
             returns(shown, &stretches),
         ],
-        table: table(&shown.outcome, &stretches),
+        table: by_stretch(&shown.outcome, &STRETCHES.map(|(name, _)| name), &stretches),
         picture: draw("A flow without a promise comes and goes", &[panel]),
     })
 }
@@ -77,23 +75,10 @@ fn in_order(shown: &Shown, with: &[f64]) -> Claim {
 }
 
 fn returns(shown: &Shown, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
-    let promised = |rates: &[f64]| near(&CLASSES, rates, &PROMISED, NEAR, "Gbit/s");
+    let promised = |rates: &[f64]| near(&CLASSES, rates, &PROMISED, NEAR_PROMISED, "Gbit/s");
     source("14b", &[shown]).claim(
         "when it has gone, they have what they had",
         json!({ "gbit_per_second_before": told(before), "gbit_per_second_after": told(after) }),
         all([promised(before), promised(after)]),
     )
-}
-
-fn table(outcome: &Outcome, stretches: &[Vec<f64>; 3]) -> Table {
-    let mut table = Table::new().left("GBIT/S");
-    for (head, _) in STRETCHES {
-        table = table.right(head);
-    }
-    for (place, one) in outcome.applications.iter().enumerate() {
-        let mut row: Vec<Cell> = vec![one.name.clone().into()];
-        row.extend(stretches.iter().map(|flows| Cell::from(format!("{:.1}", flows[place]))));
-        table.row(row);
-    }
-    table
 }
