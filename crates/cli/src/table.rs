@@ -76,6 +76,12 @@ impl Table {
         self
     }
 
+    /// Adds one for each of these heads.
+    #[must_use]
+    pub(crate) fn each_right(self, heads: impl IntoIterator<Item = &'static str>) -> Self {
+        heads.into_iter().fold(self, Self::right)
+    }
+
     /// Adds a column that is at least `width` wide, for tables that are printed in pieces.
     #[must_use]
     pub(crate) fn column(mut self, head: &'static str, align: Align, width: usize) -> Self {

@@ -23,6 +23,7 @@ use tidegate_sim::storage::alone::{self, Asks, Flow, Length};
 use super::window::Plan;
 use super::{Row, child};
 use crate::experiment::interrupt::Interrupt;
+use crate::experiment::pace::processor_time;
 use crate::failure::Failure;
 
 const BENCH: &str = "sim";
@@ -103,12 +104,17 @@ impl Cost {
     }
 }
 
+/// Processor time of this thread since then; more than none, since it is divided by.
+fn seconds_since(begin: Span) -> f64 {
+    Span(processor_time().0 - begin.0).as_seconds().max(1e-6)
+}
+
 /// Runs a scenario for so long.
 fn run(scenario: &mut Scenario, length: Span) -> Cost {
     (scenario.length, scenario.skip) = (length, Span(length.0 / 5));
-    let begin = processor_seconds();
+    let begin = processor_time();
     let outcome = e2e::run(scenario).expect("a scenario of the repository");
-    Cost { seconds: (processor_seconds() - begin).max(1e-6), events: outcome.events as f64 }
+    Cost { seconds: seconds_since(begin), events: outcome.events as f64 }
 }
 
 fn scenario(text: &str) -> Scenario {
@@ -233,9 +239,9 @@ fn drive(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
         };
         let length = Length { total: size.drive, skip: Span::ZERO };
         let best = (0..size.rounds).map(|_| {
-            let begin = processor_seconds();
+            let begin = processor_time();
             let outcome = alone::run(&drive, std::slice::from_ref(&flow), length, 1);
-            let seconds = (processor_seconds() - begin).max(1e-6);
+            let seconds = seconds_since(begin);
             outcome.flows[0].count() as f64 / seconds / 1e6
         });
         let best = best.fold(0.0, f64::max);
@@ -293,13 +299,6 @@ fn most_memory() -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes * 1_024.0 / 1e6)
-}
-
-/// Seconds for which this thread had a processor; zero where the system does not say.
-fn processor_seconds() -> f64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
-    nanoseconds.map_or(0.0, |nanoseconds| nanoseconds / 1e9)
 }
 
 #[cfg(test)]

@@ -376,13 +376,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scenario_is_read() {
-        for text in ALL {
-            scenario(text).unwrap();
-        }
-    }
-
-    #[test]
     fn without_control_nothing_is_promised() {
         let bare = |text| plain(Scenario { control: Control::None, ..scenario(text).unwrap() });
         // All want the same there, and are promised the same or not.

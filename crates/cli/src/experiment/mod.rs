@@ -43,7 +43,7 @@ mod known;
 mod live;
 mod machine;
 pub(crate) mod moments;
-mod pace;
+pub(crate) mod pace;
 pub(crate) mod paper;
 mod plan;
 pub(crate) mod plot;

@@ -139,7 +139,7 @@ fn notes<W: Fn()>(work: &W, clock: Clock, end: Time) -> Vec<Note> {
 }
 
 /// How long this thread has had a processor so far.
-fn processor_time() -> Span {
+pub(crate) fn processor_time() -> Span {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Span(time.tv_sec as u64 * Span::SECOND.0 + time.tv_nsec as u64)
 }

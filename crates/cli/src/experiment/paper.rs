@@ -21,14 +21,20 @@ use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
 use crate::table::Table;
 
-/// The scenarios of a paper, as they were when this program was built, and `ALL` of them.
+/// The scenarios of a paper, as they were when this program was built, and a test that `scenario`,
+/// which is where they are, reads all of them.
 macro_rules! scenarios {
     ($folder:literal: $($name:ident = $file:literal;)*) => {
         $(pub(super) const $name: &str = include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"), "/../../scenarios/", $folder, "/", $file, ".toml"
         ));)*
         #[cfg(test)]
-        const ALL: &[&str] = &[$($name),*];
+        #[test]
+        fn every_scenario_is_read() {
+            for text in [$($name),*] {
+                scenario(text).unwrap();
+            }
+        }
     };
 }
 pub(super) use scenarios;
@@ -300,6 +306,11 @@ pub(super) fn seconds(span: Span) -> f64 {
 /// With one digit behind the point, for people and programs alike.
 pub(super) fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
+}
+
+/// With two digits behind the point.
+pub(super) fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
 }
 
 /// With three digits behind the point.

@@ -4,9 +4,11 @@ use serde_json::json;
 
 use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
-use super::{COORDINATED, Desk, Part, Shown, UNCOORDINATED, all, each, holds_if, run, scenario};
-use super::{source, tenths};
-use crate::experiment::verdict::Claim;
+use super::{
+    COORDINATED, Desk, Part, Shown, UNCOORDINATED, all, each, holds_if, run, scenario, source,
+    tenths,
+};
+use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 
 const APART: usize = 0;
@@ -31,18 +33,23 @@ fn latencies(shown: &Shown, percentile: f64) -> Vec<f64> {
     of_each(&shown.outcome, tails::Part::Whole, percentile)
 }
 
+/// Whether something holds for what three applications take at each percentile.
+fn at_each(shown: &Shown, holds: impl Fn(&[f64]) -> bool) -> Judged {
+    all(PERCENTILES.map(|percentile| {
+        let times = latencies(shown, percentile);
+        holds_if(holds(&times), || {
+            format!("p{percentile}: {:.1}, {:.1} and {:.1} ms", times[0], times[1], times[2])
+        })
+    }))
+}
+
 fn undone(runs: &[Shown]) -> Claim {
     let shown = &runs[APART];
     source("16a", &[shown]).claim(
         "where storage takes the first application for low and the last for high, the first two \
          do worse than the last, whatever the network does",
         json!({ "p50_ms": each(&shown.outcome, &latencies(shown, 50.0)) }),
-        all(PERCENTILES.map(|percentile| {
-            let times = latencies(shown, percentile);
-            holds_if(times[0] > times[2] && times[1] > times[2], || {
-                format!("p{percentile}: {:.1}, {:.1} and {:.1} ms", times[0], times[1], times[2])
-            })
-        })),
+        at_each(shown, |times| times[0] > times[2] && times[1] > times[2]),
     )
 }
 
@@ -51,12 +58,7 @@ fn in_order(runs: &[Shown]) -> Claim {
     source("16b", &[shown]).claim(
         "where both take it for the same, high does better than medium, and medium than low",
         json!({ "p50_ms": each(&shown.outcome, &latencies(shown, 50.0)) }),
-        all(PERCENTILES.map(|percentile| {
-            let times = latencies(shown, percentile);
-            holds_if(times[0] < times[1] && times[1] < times[2], || {
-                format!("p{percentile}: {:.1}, {:.1} and {:.1} ms", times[0], times[1], times[2])
-            })
-        })),
+        at_each(shown, |times| times[0] < times[1] && times[1] < times[2]),
     )
 }
 

@@ -7,11 +7,13 @@ use tidegate_sim::transport::Law;
 
 use super::moments::rates;
 use super::plot::draw;
-use super::{Desk, Known, Part, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE, WINDOWS_PROMISED};
-use super::{differs, each, gbps, holds_if, near, run, scenario, source, tenths, under};
+use super::{
+    Desk, Known, Part, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE, WINDOWS_PROMISED, differs, each,
+    gbps, holds_if, near, parts, row, run, scenario, source, tenths, under,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 pub(super) fn share(desk: &Desk) -> Result<Part, Failure> {
     let scenarios =
@@ -108,11 +110,7 @@ fn others(shown: &Shown) -> Claim {
 
 fn as_promised(shown: &Shown) -> Claim {
     let rates = there(&shown.outcome);
-    let percent = |parts: &[f64]| -> Vec<f64> {
-        let sum: f64 = parts.iter().sum();
-        parts.iter().map(|part| part / sum * 100.0).collect()
-    };
-    let (ours, promised) = (percent(&rates[..4]), percent(&PARTS));
+    let (ours, promised) = (parts(&rates[..4]), parts(&PARTS));
     let together: f64 = rates[..4].iter().sum();
     let exact = near(&["1", "1.5", "2", "3"], &ours, &promised, 5.0, "% of what they have");
     source("19c", &[shown]).claim(
@@ -127,14 +125,10 @@ fn as_promised(shown: &Shown) -> Claim {
 
 fn table(runs: &[Shown], laws: &[&'static str]) -> Table {
     let flows = runs[0].outcome.applications.len();
-    let mut table = Table::new().left("GBIT/S");
-    for head in ["1", "2", "3", "4", "5", "6", "7", "8"].into_iter().take(flows) {
-        table = table.right(head);
-    }
+    let heads = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let mut table = Table::new().left("GBIT/S").each_right(heads.into_iter().take(flows));
     for (shown, law) in runs.iter().zip(laws) {
-        let mut row: Vec<Cell> = vec![(*law).into()];
-        row.extend(there(&shown.outcome).iter().map(|rate| Cell::from(format!("{rate:.1}"))));
-        table.row(row);
+        table.row(row(&[law], &there(&shown.outcome), 1));
     }
     table
 }

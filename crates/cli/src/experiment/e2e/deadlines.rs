@@ -1,15 +1,16 @@
 //! Figures 15b and 18a: requests that are late, by each law.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::Outcome;
 use tidegate_sim::transport::Law;
 
 use super::plot::{Panel, Series, draw};
-use super::{BY_RATES, CLASSES, Desk, Known, NORMAL, Part, STRESSED, Shown, all, differs, each};
-use super::{holds_if, run, source, under};
+use super::{
+    BY_RATES, CLASSES, Desk, Known, NORMAL, Part, STRESSED, Shown, all, differs, each_rounded,
+    holds_if, hundredths, row, run, source, under,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 const LAWS: [(Law, &str); 3] = [(Law::Dctcp, "DCTCP"), (Law::D2tcp, "D2TCP"), (Law::Qtcp, "QTCP")];
 const DCTCP: usize = 0;
@@ -73,17 +74,10 @@ fn late_of_all(shown: &Shown) -> f64 {
 
 /// The same of each law, for programs.
 fn told(runs: &[Shown], laws: &[(Law, &str)]) -> Value {
-    let outcome = |shown: &Shown| each_percent(&shown.outcome, &late(shown));
+    // Most are less than one percent.
+    let outcome = |shown: &Shown| each_rounded(&shown.outcome, &late(shown), hundredths);
     let laws = runs.iter().zip(laws);
     Value::Object(laws.map(|(shown, (law, _))| (law.name().into(), outcome(shown))).collect())
-}
-
-/// With two digits behind the point, since most are less than one percent.
-fn each_percent(outcome: &Outcome, late: &[f64]) -> Value {
-    let hundredfold: Vec<f64> = late.iter().map(|late| late * 10.0).collect();
-    let Value::Object(named) = each(outcome, &hundredfold) else { return Value::Null };
-    let percent = |value: Value| json!(value.as_f64().unwrap_or(0.0) / 10.0);
-    Value::Object(named.into_iter().map(|(name, value)| (name, percent(value))).collect())
 }
 
 /// "Almost all": all but so many in a hundred.
@@ -177,16 +171,12 @@ fn more_than_by_windows(runs: &[Shown]) -> Claim {
 
 /// Without rows.
 fn table() -> Table {
-    let mut table = Table::new().left("% LATE").left("LAW");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
-    table
+    Table::new().left("% LATE").left("LAW").each_right(CLASSES)
 }
 
 fn rows(table: &mut Table, situation: &'static str, runs: &[Shown], laws: &[(Law, &'static str)]) {
     for (shown, (_, law)) in runs.iter().zip(laws) {
-        let mut row: Vec<Cell> = vec![situation.into(), (*law).into()];
-        row.extend(late(shown).iter().map(|late| Cell::from(format!("{late:.2}"))));
-        table.row(row);
+        table.row(row(&[situation, law], &late(shown), 2));
     }
 }
 

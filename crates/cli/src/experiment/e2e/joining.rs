@@ -1,15 +1,13 @@
 //! Figure 14a: a second flow of each class comes and goes, and shares what its class is promised.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::Moment;
 
 use super::moments::rates;
 use super::plot::draw;
 use super::{
     CLASSES, COME_AND_GO, Desk, NEAR_PROMISED, PROMISED, Part, Shown, all, by_stretch, during,
-    holds_if, near, run, scenario,
+    holds_if, near, run, scenario, source, tenths, there,
 };
-use super::{source, tenths};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 
@@ -38,10 +36,6 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         table: by_stretch(&shown.outcome, &NAMES, &stretches),
         picture: draw("Flows of three classes come and go", &[panel]),
     })
-}
-
-const fn there(moment: &Moment) -> u64 {
-    moment.there
 }
 
 /// What each class has in a stretch.

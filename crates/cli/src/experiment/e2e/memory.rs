@@ -7,8 +7,10 @@ use tidegate_sim::e2e::{Moment, Outcome, Scenario, Service};
 use tidegate_sim::net;
 
 use super::plot::{Panel, Series, draw};
-use super::{CLASSES, Desk, Known, MEMORY_BESIDE_READS, MEMORY_BESIDE_WRITES, Part, Shown, all};
-use super::{differs, holds_if, near, run, scenario, source, tenths};
+use super::{
+    CLASSES, Desk, Known, MEMORY_BESIDE_READS, MEMORY_BESIDE_WRITES, Part, Shown, all, differs,
+    holds_if, hundredths, near, parts, run, scenario, source, tenths,
+};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -54,8 +56,7 @@ pub(super) fn storage(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) 
 
 /// Whether classes share what they have as they are promised to.
 pub(super) fn as_promised(rates: &[f64; 3]) -> Judged {
-    let total: f64 = rates.iter().sum();
-    near(&CLASSES, &rates.map(|rate| rate / total * 100.0), &PROMISED, NEAR, "% of it")
+    near(&CLASSES, &parts(rates), &PROMISED, NEAR, "% of it")
 }
 
 /// Numbers of classes, for programs.
@@ -87,10 +88,8 @@ pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
     }
     let runs = run(desk, scenarios)?;
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
-    let mut table = Table::new().left("MEMORY").left("PORTS").right("MEAN us");
-    for head in ["50 %", "90 %", "99 %", "DEVICE us"] {
-        table = table.right(head);
-    }
+    let heads = ["MEAN us", "50 %", "90 %", "99 %", "DEVICE us"];
+    let mut table = Table::new().left("MEMORY").left("PORTS").each_right(heads);
     for (((name, _), runs), figure) in WORKLOADS.iter().zip(runs.chunks(2)).zip(["20a", "20b"]) {
         let both = [0, 1].map(|at| memory(&runs[at].outcome));
         claims.extend(reached(figure, name, runs));
@@ -145,11 +144,6 @@ fn reached(figure: &'static str, name: &str, runs: &[Shown]) -> [Claim; 3] {
     ]
 }
 
-/// Rounded to hundredths.
-pub(super) fn hundredths(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
-}
-
 /// The same without memory.
 fn alone(mut scenario: Scenario) -> Scenario {
     scenario.application.retain(|one| one.workload.class != Class::Urgent);
@@ -163,8 +157,7 @@ pub(super) fn throughputs(desk: &Desk) -> Result<Part, Failure> {
     }
     let runs = run(desk, scenarios)?;
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
-    let mut table = Table::new().left("GBIT/S").left("MEMORY");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("GBIT/S").left("MEMORY").each_right(CLASSES);
     for (((name, _), runs), figure) in WORKLOADS.iter().zip(runs.chunks(2)).zip(["21a", "21b"]) {
         let way = |moment: &Moment| if figure == "21a" { moment.back } else { moment.there };
         let both = [0, 1].map(|at| storage(&runs[at].outcome, way));

@@ -6,11 +6,13 @@ use tidegate_model::{Iops, Portion};
 use tidegate_sim::e2e::{Moment, Outcome, Scenario};
 use tidegate_sim::workload::{Load, Offered};
 
-use super::memory::{as_promised, hundredths, memory, named, storage};
+use super::memory::{as_promised, memory, named, storage};
 use super::moments::rates;
 use super::plot::draw;
-use super::{CLASSES, Desk, INCAST, MEMORY_BESIDE_WRITES, Part, Shown, all, holds_if, run};
-use super::{scenario, source, tenths};
+use super::{
+    CLASSES, Desk, INCAST, MEMORY_BESIDE_WRITES, Part, Shown, all, holds_if, hundredths, run,
+    scenario, source, tenths,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 use crate::table::Table;
@@ -45,8 +47,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let scenarios: Result<Vec<_>, Failure> =
         RUNS.iter().map(|(_, text, percent)| with_memory(text, *percent)).collect();
     let runs = run(desk, scenarios?)?;
-    let mut table = Table::new().left("FIGURE").right("MEMORY %");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("FIGURE").right("MEMORY %").each_right(CLASSES);
     table = table.right("GBIT/S").right("MEMORY p99 us");
     let mut panels = Vec::new();
     for (shown, (figure, _, percent)) in runs.iter().zip(RUNS) {

@@ -4,10 +4,12 @@
 use serde_json::{Value, json};
 use tidegate_sim::e2e::{Scenario, Service};
 
-use super::memory::{ORDERS, hundredths, in_turn, memory, microseconds, percentiles};
+use super::memory::{ORDERS, in_turn, memory, microseconds, percentiles};
 use super::plot::{Panel, draw};
-use super::{CLASSES, Desk, Known, MEMORY_BESIDE_LATENCIES, Part, Shown, all, differs, holds_if};
-use super::{run, scenario, source, tenths};
+use super::{
+    CLASSES, Desk, Known, MEMORY_BESIDE_LATENCIES, Part, Shown, all, differs, holds_if, hundredths,
+    run, scenario, source, tenths,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 use crate::table::Table;
@@ -176,9 +178,7 @@ fn storage_with(runs: &[Shown], both: &[Tails; 2]) -> Claim {
 
 fn table(both: &[Tails; 2]) -> Table {
     let mut table = Table::new().left("PORTS").left("WHO").left("");
-    for head in ["50 %", "90 %", "99 %"] {
-        table = table.right(head);
-    }
+    table = table.each_right(["50 %", "90 %", "99 %"]);
     for (order, tails) in ORDERS.into_iter().zip(both) {
         let classes = CLASSES.iter().enumerate().map(|(at, class)| (*class, "ms", tails.class(at)));
         for (who, unit, numbers) in

@@ -7,11 +7,13 @@ use tidegate_sim::e2e::{Moment, Outcome};
 use super::moments::rates;
 use super::plot::draw;
 use super::writes::{DCTCP, LAWS, QTCP, UNDER_WAY};
-use super::{CLASSES, Desk, MIXED, Part, Shown, all, during, each, holds_if, near, parts, run};
-use super::{source, tenths, under};
+use super::{
+    CLASSES, Desk, MIXED, Part, Shown, all, during, each, holds_if, near, parts, row, run_under,
+    source, tenths, there,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 /// All three ask, and what is under way is as much as it will be, in milliseconds.
 const BUSY: [u64; 2] = [10, 40];
@@ -27,9 +29,7 @@ const NEAR: f64 = 6.0;
 type What = fn(&Moment) -> u64;
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let scenarios: Result<Vec<_>, Failure> =
-        LAWS.iter().map(|(law, _)| under(*law, MIXED)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run_under(desk, &LAWS, MIXED)?;
     let panels = runs.iter().zip(LAWS).flat_map(|(shown, (_, law))| {
         let Shown { outcome, .. } = shown;
         [
@@ -48,10 +48,6 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     ];
     let picture = draw("Three applications read and write through one link", &panels);
     Ok(Part { claims, table: table(&runs), picture })
-}
-
-const fn there(moment: &Moment) -> u64 {
-    moment.there
 }
 
 const fn stored(moment: &Moment) -> u64 {
@@ -135,16 +131,12 @@ fn ends(runs: &[Shown]) -> Claim {
 }
 
 fn table(runs: &[Shown]) -> Table {
-    let mut table = Table::new().left("GBIT/S").left("AT");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
     let places: [(&str, What); 3] =
         [("servers", there), ("drives", stored), ("applications", back)];
     for (shown, (_, law)) in runs.iter().zip(LAWS) {
         for (place, what) in places {
-            let mut row: Vec<Cell> = vec![law.into(), place.into()];
-            let rates = during(&shown.outcome, BUSY, what);
-            row.extend(rates.iter().map(|rate| Cell::from(format!("{rate:.1}"))));
-            table.row(row);
+            table.row(row(&[law, place], &during(&shown.outcome, BUSY, what), 1));
         }
     }
     table

@@ -5,11 +5,13 @@ use tidegate_sim::dtm;
 
 use super::paper::simulate;
 use super::plot::{Panel, Series, draw};
-use super::{CLASSES, Desk, PACKETS, Part, Shown, holds_if, near, parts, run, scenario};
-use super::{gbps, source, wrong};
+use super::{
+    CLASSES, Desk, PACKETS, Part, Shown, gbps, holds_if, near, parts, row, run, scenario, source,
+    wrong,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 /// The model's own scenario.
 const THREE_CLASSES: &str =
@@ -88,12 +90,9 @@ fn promised(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
 }
 
 fn table(theirs: &[f64], ours: &[f64]) -> Table {
-    let mut table = Table::new().left("% OF WHAT IS CARRIED");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("% OF WHAT IS CARRIED").each_right(CLASSES);
     for (name, parts) in [("model", theirs), ("packets", ours)] {
-        let mut row: Vec<Cell> = vec![name.into()];
-        row.extend(parts.iter().map(|part| Cell::from(format!("{part:.1}"))));
-        table.row(row);
+        table.row(row(&[name], parts, 1));
     }
     table
 }

@@ -6,10 +6,12 @@ use tidegate_sim::e2e::{Moment, Outcome};
 
 use super::moments::rates;
 use super::plot::draw;
-use super::{CLASSES, Desk, Part, THREE_SERVERS, each, gbps, holds_if, run, scenario, source};
+use super::{
+    CLASSES, Desk, Part, THREE_SERVERS, busy, each, gbps, holds_if, row, run, scenario, source,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let runs = run(desk, vec![scenario(THREE_SERVERS)?])?;
@@ -53,9 +55,7 @@ fn in_proportion(done: &[f64]) -> super::Judged {
 const IDLE: f64 = 60.0;
 
 fn not_by_the_link(shown: &super::Shown) -> Claim {
-    let ports = shown.outcome.ports.iter();
-    let middle = ports.filter(|port| port.between == ["switch 0", "switch 1"]);
-    let busy = middle.map(|port| port.busy * 100.0).fold(0.0, f64::max);
+    let busy = busy(&shown.outcome, ["switch 0", "switch 1"]);
     source("11b", &[shown]).claim(
         "the bottleneck is at the storage end, not in the network",
         json!({ "link_busy_percent": super::tenths(busy) }),
@@ -64,11 +64,8 @@ fn not_by_the_link(shown: &super::Shown) -> Claim {
 }
 
 fn table(outcome: &Outcome) -> Table {
-    let mut table = Table::new().left("GBIT/S");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
-    let mut row: Vec<Cell> = vec!["drives".into()];
-    row.extend(done(outcome).iter().map(|rate| Cell::from(format!("{rate:.1}"))));
-    table.row(row);
+    let mut table = Table::new().left("GBIT/S").each_right(CLASSES);
+    table.row(row(&["drives"], &done(outcome), 1));
     table
 }
 

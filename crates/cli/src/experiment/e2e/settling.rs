@@ -7,8 +7,10 @@ use tidegate_sim::e2e::{Outcome, Service};
 use super::moments::{panel, rates};
 use super::plot::draw;
 use super::writes::{DCTCP, LAWS, QTCP};
-use super::{CLASSES, Desk, ONE_AFTER_THE_OTHER, Part, SETTLING, Shown, all, each, holds_if, near};
-use super::{run, scenario, source, tenths, under};
+use super::{
+    CLASSES, Desk, ONE_AFTER_THE_OTHER, Part, SETTLING, Shown, all, each, holds_if, near, row, run,
+    run_under, scenario, source, tenths, thousandths,
+};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::failure::Failure;
 use crate::table::{Cell, Table};
@@ -110,29 +112,24 @@ fn soon(figure: &'static str, shown: &Shown, each: &[(usize, f64)]) -> Claim {
 
 fn steady(figure: &'static str, shown: &Shown, means: &[(usize, f64)]) -> Claim {
     let means: Vec<f64> = means.iter().map(|(_, mean)| *mean).collect();
-    let thousandths = means.iter().map(|mean| (mean * 1e3).round() / 1e3);
+    let rounded: Vec<f64> = means.iter().copied().map(thousandths).collect();
     source(figure, &[shown]).claim(
         "and stay there, between 0.95 and one",
-        json!({ "quality_factor": thousandths.collect::<Vec<_>>() }),
+        json!({ "quality_factor": rounded }),
         near(&CLASSES, &means, &[1.0; 3], STEADY, ""),
     )
 }
 
 pub(super) fn one_by_one(desk: &Desk) -> Result<Part, Failure> {
-    let scenarios: Result<Vec<_>, Failure> =
-        LAWS.iter().map(|(law, _)| under(*law, ONE_AFTER_THE_OTHER)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run_under(desk, &LAWS, ONE_AFTER_THE_OTHER)?;
     let after = [(DCTCP, EVEN), (QTCP, PROMISED)].map(|(law, expected)| {
         let outcome = &runs[law].outcome;
         let each = outcome.applications.iter().zip(expected);
         each.map(|(one, expected)| begun(outcome, one, expected)).collect::<Vec<f64>>()
     });
-    let mut table = Table::new().left("MS FROM WHEN THE LAST BEGAN");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("MS FROM WHEN THE LAST BEGAN").each_right(CLASSES);
     for ((_, law), after) in LAWS.iter().zip(&after) {
-        let mut row: Vec<Cell> = vec![(*law).into()];
-        row.extend(after.iter().map(|after| Cell::from(format!("{after:.0}"))));
-        table.row(row);
+        table.row(row(&[law], after, 0));
     }
     let panels = runs.iter().zip(LAWS).zip(["a", "b"]);
     let panels = panels.map(|((shown, (_, law)), part)| {

@@ -1,23 +1,19 @@
 //! Figure 17: tails at drives, by DCTCP and by QTCP, where all classes write as much.
 
 use serde_json::json;
-use tidegate_sim::transport::Law;
 
 use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
-use super::{CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, holds_if, run};
-use super::{source, tenths, under};
+use super::writes::{DCTCP, LAWS, QTCP};
+use super::{
+    CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, holds_if, run_under,
+    source, tenths,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 
-const DCTCP: usize = 0;
-const QTCP: usize = 1;
-
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let laws = [Law::Dctcp, Law::Qtcp];
-    let scenarios: Result<Vec<_>, Failure> =
-        laws.iter().map(|law| under(*law, TAIL_LATENCY)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run_under(desk, &LAWS, TAIL_LATENCY)?;
     let shown = [
         (DCTCP, tails::Part::Drives, "(a) at drives, DCTCP"),
         (DCTCP, tails::Part::Whole, "(b) end to end, DCTCP"),

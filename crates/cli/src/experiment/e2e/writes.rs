@@ -7,11 +7,13 @@ use tidegate_sim::transport::Law;
 
 use super::moments::rates;
 use super::plot::draw;
-use super::{CLASSES, Desk, Part, Shown, WRITE_ONLY, each, gbps, holds_if, near, run, source};
-use super::{tenths, under};
+use super::{
+    CLASSES, Desk, Part, Shown, WRITE_ONLY, busy, each, gbps, holds_if, near, row, run_under,
+    source, tenths,
+};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
-use crate::table::{Cell, Table};
+use crate::table::Table;
 
 pub(super) const LAWS: [(Law, &str); 2] = [(Law::Dctcp, "DCTCP"), (Law::Qtcp, "QTCP")];
 pub(super) const DCTCP: usize = 0;
@@ -21,9 +23,7 @@ pub(super) const QTCP: usize = 1;
 const NEAR: f64 = 2.0;
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let scenarios: Result<Vec<_>, Failure> =
-        LAWS.iter().map(|(law, _)| under(*law, WRITE_ONLY)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run_under(desk, &LAWS, WRITE_ONLY)?;
     let panels = runs.iter().zip(LAWS).flat_map(|(shown, (_, law))| {
         let Shown { outcome, .. } = shown;
         [
@@ -89,12 +89,8 @@ fn stored(runs: &[Shown]) -> Claim {
 const IDLE: f64 = 5.0;
 
 fn way_back(runs: &[Shown]) -> Claim {
-    let busy = |shown: &Shown| {
-        let ports = shown.outcome.ports.iter();
-        let back = ports.filter(|port| port.between == ["switch 1", "switch 0"]);
-        back.map(|port| port.busy * 100.0).fold(0.0, f64::max)
-    };
-    let most = runs.iter().map(busy).fold(0.0, f64::max);
+    let back = runs.iter().map(|shown| busy(&shown.outcome, ["switch 1", "switch 0"]));
+    let most = back.fold(0.0, f64::max);
     source("12c", &[&runs[DCTCP], &runs[QTCP]]).claim(
         "the way back carries answers only, and is no bottleneck",
         json!({ "busy_at_most_percent": tenths(most) }),
@@ -103,14 +99,11 @@ fn way_back(runs: &[Shown]) -> Claim {
 }
 
 fn table(runs: &[Shown]) -> Table {
-    let mut table = Table::new().left("GBIT/S").left("AT");
-    CLASSES.iter().for_each(|class| table = core::mem::take(&mut table).right(class));
+    let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
     for (shown, (_, law)) in runs.iter().zip(LAWS) {
         for (place, rates) in [("servers", there(&shown.outcome)), ("drives", done(&shown.outcome))]
         {
-            let mut row: Vec<Cell> = vec![law.into(), place.into()];
-            row.extend(rates.iter().map(|rate| Cell::from(format!("{rate:.1}"))));
-            table.row(row);
+            table.row(row(&[law, place], &rates, 1));
         }
     }
     table

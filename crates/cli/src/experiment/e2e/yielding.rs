@@ -1,15 +1,13 @@
 //! Figure 14b: a flow of DCTCP, which is promised nothing, comes between three that are, and goes.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::Moment;
 
 use super::moments::rates;
 use super::plot::draw;
 use super::{
     CLASSES, Desk, NEAR_PROMISED, PROMISED, Part, Shown, WITHOUT_A_PROMISE, all, by_stretch,
-    during, holds_if, near, run,
+    during, holds_if, near, run, scenario, source, tenths, there,
 };
-use super::{scenario, source, tenths};
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
 
@@ -40,10 +38,6 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         table: by_stretch(&shown.outcome, &STRETCHES.map(|(name, _)| name), &stretches),
         picture: draw("A flow without a promise comes and goes", &[panel]),
     })
-}
-
-const fn there(moment: &Moment) -> u64 {
-    moment.there
 }
 
 fn told(rates: &[f64]) -> Value {

@@ -49,15 +49,3 @@ pub(super) fn run(desk: &Desk, scenario: Scenario) -> Result<Shown, Failure> {
 pub(super) fn run_all(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
     simulate(desk, scenarios, cluster::run)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_scenario_is_read() {
-        for text in ALL {
-            scenario(text).unwrap();
-        }
-    }
-}
