@@ -197,7 +197,12 @@ impl Inbox {
         }
     }
 
-    #[cfg(test)]
+    /// How many messages are yet to arrive.
+    pub(super) fn expected(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Checks that what it keeps is in order, with gaps between.
     pub(super) fn check(&self) {
         let mut last = self.next;
         for (start, end) in &self.ahead {
