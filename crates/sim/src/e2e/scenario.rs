@@ -58,7 +58,8 @@ pub struct Promises {
     /// The parts of high, medium and low; 3, 2 and 1 in the paper. A class without one is promised
     /// nothing.
     pub weights: [u32; 3],
-    /// How often it is found out who shares a link, and promises follow; 100 us.
+    /// How often it is found out who shares a link, and promises follow; 100 us, chosen by hand:
+    /// some round trips, and a thousandth of what such an episode lasts.
     #[serde(deserialize_with = "text")]
     pub every: Span,
     /// Which part of a link's payload is divided, all of it if not said. What is promised too low
@@ -91,7 +92,9 @@ pub struct Storage {
     /// The persistent memory of each, if there is some.
     #[serde(default)]
     pub memory: Option<MemoryParameters>,
-    /// So much lies on one drive before the next one's turn. A request lies wholly where it begins.
+    /// So much lies on one drive before the next one's turn; 1 MiB, chosen by hand. A request lies
+    /// wholly where it begins. Applications see the same storage: the same offset of two that use
+    /// the same servers is the same place.
     #[serde(default = "stripe", deserialize_with = "text")]
     pub stripe: Bytes,
     /// How commands and their data are carried.
