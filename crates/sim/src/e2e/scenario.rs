@@ -114,8 +114,8 @@ const fn stripe() -> Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fabrics {
-    /// How many commands of a connection may be under way, 1 to 65,535; 128, as Linux has it. Others
-    /// wait at their host.
+    /// How many commands of a connection may be under way, 1 to 65,535; 128, as Linux has it.
+    /// Others wait at their host.
     pub depth: u32,
     /// Up to this size what is written goes with its command; above it, the server asks for it.
     /// 8 KiB: what the TCP transport has for commands of administration; controllers choose it for

@@ -11,7 +11,8 @@
 //! chips at once; a page that was is *hot*, stays, and is sent when its place is needed, the least
 //! recently written first. What is on its way to the chips is bounded by `room`; while that is
 //! used up, or all places hold what is on its way, no write is taken over, and those that wait are
-//! chosen by arbitration, as before the chips. Reads find what is in the cache there, at the same port.
+//! chosen by arbitration, as before the chips. Reads find what is in the cache there, at the same
+//! port.
 //!
 //! For example with room for four sectors, all pages cold: of writes of two sectors, the first two
 //! are taken over at once and the third when one of them is programmed. Hence under load the
@@ -308,7 +309,8 @@ mod tests {
                 let sectors = (((1u32 << count) - 1) << first) & 0xFFFF;
                 cache.push(Write { command: 0, class: Class::Low, page: *page, sectors });
                 take_over(&mut cache, &mut leaving);
-                for Leaving { page, sectors, .. } in leaving.drain(..leaving.len().min(*programmed)) {
+                let done = leaving.len().min(*programmed);
+                for Leaving { page, sectors, .. } in leaving.drain(..done) {
                     cache.programmed(page, sectors.count_ones());
                 }
             }
