@@ -257,6 +257,21 @@ proptest! {
     }
 }
 
+/// Whoever ends a run before it counts has counted nothing, of ports either.
+#[test]
+fn what_is_not_counted_is_nothing() {
+    let scenario = Scenario { skip: Span(30_000_000), ..closed("dctcp", 50, 4, 4, 4, 1) };
+    let mut moments = 0;
+    let stopped = e2e::run_while(&scenario, |_| {
+        moments += 1;
+        moments < 2
+    });
+    let outcome = stopped.unwrap();
+    assert_eq!((outcome.length, outcome.counted()), (Span(20_000_000), Span::ZERO));
+    assert_eq!(outcome.ports, []);
+    assert!(outcome.applications.iter().all(|one| one.asked.requests + one.done.requests == 0));
+}
+
 /// Five switches in a circle, each of which pauses the one before: packets that wait for each other
 /// for good are the scenario's doing, so a run tells of them and does not end in a panic.
 #[test]

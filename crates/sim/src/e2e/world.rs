@@ -497,7 +497,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let ports = self.count_ports();
         let before = core::mem::take(&mut self.before);
         let ports = ports.into_iter().enumerate().map(|(place, (port, after))| {
-            let before = before.get(place).map_or_else(Counters::default, |before| before.1);
+            // Of a run that ended before it counted, nothing.
+            let before = before.get(place).map_or(after, |before| before.1);
             let network = &self.floor.network;
             let (ends, rate) = (network.ends(port).map(String::from), network.rate(port));
             Egress::new(ends, rate, [before, after], [skip, length])
