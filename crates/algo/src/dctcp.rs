@@ -35,7 +35,8 @@
 //!
 //! Left out: a cut is taken at once and not spread over a round trip (PRR); the shares of flows
 //! were the same, within three per cent, as with a simulator that spreads it. Pacing of windows of
-//! a part of a segment is left out too.
+//! a part of a segment is left out too, and so is beginning anew after an idle time (RFC 5681,
+//! section 4.1): whoever has been silent sends a whole window at once.
 
 use tidegate_model::{Span, Time};
 

@@ -21,6 +21,7 @@
 //! **What is left out.** Host software, caches of hosts, losses of servers; admission.
 
 mod asking;
+mod check;
 mod command;
 mod hops;
 mod outcome;

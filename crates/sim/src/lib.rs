@@ -60,7 +60,9 @@
 //! 2. Randomness has one door ([`rng::Stream`]). A component draws from its own stream, so one that
 //!    draws more does not change what others see, and two runs that differ in one parameter meet
 //!    the same arrivals and service times.
-//! 3. Integers decide. Floats occur only where a scenario is read, and as exact halves.
+//! 3. Integers decide wherever they can. A control law's window, rate and alpha, the model of
+//!    [`dtm`] and the popularity of [`keys`] are doubles: of sums, products, quotients and roots,
+//!    which IEEE 754 defines to the last bit, and of logarithms and powers in software (`libm`).
 //! 4. No clock of the machine, no thread, no map whose order is not that of its keys.
 //!
 //! Runs are independent of each other: whoever wants many at once runs many worlds, each on a

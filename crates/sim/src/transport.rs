@@ -290,11 +290,22 @@ impl Transport {
         Sight { window, rate, alpha, quality, round_trip: sender.round_trip() }
     }
 
-    #[cfg(test)]
-    fn check(&self) {
-        for flow in &self.flows {
-            flow.sender.check();
-            flow.inbox.check();
+    /// How many messages were asked for and have not arrived.
+    pub(crate) fn under_way(&self) -> usize {
+        self.flows.iter().map(|flow| flow.inbox.expected()).sum()
+    }
+
+    /// Checks what must always hold; for tests and debug runs.
+    ///
+    /// # Panics
+    /// If it does not: what either end of a flow counts must add up, and no byte be acknowledged
+    /// that has not arrived, or arrive that was not sent.
+    pub(crate) fn check(&self) {
+        for Flow { sender, inbox, .. } in &self.flows {
+            let [acknowledged, sent, written] = sender.check();
+            inbox.check();
+            let bounds = [acknowledged, inbox.delivered(), sent, written];
+            assert!(bounds.is_sorted(), "acknowledged, arrived, sent, asked for: {bounds:?}");
         }
     }
 }

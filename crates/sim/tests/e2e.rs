@@ -257,6 +257,63 @@ proptest! {
     }
 }
 
+/// Whoever ends a run before it counts has counted nothing, of ports either.
+#[test]
+fn what_is_not_counted_is_nothing() {
+    let scenario = Scenario { skip: Span(30_000_000), ..closed("dctcp", 50, 4, 4, 4, 1) };
+    let mut moments = 0;
+    let stopped = e2e::run_while(&scenario, |_| {
+        moments += 1;
+        moments < 2
+    });
+    let outcome = stopped.unwrap();
+    assert_eq!((outcome.length, outcome.counted()), (Span(20_000_000), Span::ZERO));
+    assert_eq!(outcome.ports, []);
+    assert!(outcome.applications.iter().all(|one| one.asked.requests + one.done.requests == 0));
+}
+
+/// Five switches in a circle, each of which pauses the one before: packets that wait for each other
+/// for good are the scenario's doing, so a run tells of them and does not end in a panic.
+#[test]
+fn a_circle_of_pauses_is_told() {
+    let mut text = String::from(
+        r#"
+        name = "circle"
+        seed = 1
+        length = "2ms"
+        sample = "100us"
+        transport.law = "dcqcn"
+        [network.switch]
+        buffer = "100MB"
+        pause = { at = "50kB", resume = "25kB" }
+        [network.topology.list]
+        hosts = ["h0", "h1", "h2", "h3", "h4"]
+        switches = ["s0", "s1", "s2", "s3", "s4"]
+        "#,
+    );
+    let line = r#"rate = "100Gbps", delay = "1us""#;
+    let links = (0..5).map(|node| {
+        let next = (node + 1) % 5;
+        format!(
+            "{{ between = [\"h{node}\", \"s{node}\"], {line} }}, \
+             {{ between = [\"s{node}\", \"s{next}\"], {line} }}, "
+        )
+    });
+    text += &format!("links = [{}]\n", links.collect::<String>());
+    for node in 0..5 {
+        let target = (node + 2) % 5;
+        text += &format!(
+            "[[application]]\nfrom = {node}\nto = [{target}]\nworkload = {{ name = \"{node}\", \
+             reads = \"0%\", sizes = {{ fixed = \"1MiB\" }}, offsets = \"uniform\", \
+             space = \"1GiB\", load = {{ closed = {{ outstanding = 8 }} }} }}\n"
+        );
+    }
+    let outcome = e2e::run(&Scenario::parse(&text).unwrap()).unwrap();
+    let fault = outcome.fault.unwrap();
+    assert!(fault.contains("wait for each other for good"), "{fault}");
+    assert!((0..5).all(|node| fault.contains(&format!("s{node} to s{}", (node + 1) % 5))));
+}
+
 #[test]
 fn what_is_refused() {
     let good = r#"

@@ -8,7 +8,9 @@
 //! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
 //! 3.2 and 1.6 for each of ten flows of high, medium and low.
 //!
-//! An application with a weight of its own stands beside the classes, at each link.
+//! An application with a weight of its own stands beside the classes, at each link. What a link
+//! carries of payload goes by the packets of the first flow that comes to it; where flows with
+//! windows and with rates are promised parts of one link, that is off by 2 %.
 //!
 //! Who shares a link is looked up at intervals, as agents on hosts and servers would.
 //!

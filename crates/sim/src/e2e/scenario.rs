@@ -58,7 +58,8 @@ pub struct Promises {
     /// The parts of high, medium and low; 3, 2 and 1 in the paper. A class without one is promised
     /// nothing.
     pub weights: [u32; 3],
-    /// How often it is found out who shares a link, and promises follow; 100 us.
+    /// How often it is found out who shares a link, and promises follow; 100 us, chosen by hand:
+    /// some round trips, and a thousandth of what such an episode lasts.
     #[serde(deserialize_with = "text")]
     pub every: Span,
     /// Which part of a link's payload is divided, all of it if not said. What is promised too low
@@ -91,7 +92,9 @@ pub struct Storage {
     /// The persistent memory of each, if there is some.
     #[serde(default)]
     pub memory: Option<MemoryParameters>,
-    /// So much lies on one drive before the next one's turn. A request lies wholly where it begins.
+    /// So much lies on one drive before the next one's turn; 1 MiB, chosen by hand. A request lies
+    /// wholly where it begins. Applications see the same storage: the same offset of two that use
+    /// the same servers is the same place.
     #[serde(default = "stripe", deserialize_with = "text")]
     pub stripe: Bytes,
     /// How commands and their data are carried.
@@ -111,11 +114,12 @@ const fn stripe() -> Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fabrics {
-    /// How many commands of a connection may be under way, 1 to 65,535; 128. Others wait at their
-    /// host.
+    /// How many commands of a connection may be under way, 1 to 65,535; 128, as Linux has it.
+    /// Others wait at their host.
     pub depth: u32,
     /// Up to this size what is written goes with its command; above it, the server asks for it.
-    /// 8 KiB.
+    /// 8 KiB: what the TCP transport has for commands of administration; controllers choose it for
+    /// others.
     #[serde(deserialize_with = "text")]
     pub in_capsule: Bytes,
 }

@@ -12,6 +12,8 @@ use crate::workload::Request;
 pub(super) struct Server {
     drives: Vec<Ssd>,
     memory: Option<Memory>,
+    /// What its memory has to do.
+    in_memory: usize,
 }
 
 /// What happens in a server.
@@ -29,7 +31,13 @@ impl Server {
         let drives = u64::from(plan.drives);
         let drive = |drive| Ssd::new(&plan.drive, seed, number * drives + drive);
         let memory = plan.memory.as_ref().map(|memory| Memory::new(memory, seed, number));
-        Self { drives: (0..drives).map(drive).collect(), memory }
+        Self { drives: (0..drives).map(drive).collect(), memory, in_memory: 0 }
+    }
+
+    /// How much its devices have to do.
+    pub(super) fn outstanding(&self) -> usize {
+        let each = self.drives.iter().map(Ssd::outstanding);
+        self.in_memory + each.map(|(waiting, active)| waiting + active).sum::<usize>()
     }
 
     /// A client of a class comes: the number of its queues, one at each drive.
@@ -49,6 +57,7 @@ impl Server {
         let Wanted { request, class, place, tag, .. } = *wanted;
         if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
             let done = memory.take(now, place.at, request.bytes.0 as u32);
+            self.in_memory += 1;
             return later(done, Event::Memory(tag));
         }
         let drive = &mut self.drives[place.drive as usize];
@@ -69,7 +78,10 @@ impl Server {
         later: &mut impl FnMut(Picoseconds, Event),
     ) -> Option<u64> {
         match event {
-            Event::Memory(tag) => Some(tag),
+            Event::Memory(tag) => {
+                self.in_memory -= 1;
+                Some(tag)
+            }
             Event::Drive(drive, event) => {
                 let done = self.drives[drive as usize].on_event(now, event, &mut |at, event| {
                     later(at, Event::Drive(drive, event));

@@ -45,7 +45,7 @@ pub(super) enum Event {
 pub(super) struct Floor<Q> {
     pub(super) now: Picoseconds,
     pub(super) events: Q,
-    network: Network,
+    pub(super) network: Network,
     /// Messages that have arrived and were not looked at.
     arrived: VecDeque<(FlowId, u64)>,
 }
@@ -70,18 +70,20 @@ impl<Q: Queue<Event>> Out for Floor<Q> {
 }
 
 pub(super) struct World<'a, Q> {
-    scenario: &'a Scenario,
+    pub(super) scenario: &'a Scenario,
     pub(super) floor: Floor<Q>,
-    transport: Transport,
+    pub(super) transport: Transport,
     links: Links,
-    servers: Vec<Server>,
+    pub(super) servers: Vec<Server>,
     applications: Vec<Running>,
-    connections: Vec<Connection>,
+    pub(super) connections: Vec<Connection>,
     /// By flow.
     flows: Vec<Flow>,
     /// Those with a promise that have sent something since the last look, or are still busy.
     awake: Vec<FlowId>,
-    exchanges: Slots<Exchange>,
+    pub(super) exchanges: Slots<Exchange>,
+    /// How many of them are yet to be made.
+    pub(super) announced: u64,
     /// How many events happened.
     pub(super) count: u64,
     /// What ports had done when it began to count.
@@ -110,14 +112,15 @@ struct Running {
 
 /// An application and a host that it sends to.
 #[derive(Debug)]
-struct Connection {
+pub(super) struct Connection {
     there: FlowId,
     /// None without storage.
     back: Option<FlowId>,
     server: u32,
     queue: usize,
-    outstanding: u32,
-    waiting: VecDeque<u32>,
+    pub(super) outstanding: u32,
+    /// Requests that wait for one of these to be answered.
+    pub(super) waiting: VecDeque<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +145,7 @@ struct Kind {
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
-struct Exchange {
+pub(super) struct Exchange {
     application: u32,
     connection: u32,
     request: Request,
@@ -172,6 +175,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             flows: Vec::new(),
             awake: Vec::new(),
             exchanges: Slots::default(),
+            announced: 0,
             count: 0,
             before: Vec::new(),
             hops: with_ports.then(Hops::default),
@@ -298,11 +302,13 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let application = application as u32;
         let exchange = Exchange { application, connection: 0, request, submitted: at };
         let number = self.exchanges.put(exchange);
+        self.announced += 1;
         self.floor.events.push(at, Event::Begin(number));
     }
 
     /// A request is made.
     fn begin(&mut self, number: u32) {
+        self.announced -= 1;
         let Exchange { application, request, .. } = *self.exchanges.at(number);
         let running = &mut self.applications[application as usize];
         if self.floor.now >= self.scenario.skip.into() {
@@ -458,7 +464,9 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     }
 
     fn sample(&mut self) {
-        debug_assert_eq!(self.floor.network.check(), Ok(()), "at {}", self.floor.now);
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         for running in &mut self.applications {
             let connections = &self.connections[running.first..][..running.targets];
             let moment = running.moment(connections, &self.transport);
@@ -489,7 +497,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         let ports = self.count_ports();
         let before = core::mem::take(&mut self.before);
         let ports = ports.into_iter().enumerate().map(|(place, (port, after))| {
-            let before = before.get(place).map_or_else(Counters::default, |before| before.1);
+            // Of a run that ended before it counted, nothing.
+            let before = before.get(place).map_or(after, |before| before.1);
             let network = &self.floor.network;
             let (ends, rate) = (network.ends(port).map(String::from), network.rate(port));
             Egress::new(ends, rate, [before, after], [skip, length])

@@ -198,16 +198,6 @@ impl Network {
         None
     }
 
-    /// Bytes that wait in the card of a host or are being sent by it.
-    ///
-    /// # Panics
-    /// If there is no such host.
-    pub fn backlog(&mut self, now: Picoseconds, host: Host) -> u64 {
-        let card = self.paths.card(host);
-        self.settle(now, card, &mut |_, _| unreachable!("cards tell nobody to resume"));
-        self.ports[card as usize].queues.iter().map(|held| held.bytes).sum()
-    }
-
     /// How long a packet of this size takes from a place on its path to the host, if nobody else
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {

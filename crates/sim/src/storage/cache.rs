@@ -10,8 +10,9 @@
 //! row and 20.48 us at 200 MB/s). A page that was not seen lately is *cold* and is sent to the
 //! chips at once; a page that was is *hot*, stays, and is sent when its place is needed, the least
 //! recently written first. What is on its way to the chips is bounded by `room`; while that is
-//! used up, no write is taken over, and those that wait are chosen by arbitration, as before the
-//! chips. Reads find what is in the cache there, at the same port.
+//! used up, or all places hold what is on its way, no write is taken over, and those that wait are
+//! chosen by arbitration, as before the chips. Reads find what is in the cache there, at the same
+//! port.
 //!
 //! For example with room for four sectors, all pages cold: of writes of two sectors, the first two
 //! are taken over at once and the third when one of them is programmed. Hence under load the
@@ -167,7 +168,9 @@ impl Cache {
 
     /// Takes the next write over, if there is room.
     pub(super) fn take(&mut self, now: Picoseconds) -> Option<Taken> {
-        if self.used >= self.room {
+        let is_full = self.held.len() - self.free.len() >= self.places;
+        // Small parts of many pages use up places before they use up the room.
+        if self.used >= self.room || is_full && self.earliest == NONE {
             return None;
         }
         let (_, write) = self.waiting.pop()?;
@@ -176,7 +179,6 @@ impl Cache {
         let place = match self.entries.get(page).place.checked_sub(1) {
             Some(place) => place,
             None => {
-                let is_full = self.held.len() - self.free.len() >= self.places;
                 let leaving = if is_full { self.evict() } else { None };
                 evicted = leaving.map(|leaving| {
                     (self.pass(now, leaving.sectors.count_ones() * SECTOR), leaving)
@@ -264,6 +266,61 @@ impl Cache {
         match later {
             NONE => self.latest = earlier,
             later => self.held[later as usize].earlier = earlier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use tidegate_model::Bytes;
+
+    /// A cache of eight pages, of which four may be on their way to the chips.
+    fn small() -> Cache {
+        let mut drive = Parameters::default();
+        drive.cache.capacity = Bytes(8 * 8_192);
+        drive.cache.room = Some(Bytes(4 * 8_192));
+        drive.check().unwrap();
+        Cache::new(&drive)
+    }
+
+    proptest! {
+        /// Whatever is written, no more pages are held than there is room for, what is on its way
+        /// is bounded, and when all of it was programmed every write has been taken over.
+        #[test]
+        fn it_holds_no_more_than_it_has_room_for(
+            writes in prop::collection::vec((0u32..40, 0u32..16, 1u32..9, 0usize..3), 1..200),
+        ) {
+            let (mut cache, now) = (small(), Picoseconds::ZERO);
+            let (mut leaving, mut taken) = (VecDeque::new(), 0);
+            let mut take_over = |cache: &mut Cache, leaving: &mut VecDeque<Leaving>| {
+                while let Some(Taken { cold, evicted, .. }) = cache.take(now) {
+                    taken += 1;
+                    leaving.extend(evicted.map(|(_, page)| page).into_iter().chain(cold));
+                    let pages = cache.held.len() - cache.free.len();
+                    assert!(pages <= cache.places, "{pages} pages of {}", cache.places);
+                    // What was less than the room, and two pages more.
+                    assert!(cache.used < cache.room + 32, "{} sectors", cache.used);
+                }
+            };
+            for (page, first, count, programmed) in &writes {
+                let sectors = (((1u32 << count) - 1) << first) & 0xFFFF;
+                cache.push(Write { command: 0, class: Class::Low, page: *page, sectors });
+                take_over(&mut cache, &mut leaving);
+                let done = leaving.len().min(*programmed);
+                for Leaving { page, sectors, .. } in leaving.drain(..done) {
+                    cache.programmed(page, sectors.count_ones());
+                }
+            }
+            loop {
+                take_over(&mut cache, &mut leaving);
+                let Some(Leaving { page, sectors, .. }) = leaving.pop_front() else { break };
+                cache.programmed(page, sectors.count_ones());
+            }
+            prop_assert_eq!(taken, writes.len());
+            prop_assert!(cache.is_idle());
         }
     }
 }

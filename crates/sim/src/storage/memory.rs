@@ -1,8 +1,9 @@
 //! Persistent memory: a device of a few banks that answers in less than a microsecond.
 //!
 //! # Model
-//! An access is 64 to 256 B and takes 300 to 800 ns (what was measured of memories of this kind
-//! when they could be bought: Yang et al., FAST 2020). Consecutive bytes lie in one bank, then in
+//! An access is 64 to 256 B and takes 300 to 800 ns (the end-to-end paper, section 4.4; the memory
+//! that could be bought took 305 ns to read at random when nobody else did: Yang et al., FAST
+//! 2020). Consecutive bytes lie in one bank, then in
 //! the next; a bank serves one access at a time, in the order in which they come, each for a time
 //! that is uniform between two bounds. An access that goes on into other banks needs all of them
 //! and is done when the last one is.
@@ -24,9 +25,12 @@ use crate::time::Picoseconds;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryParameters {
-    /// How many banks serve at the same time, 1 to 4,096; default 6.
+    /// How many banks serve at the same time, 1 to 4,096; default 6, the modules of a socket in
+    /// Yang et al.
     pub banks: u32,
-    /// How many bytes in a row a bank holds, a power of two from 64 B to 1 MiB; default 256 B.
+    /// How many bytes in a row a bank holds, a power of two from 64 B to 1 MiB; default 256 B, what
+    /// such a module reads at a time inside. (Sockets deal 4 KiB to each; small accesses at random
+    /// see no difference.)
     #[serde(deserialize_with = "text")]
     pub stripe: Bytes,
     /// The least and the most time of an access, from 1 ns to 1 ms; default 300 to 800 ns. Twice

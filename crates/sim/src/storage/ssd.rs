@@ -26,7 +26,9 @@
 //!
 //! # What is left out
 //! Several namespaces, commands other than read and write, errors, interrupts, polling, and the
-//! time that firmware thinks. Suspending a program for a read: MQSim has it and never does it.
+//! time that firmware thinks. What was never written is read from the cells like everything else,
+//! though a real drive need not look there. Suspending a program for a read: MQSim has it and never
+//! does it.
 
 use tidegate_algo::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};

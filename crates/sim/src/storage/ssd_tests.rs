@@ -45,8 +45,14 @@ proptest! {
     #[test]
     fn nothing_is_lost(
         seed: u64, writes in 0u32..=1_000_000, has_cache: bool, first: bool, depth in 1u64..40,
+        choice in prop::sample::select(vec![Choice::Greedy, Choice::Sampled, Choice::Random]),
+        reserve in 1u32..4, filled in 0u32..=2,
     ) {
         let mut parameters = small();
+        (parameters.cleaning.choice, parameters.cleaning.reserve) = (choice, reserve);
+        // New, half written, or all of it and then over again.
+        let (filled, overwrites) = (Portion(filled * 500_000), filled / 2);
+        parameters.before = parameters::Before { filled, overwrites };
         parameters.cache.writes = has_cache;
         parameters.cleaning.first = first;
         parameters.host.fetch_limit = 16;

@@ -107,10 +107,13 @@ impl Inbox {
     pub(super) fn on_packet(&mut self, packet: &Packet, now: Time) -> [Option<Answer>; 2] {
         let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.payload));
         if start == self.next {
+            // What was put off answers for what came until then, and not for this packet.
+            let is_change = self.put_off.is_some_and(|other| other.mark != packet.mark);
+            let earlier = if is_change { self.flush() } else { None };
             let was_gap = !self.ahead.is_empty();
             self.next = end;
             self.join();
-            return self.on_order(packet, was_gap, now);
+            return [earlier, self.on_order(packet, was_gap, now)];
         }
         let earlier = self.flush();
         if start > self.next {
@@ -123,21 +126,20 @@ impl Inbox {
         [earlier, Some(self.answer(packet))]
     }
 
-    /// A packet has arrived that was the next.
-    fn on_order(&mut self, packet: &Packet, was_gap: bool, now: Time) -> [Option<Answer>; 2] {
-        let is_change = self.put_off.is_some_and(|other| other.mark != packet.mark);
-        let earlier = if is_change { self.flush() } else { None };
+    /// A packet has arrived that was the next, marked as those before it. Its answer, if that is
+    /// not put off.
+    fn on_order(&mut self, packet: &Packet, was_gap: bool, now: Time) -> Option<Answer> {
         self.count += 1;
         let at_end = || self.manner.at_ends && self.ends_at(self.next);
         if was_gap || self.count >= self.manner.every || at_end() {
             self.put_off = None;
             self.count = 0;
-            return [earlier, Some(self.answer(packet))];
+            return Some(self.answer(packet));
         }
         if self.put_off.replace(*packet).is_none() {
             self.deadline = now.after(self.manner.within);
         }
-        [earlier, None]
+        None
     }
 
     /// Whether a message ends before this byte that has not been handed on.
@@ -195,7 +197,12 @@ impl Inbox {
         }
     }
 
-    #[cfg(test)]
+    /// How many messages are yet to arrive.
+    pub(super) fn expected(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Checks that what it keeps is in order, with gaps between.
     pub(super) fn check(&self) {
         let mut last = self.next;
         for (start, end) in &self.ahead {
@@ -209,6 +216,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::net::packet::{FlowId, Kind};
+    use proptest::prelude::*;
     use tidegate_model::Class;
 
     const EVERY_SECOND: Manner =
@@ -230,13 +238,14 @@ mod tests {
     }
 
     /// What is answered, as the first missing byte, how far ahead, and whether marked.
-    fn said(answers: [Option<Answer>; 2]) -> Vec<(u64, u32, bool)> {
+    fn said(answers: impl IntoIterator<Item = Option<Answer>>) -> Vec<(u64, u32, bool)> {
         let answers = answers.into_iter().flatten();
         answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()
     }
 
     /// Every second packet; at once where a packet is missing, was missing, or was there before;
-    /// and before a packet that is marked where the last was not (RFC 8257, section 3.2).
+    /// and before a packet that is marked where the last was not, for those before it alone (RFC
+    /// 8257, section 3.2).
     #[test]
     fn when_it_answers() {
         let mut inbox = Inbox::new(EVERY_SECOND);
@@ -245,7 +254,7 @@ mod tests {
         assert_eq!(take(0, clear), []);
         assert_eq!(take(10, clear), [(20, 0, false)]);
         assert_eq!(take(20, clear), []);
-        assert_eq!(take(30, marked), [(40, 0, false)]);
+        assert_eq!(take(30, marked), [(30, 0, false)]);
         assert_eq!(take(40, marked), [(50, 0, true)]);
         assert_eq!(take(60, clear), [(50, 10, false)]);
         assert_eq!(take(80, clear), [(50, 30, false)]);
@@ -253,6 +262,28 @@ mod tests {
         assert_eq!(take(50, clear), [(70, 0, false)]);
         assert_eq!(take(70, marked), [(90, 0, true)]);
         inbox.check();
+    }
+
+    proptest! {
+        /// However many packets an answer is for, as many bytes are told to be marked as were.
+        #[test]
+        fn answers_tell_which_bytes_were_marked(
+            every in 1u32..6, marks in prop::collection::vec(any::<bool>(), 1..80),
+        ) {
+            let mut inbox = Inbox::new(Manner { every, ..EVERY_SECOND });
+            let mut answers = Vec::new();
+            for (start, is_marked) in (0..).step_by(10).zip(&marks) {
+                let mark = if *is_marked { Mark::Congested } else { Mark::Clear };
+                answers.extend(inbox.on_packet(&data(start, mark), Time::ZERO));
+            }
+            answers.push(inbox.on_alarm(Picoseconds::from(Time(500_000))));
+            let (mut told, mut until) = (Vec::new(), 0);
+            for (sequence, _, is_marked) in said(answers) {
+                told.extend((until..sequence).step_by(10).map(|_| is_marked));
+                until = sequence;
+            }
+            prop_assert_eq!(told, marks);
+        }
     }
 
     /// An event that comes for an answer that has gone is set anew for the next.

@@ -261,8 +261,7 @@ impl Outbox {
         (self.flight, self.lost_from) = (0, self.acknowledged);
     }
 
-    /// Whether the counts are those of the list.
-    #[cfg(test)]
+    /// Checks that the counts are those of the list.
     pub(super) fn check(&self) {
         let sum = |state| -> u64 {
             let those = self.packets.iter().filter(|packet| packet.state == state);

@@ -24,6 +24,10 @@ use tidegate_model::{Bytes, Rate, Span};
 use super::inbox::Manner;
 use crate::scenario::{ScenarioError, must, optional, read, text};
 
+/// The longest first timeout, from which doublings stay within what a [`Span`] can hold. RFC 6298,
+/// section 2.5, lets none be capped below it.
+const TIMEOUT_MAX: Span = Span(60 * Span::SECOND.0);
+
 /// By which law a flow gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,7 +93,8 @@ pub struct Plan {
     #[serde(default)]
     pub answer: Option<Answers>,
     /// The least time without an answer after which everything is taken for lost, and the first,
-    /// before a round trip was seen. 10 ms: a data centre's, as in the DCTCP paper, section 4.
+    /// before a round trip was seen; at most 60 s. 10 ms: a data centre's, as in the DCTCP paper,
+    /// section 4.
     #[serde(default = "Plan::timeout", deserialize_with = "text")]
     pub timeout: Span,
     /// The weight of the old value in a flow's quality factor. Half: see the law.
@@ -257,6 +262,7 @@ impl Plan {
         let Answers { every, within } = self.answer();
         must((1..=64).contains(&every), "answer.every: from 1 to 64")?;
         must(within < self.timeout, "answer.within: less than timeout")?;
+        must(self.timeout <= TIMEOUT_MAX, "timeout: at most \"60s\"")?;
         must((0.0..1.0).contains(&self.gamma), "gamma: from 0.0 to less than 1.0")?;
         let start = self.window.unwrap_or_default();
         must((1..=1 << 20).contains(&start.first), "window.first: from 1 to 1048576")?;

@@ -373,8 +373,10 @@ impl Sender {
         });
     }
 
-    #[cfg(test)]
-    pub(super) fn check(&self) {
+    /// Checks what it counts. The first byte that is not acknowledged, that was never sent, and
+    /// that nobody has asked for.
+    pub(super) fn check(&self) -> [u64; 3] {
         self.outbox.check();
+        [self.outbox.acknowledged(), self.outbox.next(), self.written]
     }
 }

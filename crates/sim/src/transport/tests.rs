@@ -297,6 +297,7 @@ fn plans_that_are_refused() {
     refused("law = 'qrdma'\nwindow.first = 2", "only for dctcp, d2tcp or qtcp");
     refused("law = 'dctcp'\ninterference = 0.05", "only for qtcp");
     refused("law = 'dctcp'\ntimeout = '100us'", "answer.within");
+    refused("law = 'dctcp'\ntimeout = '61s'", "timeout: at most \"60s\"");
     refused("law = 'dctcp'\nanswer.every = 0", "answer.every: from 1 to 64");
     refused("law = 'dcqcn'\nrate.period = '0s'", "rate.period");
     refused("law = 'dcqcn'\npacket = { payload = 10, headers = 62 }", "packet.payload");
