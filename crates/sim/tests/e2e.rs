@@ -11,6 +11,7 @@ use folder::Folder;
 use proptest::prelude::*;
 use tidegate_model::Span;
 use tidegate_sim::e2e::{self, Outcome, Scenario};
+use tidegate_sim::storage::{Order, Shares};
 use tidegate_sim::transport::Law;
 
 const FOLDER: Folder = Folder("e2e");
@@ -134,6 +135,27 @@ fn stored(outcome: &Outcome) -> Vec<f64> {
 fn a_full_storage_end_serves_by_class() {
     let [high, medium, low] = stored(&begin("11b-three-servers", Law::Dctcp))[..] else { panic!() };
     assert!(high > 1.3 * medium && medium > 1.5 * low, "{high} {medium} {low}");
+}
+
+/// Who waits at a drive that has more to do than it can is decided before its chips, too.
+#[test]
+fn a_drive_whose_chips_know_classes_serves_high_first() {
+    let weighted = Order::Weighted(Shares::default());
+    let [none, both] = [Order::Arrival, weighted].map(|order| {
+        let mut scenario = FOLDER.read("7a-intense-high", Scenario::parse);
+        (scenario.length, scenario.skip) = (Span(26_000_000), Span(6_500_000));
+        let drive = &mut scenario.storage.as_mut().unwrap().drive;
+        drive.chip_queues = order;
+        if order == weighted {
+            drive.host.arbitration = weighted;
+        } else {
+            assert!(matches!(drive.host.arbitration, Order::RoundRobin(_)));
+        }
+        let outcome = e2e::run(&scenario).unwrap();
+        outcome.applications.iter().map(|one| one.device.mean()).collect::<Vec<_>>()
+    });
+    assert!(none[0] > none[1] && none[1] > none[2], "{none:?}");
+    assert!(both[0] < both[1] && both[1] < both[2], "{both:?}");
 }
 
 /// Whom drives take for something else than the network does, they serve as that.

@@ -38,6 +38,7 @@ mod mixed;
 mod model;
 mod servers;
 mod settling;
+mod storage_end;
 mod tail_latency;
 mod tails;
 mod writes;
@@ -47,8 +48,8 @@ mod yielding;
 pub(crate) const E2E: Paper = Paper {
     name: "e2e",
     figures: &[
-        "8", "9", "10", "11b", "12", "13", "14a", "14b", "15b", "16", "17", "18a", "18b", "19",
-        "20", "21", "22", "23",
+        "7", "8", "9", "10", "11b", "12", "13", "14a", "14b", "15b", "16", "17", "18a", "18b",
+        "19", "20", "21", "22", "23",
     ],
     repeat,
     live: &[],
@@ -56,6 +57,7 @@ pub(crate) const E2E: Paper = Paper {
 
 fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
     match figure {
+        "7" => storage_end::repeat(desk),
         "8" => model::repeat(desk),
         "9" => settling::round_trips(desk),
         "10" => settling::one_by_one(desk),
@@ -80,6 +82,8 @@ fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
 
 scenarios! {
     "e2e":
+    HIGH_ASKS_MOST = "7a-intense-high";
+    LOW_ASKS_MOST = "7b-intense-low";
     PACKETS = "8-packets";
     SETTLING_25 = "9-settling-25us";
     SETTLING_62 = "9-settling-62us";
