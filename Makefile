@@ -22,7 +22,7 @@ test-ycsb: ## Run YCSB on a pool.
 	@scripts/setup.sh ycsb
 	@scripts/ycsb.sh
 
-validate-ns3: ## Compare the simulated network with ns-3 (some six minutes).
+validate-ns3: ## Compare the simulated network with ns-3 (some ten minutes of a processor).
 	-@scripts/setup.sh ns3
 	@cargo xtask ns3
 

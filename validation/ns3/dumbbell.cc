@@ -8,15 +8,23 @@
 // loops: 64 KiB at a time, evenly, into a backlog without an end.
 //
 // QTCP is ns-3's own DCTCP with one line more: a cut is deeper by the quality factor where that is
-// below one (Eq. 5). Q is the target over what was acknowledged per round trip, smoothed (Eq. 1).
-// Ours takes the window for a bound of that (Eq. 10), which with windows of a hundred packets and
-// more is to make no difference.
+// below one. From the equations of "Configuring and Coordinating End-to-End QoS for Emerging
+// Storage Infrastructure", not from our code:
 //
-// Prints one JSON object. Build: see `xtask/src/ns3.rs`.
+//   Eq. 5    W' = W (1 - alpha / 2) Q     if Q < 1; as DCTCP otherwise
+//   Eq. 1    Q = target / rate            of what was acknowledged per round trip, smoothed
+//   Eq. 10   Q = target R / W             of what the window lets through
+//
+// The paper has Q both ways; a flow has no more than the lesser rate, so the larger Q is taken.
+//
+// Prints one JSON object; `parts` has goodput and mean queue of each 10 ms that count, from which
+// follows how sure the means are. Build: see `xtask/src/ns3.rs`.
 
 #include <algorithm>
 #include <ctime>
+#include <deque>
 #include <iostream>
+#include <numeric>
 #include <vector>
 
 #include "ns3/applications-module.h"
@@ -46,19 +54,34 @@ public:
   uint32_t GetSsThresh(Ptr<const TcpSocketState> tcb, uint32_t inFlight) override {
     const double cut = TcpDctcp::GetSsThresh(tcb, inFlight);
     const double least = 2.0 * tcb->m_segmentSize;
-    return std::max(least, m_quality < 1 ? cut * m_quality : cut);
+    // Eq. 10, with the window as it is before the cut and the last round trip.
+    const double foreseen = m_target * m_roundTrip.GetSeconds() / tcb->m_cWnd;
+    const double quality = std::max(m_quality, foreseen);
+    return std::max(least, quality < 1 ? cut * quality : cut); // Eq. 5
+  }
+  /// The socket sends a packet. ns-3 finds round trips by TCP's time stamps, which count
+  /// milliseconds, so that each of ours would be 1 us; hence a clock of its own.
+  void Sent(Ptr<const Packet> packet, const TcpHeader &header, Ptr<const TcpSocketBase>) {
+    const SequenceNumber32 end = header.GetSequenceNumber() + SequenceNumber32(packet->GetSize());
+    if (packet->GetSize() > 0 && (m_sent.empty() || m_sent.back().first < end)) {
+      m_sent.emplace_back(end, Simulator::Now());
+    }
   }
   void PktsAcked(Ptr<TcpSocketState> tcb, uint32_t segments, const Time &rtt) override {
     TcpDctcp::PktsAcked(tcb, segments, rtt);
+    const Time now = Simulator::Now();
+    while (!m_sent.empty() && m_sent.front().first <= tcb->m_lastAckedSeq) {
+      m_roundTrip = now - m_sent.front().second;
+      m_sent.pop_front();
+    }
     m_acked += double(segments) * tcb->m_segmentSize;
     if (tcb->m_lastAckedSeq < m_end) {
       return;
     }
-    const Time now = Simulator::Now();
     if (m_began > Seconds(0)) {
       const double rate = m_acked / (now - m_began).GetSeconds();
       m_rate = m_rate > 0 ? (1 - m_gamma) * rate + m_gamma * m_rate : rate;
-      m_quality = m_target > 0 ? m_target / m_rate : 1;
+      m_quality = m_target > 0 ? m_target / m_rate : 1; // Eq. 1
     }
     m_began = now;
     m_acked = 0;
@@ -67,8 +90,10 @@ public:
 
 private:
   double m_target = 0, m_gamma = 0.5, m_rate = 0, m_quality = 1, m_acked = 0;
-  Time m_began = Seconds(0);
+  Time m_began = Seconds(0), m_roundTrip = Seconds(0);
   SequenceNumber32 m_end{0};
+  /// Where each packet under way ends, and when it left.
+  std::deque<std::pair<SequenceNumber32, Time>> m_sent;
 };
 
 NS_OBJECT_ENSURE_REGISTERED(Qtcp);
@@ -110,8 +135,11 @@ private:
 };
 
 namespace {
+const Time PART = MilliSeconds(10);
 std::vector<uint64_t> received(3, 0);
 std::vector<uint32_t> queue;
+/// What of both was there at the end of each part.
+std::vector<std::pair<std::vector<uint64_t>, size_t>> parts;
 uint64_t drops = 0;
 bool counting = false;
 
@@ -126,12 +154,30 @@ void Look(Ptr<QueueDisc> disc, Time every) {
   }
   Simulator::Schedule(every, &Look, disc, every);
 }
+void Part() {
+  counting = true;
+  parts.emplace_back(received, queue.size());
+  Simulator::Schedule(PART, &Part);
+}
+/// The parts as rows: what each flow got in Gbit/s, and the mean queue.
+void PrintParts() {
+  for (size_t part = 1; part < parts.size(); ++part) {
+    const auto &[before, from] = parts[part - 1];
+    const auto &[after, to] = parts[part];
+    std::cout << (part > 1 ? "],[" : "[");
+    for (int i = 0; i < 3; ++i) {
+      std::cout << (after[i] - before[i]) * 8 / PART.GetSeconds() / 1e9 << ",";
+    }
+    std::cout << std::accumulate(&queue[from], &queue[to], 0.0) / (to - from);
+  }
+  std::cout << (parts.size() > 1 ? "]" : "");
+}
 } // namespace
 
 int main(int argc, char **argv) {
   double rtt = 25, milliseconds = 50, skip = 10, gbps = 100, gamma = 0.5;
   uint32_t k = 140;
-  bool qtcp = false;
+  bool qtcp = false, spread = true;
   CommandLine line;
   line.AddValue("rtt", "round-trip time without queues, in microseconds", rtt);
   line.AddValue("ms", "simulated time, in milliseconds", milliseconds);
@@ -140,6 +186,7 @@ int main(int argc, char **argv) {
   line.AddValue("k", "packets from which on packets are marked", k);
   line.AddValue("gamma", "QTCP: weight of what was measured before", gamma);
   line.AddValue("qtcp", "QTCP instead of DCTCP", qtcp);
+  line.AddValue("spread", "whether a cut is spread over a round trip (PRR)", spread);
   line.Parse(argc, argv);
 
   Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpDctcp::GetTypeId()));
@@ -148,6 +195,9 @@ int main(int argc, char **argv) {
   Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
   Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(8 << 20));
   Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(8 << 20));
+  const std::string recovery = spread ? "ns3::TcpPrrRecovery" : "ns3::TcpClassicRecovery";
+  Config::SetDefault("ns3::TcpL4Protocol::RecoveryType",
+                     TypeIdValue(TypeId::LookupByName(recovery)));
   Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(10)));
   Config::SetDefault("ns3::TcpSocketBase::Sack", BooleanValue(true));
 
@@ -208,27 +258,28 @@ int main(int argc, char **argv) {
       Ptr<Qtcp> law = CreateObject<Qtcp>();
       law->Aim(payload * share[i], gamma);
       DynamicCast<TcpSocketBase>(socket)->SetCongestionControlAlgorithm(law);
+      socket->TraceConnectWithoutContext("Tx", MakeCallback(&Qtcp::Sent, law));
     }
     sources.emplace_back(socket, offered[i]);
     Simulator::Schedule(MicroSeconds(1), &Source::Start, &sources[i], Address(InetSocketAddress(to[i], 5000)));
   }
   bottleneck->TraceConnectWithoutContext(
       "Drop", Callback<void, Ptr<const QueueDiscItem>>([](Ptr<const QueueDiscItem>) { ++drops; }));
-  Simulator::Schedule(Seconds(skip / 1e3), [] { counting = true; });
+  Simulator::Schedule(Seconds(skip / 1e3), &Part);
   Simulator::Schedule(MicroSeconds(1), &Look, bottleneck, MicroSeconds(1));
 
   const std::clock_t start = std::clock();
-  Simulator::Stop(Seconds(milliseconds / 1e3));
+  // Not before the last part has ended.
+  Simulator::Stop(Seconds(milliseconds / 1e3) + NanoSeconds(1));
   Simulator::Run();
   const double cpu = double(std::clock() - start) / CLOCKS_PER_SEC;
 
   const double counted = (milliseconds - skip) / 1e3;
+  const double sum = std::accumulate(queue.begin(), queue.end(), 0.0);
+  std::cout << "{\"parts\":[";
+  PrintParts();
   std::sort(queue.begin(), queue.end());
-  double sum = 0;
-  for (uint32_t packets : queue) {
-    sum += packets;
-  }
-  std::cout << "{\"goodput_gbps\":[";
+  std::cout << "],\"goodput_gbps\":[";
   for (int i = 0; i < 3; ++i) {
     std::cout << (i ? "," : "") << received[i] * 8 / counted / 1e9;
   }

@@ -212,7 +212,7 @@ mod tests {
         near("law = 'dctcp'", [33.9, 32.7, 29.7], 2.0);
     }
 
-    /// By promises. ns-3 3.37: 47.8, 32.1 and 16.7; the paper's figure 8: 48, 31 and 17.
+    /// By promises. ns-3 3.37: 45.7, 33.4 and 17.4; the paper's figure 8: 48, 31 and 17.
     #[test]
     fn qtcp_divides_a_link_by_promises() {
         near("law = 'qtcp'", [47.5, 32.4, 16.6], 2.0);
