@@ -302,6 +302,21 @@ mod tests {
         Cache::new(&drive)
     }
 
+    /// Also when it has left meanwhile.
+    #[test]
+    fn what_was_seen_lately_stays_until_the_cache_forgets() {
+        let (mut cache, forget) = (small(), Parameters::default().cache.forget);
+        let mut leaves = |at: u64, programmed: u32| {
+            cache.push(Write { command: 0, class: Class::Low, page: 3, sectors: 1 });
+            let taken = cache.take(Picoseconds(at)).expect("there is room");
+            (0..programmed).for_each(|_| cache.programmed(3, 1));
+            taken.cold.is_some()
+        };
+        assert!(leaves(0, 1));
+        assert!(!leaves(1_000_000, 0));
+        assert!(leaves(forget.0 * 1_000, 0));
+    }
+
     proptest! {
         /// Whatever is written, no more pages are held than there is room for, what is on its way
         /// is bounded, and when all of it was programmed every write has been taken over.
