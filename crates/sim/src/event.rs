@@ -33,7 +33,13 @@ pub trait Queue<E> {
     fn push(&mut self, at: Picoseconds, event: E);
 
     /// Takes the earliest event; of those at the same time, the one that was pushed first.
-    fn pop(&mut self) -> Option<(Picoseconds, E)>;
+    fn pop(&mut self) -> Option<(Picoseconds, E)> {
+        self.pop_glancing(|_| ())
+    }
+
+    /// The same, and shows events that are due soon, where that helps: where there are many, each
+    /// at most once. Whoever knows what they will touch can fetch it.
+    fn pop_glancing(&mut self, glance: impl FnMut(&E)) -> Option<(Picoseconds, E)>;
 
     /// How many events wait.
     fn len(&self) -> usize;
@@ -91,7 +97,7 @@ mod tests {
                 fn push(&mut self, at: Picoseconds, event: u32) {
                     self.0.push((at, event));
                 }
-                fn pop(&mut self) -> Option<(Picoseconds, u32)> {
+                fn pop_glancing(&mut self, _: impl FnMut(&u32)) -> Option<(Picoseconds, u32)> {
                     self.0.sort_by_key(|(at, _)| *at);
                     (!self.0.is_empty()).then(|| self.0.remove(0))
                 }
@@ -103,6 +109,21 @@ mod tests {
             prop_assert_eq!(&drive(&mut Heap::default(), &acts), &sorted);
             prop_assert_eq!(&drive(&mut Wheel::default(), &acts), &sorted);
         }
+    }
+
+    /// All at once, before the first of them happens; the order is what it would be without.
+    #[test]
+    fn many_that_are_due_soon_are_shown() {
+        let (mut wheel, mut shown, mut out) = (Wheel::default(), Vec::new(), Vec::new());
+        // 8,192 to 12,288 ps is one slot.
+        (0..100).rev().for_each(|number| wheel.push(Picoseconds(10_000 + number * 7), number));
+        wheel.push(Picoseconds(20_000), 100);
+        while let Some((_, event)) = wheel.pop_glancing(|event| shown.push(*event)) {
+            assert_eq!(shown.len(), 100);
+            out.push(event);
+        }
+        assert_eq!(out, (0..101).collect::<Vec<_>>());
+        assert!(shown.iter().rev().copied().eq(0..100));
     }
 
     #[test]

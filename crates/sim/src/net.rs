@@ -45,6 +45,7 @@
 //! ```
 
 mod buffer;
+mod leaving;
 mod line;
 mod network;
 pub mod packet;

@@ -120,7 +120,7 @@ fn go<Q: Queue<Event> + Default>(
     let scenario = run.scenario;
     let mut world = World::<Q>::new(run)?;
     let length = Picoseconds::from(scenario.length);
-    while let Some((now, event)) = world.floor.events.pop() {
+    while let Some((now, event)) = world.pop() {
         if now > length {
             world.floor.now = length;
             break;

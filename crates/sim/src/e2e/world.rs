@@ -254,6 +254,17 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         flow
     }
 
+    /// Takes the next event. What many that follow will touch is fetched at a time.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(Picoseconds, Event)> {
+        let Floor { events, network, .. } = &mut self.floor;
+        events.pop_glancing(|event| {
+            if let Event::Network(event) = event {
+                core::hint::black_box(network.glance(event));
+            }
+        })
+    }
+
     pub(super) fn on_event(&mut self, event: Event) {
         let floor = &mut self.floor;
         let now = floor.now;

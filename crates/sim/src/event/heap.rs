@@ -34,7 +34,7 @@ impl<E> Queue<E> for Heap<E> {
         self.pushed += 1;
     }
 
-    fn pop(&mut self) -> Option<(Picoseconds, E)> {
+    fn pop_glancing(&mut self, _: impl FnMut(&E)) -> Option<(Picoseconds, E)> {
         let entry = self.waiting.pop()?;
         self.now = entry.at;
         Some((entry.at, entry.event))

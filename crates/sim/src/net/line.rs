@@ -45,7 +45,7 @@ impl Line {
 }
 
 /// A line as a port sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wire {
     /// Picoseconds per byte, if they are whole; otherwise 0.
     per_byte: u64,

@@ -31,9 +31,10 @@
 use tidegate_model::{Class, Rate};
 
 use super::buffer::{Buffer, Ingress, NOTE};
+use super::leaving::{Leaving, Lists};
 use super::line::Wire;
 use super::packet::{FlowId, Kind, Mark, Packet};
-use super::port::{Leaving, NO_SWITCH, Note, Port};
+use super::port::{NO_SWITCH, Note, Port};
 use super::route::{END, Path, Paths};
 use super::switch::{Depth, Marking, Pause, Service, Switch};
 use super::tally::Counters;
@@ -73,7 +74,10 @@ pub struct PortId(pub u32);
 #[derive(Debug)]
 pub struct Network {
     rules: Rules,
+    /// All that differ: in most networks a few, so that ports have room for what does.
+    wires: Vec<Wire>,
     ports: Vec<Port>,
+    leaving: Lists,
     buffers: Vec<Buffer>,
     /// By port, if there are pauses.
     ingress: Vec<Ingress>,
@@ -115,17 +119,18 @@ impl Network {
     pub fn new(graph: &Graph, switch: &Switch, seed: u64) -> Result<Self, ScenarioError> {
         switch.check()?;
         let first = graph.hosts() as u32;
-        let mut ports = Vec::new();
+        let (mut wires, mut ports) = (Vec::new(), Vec::<Port>::new());
         for (number, link) in (0..).zip(graph.links()) {
+            let wire = number_of(&mut wires, Wire::new(link.line));
             for (end, node) in (0..).zip(link.ends) {
                 let random = Stream::new(seed, "port", 2 * number + end);
                 let switch = if node < first { NO_SWITCH } else { node - first };
-                ports.push(Port::new(Wire::new(link.line), switch, random));
+                ports.push(Port::new(wire, switch, random));
             }
         }
         let queues = switch.service.queues();
-        let ingress = ports.iter().map(|port| Ingress::new(switch.pause, &port.wire, queues));
-        let ingress: Vec<Ingress> = ingress.collect();
+        let ended = |port: &Port| Ingress::new(switch.pause, &wires[port.wire as usize], queues);
+        let ingress: Vec<Ingress> = ports.iter().map(ended).collect();
         let paths = Paths::new(graph, seed);
         let mut buffers = Vec::new();
         for node in first..graph.nodes() as u32 {
@@ -144,7 +149,16 @@ impl Network {
         }
         let counts = Counts::default();
         let ingress = if switch.pause.is_some() { ingress } else { Vec::new() };
-        Ok(Self { rules: Rules::new(switch), ports, buffers, ingress, paths, counts })
+        Ok(Self {
+            rules: Rules::new(switch),
+            wires,
+            ports,
+            leaving: Lists::new(),
+            buffers,
+            ingress,
+            paths,
+            counts,
+        })
     }
 
     /// Draws the paths of a flow, there and back.
@@ -198,16 +212,31 @@ impl Network {
         None
     }
 
+    /// Has what an event will touch brought near, some time before it happens; of no meaning
+    /// otherwise. A processor waits for one thing after another that it needs, and for many at a
+    /// time that it is told of.
+    #[inline]
+    pub fn glance(&self, event: &Event) -> u64 {
+        let Event::Arrive(packet) = event else { return 0 };
+        let port = self.paths.port(packet.route);
+        self.ports.get(port as usize).map_or(0, |port| port.glance(&self.leaving, packet.class))
+    }
+
     /// How long a packet of this size takes from a place on its path to the host, if nobody else
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {
         let mut time = Picoseconds::ZERO;
         while self.paths.port(place) != END {
-            let port = &self.ports[self.paths.port(place) as usize];
-            time = time.after(port.wire.time(wire)).after(port.wire.delay());
+            let line = self.wire(self.paths.port(place));
+            time = time.after(line.time(wire)).after(line.delay());
             place += 1;
         }
         time
+    }
+
+    #[inline]
+    fn wire(&self, port: u32) -> &Wire {
+        &self.wires[self.ports[port as usize].wire as usize]
     }
 
     /// The ports that a path goes through, from its beginning.
@@ -225,7 +254,7 @@ impl Network {
     /// # Panics
     /// If there is no such port.
     pub fn rate(&self, port: PortId) -> Rate {
-        self.ports[port.0 as usize].wire.rate()
+        self.wire(port.0).rate()
     }
 
     /// The names of the nodes that a port links: its own, and the one behind it.
@@ -268,7 +297,7 @@ impl Network {
         let queue = rules.service.queue(packet.class);
         let is_switch = self.ports[index as usize].switch != NO_SWITCH;
         if is_switch && !self.admit(now, index, &mut packet) {
-            self.ports[index as usize].losses[packet.class as usize].dropped += 1;
+            self.ports[index as usize].rest().losses[packet.class as usize].dropped += 1;
             self.counts.dropped += 1;
             return;
         }
@@ -307,13 +336,14 @@ impl Network {
                 Marking::None => false,
                 Marking::Step(Depth::Packets(packets)) => held.packets >= packets,
                 Marking::Step(Depth::Bytes(bytes)) => held.bytes >= bytes.0,
-                Marking::Red(red) => red.chooses(held.bytes, &mut port.random),
+                Marking::Red(red) => red.chooses(held.bytes, &mut port.rest().random),
             };
         if is_long {
             if packet.mark == Mark::Incapable {
                 return false;
             }
-            port.losses[packet.class as usize].marked += u64::from(packet.mark == Mark::Clear);
+            port.rest().losses[packet.class as usize].marked +=
+                u64::from(packet.mark == Mark::Clear);
             packet.mark = Mark::Congested;
         }
         self.buffers[port.switch as usize].used += need;
@@ -340,7 +370,8 @@ impl Network {
             let after = ingress.queues[queue].bytes + u64::from(packet.wire);
             return after <= pause.at.0 + ingress.headroom;
         }
-        let reserved = if queue == 0 { port.urgent().min(self.rules.reserve) } else { 0 };
+        let is_reserved = queue == 0 && self.rules.reserve > 0;
+        let reserved = if is_reserved { port.urgent().min(self.rules.reserve) } else { 0 };
         let held = port.queues[queue].bytes - reserved;
         self.buffers[port.switch as usize].has_room(held, need)
     }
@@ -356,17 +387,17 @@ impl Network {
     fn settle(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
         loop {
             let port = &mut self.ports[index as usize];
-            let Some(left) = port.pop_left(now) else { return };
-            let urgent = port.urgent();
+            let Some(left) = port.pop_left(&mut self.leaving, now) else { return };
             port.leave(self.rules.service.queue(left.class), &left);
             if port.switch == NO_SWITCH {
                 continue;
             }
-            let freed = if left.class == Class::Urgent {
-                self.rules.beyond_reserve(urgent) - self.rules.beyond_reserve(port.urgent())
-            } else {
-                u64::from(left.wire)
-            };
+            let mut freed = u64::from(left.wire);
+            if left.class == Class::Urgent {
+                let urgent = port.urgent();
+                freed =
+                    self.rules.beyond_reserve(urgent + freed) - self.rules.beyond_reserve(urgent);
+            }
             self.buffers[port.switch as usize].used -= freed;
             if let Some(pause) = self.rules.pause {
                 self.go_out(now, left, pause, later);
@@ -399,21 +430,24 @@ impl Network {
         let is_switch = self.ports[index as usize].switch != NO_SWITCH;
         let ingress = if counts_ingress && is_switch { self.came_by(&packet) } else { u32::MAX };
         let port = &mut self.ports[index as usize];
-        let at = from.after(port.wire.time(packet.wire));
+        let wire = self.wires[port.wire as usize];
+        let at = from.after(wire.time(packet.wire));
         port.busy_until = at;
-        port.push_leaving(Leaving { at, ingress, wire: packet.wire, class: packet.class });
+        let left = Leaving { at, ingress, wire: packet.wire, class: packet.class };
+        port.push_leaving(&mut self.leaving, left);
         packet.route += 1;
         self.counts.on_lines += 1;
-        later(at.after(port.wire.delay()), Event::Arrive(packet));
+        later(at.after(wire.delay()), Event::Arrive(packet));
     }
 
     /// Sends what is next, at a port that is free.
     fn start(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
         let port = &mut self.ports[index as usize];
         debug_assert!(port.busy_until <= now && !port.is_awaited);
-        let is_note = if let Some(Note { queue, is_pause }) = port.notes.pop_front() {
-            port.busy_until = now.after(port.wire.time(NOTE));
-            let at = port.busy_until.after(port.wire.delay());
+        let is_note = if let Some(Note { queue, is_pause }) = port.rest().notes.pop_front() {
+            let wire = self.wires[port.wire as usize];
+            port.busy_until = now.after(wire.time(NOTE));
+            let at = port.busy_until.after(wire.delay());
             later(at, Event::Pause { port: PortId(index ^ 1), queue, is_pause });
             true
         } else if let Some(packet) = port.pop(self.rules.weights) {
@@ -485,9 +519,18 @@ impl Network {
         note: Note,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        self.ports[port as usize].notes.push_back(note);
+        self.ports[port as usize].rest().notes.push_back(note);
         self.nudge(now, port, later);
     }
+}
+
+/// The number of a wire in a list, to which it is added if it is not there.
+fn number_of(wires: &mut Vec<Wire>, wire: Wire) -> u32 {
+    let number = wires.iter().position(|other| *other == wire).unwrap_or_else(|| {
+        wires.push(wire);
+        wires.len() - 1
+    });
+    number as u32
 }
 
 impl Rules {

@@ -22,11 +22,12 @@
 //! is held is brought up to date when somebody looks ([`Port::leaving`] tells who leaves when).
 //! Otherwise a port that is busy and has packets waiting has one more event at each departure.
 
+use core::mem;
 use std::collections::VecDeque;
 
 use tidegate_model::Class;
 
-use super::line::Wire;
+use super::leaving::{Leaving, List, Lists};
 use super::packet::Packet;
 use super::tally::{Counters, Losses, Tally};
 use crate::rng::Stream;
@@ -42,30 +43,41 @@ pub(super) const QUEUES: usize = 4;
 /// The switch of a port that belongs to a host.
 pub(super) const NO_SWITCH: u32 = u32::MAX;
 
-/// A port of a switch, or the card of a host. The first three cache lines are what a packet of the
-/// first class touches; large networks are slow by what they touch, not by what they compute.
+/// A port of a switch, or the card of a host. Large networks are slow by what they touch, not by
+/// what they compute: so where there is one queue, a packet touches the first cache line and that
+/// of its class, and what few packets touch lies elsewhere.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Port {
-    pub(super) wire: Wire,
+    /// Whose last bit leaves first, if [`Leaving::NOBODY`] does not stand here. With departures as
+    /// events nobody has.
+    first: Leaving,
     /// When the last bit of what is sent, or is certain to be sent, leaves.
     pub(super) busy_until: Picoseconds,
-    /// Whose last bit leaves first, if [`Leaving::NOBODY`] does not stand here; and after it, in
-    /// this order. Most ports of a large network seldom have more than one, and then a packet does
-    /// not touch the list. With departures as events nobody has.
-    first: Leaving,
+    /// Its wire, by the network's list of them.
+    pub(super) wire: u32,
     /// The switch that it belongs to.
     pub(super) switch: u32,
+    rest: Box<Rest>,
     /// Whether an event for its next departure is due.
     pub(super) is_awaited: bool,
     /// Bits of queues that are paused, and of those where packets wait.
     paused: u8,
     filled: u8,
     turn: u8,
-    others: VecDeque<Leaving>,
+    /// Who leaves after the first, in this order.
+    others: List,
     /// What each queue holds.
     pub(super) queues: [Held; QUEUES],
     pub(super) tallies: [Tally; QUEUES],
+}
+
+const _: () = assert!(mem::offset_of!(Port, queues) + size_of::<Held>() <= 64);
+const _: () = assert!(mem::offset_of!(Port, tallies) == 128);
+
+/// The part of a port that is touched by few packets.
+#[derive(Debug)]
+pub(super) struct Rest {
     waiting: [VecDeque<Packet>; QUEUES],
     credit: [i64; QUEUES],
     /// Notes to the neighbour, before everything else.
@@ -76,26 +88,13 @@ pub(super) struct Port {
     pub(super) random: Stream,
 }
 
-/// What a queue holds, with what is being sent of it.
+/// What a queue holds, with what is being sent of it. Packed, so that a port's four fit beside what
+/// else is touched with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
 pub(super) struct Held {
     pub bytes: u64,
     pub packets: u32,
-}
-
-/// A packet whose departure is certain.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Leaving {
-    pub at: Picoseconds,
-    /// The port by which it came into the switch, where somebody counts that.
-    pub ingress: u32,
-    pub wire: u16,
-    pub class: Class,
-}
-
-impl Leaving {
-    const NOBODY: Self =
-        Self { at: Picoseconds::MAX, ingress: u32::MAX, wire: 0, class: Class::Medium };
 }
 
 /// Tells a neighbour to pause a queue, or to resume it.
@@ -113,26 +112,35 @@ struct Paused {
 }
 
 impl Port {
-    pub(super) fn new(wire: Wire, switch: u32, random: Stream) -> Self {
-        Self {
-            wire,
-            busy_until: Picoseconds::ZERO,
-            first: Leaving::NOBODY,
-            switch,
-            is_awaited: false,
-            paused: 0,
-            filled: 0,
-            turn: 1,
-            others: VecDeque::new(),
-            queues: Default::default(),
-            tallies: Default::default(),
+    pub(super) fn new(wire: u32, switch: u32, random: Stream) -> Self {
+        let rest = Rest {
             waiting: Default::default(),
             credit: [0; QUEUES],
             notes: VecDeque::new(),
             losses: Default::default(),
             pauses: Default::default(),
             random,
+        };
+        Self {
+            first: Leaving::NOBODY,
+            busy_until: Picoseconds::ZERO,
+            wire,
+            switch,
+            rest: Box::new(rest),
+            is_awaited: false,
+            paused: 0,
+            filled: 0,
+            turn: 1,
+            others: List::default(),
+            queues: Default::default(),
+            tallies: Default::default(),
         }
+    }
+
+    /// What few packets touch.
+    #[inline]
+    pub(super) fn rest(&mut self) -> &mut Rest {
+        &mut self.rest
     }
 
     /// Counts a packet in.
@@ -155,28 +163,34 @@ impl Port {
 
     /// Notes whose departure is certain, after all others.
     #[inline]
-    pub(super) fn push_leaving(&mut self, left: Leaving) {
+    pub(super) fn push_leaving(&mut self, lists: &mut Lists, left: Leaving) {
         if self.first.at == Picoseconds::MAX {
             self.first = left;
         } else {
-            self.others.push_back(left);
+            lists.push(&mut self.others, left);
         }
     }
 
     /// Takes the next one that has left until now.
     #[inline]
-    pub(super) fn pop_left(&mut self, now: Picoseconds) -> Option<Leaving> {
+    pub(super) fn pop_left(&mut self, lists: &mut Lists, now: Picoseconds) -> Option<Leaving> {
         if self.first.at > now {
             return None;
         }
-        let next = self.others.pop_front().unwrap_or(Leaving::NOBODY);
-        Some(core::mem::replace(&mut self.first, next))
+        let next = lists.pop(&mut self.others).unwrap_or(Leaving::NOBODY);
+        Some(mem::replace(&mut self.first, next))
     }
 
     /// Whose departure is certain, in this order.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &Leaving> {
+    pub(super) fn leaving<'a>(&'a self, lists: &'a Lists) -> impl Iterator<Item = &'a Leaving> {
         let first = Some(&self.first).filter(|left| left.at < Picoseconds::MAX);
-        first.into_iter().chain(&self.others)
+        first.into_iter().chain(lists.iter(self.others))
+    }
+
+    /// Has what a packet of a class will touch brought near. Of no meaning otherwise.
+    #[inline]
+    pub(super) fn glance(&self, lists: &Lists, class: Class) -> u64 {
+        lists.glance(self.others) ^ self.tallies[class as usize].held
     }
 
     /// Bytes of its urgent packets.
@@ -187,7 +201,7 @@ impl Port {
 
     pub(super) fn push(&mut self, queue: usize, packet: Packet) {
         self.filled |= 1 << queue;
-        self.waiting[queue].push_back(packet);
+        self.rest.waiting[queue].push_back(packet);
     }
 
     /// Takes the packet that is next, if one may go. Without weights, of the first queue that is
@@ -201,11 +215,11 @@ impl Port {
             Some(weights) if ready & 1 == 0 => self.take_turn(ready, weights),
             _ => ready.trailing_zeros() as usize,
         };
-        let packet = self.waiting[queue].pop_front()?;
-        if self.waiting[queue].is_empty() {
+        let packet = self.rest.waiting[queue].pop_front()?;
+        if self.rest.waiting[queue].is_empty() {
             self.filled &= !(1 << queue);
         }
-        self.credit[queue] -= i64::from(packet.wire);
+        self.rest.credit[queue] -= i64::from(packet.wire);
         Some(packet)
     }
 
@@ -220,15 +234,15 @@ impl Port {
         loop {
             let queue = usize::from(self.turn);
             let is_ready = ready & (1 << queue) != 0;
-            if is_ready && self.credit[queue] > 0 {
+            if is_ready && self.rest.credit[queue] > 0 {
                 return queue;
             }
             if !is_ready {
-                self.credit[queue] = self.credit[queue].min(0);
+                self.rest.credit[queue] = self.rest.credit[queue].min(0);
             }
             self.turn = self.turn % 3 + 1;
             let next = usize::from(self.turn);
-            self.credit[next] += i64::from(weights[next - 1]) * QUANTUM;
+            self.rest.credit[next] += i64::from(weights[next - 1]) * QUANTUM;
         }
     }
 
@@ -240,7 +254,7 @@ impl Port {
             return;
         }
         self.paused ^= bit;
-        let pause = &mut self.pauses[usize::from(note.queue)];
+        let pause = &mut self.rest.pauses[usize::from(note.queue)];
         if note.is_pause {
             pause.since = now;
         } else {
@@ -254,14 +268,14 @@ impl Port {
 
     /// What it has done for a class, which waits in this queue.
     pub(super) fn counters(&self, now: Picoseconds, class: Class, queue: usize) -> Counters {
-        let Paused { total, since } = self.pauses[queue];
+        let Paused { total, since } = self.rest.pauses[queue];
         let paused = if self.is_paused(queue) { total.after(now.since(since)) } else { total };
-        let losses = Losses { paused, ..self.losses[class as usize] };
+        let losses = Losses { paused, ..self.rest.losses[class as usize] };
         self.tallies[class as usize].counters(now, losses)
     }
 
     /// What waits in a queue.
     pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = &Packet> {
-        self.waiting[queue].iter()
+        self.rest.waiting[queue].iter()
     }
 }

@@ -61,19 +61,18 @@ pub(super) struct Taken {
     pub(super) evicted: Option<(Picoseconds, Leaving)>,
 }
 
-/// What is known of a page of the drive.
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// Its place in the cache, and one; zero if it is not there.
-    place: u32,
-    /// When it was seen last, as a number of the times between which the cache forgets.
-    seen: u32,
-}
+/// What is known of a page of the drive, in four bytes: where most pages are written once, a run
+/// takes as long as the memory that each touches for the first time. With this bit, the place of
+/// the page in the cache; otherwise, when it was seen last, as [`Held::seen`].
+const IN_CACHE: u32 = 1 << 31;
 
 /// A page in the cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     page: u32,
+    /// When it was seen last, as a number of the times between which the cache forgets; zero if it
+    /// never was.
+    seen: u32,
     class: Class,
     sectors: u32,
     /// Whether something in it is not on its way to the chips.
@@ -92,7 +91,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Cache {
     parameters: parameters::Cache,
-    entries: Table<Entry>,
+    /// By page of the drive.
+    entries: Table<u32>,
     held: Vec<Held>,
     free: Vec<u32>,
     places: usize,
@@ -156,7 +156,7 @@ impl Cache {
         page: u32,
         sectors: u32,
     ) -> Option<Picoseconds> {
-        let place = self.entries.get(page).place.checked_sub(1)?;
+        let place = self.place(page)?;
         let is_there = self.held[place as usize].sectors & sectors == sectors;
         is_there.then(|| self.pass(now, sectors.count_ones() * SECTOR))
     }
@@ -176,7 +176,7 @@ impl Cache {
         let (_, write) = self.waiting.pop()?;
         let Write { page, class, sectors, .. } = write;
         let mut evicted = None;
-        let place = match self.entries.get(page).place.checked_sub(1) {
+        let place = match self.place(page) {
             Some(place) => place,
             None => {
                 let leaving = if is_full { self.evict() } else { None };
@@ -186,9 +186,10 @@ impl Cache {
                 self.insert(page)
             }
         };
-        let period = (now.0 / 1_000 / self.parameters.forget.0) as u32 + 1;
-        let seen = std::mem::replace(&mut self.entries.at(page).seen, period);
+        let period = now.0 / 1_000 / self.parameters.forget.0;
+        let period = (period % u64::from(IN_CACHE - 1)) as u32 + 1;
         let held = &mut self.held[place as usize];
+        let seen = std::mem::replace(&mut held.seen, period);
         (held.sectors, held.class) = (held.sectors | sectors, class);
         let is_cold = seen != period;
         if is_cold {
@@ -205,7 +206,7 @@ impl Cache {
     /// So many sectors of a page were programmed.
     pub(super) fn programmed(&mut self, page: u32, sectors: u32) {
         self.used -= sectors;
-        let Some(place) = self.entries.get(page).place.checked_sub(1) else { return };
+        let Some(place) = self.place(page) else { return };
         let held = &mut self.held[place as usize];
         // It may have been evicted meanwhile, and be here anew.
         held.leaving = held.leaving.saturating_sub(1);
@@ -214,8 +215,22 @@ impl Cache {
         }
     }
 
+    /// The place of a page in the cache.
+    #[inline]
+    fn place(&self, page: u32) -> Option<u32> {
+        let entry = self.entries.get(page);
+        (entry & IN_CACHE != 0).then_some(entry & !IN_CACHE)
+    }
+
+    /// Has what a write of a page will touch brought near, some time before it comes. Of no meaning
+    /// otherwise.
+    #[inline]
+    pub(super) fn glance(&self, page: u32) -> u32 {
+        self.entries.get(page)
+    }
+
     fn insert(&mut self, page: u32) -> u32 {
-        let held = Held { page, ..Held::default() };
+        let held = Held { page, seen: self.entries.get(page), ..Held::default() };
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -224,12 +239,13 @@ impl Cache {
             }
         };
         self.held[place as usize] = held;
-        self.entries.at(page).place = place + 1;
+        *self.entries.at(page) = place | IN_CACHE;
         place
     }
 
     fn remove(&mut self, place: u32) {
-        self.entries.at(self.held[place as usize].page).place = 0;
+        let Held { page, seen, .. } = self.held[place as usize];
+        *self.entries.at(page) = seen;
         self.free.push(place);
     }
 
@@ -284,6 +300,21 @@ mod tests {
         drive.cache.room = Some(Bytes(4 * 8_192));
         drive.check().unwrap();
         Cache::new(&drive)
+    }
+
+    /// Also when it has left meanwhile.
+    #[test]
+    fn what_was_seen_lately_stays_until_the_cache_forgets() {
+        let (mut cache, forget) = (small(), Parameters::default().cache.forget);
+        let mut leaves = |at: u64, programmed: u32| {
+            cache.push(Write { command: 0, class: Class::Low, page: 3, sectors: 1 });
+            let taken = cache.take(Picoseconds(at)).expect("there is room");
+            (0..programmed).for_each(|_| cache.programmed(3, 1));
+            taken.cold.is_some()
+        };
+        assert!(leaves(0, 1));
+        assert!(!leaves(1_000_000, 0));
+        assert!(leaves(forget.0 * 1_000, 0));
     }
 
     proptest! {

@@ -96,6 +96,12 @@ impl Media {
         self.flash.push(now, operation, later);
     }
 
+    /// Has what a write of a page will touch brought near. Of no meaning otherwise.
+    pub(super) fn glance(&self, page: u32) -> u32 {
+        let (plane, page) = self.locate(page);
+        self.sites[plane as usize].plane.glance(page)
+    }
+
     /// Writes a part of a page.
     pub(super) fn write(
         &mut self,

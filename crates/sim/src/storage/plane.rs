@@ -105,6 +105,11 @@ impl Plane {
         self.places.get(logical) != 0
     }
 
+    /// Has what a write of a logical page will touch brought near. Of no meaning otherwise.
+    pub(super) fn glance(&self, logical: u32) -> u32 {
+        self.places.get(logical)
+    }
+
     /// Gives a logical page the next place; none if there is no room.
     pub(super) fn place(&mut self, logical: u32, writer: Writer) -> Option<u32> {
         let block = self.open[writer as usize].or_else(|| self.open(writer))?;

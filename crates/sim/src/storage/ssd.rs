@@ -30,6 +30,8 @@
 //! though a real drive need not look there. Suspending a program for a read: MQSim has it and never
 //! does it.
 
+use core::hint::black_box;
+
 use tidegate_algo::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};
 
@@ -247,10 +249,14 @@ impl Ssd {
     ) -> Option<Completion> {
         match event.0 {
             Step::Fetched(place) => {
-                let Command { direction, bytes, .. } = self.active.at(place).command;
+                let Command { direction, at, bytes, .. } = self.active.at(place).command;
                 match direction {
                     Direction::Read => self.read(now, place, later),
                     Direction::Write => {
+                        // Of a large drive, what is known of a page is far away: it comes
+                        // while other things happen.
+                        let page = (at.0 / u64::from(self.page_bytes)) as u32;
+                        black_box(self.cache.glance(page) ^ self.media.glance(page));
                         let arrived = self.link.pull(now, bytes);
                         later(arrived, Event(Step::Arrived(place)));
                     }

@@ -106,7 +106,7 @@ impl Network {
         let mut last = Picoseconds::ZERO;
         let waiting = (0..QUEUES).flat_map(|queue| port.waiting(queue));
         let waiting = waiting.map(|packet| (packet.class, packet.wire));
-        let leaving = port.leaving().map(|left| (left.class, left.wire));
+        let leaving = port.leaving(&self.leaving).map(|left| (left.class, left.wire));
         for (class, wire) in waiting.chain(leaving) {
             let queue = self.rules.service.queue(class);
             bytes[0][queue] += u64::from(wire);
@@ -120,7 +120,7 @@ impl Network {
             must_be(held.packets.into(), packets[number], || what("packets of queue"))?;
             must_be(class, bytes[1][number], || what("bytes of class"))?;
         }
-        for left in port.leaving() {
+        for left in port.leaving(&self.leaving) {
             must_be(u64::from(left.at >= last), 1, || format!("port {index}, order"))?;
             last = left.at;
         }
@@ -149,7 +149,9 @@ impl Network {
             }
         }
         let own = self.ports.iter().filter(|port| port.switch != NO_SWITCH);
-        for left in own.flat_map(|port| port.leaving()).filter(|_| self.rules.pause.is_some()) {
+        for left in
+            own.flat_map(|port| port.leaving(&self.leaving)).filter(|_| self.rules.pause.is_some())
+        {
             let queue = self.rules.service.queue(left.class);
             there[left.ingress as usize][queue] += u64::from(left.wire);
         }
