@@ -56,7 +56,7 @@ Examples:
   tidegate repro paio 10 --seconds 120 --out /tmp/figure10
   tidegate repro pshift 8 9 10
   tidegate repro dsfq 9 12 burst
-  tidegate repro e2e 12
+  tidegate repro e2e 12 --seed 2
   tidegate repro haechi 9 --world live
   tidegate repro paio 4 --json | jq .measured")]
 pub(crate) struct Args {
@@ -77,6 +77,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_PERIODS", hide_env_values = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     periods: Option<u16>,
+
+    /// What simulated runs follow from, in place of the seeds in their scenarios; where a figure
+    /// takes several, of the first
+    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
+    seed: Option<u64>,
 
     #[command(flatten)]
     wanted: Wanted,
@@ -149,8 +154,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let out = format!("out/repro-{}", set.name);
         let out = args.wanted.options(SECONDS, &out, common).out;
         let (figures, out, is_json) = (&figures[..], &out, common.json);
-        let (world, periods) = (args.world, args.periods.map(usize::from));
-        set.run(&Order { figures, out, is_json, world, periods }, &mut note)?;
+        let (world, periods, seed) = (args.world, args.periods.map(usize::from), args.seed);
+        set.run(&Order { figures, out, is_json, world, periods, seed }, &mut note)?;
     } else {
         for figure in figures {
             let wanted = args.wanted.clone();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tidegate_model::{Span, Time};
 use tidegate_sim::scenario::ScenarioError;
+use tidegate_sim::{bricks, dtm, e2e, one_sided, scenario as cluster};
 
 use super::interrupt::Interrupt;
 use super::unwritable;
@@ -61,6 +62,8 @@ pub(super) struct Desk {
     pub(super) is_watched: bool,
     /// Periods that live runs are to measure, where somebody has said it.
     pub(super) periods: Option<usize>,
+    /// What simulated runs follow from, where somebody has said it.
+    pub(super) seed: Option<u64>,
 }
 
 impl Desk {
@@ -103,6 +106,8 @@ pub(crate) struct Order<'a> {
     pub(crate) world: Option<World>,
     /// Periods that live runs are to measure.
     pub(crate) periods: Option<usize>,
+    /// What simulated runs follow from, in place of what their scenarios say.
+    pub(crate) seed: Option<u64>,
 }
 
 /// Where a figure is repeated.
@@ -132,9 +137,9 @@ impl Paper {
         order: &Order<'_>,
         tell: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Order { figures, out, is_json, world, periods } = *order;
+        let Order { figures, out, is_json, world, periods, seed } = *order;
         let is_watched = !is_json && io::stderr().is_terminal();
-        let desk = Desk { interrupt: Interrupt::listen()?, is_watched, periods };
+        let desk = Desk { interrupt: Interrupt::listen()?, is_watched, periods, seed };
         fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
         let mut show = |name: &str, part: Part| {
             desk.note("");
@@ -236,6 +241,35 @@ pub(super) struct Shown<O> {
     pub(super) seconds: f64,
 }
 
+/// What can be simulated with another seed.
+pub(super) trait Seeded {
+    /// What every random number of a run follows from.
+    fn seed(&mut self) -> &mut u64;
+}
+
+macro_rules! seeded {
+    ($($scenario:ty),* $(,)?) => {
+        $(impl Seeded for $scenario {
+            fn seed(&mut self) -> &mut u64 {
+                &mut self.seed
+            }
+        })*
+    };
+}
+
+seeded!(bricks::Scenario, cluster::Scenario, dtm::Plan, e2e::Scenario);
+seeded!(one_sided::Scenario, one_sided::nodes::Scenario);
+
+/// Another seed for all of them. Where a figure counts several runs together, seeds are as far
+/// apart as they were.
+fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
+    let least = scenarios.iter_mut().map(|one| *one.seed()).min().unwrap_or(0);
+    for scenario in scenarios {
+        let own = scenario.seed();
+        *own = seed.wrapping_add(*own - least);
+    }
+}
+
 /// Simulates all of them, on as many processors as there are, and gives what they show in their
 /// order.
 ///
@@ -243,13 +277,16 @@ pub(super) struct Shown<O> {
 /// If a scenario cannot be run, or somebody ends the command. What runs then ends with the process.
 pub(super) fn simulate<S, O>(
     desk: &Desk,
-    scenarios: Vec<S>,
+    mut scenarios: Vec<S>,
     run: fn(&S) -> Result<O, ScenarioError>,
 ) -> Result<Vec<Shown<O>>, Failure>
 where
-    S: Send + 'static,
+    S: Seeded + Send + 'static,
     O: Send + 'static,
 {
+    if let Some(seed) = desk.seed {
+        reseed(&mut scenarios, seed);
+    }
     let count = scenarios.len();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(count);
     let queue = Arc::new(Mutex::new(scenarios.into_iter().enumerate()));
@@ -322,6 +359,13 @@ pub(super) fn thousandths(number: f64) -> f64 {
 mod tests {
     use super::*;
 
+    /// The seed, and nothing else.
+    impl Seeded for u64 {
+        fn seed(&mut self) -> &mut u64 {
+            self
+        }
+    }
+
     #[test]
     fn a_claim_has_what_all_claims_of_its_run_have() {
         let source =
@@ -368,11 +412,15 @@ mod tests {
     #[test]
     fn what_comes_out_has_the_order_of_what_went_in() {
         let interrupt = Interrupt::default();
-        let desk = Desk { interrupt, is_watched: false, periods: None };
-        let shown = simulate(&desk, (1..9).collect(), |number: &u32| Ok(number * 2)).unwrap();
-        let doubled: Vec<u32> = shown.iter().map(|shown| shown.outcome).collect();
-        assert_eq!(doubled, [2, 4, 6, 8, 10, 12, 14, 16]);
-        let refused = |_: &u32| Err::<u32, _>(ScenarioError("wrong".into()));
+        let mut desk = Desk { interrupt, is_watched: false, periods: None, seed: None };
+        let doubled = |desk: &Desk| -> Vec<u64> {
+            let shown = simulate(desk, (1..9).collect(), |number: &u64| Ok(number * 2)).unwrap();
+            shown.iter().map(|shown| shown.outcome).collect()
+        };
+        assert_eq!(doubled(&desk), [2, 4, 6, 8, 10, 12, 14, 16]);
+        desk.seed = Some(11);
+        assert_eq!(doubled(&desk), [22, 24, 26, 28, 30, 32, 34, 36]);
+        let refused = |_: &u64| Err::<u64, _>(ScenarioError("wrong".into()));
         assert!(simulate(&desk, vec![1], refused).is_err());
     }
 }

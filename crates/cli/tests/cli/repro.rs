@@ -43,21 +43,29 @@ fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() 
 #[test]
 fn a_figure_that_is_simulated_is_the_same_again() {
     let directory = tempfile::tempdir().unwrap();
-    let claims = || {
+    let claims_by = |seed: &[&str]| {
         let arguments = ["repro", "dsfq", "burst", "--json", "--out", "pictures"];
-        let output = tidegate(directory.path()).args(arguments).output().unwrap();
+        let output = tidegate(directory.path()).args(arguments).args(seed).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
         let claims = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let shown = |claim: Value| (claim["measured"].clone(), claim["verdict"].clone());
+        let shown = |claim: Value| {
+            let asked = seed.last().map(|seed| seed.parse::<u64>().unwrap());
+            assert!(asked.is_none_or(|asked| claim["seed"] == asked), "{claim}");
+            (claim["measured"].clone(), claim["verdict"].clone())
+        };
         claims.map(shown).collect::<Vec<_>>()
     };
+    let claims = || claims_by(&[]);
     let (one, picture) = (claims(), directory.path().join("pictures/figure-burst.svg"));
     let drawn = std::fs::read(&picture).unwrap();
     assert_eq!(one.len(), 3);
     assert!(one.iter().all(|(_, verdict)| verdict == "holds"), "{one:?}");
     assert_eq!(claims(), one);
     assert_eq!(std::fs::read(&picture).unwrap(), drawn);
+    let another = claims_by(&["--seed", "7"]);
+    assert!(another.iter().all(|(_, verdict)| verdict == "holds"), "{another:?}");
+    assert_ne!(another, one, "the seed is not looked at");
 }
 
 /// How fast this machine is and what else it does says nothing here: what is claimed is judged, and

@@ -50,7 +50,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         tallies.chunks(MOVES.len()).map(|row| row.iter().map(error).collect()).collect();
     let took = shown.iter().map(|shown| shown.seconds).sum::<f64>();
     Ok(Part {
-        claims: claims(&errors, &tallies, &intrinsic, (first.seed, took)),
+        claims: claims(&errors, &tallies, &intrinsic, (shown[0].outcome.seed, took)),
         table: table(&errors, &tallies, &intrinsic),
         picture: picture(&errors),
     })
@@ -76,8 +76,9 @@ impl Intrinsic {
         let fail = |why: String| {
             Failure::new(Code::Failure, "the solver's result cannot be proven").cause(why)
         };
+        let scenario = Scenario { seed: outcome.seed, ..scenario.clone() };
         let configuration =
-            configuration(scenario, outcome).map_err(|error| fail(error.to_string()))?;
+            configuration(&scenario, outcome).map_err(|error| fail(error.to_string()))?;
         let mut solver = Solver::new(configuration);
         let worth = solver.solve().effective_capacity;
         let certificate = solver.certificate();
