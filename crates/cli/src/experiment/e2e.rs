@@ -192,7 +192,7 @@ fn each_rounded(outcome: &Outcome, numbers: &[f64], rounded: fn(f64) -> f64) -> 
 fn near(names: &[&str], ours: &[f64], papers: &[f64], within: f64, unit: &str) -> Judged {
     all(names.iter().zip(ours.iter().zip(papers)).map(|(name, (ours, paper))| {
         holds_if((ours - paper).abs() <= within, || {
-            format!("{name}: {ours:.1} {unit} instead of {paper} {unit}")
+            format!("{name}: {ours:.1} {unit} instead of {} {unit}", tenths(*paper))
         })
     }))
 }

@@ -78,7 +78,7 @@ fn halves(shown: &Shown) -> Claim {
         "QTCP that is promised half of the link has as much of it as DCQCN",
         json!({ "gbit_per_second": each(&shown.outcome, &rates) }),
         differs(
-            &[known("QTCP has", rates[0], 54.2), known("DCQCN", rates[1], 41.2)],
+            &[known("QTCP has", rates[0], 53.7), known("DCQCN", rates[1], 41.7)],
             "what a window gives up at a mark it has again before DCQCN's rate is as high",
         ),
     )

@@ -23,6 +23,9 @@ const FLOWS: [[usize; 2]; 3] = [[0, 5], [1, 4], [2, 3]];
 /// Two flows of a class may have so different rates, in percent of the greater one.
 const APART: f64 = 10.0;
 
+/// Each has half of its class's within this, in Gbit/s.
+const NEAR_HALF: f64 = NEAR_PROMISED / 2.0;
+
 /// A flow that sends has more than this in a stretch, in Gbit/s.
 const SENDS: f64 = 1.0;
 
@@ -63,10 +66,18 @@ fn halves(shown: &Shown, stretches: &[Vec<f64>]) -> Claim {
     let each = stretches.iter().flat_map(|flows| FLOWS.map(|two| apart(flows, two)));
     let both: Vec<f64> = each.flatten().collect();
     let most = both.iter().copied().fold(0.0, f64::max);
+    let halves = stretches.iter().flat_map(|flows| {
+        FLOWS.iter().enumerate().filter(|(_, [_, second])| flows[*second] > SENDS).map(
+            |(class, two)| {
+                let (each, half) = (two.map(|flow| flows[flow]), [PROMISED[class] / 2.0; 2]);
+                near(&[CLASSES[class]; 2], &each, &half, NEAR_HALF, "Gbit/s")
+            },
+        )
+    });
     source("14a", &[shown]).claim(
-        "two flows of a class have the same",
+        "two flows of a class have half of its share each",
         json!({ "times_together": both.len(), "apart_at_most_percent": tenths(most) }),
-        two_each(both.len(), most),
+        all([two_each(both.len(), most), all(halves)]),
     )
 }
 

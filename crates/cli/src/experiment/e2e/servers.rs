@@ -37,8 +37,10 @@ fn done(outcome: &Outcome) -> Vec<f64> {
 }
 
 /// Weights count commands and pages, and a request does not end at a page: so far from the
-/// proportion, in parts of it, may one be.
-const NEAR: f64 = 0.15;
+/// proportion, in parts of it, may one be. Not farther, because drives that serve in order of
+/// arrival come near to it as well: each application has as many commands under way, and those of
+/// high are the largest. They finish 19.0, 15.2 and 6.5 Gbit/s.
+const NEAR: f64 = 0.08;
 
 fn in_proportion(done: &[f64]) -> super::Judged {
     let whole: f64 = done.iter().sum();
@@ -75,10 +77,11 @@ mod tests {
     use crate::experiment::verdict::Verdict;
 
     #[test]
-    fn even_shares_are_no_proportion() {
+    fn even_shares_are_no_proportion_and_neither_are_sizes_of_requests() {
         assert_eq!(in_proportion(&[20.0, 13.3, 6.5]).0, Verdict::Holds);
         let (verdict, why) = in_proportion(&[13.0, 13.0, 13.0]);
         assert_eq!(verdict, Verdict::Fails);
         assert_eq!(why.unwrap(), "high has 0.33 of what drives finish instead of 0.50");
+        assert_eq!(in_proportion(&[19.0, 15.2, 6.5]).0, Verdict::Fails);
     }
 }
