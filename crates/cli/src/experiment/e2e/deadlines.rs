@@ -18,8 +18,8 @@ const D2TCP: usize = 1;
 const QTCP: usize = 2;
 const RATES: [(Law, &str); 2] = [(Law::Dcqcn, "DCQCN"), (Law::Qrdma, "QRDMA")];
 
-/// Runs of figure 15b, each with a seed of its own: one or two requests in a hundred are late, and in
-/// one run that is twice as many as in another.
+/// Runs of figure 15b, each with a seed of its own: one or two requests in a hundred are late, and
+/// in one run that is twice as many as in another.
 const EPISODES: u64 = 4;
 
 /// Figure 15b.

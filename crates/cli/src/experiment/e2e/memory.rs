@@ -179,8 +179,8 @@ fn costs(figure: &'static str, name: &str, runs: &[Shown], both: &[[f64; 3]; 2])
     let lost = [0, 1, 2].map(|at| alone[at] - beside[at]);
     let each = lost.iter().sum::<f64>() / 3.0;
     let source = source(figure, &[&runs[0], &runs[1]]);
-    // Low's part of the cost is the least, half a Gbit/s with every seed. By DCTCP it is nothing: low
-    // has all that it asks for then, and the others pay.
+    // Low's part of the cost is the least, half a Gbit/s with every seed. By DCTCP it is nothing:
+    // low has all that it asks for then, and the others pay.
     let strays = lost.iter().any(|lost| !(0.2..=2.5).contains(lost));
     [
         source.claim(

@@ -49,8 +49,8 @@ fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
     let least = less.fold(100.0, f64::min);
     let sum: f64 = with.iter().sum();
     source("14b", &[shown]).claim(
-        "when a flow of DCTCP comes, all that go by promises, and have what they are promised, back \
-         off, and the link stays full",
+        "when a flow of DCTCP comes, all that go by promises, and have what they are promised, \
+         back off, and the link stays full",
         json!({ "gbit_per_second_before": told(before), "gbit_per_second_beside_it": told(with) }),
         all([
             near(&CLASSES, before, &PROMISED, NEAR_PROMISED, "Gbit/s"),
