@@ -57,7 +57,8 @@ fn first(shown: &Shown) -> Claim {
     source("18b", &[shown]).claim(
         "at first, while DCTCP starts slowly, DCQCN takes most of the link",
         json!({ "dctcp_first_gbit_per_second": tenths(window), "dcqcn": tenths(rate) }),
-        holds_if(rate >= 1.5 * window, || format!("{rate:.1} beside {window:.1} Gbit/s")),
+        // With seeds 1 to 5 from 1.6 to 2.9 times as much.
+        holds_if(rate >= 1.3 * window, || format!("{rate:.1} beside {window:.1} Gbit/s")),
     )
 }
 
