@@ -198,6 +198,12 @@ impl Network {
         None
     }
 
+    /// When a port has sent what it holds, if nobody pauses it: the one at a place of a path.
+    pub fn free_at(&self, now: Picoseconds, place: u32) -> Picoseconds {
+        let port = &self.ports[self.paths.port(place) as usize];
+        port.busy_until.max(now).after(port.wire.time_of(port.waiting_bytes()))
+    }
+
     /// How long a packet of this size takes from a place on its path to the host, if nobody else
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {

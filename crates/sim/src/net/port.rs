@@ -179,6 +179,15 @@ impl Port {
         first.into_iter().chain(&self.others)
     }
 
+    /// Bytes of packets whose departure is not certain.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        if self.filled == 0 {
+            return 0;
+        }
+        let held: u64 = self.queues.iter().map(|held| held.bytes).sum();
+        held - self.leaving().map(|left| u64::from(left.wire)).sum::<u64>()
+    }
+
     /// Bytes of its urgent packets.
     #[inline]
     pub(super) const fn urgent(&self) -> u64 {
