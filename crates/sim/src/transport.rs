@@ -96,6 +96,11 @@ pub trait Out {
     fn send(&mut self, packet: Packet);
     /// Calls [`Transport::on_event`] with this at that point.
     fn later(&mut self, at: Picoseconds, event: Event);
+    /// When the card that a route begins at has sent all that it holds now, as far as one knows.
+    /// Without a card, at once.
+    fn card_free_at(&self, _route: u32) -> Picoseconds {
+        Picoseconds::ZERO
+    }
     /// The whole of a message is at its receiver.
     fn arrived(&mut self, flow: FlowId, message: u64);
 }

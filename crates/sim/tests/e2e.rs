@@ -294,6 +294,42 @@ fn what_is_not_counted_is_nothing() {
     assert!(outcome.applications.iter().all(|one| one.asked.requests + one.done.requests == 0));
 }
 
+/// Flows of one host by rates, each of which may use all of its line, wait at their host and not in
+/// its card: a card that held them would go on sending when their rates have long been cut.
+#[test]
+fn a_card_holds_a_packet_of_each_flow() {
+    let text = r#"
+        name = "eight flows of one host"
+        seed = 1
+        length = "2ms"
+        network.topology.star = { hosts = 9, line = { rate = "100Gbps", delay = "1us" } }
+        network.switch = { buffer = "1MB" }
+        transport.law = "dcqcn"
+        [[application]]
+        from = 0
+        to = [1, 2, 3, 4, 5, 6, 7, 8]
+        [application.workload]
+        name = "eight"
+        reads = "0%"
+        sizes = { fixed = "1MiB" }
+        offsets = "uniform"
+        space = "1GiB"
+        load = { closed = { outstanding = 8 } }
+    "#;
+    for service in ["fifo", "urgent-first"] {
+        let service = format!("buffer = \"1MB\", service = \"{service}\"");
+        let text = text.replace("buffer = \"1MB\"", &service);
+        let outcome = e2e::run(&Scenario::parse(&text).unwrap()).unwrap();
+        let card = &outcome.ports[0];
+        assert_eq!(card.between[0], "host 0");
+        assert!(card.queue_most <= 8 * 1_086 && card.busy > 0.99, "{service}: {card:?}");
+        let [one] = &outcome.applications[..] else { panic!() };
+        // Each has its turn.
+        let [least, most] = [0.0, 1.0].map(|part| one.latency.value_at_quantile(part));
+        assert!(most < least * 21 / 20, "{least} {most}");
+    }
+}
+
 /// Five switches in a circle, each of which pauses the one before: packets that wait for each other
 /// for good are the scenario's doing, so a run tells of them and does not end in a panic.
 #[test]

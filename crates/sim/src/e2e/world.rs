@@ -64,6 +64,10 @@ impl<Q: Queue<Event>> Out for Floor<Q> {
         self.events.push(at, Event::Transport(event));
     }
 
+    fn card_free_at(&self, route: u32) -> Picoseconds {
+        self.network.free_at(self.now, route)
+    }
+
     fn arrived(&mut self, flow: FlowId, message: u64) {
         self.arrived.push_back((flow, message));
     }

@@ -71,6 +71,12 @@ impl Wire {
         Picoseconds((bytes * Picoseconds::SECOND.0).div_ceil(self.rate))
     }
 
+    /// The same of many packets, to the nearest picosecond.
+    pub(super) fn time_of(&self, bytes: u64) -> Picoseconds {
+        let time = u128::from(bytes) * u128::from(Picoseconds::SECOND.0) / u128::from(self.rate);
+        Picoseconds(time as u64)
+    }
+
     /// Bytes per second.
     pub(in crate::net) const fn rate(&self) -> Rate {
         Rate(self.rate)

@@ -222,6 +222,13 @@ impl Network {
         self.ports.get(port as usize).map_or(0, |port| port.glance(&self.leaving, packet.class))
     }
 
+    /// When a port has sent what it holds, if nobody pauses it: the one at a place of a path.
+    pub fn free_at(&self, now: Picoseconds, place: u32) -> Picoseconds {
+        let port = &self.ports[self.paths.port(place) as usize];
+        let waiting = port.waiting_bytes(&self.leaving);
+        port.busy_until.max(now).after(self.wires[port.wire as usize].time_of(waiting))
+    }
+
     /// How long a packet of this size takes from a place on its path to the host, if nobody else
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {

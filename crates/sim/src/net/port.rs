@@ -193,6 +193,15 @@ impl Port {
         lists.glance(self.others) ^ self.tallies[class as usize].held
     }
 
+    /// Bytes of packets whose departure is not certain.
+    pub(super) fn waiting_bytes(&self, lists: &Lists) -> u64 {
+        if self.filled == 0 {
+            return 0;
+        }
+        let held: u64 = self.queues.iter().map(|held| held.bytes).sum();
+        held - self.leaving(lists).map(|left| u64::from(left.wire)).sum::<u64>()
+    }
+
     /// Bytes of its urgent packets.
     #[inline]
     pub(super) const fn urgent(&self) -> u64 {

@@ -3,8 +3,14 @@
 //! # Mechanism
 //! Messages stand one after the other in a stream of bytes. A flow with a window sends while what
 //! is under way fits into it, and a packet may carry the end of one message and the beginning of
-//! the next. A flow with a rate sends a packet, and the next one when the rate allows; a packet
-//! carries bytes of one message, as with RDMA. What is lost goes first.
+//! the next. A flow with a rate sends a packet, and the next one when the rate allows and its
+//! host's card has sent all that it held by then; a packet carries bytes of one message, as with
+//! RDMA. What is lost goes first.
+//!
+//! So flows of one host take turns at its card, as queue pairs do, and hold one packet each there.
+//! Were they to go by their rates alone, ten of them that may use all of the line would fill the
+//! card with ten lines' worth, and what a notification takes from their rates would be felt when
+//! all that is sent. While a card is paused nobody knows how long it takes, and more waits there.
 //!
 //! Round trips are smoothed as RFC 6298 says, and the timeout follows from them; each in a row
 //! doubles it. Since an answer repeats when the packet was sent that it answers, every answer is a
@@ -371,6 +377,9 @@ impl Sender {
             class: ends.class,
             mark: Mark::Clear,
         });
+        if let Control::Rate { free_at, .. } = &mut self.control {
+            *free_at = (*free_at).max(out.card_free_at(ends.path.there));
+        }
     }
 
     /// Checks what it counts. The first byte that is not acknowledged, that was never sent, and
