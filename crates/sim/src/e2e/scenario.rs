@@ -167,9 +167,13 @@ pub struct Application {
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
     /// Its own part of each link, in place of a part of its class's: a weight beside those of
-    /// classes, 1 to 1,000. So applications can be told apart beyond three classes.
+    /// classes, 1 to 1,000,000. So applications can be told apart beyond three classes.
     #[serde(default)]
     pub weight: Option<u32>,
+    /// The application, by its place among all, with which it has that part together, as those of
+    /// one tenant have; itself if nobody says so. Policies say it, and no scenario.
+    #[serde(skip)]
+    pub with: Option<u32>,
 }
 
 /// What of a server an application uses.
@@ -273,8 +277,8 @@ impl Scenario {
         must(to.iter().all(known), &format!("to: hosts count from 0 to {}", hosts - 1))?;
         must(!self.targets(one).contains(from), "to: another host than its own")?;
         must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
-        let fits = one.weight.is_none_or(|weight| (1..=1_000).contains(&weight));
-        must(fits, "weight: from 1 to 1000")?;
+        let fits = one.weight.is_none_or(|weight| (1..=1_000_000).contains(&weight));
+        must(fits, "weight: from 1 to 1000000")?;
         let is_one = one.weight.is_none() || one.latency.is_none();
         must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {

@@ -209,7 +209,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let own = application.weight.map(|weight| Party::Application(number, weight));
+            let of = application.with.unwrap_or(number);
+            let own = application.weight.map(|weight| Party::Application(of, weight));
             let party = own.unwrap_or(Party::Class(class));
             let kind = Kind { class, party, latency: application.latency };
             let there = self.open(plan, kind, ends);
