@@ -108,6 +108,11 @@ impl Failure {
         Self::silent(self.code)
     }
 
+    /// The same, with another code to exit with.
+    pub(crate) fn coded(self, code: Code) -> Self {
+        Self { code, ..self }
+    }
+
     /// The same, of this one among several.
     #[must_use]
     pub(crate) fn at(mut self, place: &str) -> Self {

@@ -85,6 +85,9 @@ use crate::scenario::{ScenarioError, must, optional, read, read_table, text};
 use crate::workload::Open;
 use link::Link;
 
+/// Slots of all flows together, each of which takes 48 bytes: two gigabytes.
+const KEPT_MAX: u64 = 40_000_000;
+
 /// One run of the model.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -243,16 +246,21 @@ impl Plan {
         must(part(self.alpha), "alpha: from 0.0 to 1.0")?;
         must((1..=10_000_000).contains(&self.slots), "slots: from 1 to 10000000")?;
         must(!self.flow.is_empty(), "flow: at least 1")?;
-        for flow in &self.flow {
-            must(flow.share > 0, "flow.share: at least 1")?;
-            must(flow.latency != Some(Span::ZERO), "flow.latency: more than 0")?;
-            let window = flow.window.is_none_or(|window| (1.0..=1e9).contains(&window));
-            must(window, "flow.window: from 1.0 to 1e9 packets")?;
-            if let Some(open) = &flow.offered {
-                open.check([u128::from(self.packet.0), 1], "flow.offered")?;
-            }
-        }
-        Ok(())
+        let kept = u64::from(self.slots) * self.flow.len() as u64;
+        let most = format!("slots: at most {KEPT_MAX} of all flows together, for all are kept");
+        must(kept <= KEPT_MAX, &most)?;
+        self.flow.iter().enumerate().try_for_each(|(number, flow)| {
+            self.check_flow(flow).map_err(|error| error.within(&format!("flow.{number}")))
+        })
+    }
+
+    fn check_flow(&self, flow: &Sender) -> Result<(), ScenarioError> {
+        must(flow.share > 0, "share: at least 1")?;
+        must(flow.latency != Some(Span::ZERO), "latency: more than 0")?;
+        let window = flow.window.is_none_or(|window| (1.0..=1e9).contains(&window));
+        must(window, "window: from 1.0 to 1e9 packets")?;
+        let offered = flow.offered.as_ref();
+        offered.map_or(Ok(()), |open| open.check([u128::from(self.packet.0), 1], "offered"))
     }
 
     /// What a flow is promised.
@@ -271,8 +279,17 @@ impl Plan {
 /// # Errors
 /// What [`Plan::check`] says.
 pub fn run(plan: &Plan) -> Result<Outcome, ScenarioError> {
+    run_while(plan, |_| true)
+}
+
+/// The same, until `goes_on` says no: it is asked after each slot, with how many there were. The
+/// outcome is of these.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_while(plan: &Plan, goes_on: impl FnMut(u32) -> bool) -> Result<Outcome, ScenarioError> {
     plan.check()?;
-    Ok(Link::new(plan).run())
+    Ok(Link::new(plan).run(goes_on))
 }
 
 #[cfg(test)]

@@ -28,12 +28,16 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
+mod error;
+
 use core::fmt;
 use core::str::FromStr;
 
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
 use tidegate_model::{Iops, Span};
+
+pub use error::ScenarioError;
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -284,8 +288,8 @@ pub(crate) fn read<T: DeserializeOwned>(
     text: &str,
     check: impl FnOnce(&T) -> Result<(), ScenarioError>,
 ) -> Result<T, ScenarioError> {
-    let read = toml::from_str(text).map_err(|error| ScenarioError::of(&error))?;
-    check(&read)?;
+    let read = toml::from_str(text).map_err(|error| ScenarioError::of_toml(&error, Some(text)))?;
+    check(&read).map_err(|error| error.located(text))?;
     Ok(read)
 }
 
@@ -294,14 +298,14 @@ pub(crate) fn read_table<T: DeserializeOwned>(
     table: toml::Table,
     check: impl FnOnce(&T) -> Result<(), ScenarioError>,
 ) -> Result<T, ScenarioError> {
-    let read = table.try_into().map_err(|error| ScenarioError::of(&error))?;
+    let read = table.try_into().map_err(|error| ScenarioError::of_toml(&error, None))?;
     check(&read)?;
     Ok(read)
 }
 
 /// Refuses a scenario in which something does not hold, with what to write instead.
 pub(crate) fn must(holds: bool, what: &str) -> Result<(), ScenarioError> {
-    if holds { Ok(()) } else { Err(ScenarioError(what.to_owned())) }
+    if holds { Ok(()) } else { Err(ScenarioError::new(what)) }
 }
 
 impl Scenario {
@@ -354,24 +358,6 @@ impl Scenario {
         must(self.messages.least <= self.messages.most, "messages: least is above most")
     }
 }
-
-/// What is wrong with a scenario, where, and how to mend it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScenarioError(pub String);
-
-impl ScenarioError {
-    fn of(error: &toml::de::Error) -> Self {
-        Self(error.to_string().trim_end().to_owned())
-    }
-}
-
-impl fmt::Display for ScenarioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for ScenarioError {}
 
 #[cfg(test)]
 mod tests {

@@ -206,9 +206,12 @@ impl fmt::Display for TraceError {
             Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Problem::Unknown { found } => {
                 write!(f, "{found:?} does not begin a trace of a format that is known:")?;
-                FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))
+                FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))?;
+                f.write_str("; if it is of one of them, say which")
             }
-            Problem::Long => write!(f, "more than {} bytes", lines::LONGEST),
+            Problem::Long => {
+                write!(f, "more than {} bytes; expected lines of text", lines::LONGEST)
+            }
             Problem::Fields { found, expected } => {
                 write!(f, "{found} fields; expected {expected}")
             }

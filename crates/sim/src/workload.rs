@@ -182,37 +182,35 @@ impl Plan {
     pub fn check(&self) -> Result<(), ScenarioError> {
         match &self.load {
             Load::Trace(recording) => self.check_recorded(recording),
-            Load::Open(open) => {
-                open.check(self.checked_shape()?.sizes.mean(), "workload.load.open")
-            }
+            Load::Open(open) => open.check(self.checked_shape()?.sizes.mean(), "load.open"),
             Load::Closed(closed) => {
                 self.checked_shape()?;
-                must(closed.outstanding > 0, "workload.load.closed.outstanding: at least 1")?;
+                must(closed.outstanding > 0, "load.closed.outstanding: at least 1")?;
                 let hours = closed.think.0 <= INTERVAL_MAX.0 / 1_000;
-                must(hours, "workload.load.closed.think: at most 1h")
+                must(hours, "load.closed.think: at most 1h")
             }
         }
     }
 
     /// What requests are like that no recording says.
     fn checked_shape(&self) -> Result<Shape, ScenarioError> {
-        let either = "workload: either like, or all of reads, sizes and offsets";
-        let shape = self.shape().ok_or_else(|| ScenarioError(either.to_owned()))?;
+        let either = "either like, or all of reads, sizes and offsets";
+        let shape = self.shape().ok_or_else(|| ScenarioError::new(either))?;
         shape.sizes.check()?;
         shape.offsets.check()?;
-        must(self.align.0 > 0, "workload.align: at least 1 byte")?;
+        must(self.align.0 > 0, "align: at least 1 byte")?;
         let fits = shape.sizes.largest() <= self.space;
-        must(fits, "workload.space: at least as much as the largest request")?;
-        must(self.space <= Bytes(1 << 60), "workload.space: at most 1024 PiB")?;
+        must(fits, "space: at least as much as the largest request")?;
+        must(self.space <= Bytes(1 << 60), "space: at most 1024 PiB")?;
         let blocks = self.space.0 / self.align.0 < 1 << 52;
-        must(blocks, "workload.align: choose one with which the space has less than 2^52 places")?;
+        must(blocks, "align: choose one with which the space has less than 2^52 places")?;
         Ok(shape)
     }
 
     fn check_recorded(&self, recording: &Recording) -> Result<(), ScenarioError> {
         let said = self.like.is_some() || self.reads.is_some() || self.sizes.is_some();
         let said = said || self.offsets.is_some() || self.space.0 > 0;
-        let leave = "workload: what a trace asks for stands in it; leave out like, reads, sizes, \
+        let leave = "what a trace asks for stands in it; leave out like, reads, sizes, \
                      offsets and space";
         must(!said, leave)?;
         recording.check()

@@ -415,7 +415,10 @@ fn what_is_refused() {
         ("10Gbps", "0Gbps", "rate"),
         ("\"dctcp\"", "\"reno\"", "reno"),
         ("outstanding = 1", "outstanding = 0", "at least 1"),
-        ("from = 0", "from = 0\nweight = 0", "weight: from 1"),
+        ("from = 0", "from = 0\nweight = 0", "line 18, column 1: application.0.weight: from 1"),
+        ("\"1ms\"", "\"1000s\"\nsample = \"1us\"", "1000000000 moments"),
+        ("outstanding = 1", "outstanding = 10000001", "lower load.closed.outstanding"),
+        ("blocks = 64 }", "blocks = 64 }\ndrive.cleaning.reserve = 4294967295", "lower threshold"),
         ("from = 0", "from = 0\nweight = 1\nlatency = \"1ms\"", "one promise"),
         ("[[application]]", "[promises]\nweights = [0, 0, 0]\n[[application]]", "weights"),
     ] {
@@ -423,6 +426,23 @@ fn what_is_refused() {
         let error = Scenario::parse(&good.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains(says), "{to}: {error}");
     }
+}
+
+/// The scenario that the book has as an example, with two requests that fio would have written.
+#[test]
+fn the_example_of_the_book_can_be_run() {
+    let page = include_str!("../../../docs/src/simulator.md");
+    let (_, rest) = page.split_once("```toml\n").unwrap();
+    let mut scenario = Scenario::parse(rest.split_once("```").unwrap().0).unwrap();
+    (scenario.length, scenario.skip) = (Span(20 * Span::MILLISECOND.0), Span::ZERO);
+    let log = "fio version 2 iolog\na add\na open\na write 0 4096\na read 4096 8192\na close\n";
+    let run = e2e::Run::new(&scenario).opening(|file| {
+        assert_eq!(file, "load.log");
+        Ok(Box::new(log.as_bytes()) as e2e::Input)
+    });
+    let outcome = run.go_while(|_| true).unwrap();
+    let done: Vec<u64> = outcome.applications.iter().map(|one| one.done.requests).collect();
+    assert!(done[0] == 2 && done[1] > 0, "{done:?}");
 }
 
 /// A scenario of two applications, of which one replays a recording to a drive.
@@ -526,7 +546,7 @@ fn a_line_that_is_wrong_ends_the_run() {
     let (error, _) = ended(lines(2, ""), ", device = 5");
     assert!(error.contains("some.trace: nothing in it is replayed"), "{error}");
     let nobody = e2e::run(&recorded("")).unwrap_err().to_string();
-    assert!(nobody.contains("some.trace: nobody here opens recordings"), "{nobody}");
+    assert!(nobody.contains("\"some.trace\": nobody here opens recordings"), "{nobody}");
 }
 
 proptest! {

@@ -1,12 +1,10 @@
 //! `tidegate sim`: a scenario in the simulated world, from applications to devices.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tidegate_sim::dtm::{self, Plan};
-use tidegate_sim::e2e::{Input, Run, Scenario};
+use tidegate_sim::e2e::{Run, Scenario};
 use tidegate_sim::scenario::ScenarioError;
 
 use super::Common;
@@ -15,18 +13,25 @@ use crate::experiment::plot;
 use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
 use crate::policy_file::PolicyFile;
-use crate::text_file;
 
 mod grid;
 mod packets;
 mod policy;
 mod slots;
+mod source;
 mod sweep;
 mod watch;
+mod written;
 
 use grid::Axis;
+use source::Source;
 use sweep::{Shown, Sweep};
 use watch::Watch;
+use written::Files;
+
+/// Slots of the discrete-time model from one look at how far it is to the next: a slot of few flows
+/// takes not much longer than reading the clock.
+const SLOTS_OF_A_LOOK: u32 = 16;
 
 /// Simulate applications, network, servers and drives, packet by packet
 ///
@@ -52,8 +57,9 @@ pub(crate) struct Args {
     #[arg(env = "TIDEGATE_MODEL", hide_env_values = true)]
     model: Model,
 
-    /// Another seed than the scenario's
+    /// Another seed than the scenario's: a whole number, at least 0
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
+    #[arg(allow_negative_numbers = true)]
     seed: Option<u64>,
 
     /// Another law for flows that have the scenario's: dctcp, d2tcp, qtcp, dcqcn or qrdma; of the
@@ -61,8 +67,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
     law: Option<String>,
 
-    /// Write what happened in each moment to this directory: to applications in series.csv and
-    /// series.svg, and to each class at each link that it used in links.csv
+    /// Write what happened in each moment to this directory, which is made if need be: to
+    /// applications in series.csv and series.svg, and to each class at each link that it used in
+    /// links.csv. Times are nanoseconds and amounts bytes, as the heads of columns say
     #[arg(long, value_name = "DIRECTORY", env = "TIDEGATE_OUT", hide_env_values = true)]
     out: Option<PathBuf>,
 
@@ -71,20 +78,22 @@ pub(crate) struct Args {
     #[arg(value_parser = picture)]
     plot: Option<PathBuf>,
 
-    /// The policy that says of which class applications are, each the tenant of its name, and
-    /// what classes weigh
+    /// The policy, as TOML, that says of which class each application is and which part of links it
+    /// has by its weight, as the tenant of its name
     #[arg(long, value_name = "POLICY", env = "TIDEGATE_POLICY", hide_env_values = true)]
     policy: Option<PathBuf>,
 
-    /// Run it with each of these values of a key, such as transport.law=dctcp,qtcp; with several of
-    /// them, at each point of the grid. Writes sweep.csv to --out instead of series
+    /// Run it with each of these values of a key, such as transport.law=dctcp,qtcp, with units as
+    /// in the scenario (length=10ms,20ms); with several of them, at each point of the grid. Writes
+    /// sweep.csv to --out instead of series
     #[arg(long, value_name = "KEY=VALUE,..", env = "TIDEGATE_SWEEP", hide_env_values = true)]
     #[arg(conflicts_with = "plot")]
     sweep: Vec<Axis>,
 
-    /// Run each point with so many seeds, from the scenario's on
+    /// Run each point with so many seeds, 1 to 100000, from the scenario's on
     #[arg(long, value_name = "COUNT", env = "TIDEGATE_SEEDS", hide_env_values = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with = "plot")]
+    #[arg(allow_negative_numbers = true)]
     seeds: Option<u32>,
 }
 
@@ -113,154 +122,165 @@ impl Model {
             Self::Dtm => ["the discrete-time model", "run it with --model dtm"],
         }
     }
-
-    /// Refuses a scenario that is one of the other model: in its own words, and not by the first
-    /// key that this one does not know.
-    fn expect(self, path: &Path, table: &toml::Table) -> Result<(), Failure> {
-        let other = if self == Self::Dtm { Self::Packets } else { Self::Dtm };
-        let first = |model: Self| model.keys().iter().find(|key| table.contains_key(**key));
-        let (None, Some(key)) = (first(self), first(other)) else { return Ok(()) };
-        let [name, remedy] = other.told();
-        let message = format!("{} is a scenario of {name}: it has {key:?}", path.display());
-        Err(Failure::new(Code::Invalid, message).help(remedy))
-    }
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let text = read(&args)?;
+    let source = Source::read(&args.scenario, args.model)?;
     let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
-    let order = Order { args: &args, policy, is_json: common.json };
+    let order = Order { args: &args, source, policy, is_json: common.json };
     if !args.sweep.is_empty() || args.seeds.is_some() {
-        return order.sweep(&text);
+        return order.sweep();
     }
     match args.model {
-        Model::Packets => order.packets(&text),
-        Model::Dtm => order.slots(&text),
+        Model::Packets => order.packets(),
+        Model::Dtm => order.slots(),
     }
 }
 
 /// What somebody wants to see.
 struct Order<'a> {
     args: &'a Args,
+    source: Source,
     policy: Option<PolicyFile>,
     is_json: bool,
 }
 
 impl Order<'_> {
-    fn packets(&self, text: &str) -> Result<ExitCode, Failure> {
+    fn packets(&self) -> Result<ExitCode, Failure> {
         let args = self.args;
-        let scenario = self.packets_of(Scenario::parse(text), args.seed)?;
-        self.prepare()?;
-        let interrupt = Interrupt::listen()?;
+        let wrong = |error| self.source.wrong(error);
+        let scenario =
+            self.packets_of(Scenario::parse(&self.source.text), args.seed)?.map_err(wrong)?;
+        let interrupt = self.prepare()?;
         let mut watch = Watch::start(self.is_json);
         let run = self.begin(&scenario);
         let run = if args.out.is_some() { run.with_ports() } else { run };
         let outcome = run.go_while(|progress| {
-            watch.on_progress(progress);
+            watch.look(|took| watch::far(progress, took));
             interrupt.check().is_ok()
         });
         watch.end();
-        let outcome = outcome.map_err(|error| self.invalid(&error))?;
-        if let Some(directory) = &args.out {
-            write(directory, "series.csv", &packets::csv(&outcome))?;
-            write(directory, "links.csv", &packets::links_csv(&outcome))?;
-        }
-        self.draw(|| packets::drawn(&scenario.name, &outcome))?;
+        let outcome = outcome.map_err(wrong)?;
+        let written = self.write(|files, directory| {
+            files.add(&directory.join("series.csv"), |to| packets::csv(&outcome, to))?;
+            files.add(&directory.join("links.csv"), |to| packets::links_csv(&outcome, to))
+        });
+        let written =
+            written.and_then(|files| self.draw(files, || packets::drawn(&scenario.name, &outcome)));
         if self.is_json {
             output::print_json(&packets::told_as_json(&scenario, &outcome))?;
         } else {
             output::print(&packets::told(&scenario, &outcome, Paint::stdout()))?;
         }
-        if let Some(fault) = &outcome.fault {
-            return Err(Failure::quoted(Code::Failure, fault));
-        }
+        written?;
+        self.good(outcome.fault.as_ref())?;
         interrupt.check()?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn slots(&self, text: &str) -> Result<ExitCode, Failure> {
-        let plan = self.slots_of(Plan::parse(text), self.args.seed)?;
-        self.prepare()?;
-        let outcome = dtm::run(&plan).map_err(|error| self.invalid(&error))?;
-        if let Some(directory) = &self.args.out {
-            write(directory, "series.csv", &outcome.csv())?;
-        }
-        self.draw(|| slots::drawn(&plan.name, &outcome))?;
+    fn slots(&self) -> Result<ExitCode, Failure> {
+        let wrong = |error| self.source.wrong(error);
+        let plan = self.slots_of(Plan::parse(&self.source.text), self.args.seed)?.map_err(wrong)?;
+        let interrupt = self.prepare()?;
+        let mut watch = Watch::start(self.is_json);
+        let outcome = dtm::run_while(&plan, |done| {
+            if done.is_multiple_of(SLOTS_OF_A_LOOK) {
+                watch.look(|took| watch::far_of_slots(done, plan.slots, took));
+            }
+            interrupt.check().is_ok()
+        });
+        watch.end();
+        let outcome = outcome.map_err(wrong)?;
+        let written = self.write(|files, directory| {
+            files.add(&directory.join("series.csv"), |to| outcome.write_csv(to))
+        });
+        let written =
+            written.and_then(|files| self.draw(files, || slots::drawn(&plan.name, &outcome)));
         if self.is_json {
             output::print_json(&slots::told_as_json(&plan, &outcome))?;
         } else {
             output::print(&slots::told(&plan, &outcome, Paint::stdout()))?;
         }
+        written?;
+        interrupt.check()?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn sweep(&self, text: &str) -> Result<ExitCode, Failure> {
+    fn sweep(&self) -> Result<ExitCode, Failure> {
         let args = self.args;
-        let table = toml::from_str(text).map_err(|error: toml::de::Error| {
-            invalid(&args.scenario, error.to_string().trim_end())
-        })?;
+        let table = self.source.table()?;
         let sweep = Sweep::new(&table, args.sweep.clone(), args.seeds, args.seed)?;
         let shown = match args.model {
             Model::Packets => self.sweep_packets(&sweep),
             Model::Dtm => self.sweep_slots(&sweep),
         };
         let (shown, interrupt) = shown?;
-        if let Some(directory) = &args.out {
-            write(directory, "sweep.csv", &sweep.csv(&shown))?;
-        }
+        let written = self.write(|files, directory| {
+            let csv = sweep.csv(&shown);
+            files.add(&directory.join("sweep.csv"), |to| to.write_all(csv.as_bytes()))
+        });
+        let written = written.and_then(Files::keep);
         let told = match self.is_json {
             true => sweep.json(&shown),
             false => sweep.told(&shown, Paint::stdout()),
         };
         output::print(&told)?;
-        if let Some(fault) = shown.iter().flatten().find_map(|shown| shown.fault.as_ref()) {
-            return Err(Failure::quoted(Code::Failure, fault));
-        }
+        written?;
+        self.good(shown.iter().flatten().find_map(|shown| shown.fault.as_ref()))?;
         interrupt.check()?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn sweep_packets(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
-        let scenarios = sweep
-            .read(|point| self.packets_of(Scenario::of(point.scenario.clone()), point.seed()))?;
-        self.prepare()?;
-        let interrupt = Interrupt::listen()?;
+        let own = Scenario::parse(&self.source.text).err();
+        let wrong = |error| self.source.wrong_at_point(error, own.as_ref());
+        let scenarios = sweep.read(|point| {
+            self.packets_of(Scenario::of(point.scenario.clone()), point.seed())?.map_err(wrong)
+        })?;
+        let interrupt = self.prepare()?;
         let shown = sweep.run(&scenarios, &interrupt, !self.is_json, |scenario, goes_on| {
             let mut is_whole = true;
             let outcome = self.begin(scenario).go_while(|_| {
                 is_whole = goes_on();
                 is_whole
             });
-            let outcome = outcome.map_err(|error| self.invalid(&error))?;
+            let outcome = outcome.map_err(wrong)?;
             Ok(is_whole.then(|| packets::shown(scenario, &outcome)))
         });
         Ok((shown?, interrupt))
     }
 
     fn sweep_slots(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
-        let plans =
-            sweep.read(|point| self.slots_of(Plan::of(point.scenario.clone()), point.seed()))?;
-        self.prepare()?;
-        let interrupt = Interrupt::listen()?;
-        let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, _| {
-            let outcome = dtm::run(plan).map_err(|error| self.invalid(&error))?;
-            Ok(Some(slots::shown(plan, &outcome)))
+        let own = Plan::parse(&self.source.text).err();
+        let wrong = |error| self.source.wrong_at_point(error, own.as_ref());
+        let plans = sweep.read(|point| {
+            self.slots_of(Plan::of(point.scenario.clone()), point.seed())?.map_err(wrong)
+        })?;
+        let interrupt = self.prepare()?;
+        let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, goes_on| {
+            let mut is_whole = true;
+            let outcome = dtm::run_while(plan, |_| {
+                is_whole = goes_on();
+                is_whole
+            });
+            let outcome = outcome.map_err(wrong)?;
+            Ok(is_whole.then(|| slots::shown(plan, &outcome)))
         });
         Ok((shown?, interrupt))
     }
 
     /// A run that opens recordings beside the scenario.
     fn begin<'a>(&'a self, scenario: &'a Scenario) -> Run<'a> {
-        Run::new(scenario).opening(|file| open(&self.args.scenario, file))
+        Run::new(scenario).opening(|file| self.source.open(file))
     }
 
-    /// A scenario with what the command line says instead.
+    /// A scenario with what the command line says instead, or what is wrong with that scenario.
     fn packets_of(
         &self,
         read: Result<Scenario, ScenarioError>,
         seed: Option<u64>,
-    ) -> Result<Scenario, Failure> {
-        let mut scenario = read.map_err(|error| self.invalid(&error))?;
+    ) -> Result<Result<Scenario, ScenarioError>, Failure> {
+        let Ok(mut scenario) = read else { return Ok(read) };
         scenario.seed = seed.unwrap_or(scenario.seed);
         if let Some(law) = &self.args.law {
             let law = law.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
@@ -269,20 +289,26 @@ impl Order<'_> {
         if let Some(policy) = &self.policy {
             policy::apply(&mut scenario, policy)?;
         }
-        scenario.check().map_err(|error| self.invalid(&error))?;
-        Ok(scenario)
+        let checked = scenario.check().and_then(|()| {
+            // Rates are those of whole moments: without one, all would be told as nothing.
+            let Scenario { length, skip, sample, .. } = scenario;
+            let none = "sample: no moment of that length lies between skip and length; shorten it";
+            let is_some = length.0 / sample.0 > skip.0.div_ceil(sample.0);
+            is_some.then_some(()).ok_or_else(|| ScenarioError::new(none))
+        });
+        Ok(checked.map(|()| scenario))
     }
 
     fn slots_of(
         &self,
         read: Result<Plan, ScenarioError>,
         seed: Option<u64>,
-    ) -> Result<Plan, Failure> {
+    ) -> Result<Result<Plan, ScenarioError>, Failure> {
         if self.policy.is_some() {
             let message = "the discrete-time model has flows with shares, and no tenants";
             return Err(Failure::new(Code::Usage, message).help("leave out --policy"));
         }
-        let mut plan = read.map_err(|error| self.invalid(&error))?;
+        let Ok(mut plan) = read else { return Ok(read) };
         plan.seed = seed.unwrap_or(plan.seed);
         plan.law = match self.args.law.as_deref() {
             None => plan.law,
@@ -293,50 +319,63 @@ impl Order<'_> {
                 return Err(Failure::new(Code::Usage, message).help("use dctcp or qtcp"));
             }
         };
-        Ok(plan)
+        Ok(Ok(plan))
     }
 
-    /// Makes the directory for what is to be written: before minutes of work, and not after.
-    fn prepare(&self) -> Result<(), Failure> {
-        let Some(directory) = &self.args.out else { return Ok(()) };
-        fs::create_dir_all(directory).map_err(|error| unwritten(directory, &error))
+    /// Listens for Ctrl-C, and makes the directory for what is to be written and tries it: before
+    /// minutes of work, and not after.
+    fn prepare(&self) -> Result<Interrupt, Failure> {
+        let interrupt = Interrupt::listen()?;
+        self.args.out.as_deref().map_or(Ok(()), written::prepare)?;
+        self.args.plot.as_deref().map_or(Ok(()), written::prepare_file)?;
+        Ok(interrupt)
     }
 
-    /// Writes the picture to where somebody wants it.
-    fn draw(&self, drawn: impl FnOnce() -> String) -> Result<(), Failure> {
+    /// Writes what goes to the directory that somebody wants, if somebody does.
+    fn write(
+        &self,
+        write: impl FnOnce(&mut Files, &Path) -> Result<(), Failure>,
+    ) -> Result<Files, Failure> {
+        let mut files = Files::default();
+        if let Some(directory) = &self.args.out {
+            write(&mut files, directory)?;
+        }
+        Ok(files)
+    }
+
+    /// Adds the picture to where somebody wants it, and keeps all that was written.
+    fn draw(&self, mut files: Files, drawn: impl FnOnce() -> String) -> Result<(), Failure> {
         let Args { out, plot, .. } = self.args;
         if out.is_none() && plot.is_none() {
             return Ok(());
         }
         let svg = drawn();
         if let Some(directory) = out {
-            write(directory, "series.svg", &svg)?;
+            files.add(&directory.join("series.svg"), |to| to.write_all(svg.as_bytes()))?;
         }
-        let Some(path) = plot else { return Ok(()) };
-        let bytes = match is_png(path) {
-            false => svg.into_bytes(),
-            true => plot::png(&svg).map_err(|error| {
-                Failure::new(Code::Failure, format!("cannot draw {}", path.display())).cause(error)
-            })?,
-        };
-        fs::write(path, bytes).map_err(|error| unwritten(path, &error))
+        if let Some(path) = plot {
+            let bytes = match is_png(path) {
+                false => svg.into_bytes(),
+                true => plot::png(&svg).map_err(|error| {
+                    let message = format!("cannot draw {}", path.display());
+                    Failure::new(Code::Failure, message).cause(error)
+                })?,
+            };
+            files.add(path, |to| to.write_all(&bytes))?;
+        }
+        files.keep()
     }
 
-    fn invalid(&self, error: &ScenarioError) -> Failure {
-        invalid(&self.args.scenario, &error.to_string())
+    /// Refuses a run in which something did not hold: mostly, queues waited for each other for
+    /// good, which only pauses do. All that was simulated is told before.
+    fn good(&self, fault: Option<&String>) -> Result<(), Failure> {
+        let Some(fault) = fault else { return Ok(()) };
+        if !fault.contains("wait for each other") {
+            return Err(Failure::quoted(Code::Failure, fault));
+        }
+        let fault = ScenarioError::new(fault.as_str()).within("network.switch.pause");
+        Err(self.source.wrong(fault).coded(Code::Failure))
     }
-}
-
-/// The scenario's text, if it is one of the model that was asked for.
-fn read(args: &Args) -> Result<String, Failure> {
-    let name = args.scenario.display().to_string();
-    let text = fs::read_to_string(&args.scenario)
-        .map_err(|error| text_file::unreadable("scenario", &name, &error))?;
-    // What is no TOML at all is refused by the scenario's own reader, which names the line.
-    if let Ok(table) = toml::from_str(&text) {
-        args.model.expect(&args.scenario, &table)?;
-    }
-    Ok(text)
 }
 
 /// A file for a picture: what it ends with says what it is.
@@ -348,27 +387,6 @@ fn picture(text: &str) -> Result<PathBuf, String> {
 
 fn is_png(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "png")
-}
-
-/// A recording, read in pieces that are large beside what a system call costs. Its name is one
-/// beside the scenario, wherever that is run from.
-fn open(scenario: &Path, file: &str) -> io::Result<Input> {
-    let path = scenario.parent().unwrap_or(Path::new("")).join(file);
-    Ok(Box::new(BufReader::with_capacity(256 << 10, File::open(path)?)))
-}
-
-fn invalid(path: &Path, what: &str) -> Failure {
-    Failure::new(Code::Invalid, format!("{}: {what}", path.display()))
-}
-
-fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Code::Failure, format!("cannot write {}: {error}", path.display()))
-        .help("name a directory that is yours with --out")
-}
-
-fn write(directory: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let path = directory.join(name);
-    fs::write(&path, text).map_err(|error| unwritten(&path, &error))
 }
 
 /// A name as a field (RFC 4180).

@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(doubled(&desk), [2, 4, 6, 8, 10, 12, 14, 16]);
         desk.seed = Some(11);
         assert_eq!(doubled(&desk), [22, 24, 26, 28, 30, 32, 34, 36]);
-        let refused = |_: &u64| Err::<u64, _>(ScenarioError("wrong".into()));
+        let refused = |_: &u64| Err::<u64, _>(ScenarioError::new("wrong"));
         assert!(simulate(&desk, vec![1], refused).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::tidegate;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "up",
     "apply",
     "check",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 11] = [
     "scheduler",
     "top",
     "explain",
+    "sim",
     "completions",
     "man",
 ];

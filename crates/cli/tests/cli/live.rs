@@ -144,7 +144,7 @@ fn a_second_controller_is_refused_and_says_why() {
 
 /// Runs `command` on a terminal. script(1) gives it one, tells what is written to it, and ends as
 /// the command does. The terminal has no size until somebody says one.
-fn on_a_terminal(directory: &Path, command: &str) -> Child {
+pub(crate) fn on_a_terminal(directory: &Path, command: &str) -> Child {
     let command = format!("stty rows 24 columns 100; {command}");
     Command::new("script")
         .args(["-qefc", &command, "/dev/null"])
@@ -157,7 +157,7 @@ fn on_a_terminal(directory: &Path, command: &str) -> Child {
 }
 
 /// Reads what is shown until `mark` is in it, or to the end.
-fn shown_until(screen: &mut impl Read, mark: &str) -> String {
+pub(crate) fn shown_until(screen: &mut impl Read, mark: &str) -> String {
     let mut shown = String::new();
     let mut piece = [0; 4096];
     while !shown.contains(mark) {

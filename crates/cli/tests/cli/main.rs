@@ -10,6 +10,7 @@ mod live;
 mod load;
 mod repro;
 mod sim;
+mod sim_wrong;
 
 use std::path::Path;
 use std::process::Output;

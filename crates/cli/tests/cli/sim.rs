@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::live::{on_a_terminal, shown_until};
 use crate::{tidegate, transcript};
 
 const DTM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/three-classes.toml");
@@ -242,6 +243,46 @@ fn ctrl_c_prints_the_points_that_are_done() {
     assert_eq!(out.lines().count(), 1, "{out}");
     let line: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(line["point"]["application.0.workload.load.trace.file"], "a");
+}
+
+/// What a terminal shows of a run that somebody ends by Ctrl-C as soon as it says how far it is,
+/// and its exit code.
+fn interrupted(text: &str, arguments: &str, mark: &str) -> (String, Option<i32>) {
+    use std::io::Write as _;
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("long.toml"), text).unwrap();
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let command = format!("exec {program} sim long.toml --out run {arguments}");
+    let mut script = on_a_terminal(directory.path(), &command);
+    let mut screen = script.stdout.take().unwrap();
+    let mut shown = shown_until(&mut screen, mark);
+    script.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    shown += &shown_until(&mut screen, "never shown");
+    let code = script.wait().unwrap().code();
+    let lines =
+        fs::read_to_string(directory.path().join("run/series.csv")).unwrap().lines().count();
+    assert!(lines > 1, "{shown}");
+    (shown, code)
+}
+
+#[test]
+fn ctrl_c_prints_what_was_simulated_until_then() {
+    let text = PACKETS.replace("\"2ms\"", "\"1000s\"");
+    let (shown, code) = interrupted(&text, "", " events/s, ");
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("APPLICATION") && shown.contains(" simulated, "), "{shown}");
+    assert!(!shown.contains("1000s simulated"), "{shown}");
+}
+
+/// Many packets come in each slot, so that slots take long.
+#[test]
+fn and_the_slots_of_the_discrete_time_model() {
+    let text = fs::read_to_string(DTM).unwrap();
+    let text = text.replace("slots = 400", "slots = 1000000").replace("\"12500ns\"", "\"1ms\"");
+    let (shown, code) = interrupted(&text, "--model dtm", " of 1M slots, ");
+    assert_eq!(code, Some(130), "{shown}");
+    assert!(shown.contains("PROMISED") && shown.contains(" slots; seed "), "{shown}");
+    assert!(!shown.contains("1000000 slots; "), "{shown}");
 }
 
 #[test]

@@ -308,10 +308,14 @@ fn what_is_refused() {
     refused("100Gbps", "1kB/s", "one packet in a second");
     refused("12500ns", "2s", "at most 1s");
     refused("slots = 1600", "slots = 0", "from 1 to");
-    refused("share = 3", "share = 0", "flow.share");
-    refused("share = 3", "latency = \"0s\"", "flow.latency");
-    refused("share = 3", "window = 0.5", "flow.window");
-    refused("90Gbps", "0Gbps", "flow.offered.rate");
+    refused("share = 3", "share = 0", "flow.0.share");
+    refused("share = 3", "latency = \"0s\"", "flow.0.latency");
+    refused("share = 3", "window = 0.5", "flow.0.window");
+    refused("90Gbps", "0Gbps", "flow.0.offered.rate");
+    let mut many = Plan { slots: 10_000_000, ..good() };
+    many.flow.extend([many.flow[0].clone(), many.flow[1].clone()]);
+    let error = many.check().unwrap_err().to_string();
+    assert!(error.contains("at most 40000000 of all flows"), "{error}");
     let none = "name = 'x'\ncapacity = '1Gbps'\ndelay = '1us'\nepsilon = 0.1\nslots = 1\nflow = []";
     assert!(Plan::parse(none).unwrap_err().to_string().contains("flow: at least 1"));
 }

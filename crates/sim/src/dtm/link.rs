@@ -154,15 +154,20 @@ impl<'a> Link<'a> {
         Self { plan, capacity, bare, ends: plan.flow.iter().map(end).collect() }
     }
 
-    pub(super) fn run(mut self) -> Outcome {
+    /// Runs until its end, or until `goes_on`, asked after each slot with how many there were, says
+    /// no.
+    pub(super) fn run(mut self, mut goes_on: impl FnMut(u32) -> bool) -> Outcome {
         let mut outcome = Outcome::new(self.plan);
         // Packets of one bare round trip are there when the first slot begins.
         let (mut now, mut last) = (Picoseconds((self.bare * 1e3) as u64), None);
-        for _ in 0..self.plan.slots {
+        for done in 1..=self.plan.slots {
             let slot = self.slot(now, last);
             now = now.after(Picoseconds((slot.length * 1e3) as u64));
             last = Some(slot.length);
             outcome.push(slot, self.ends.iter().map(End::seen));
+            if !goes_on(done) {
+                break;
+            }
         }
         outcome
     }

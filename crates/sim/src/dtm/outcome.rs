@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 use std::fmt::Write as _;
+use std::io;
 
 use super::Plan;
 use crate::time::Picoseconds;
@@ -152,29 +153,37 @@ impl Outcome {
     /// Every slot and flow, for a spreadsheet: a line of each slot for each flow, after one of
     /// names with units.
     pub fn csv(&self) -> String {
-        let mut text = String::from(
-            "slot,at_ps,round_trip_ns,marked,queue_packets,flow,window_packets,alpha,quality,\
-             flow_queue_packets,sent_packets,served_packets\n",
-        );
+        let mut text = Vec::new();
+        self.write_csv(&mut text).expect("memory has room");
+        String::from_utf8(text).expect("names and numbers are text")
+    }
+
+    /// The same to a file or another writer, of which it need not all be in memory.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_csv(&self, to: &mut dyn io::Write) -> io::Result<()> {
+        let heads = "slot,at_ps,round_trip_ns,marked,queue_packets,flow,window_packets,alpha,\
+                     quality,flow_queue_packets,sent_packets,served_packets";
+        writeln!(to, "{heads}")?;
         self.rows(|slot, at, name, flow| {
             let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
             let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
             // A name may have a comma, or a quotation mark, which is doubled.
             let name = name.replace('"', "\"\"");
-            _ = writeln!(
-                text,
+            writeln!(
+                to,
                 "{at},{begun},{length},{marked},{queue},\"{name}\",{window},{alpha},{quality},\
                  {own},{sent},{served}"
-            );
-        });
-        text
+            )
+        })
     }
 
     /// The same for programs: an object for each flow in each slot, a line each. What is not
     /// finite, a quality of nothing, is null.
     pub fn json(&self) -> String {
         let mut text = String::new();
-        self.rows(|slot, at, name, flow| {
+        let rows = self.rows(|slot, at, name, flow| {
             let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
             let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
             let quality = if quality.is_finite() { quality.to_string() } else { "null".into() };
@@ -186,16 +195,22 @@ impl Outcome {
                  \"alpha\":{alpha},\"quality\":{quality},\"flow_queue_packets\":{own},\
                  \"sent_packets\":{sent},\"served_packets\":{served}}}"
             );
+            Ok(())
         });
+        rows.expect("memory has room");
         text
     }
 
-    fn rows(&self, mut each: impl FnMut(&Slot, usize, &str, &Flow)) {
+    fn rows(
+        &self,
+        mut each: impl FnMut(&Slot, usize, &str, &Flow) -> io::Result<()>,
+    ) -> io::Result<()> {
         for (number, slot) in self.slots.iter().enumerate() {
             for (name, flow) in self.names.iter().zip(self.flows(number)) {
-                each(slot, number, name, flow);
+                each(slot, number, name, flow)?;
             }
         }
+        Ok(())
     }
 }
 

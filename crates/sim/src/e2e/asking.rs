@@ -24,7 +24,11 @@ impl Asking {
         let Load::Trace(recording) = &plan.load else {
             return Ok(Self::Made(Box::new(plan.source(seed, number))));
         };
-        let input = open(&recording.file).map_err(|error| wrong(plan, &error))?;
+        let input = open(&recording.file).map_err(|error| {
+            let key = format!("application.{number}.workload.load.trace.file");
+            let fix = "name a file, from the scenario's own folder";
+            ScenarioError::new(format!("{key}: {:?}: {error}; {fix}", recording.file))
+        })?;
         Ok(Self::Recorded(Box::new(Replay::new(plan, recording, input))))
     }
 
@@ -74,5 +78,5 @@ fn wrong(plan: &Plan, error: &dyn Display) -> ScenarioError {
         Load::Trace(recording) => recording.file.as_str(),
         Load::Open(_) | Load::Closed(_) => "",
     };
-    ScenarioError(format!("application {:?}: {file}: {error}", plan.name))
+    ScenarioError::new(format!("application {:?}: {file}: {error}", plan.name))
 }

@@ -37,7 +37,8 @@ use crate::time::Picoseconds;
 pub(super) enum Party {
     /// The other flows of its class.
     Class(Class),
-    /// Those of its application, which has this number, with a weight.
+    /// Those of its application, or of several of one tenant, with a weight; this is the number of
+    /// the first of them.
     Application(u32, u32),
 }
 

@@ -8,11 +8,18 @@ use crate::net;
 use crate::scenario::{ScenarioError, must, optional, read, read_table, text};
 use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
-use crate::workload;
+use crate::workload::{self, Load};
 
 /// Pages of all drives together: 64 TiB of 8 KiB each. What was never written takes a fortieth of
 /// a byte for each of them.
 const PAGES_MAX: u64 = 1 << 33;
+/// Moments of all applications together, each of which takes 48 bytes: a gigabyte.
+const MOMENTS_MAX: u64 = 20_000_000;
+/// Hosts that applications send to, counted once for each of them: so many connections, each of
+/// which has two flows.
+const CONNECTIONS_MAX: usize = 1_000_000;
+/// Requests that are under way or wait together, each of which takes some hundred bytes.
+pub(super) const REQUESTS_MAX: u64 = 10_000_000;
 /// Pages that were written before the run, each of which takes some sixteen bytes.
 const WRITTEN_MAX: u64 = 1 << 28;
 
@@ -160,9 +167,13 @@ pub struct Application {
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
     /// Its own part of each link, in place of a part of its class's: a weight beside those of
-    /// classes, 1 to 1,000. So applications can be told apart beyond three classes.
+    /// classes, 1 to 1,000,000. So applications can be told apart beyond three classes.
     #[serde(default)]
     pub weight: Option<u32>,
+    /// The application, by its place among all, with which it has that part together, as those of
+    /// one tenant have; itself if nobody says so. Policies say it, and no scenario.
+    #[serde(skip)]
+    pub with: Option<u32>,
 }
 
 /// What of a server an application uses.
@@ -213,32 +224,61 @@ impl Scenario {
         must(self.promises.of.0 > 0, "promises.of: more than \"0%\"")?;
         let some = self.promises.weights.iter().any(|weight| *weight > 0);
         must(some, "promises.weights: at least one that is more than 0")?;
-        self.network.check()?;
-        self.transport.check()?;
-        let hosts = self.network.graph()?.hosts() as u32;
+        let within = |key: &'static str| move |error: ScenarioError| error.within(key);
+        self.network.check().map_err(within("network"))?;
+        self.transport.check().map_err(within("transport"))?;
+        let hosts = self.network.graph().map_err(within("network"))?.hosts() as u32;
         let count = (1..=10_000).contains(&self.application.len());
         must(count, "application: from 1 to 10000 of them")?;
         if let Some(storage) = &self.storage {
-            storage.check(hosts)?;
+            storage.check(hosts).map_err(within("storage"))?;
         }
-        self.application.iter().try_for_each(|one| self.check_application(one, hosts))
+        self.application.iter().enumerate().try_for_each(|(number, one)| {
+            let within = |error: ScenarioError| error.within(&format!("application.{number}"));
+            self.check_application(one, hosts).map_err(within)
+        })?;
+        self.check_memory()
+    }
+
+    /// Whether a machine has room for what is kept of all applications.
+    fn check_memory(&self) -> Result<(), ScenarioError> {
+        let count = self.application.len() as u64;
+        let moments = (self.length.0 / self.sample.0).saturating_mul(count);
+        let most = format!(
+            "sample: {moments} moments of all applications; at most {MOMENTS_MAX}: choose a longer \
+             sample"
+        );
+        must(moments <= MOMENTS_MAX, &most)?;
+        let connections: usize = self.application.iter().map(|one| self.targets(one).len()).sum();
+        let most = format!(
+            "application: {connections} connections to hosts; at most {CONNECTIONS_MAX} in all: \
+             name fewer hosts in to"
+        );
+        must(connections <= CONNECTIONS_MAX, &most)?;
+        let outstanding = |one: &Application| match &one.workload.load {
+            Load::Closed(closed) => u64::from(closed.outstanding),
+            Load::Open(_) | Load::Trace(_) => 0,
+        };
+        let all: u64 = self.application.iter().map(outstanding).sum();
+        let most = format!(
+            "application: {all} requests outstanding; at most {REQUESTS_MAX} of all together: \
+             lower load.closed.outstanding"
+        );
+        must(all <= REQUESTS_MAX, &most)
     }
 
     fn check_application(&self, one: &Application, hosts: u32) -> Result<(), ScenarioError> {
         let Application { from, to, device, workload, transport, .. } = one;
-        let named = |error: ScenarioError| {
-            ScenarioError(format!("application {:?}: {}", workload.name, error.0))
-        };
-        let must = |holds, what: &str| must(holds, what).map_err(named);
-        workload.check().map_err(named)?;
-        transport.iter().try_for_each(|plan| plan.check().map_err(named))?;
+        workload.check().map_err(|error| error.within("workload"))?;
+        let own = transport.as_ref().map_or(Ok(()), transport::Plan::check);
+        own.map_err(|error| error.within("transport"))?;
         let known = |host: &u32| *host < hosts;
-        let numbers = format!("from and to: hosts count from 0 to {}", hosts - 1);
-        must(known(from) && to.iter().all(known), &numbers)?;
+        must(known(from), &format!("from: hosts count from 0 to {}", hosts - 1))?;
+        must(to.iter().all(known), &format!("to: hosts count from 0 to {}", hosts - 1))?;
         must(!self.targets(one).contains(from), "to: another host than its own")?;
         must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
-        let fits = one.weight.is_none_or(|weight| (1..=1_000).contains(&weight));
-        must(fits, "weight: from 1 to 1000")?;
+        let fits = one.weight.is_none_or(|weight| (1..=1_000_000).contains(&weight));
+        must(fits, "weight: from 1 to 1000000")?;
         let is_one = one.weight.is_none() || one.latency.is_none();
         must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {
@@ -270,31 +310,32 @@ impl Storage {
     fn check(&self, hosts: u32) -> Result<(), ScenarioError> {
         let known = self.servers.iter().all(|host| *host < hosts);
         let some = known && !self.servers.is_empty();
-        must(some, &format!("storage.servers: hosts, which count from 0 to {}", hosts - 1))?;
+        must(some, &format!("servers: hosts, which count from 0 to {}", hosts - 1))?;
         let mut once = self.servers.clone();
         once.sort_unstable();
         once.dedup();
-        must(once.len() == self.servers.len(), "storage.servers: each host once")?;
-        must((1..=64).contains(&self.drives), "storage.drives: from 1 to 64")?;
-        must(self.stripe.0 > 0, "storage.stripe: at least 1 byte")?;
+        must(once.len() == self.servers.len(), "servers: each host once")?;
+        must((1..=64).contains(&self.drives), "drives: from 1 to 64")?;
+        must(self.stripe.0 > 0, "stripe: at least 1 byte")?;
         let Geometry { blocks, pages, .. } = self.drive.geometry;
         let planes = u64::from(self.drive.geometry.planes());
         let pages = planes * u64::from(blocks) * u64::from(pages);
         let count = u64::from(self.drives) * self.servers.len() as u64;
         let most = format!(
-            "storage.drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all: \
+            "drive.geometry: {count} drives of {pages} pages; at most {PAGES_MAX} in all: \
              choose fewer blocks"
         );
         must(pages * count <= PAGES_MAX, &most)?;
         let filled = u128::from(pages * count) * u128::from(self.drive.before.filled.0);
         let most = format!(
-            "storage.drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} \
+            "drive.before.filled: {pages} pages of {count} drives; at most {WRITTEN_MAX} \
              in all, since each that is written takes memory here: fill a smaller part"
         );
         must(filled / u128::from(Portion::WHOLE.0) <= u128::from(WRITTEN_MAX), &most)?;
         let depths = (1..=65_535).contains(&self.fabrics.depth);
-        must(depths, "storage.fabrics.depth: from 1 to 65535")?;
-        self.drive.check()?;
-        self.memory.as_ref().map_or(Ok(()), MemoryParameters::check)
+        must(depths, "fabrics.depth: from 1 to 65535")?;
+        self.drive.check().map_err(|error| error.within("drive"))?;
+        let memory = self.memory.as_ref().map_or(Ok(()), MemoryParameters::check);
+        memory.map_err(|error| error.within("memory"))
     }
 }

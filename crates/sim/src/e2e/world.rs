@@ -13,7 +13,7 @@ use super::hops::Hops;
 use super::outcome::{Egress, Moment, Outcome, Service};
 use super::promises::{Links, Party};
 use super::run::Run;
-use super::scenario::{Application, Scenario};
+use super::scenario::{Application, REQUESTS_MAX, Scenario};
 use super::server::{self, Server, Wanted};
 use crate::event::Queue;
 use crate::net::packet::{FlowId, Packet};
@@ -161,8 +161,11 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
     pub(super) fn new(run: Run<'a>) -> Result<Self, ScenarioError> {
         let Run { scenario, mut open, with_ports } = run;
         scenario.check()?;
-        let network =
-            Network::new(&scenario.network.graph()?, &scenario.network.switch, scenario.seed)?;
+        let network = &scenario.network;
+        let network = network
+            .graph()
+            .and_then(|graph| Network::new(&graph, &network.switch, scenario.seed))
+            .map_err(|error| error.within("network"))?;
         let (now, events, arrived) = (Picoseconds::ZERO, Q::default(), VecDeque::new());
         let servers = scenario.storage.iter().flat_map(|storage| {
             (0..storage.servers.len() as u64)
@@ -210,7 +213,8 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 place.map(|place| place as u32)
             });
             let ends = [Host(application.from), Host(*target)];
-            let own = application.weight.map(|weight| Party::Application(number, weight));
+            let of = application.with.unwrap_or(number);
+            let own = application.weight.map(|weight| Party::Application(of, weight));
             let party = own.unwrap_or(Party::Class(class));
             let kind = Kind { class, party, latency: application.latency };
             let there = self.open(plan, kind, ends);
@@ -343,6 +347,10 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
                 Ok(next) => self.schedule(application as usize, next),
                 Err(error) => self.wrong = Some(error),
             }
+        }
+        // Places are used again: the number of one says how many there were at a time.
+        if u64::from(number) >= REQUESTS_MAX {
+            self.wrong = Some(crowded(application));
         }
         let connection = &mut self.connections[connection];
         match &self.scenario.storage {
@@ -563,4 +571,11 @@ impl Running {
 /// Counts a time.
 fn record(times: &mut Histogram<u64>, took: Picoseconds) {
     times.record(took.span().0).expect("a histogram that grows");
+}
+
+/// What ends a run of which more waits than there is room for.
+fn crowded(application: u32) -> ScenarioError {
+    let key = format!("application.{application}.workload.load");
+    let why = "more is asked for than is done, and all of it waits";
+    ScenarioError::new(format!("{key}: {REQUESTS_MAX} requests wait: {why}; lower a rate"))
 }

@@ -259,12 +259,12 @@ impl List {
         let names = self.hosts.iter().chain(&self.switches).cloned().collect();
         let mut graph = Graph { names, hosts: self.hosts.len(), links: Vec::new() };
         for (place, cable) in self.links.iter().enumerate() {
-            let key = format!("topology.list.links[{place}]");
+            let key = format!("topology.list.links.{place}");
             let line = Line { rate: cable.rate, delay: cable.delay };
             line.check(&key)?;
             let end = |name: &String| {
                 let unknown = format!("{key}.between: no host or switch is called {name:?}");
-                numbers.get(name.as_str()).copied().ok_or(ScenarioError(unknown))
+                numbers.get(name.as_str()).copied().ok_or(ScenarioError::new(unknown))
             };
             let [one, other] = &cable.between;
             let differ = format!("{key}.between: two ends of {one:?}; name two nodes");
@@ -363,7 +363,7 @@ impl Graph {
             Some(apart) => {
                 let (one, other) = (&self.names[0], &self.names[apart]);
                 let links = "topology.list.links: no path";
-                Err(ScenarioError(format!("{links} from {one:?} to {other:?}; add a link")))
+                Err(ScenarioError::new(format!("{links} from {one:?} to {other:?}; add a link")))
             }
         }
     }

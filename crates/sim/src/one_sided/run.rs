@@ -65,7 +65,7 @@ fn monitor(
             limit: amount(clients.limit).unwrap_or(u64::MAX),
         };
         for _ in 0..clients.count {
-            monitor.admit(promise).map_err(|denied| ScenarioError(denied.to_string()))?;
+            monitor.admit(promise).map_err(|denied| ScenarioError::new(denied.to_string()))?;
         }
     }
     Ok(monitor)

@@ -384,7 +384,7 @@ impl Parameters {
         must(reserve >= 1, "cleaning.reserve: at least 1")?;
         let pages = self.geometry.blocks * self.geometry.pages - self.logical_pages();
         let blocks = pages / self.geometry.pages;
-        let needed = self.threshold_blocks().max(reserve + 1) + 3;
+        let needed = self.threshold_blocks().max(reserve.saturating_add(1)).saturating_add(3);
         let what = format!(
             "cleaning: spare is {blocks} blocks of a plane, needs {needed}: raise it, \
              or lower threshold or reserve"
@@ -413,7 +413,7 @@ impl Parameters {
         must(fit, "times: from \"1ns\" to \"1s\"")?;
         let rates = 1_000_000..=1_000_000_000_000;
         let fit = [channel.rate, link.rate, cache.rate].iter().all(|rate| rates.contains(&rate.0));
-        must(fit, "rate: of channel, link and cache from \"1MB/s\" to \"1TB/s\"")?;
+        must(fit, "channel.rate, link.rate and cache.rate: from \"1MB/s\" to \"1TB/s\"")?;
         let Channel { read_command, program_command, erase_command, .. } = *channel;
         let short = [read_command, program_command, erase_command, cache.open, cache.close];
         let fit = short.iter().all(|time| *time <= Span::MILLISECOND);

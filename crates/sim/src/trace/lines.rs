@@ -45,7 +45,7 @@ impl<R: BufRead> Lines<R> {
             Err(_) => Err(Problem::Field {
                 name: "the line",
                 found: super::fields::beginning(&String::from_utf8_lossy(&self.line)),
-                expected: "text in UTF-8",
+                expected: "text in UTF-8, unpacked if it was compressed",
             }),
         }
     }

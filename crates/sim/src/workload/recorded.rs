@@ -52,11 +52,11 @@ impl Recording {
     }
 
     pub(super) fn check(&self) -> Result<(), ScenarioError> {
-        must(!self.file.is_empty(), "workload.load.trace.file: the name of a file")?;
+        must(!self.file.is_empty(), "load.trace.file: the name of a file")?;
         let speed = (1..=1_000_000).contains(&self.speed_percent);
-        must(speed, "workload.load.trace.speed_percent: from 1 to 1000000")?;
+        must(speed, "load.trace.speed_percent: from 1 to 1000000")?;
         let window = self.window.is_none_or(|records| records <= 1 << 20);
-        must(window, "workload.load.trace.window: at most 1048576 records")
+        must(window, "load.trace.window: at most 1048576 records")
     }
 
     /// Its reader. Requests larger than 1 GiB are errors: every system splits them, and no drive

@@ -302,7 +302,7 @@ fn what_is_refused() {
     let Load::Open(open) = good.load else { panic!("{good:?}") };
     assert_eq!(open.rate, Offered::Requests(Iops(30_000)));
     refused("class = \"low\"", "klass = \"low\"", "klass");
-    refused("\"low\"", "\"lowest\"", "lowest");
+    refused("\"low\"", "\"lowest\"", "not a class");
     refused("reads = \"50%\"", "reads = 50", "expected a string");
     refused("reads = \"50%\"", "", "all of reads, sizes and offsets");
     refused("reads = \"50%\"", "like = \"tpcd\"", "tpcc");

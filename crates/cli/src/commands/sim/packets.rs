@@ -1,6 +1,6 @@
 //! What a simulation of packets shows: for people, for programs and for spreadsheets.
 
-use std::fmt::Write as _;
+use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
@@ -228,40 +228,39 @@ pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
 }
 
 /// Every moment of every application.
-pub(super) fn csv(outcome: &Outcome) -> String {
-    let mut text = "ns,application,class,there_bytes,stored_bytes,back_bytes,window_bytes,alpha,\
-                    quality\n"
-        .to_owned();
+pub(super) fn csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()> {
+    let heads = "ns,application,class,there_bytes,stored_bytes,back_bytes,window_bytes,alpha,\
+                 quality";
+    writeln!(to, "{heads}")?;
     for one in &outcome.applications {
         for (number, moment) in (1u64..).zip(&one.series) {
             let Moment { there, stored, back, quality, alpha, window } = moment;
             let (at, name, class) =
                 (outcome.sample.0 * number, quoted(&one.name), one.class.name());
-            let _ = writeln!(
-                text,
+            writeln!(
+                to,
                 "{at},{name},{class},{there},{stored},{back},{window:.0},{alpha:.4},{quality:.4}"
-            );
+            )?;
         }
     }
-    text
+    Ok(())
 }
 
 /// Every moment of each class at each port that it used.
-pub(super) fn links_csv(outcome: &Outcome) -> String {
-    let mut text =
-        "ns,from,to,class,queue_bytes,sent_bytes,marked_packets,dropped_packets\n".to_owned();
+pub(super) fn links_csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()> {
+    writeln!(to, "ns,from,to,class,queue_bytes,sent_bytes,marked_packets,dropped_packets")?;
     for Hop { between, class, series } in &outcome.hops {
-        let [from, to] = between.each_ref().map(|name| quoted(name));
+        let [from, far] = between.each_ref().map(|name| quoted(name));
         for (number, moment) in (1u64..).zip(series) {
             let HopMoment { queue_bytes, sent_bytes, marked, dropped } = moment;
             let (at, class) = (outcome.sample.0 * number, class.name());
-            let _ = writeln!(
-                text,
-                "{at},{from},{to},{class},{queue_bytes},{sent_bytes},{marked},{dropped}"
-            );
+            writeln!(
+                to,
+                "{at},{from},{far},{class},{queue_bytes},{sent_bytes},{marked},{dropped}"
+            )?;
         }
     }
-    text
+    Ok(())
 }
 
 pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
@@ -291,7 +290,11 @@ mod tests {
         let scenario = Scenario::parse(&SMALL.replace("\"one\"", "\"a, b\"")).unwrap();
         let outcome = Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
         insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
-        insta::assert_snapshot!(csv(&outcome));
-        insta::assert_snapshot!(links_csv(&outcome));
+        let mut written = [Vec::new(), Vec::new()];
+        csv(&outcome, &mut written[0]).unwrap();
+        links_csv(&outcome, &mut written[1]).unwrap();
+        let [csv, links] = written.map(|bytes| String::from_utf8(bytes).unwrap());
+        insta::assert_snapshot!(csv);
+        insta::assert_snapshot!(links);
     }
 }

@@ -1,32 +1,31 @@
 //! A policy as what applications are promised in a scenario.
 //!
 //! The same file tells a controller and the simulated world who is who: an application is the
-//! tenant of its name, and has that one's class. A class has as much of every link as the tenants
-//! in it weigh together, if they are in the scenario: the paper's promises are of classes, which
-//! flows divide evenly, so weights within a class do not tell its tenants apart. *Example*: `oltp`
-//! (high, 300), `report` (high, 100) and `backup` (low, 100) make 4 : 0 : 1, and `oltp` and
-//! `report` share what high has by their flows.
+//! tenant of its name, has that one's class, and a part of every link by that one's weight. That is
+//! what weights are in a policy: what is left goes to those who want more, by weight, whatever
+//! their classes; and a class is what requests are tagged with, by which queues of switches and
+//! drives tell them apart. So the paper's weights of classes are not looked at. *Example*: `oltp`
+//! (high, 300), `report` (high, 100) and `backup` (low, 100) make 3 : 1 : 1 while all three send,
+//! and 3 : 1 of `oltp` and `backup` while `report` does not.
+//!
+//! Several applications may be one tenant, and then have its part together. Who is urgent goes
+//! first and is promised nothing. An application that is promised a latency keeps that instead.
 //!
 //! **What is left out.** Reservations, limits and bursts: stages, gateways and nodes keep those,
 //! and none of them is in the path that is simulated here.
 
-use tidegate_model::{Class, TenantId};
 use tidegate_sim::e2e::Scenario;
 
 use crate::failure::{Code, Failure};
 use crate::policy_file::PolicyFile;
 
-/// The classes that have weights; urgent goes before all of them.
-const WEIGHED: [Class; 3] = [Class::High, Class::Medium, Class::Low];
-
 /// Promises applications what the policy promises the tenants of their names.
 ///
 /// # Errors
-/// If an application is no tenant, or what a class weighs is no number that links can be divided
-/// by.
+/// If an application is no tenant.
 pub(super) fn apply(scenario: &mut Scenario, file: &PolicyFile) -> Result<(), Failure> {
-    let mut named: Vec<(TenantId, Class, u32)> = Vec::new();
-    for application in &mut scenario.application {
+    let mut first = Vec::new();
+    for (number, application) in (0..).zip(&mut scenario.application) {
         let name = application.workload.name.as_str();
         let Some((id, tenant)) = file.policy.tenant_named(name) else {
             let known: Vec<&str> =
@@ -36,32 +35,43 @@ pub(super) fn apply(scenario: &mut Scenario, file: &PolicyFile) -> Result<(), Fa
             return Err(Failure::new(Code::Invalid, message).help(known));
         };
         application.workload.class = tenant.class;
-        if !named.iter().any(|(other, ..)| *other == id) {
-            named.push((id, tenant.class, tenant.weight));
-        }
+        application.weight = application.latency.is_none().then_some(tenant.weight);
+        let with = first.iter().find(|(other, _)| *other == id).map(|(_, number)| *number);
+        application.with = Some(with.unwrap_or(number));
+        first.push((id, number));
     }
-    let weights = WEIGHED.map(|class| {
-        let own = named.iter().filter(|(_, other, _)| *other == class);
-        own.map(|(_, _, weight)| u64::from(*weight)).sum::<u64>()
-    });
-    // With urgent tenants alone nobody divides anything.
-    if weights == [0; 3] {
-        return Ok(());
-    }
-    let Ok(weights) = <[u32; 3]>::try_from(
-        weights.iter().filter_map(|weight| u32::try_from(*weight).ok()).collect::<Vec<u32>>(),
-    ) else {
-        let message = format!("tenants of a class weigh 2^32 and more together in {}", file.name);
-        return Err(Failure::new(Code::Invalid, message).help("divide all weights by ten"));
-    };
-    scenario.promises.weights = weights;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_model::Policy;
+    use tidegate_model::{Policy, Span};
+    use tidegate_sim::e2e;
+
+    /// Applications with these names, of which each would fill the link that all share, on a host
+    /// of its own.
+    fn full(names: &[&str]) -> Scenario {
+        let application = |(host, name): (usize, &&str)| {
+            format!(
+                "[[application]]\nfrom = {host}\nto = [{}]\n[application.workload]\n\
+                 name = \"{name}\"\nreads = \"0%\"\nsizes = {{ fixed = \"64KiB\" }}\n\
+                 offsets = \"sequential\"\nspace = \"1GiB\"\n\
+                 load = {{ closed = {{ outstanding = 64 }} }}\n",
+                host + 4
+            )
+        };
+        let line = |delay: u32| format!("{{ rate = '10Gbps', delay = '{delay}us' }}");
+        let [edge, middle] = [5, 20].map(line);
+        let text = format!(
+            "name = 'x'\nseed = 1\nlength = '60ms'\nskip = '20ms'\ntransport.law = 'qtcp'\n\
+             promises.of = '90%'\n[network.switch]\nbuffer = '1MB'\n\
+             marking = {{ step = '40 packets' }}\n\
+             [network.topology.dumbbell]\npairs = 4\nedge = {edge}\nmiddle = {middle}\n"
+        );
+        Scenario::parse(&(text + &names.iter().enumerate().map(application).collect::<String>()))
+            .unwrap()
+    }
 
     /// Applications with these names, all of class low.
     fn scenario(names: &[&str]) -> Scenario {
@@ -89,24 +99,24 @@ mod tests {
     }
 
     #[test]
-    fn a_class_weighs_what_its_tenants_weigh_that_are_there() {
+    fn each_tenant_has_its_weight_once() {
         let policy = policy(&[
             ("oltp", "high", 300),
             ("report", "high", 100),
             ("log", "urgent", 50),
             ("absent", "medium", 900),
-            ("backup", "low", 100),
+            ("backup", "low", 1_000_000),
         ]);
-        // Of a tenant with two applications, the weight counts once.
         let mut some = scenario(&["oltp", "backup", "report", "oltp", "log"]);
+        some.application[2].latency = Some(Span::MILLISECOND);
         apply(&mut some, &policy).unwrap();
-        assert_eq!(some.promises.weights, [400, 0, 100]);
+        let promised = some.application.iter().map(|one| (one.weight, one.with.unwrap()));
+        let expected =
+            [(Some(300), 0), (Some(1_000_000), 1), (None, 2), (Some(300), 0), (Some(50), 4)];
+        assert_eq!(promised.collect::<Vec<_>>(), expected);
         let classes = some.application.iter().map(|one| one.workload.class.name());
         assert_eq!(classes.collect::<Vec<_>>(), ["high", "low", "high", "high", "urgent"]);
         some.check().unwrap();
-        let mut urgent = scenario(&["log"]);
-        apply(&mut urgent, &policy).unwrap();
-        assert_eq!(urgent.promises.weights, [3, 2, 1]);
     }
 
     #[test]
@@ -115,11 +125,50 @@ mod tests {
         let told = serde_json::to_string(&refused.unwrap_err().to_json()).unwrap();
         assert!(told.contains("application \\\"web\\\" is no tenant of p.toml"), "{told}");
         assert!(told.contains("one of the tenants: oltp"), "{told}");
-        let heavy: Vec<String> = (0..4_300).map(|number| format!("t{number}")).collect();
-        let names: Vec<&str> = heavy.iter().map(String::as_str).collect();
-        let tenants: Vec<_> = names.iter().map(|name| (*name, "high", 1_000_000)).collect();
-        let refused = apply(&mut scenario(&names), &policy(&tenants));
-        let told = serde_json::to_string(&refused.unwrap_err().to_json()).unwrap();
-        assert!(told.contains("weigh 2^32"), "{told}");
+    }
+
+    /// Flows that divide a full link by QTCP, of tenants in any classes. By QTCP, who is promised
+    /// most has a little less: 300 and 100 get 72 and 28 %.
+    #[test]
+    fn a_full_link_is_divided_by_the_weights_of_tenants() {
+        for tenants in [
+            &[("a", "high", 300), ("b", "high", 100)][..],
+            &[("a", "low", 500), ("b", "high", 200), ("c", "high", 300)],
+            &[("a", "medium", 100), ("b", "low", 100), ("c", "medium", 300), ("d", "high", 100)],
+        ] {
+            let names: Vec<&str> = tenants.iter().map(|(name, ..)| *name).collect();
+            let mut scenario = full(&names);
+            apply(&mut scenario, &policy(tenants)).unwrap();
+            let outcome = e2e::run(&scenario).unwrap();
+            let got = outcome.applications.iter();
+            let got: Vec<f64> =
+                got.map(|one| outcome.rate(one, |moment| moment.there) / 1e9).collect();
+            let (all, sum): (f64, u32) =
+                (got.iter().sum(), tenants.iter().map(|(.., weight)| weight).sum());
+            assert!(all > 9.0, "the link is not full: {got:?}");
+            for ((.., weight), got) in tenants.iter().zip(&got) {
+                let part = f64::from(*weight) / f64::from(sum);
+                assert!((got / all / part - 1.0).abs() < 0.15, "{tenants:?} got {got:?}");
+            }
+        }
+    }
+
+    /// What a tenant does not ask for, others have by their weights: also those of its class. And
+    /// two applications of a tenant have no more than one.
+    #[test]
+    fn tenants_of_one_class_do_not_share_what_one_leaves() {
+        let tenants = [("a", "high", 100), ("b", "high", 100), ("c", "low", 100)];
+        let got = |names: &[&str]| {
+            let mut scenario = full(names);
+            apply(&mut scenario, &policy(&tenants)).unwrap();
+            let outcome = e2e::run(&scenario).unwrap();
+            let of = |name: &str| {
+                let own = outcome.applications.iter().filter(|one| one.name == name);
+                own.map(|one| outcome.rate(one, |moment| moment.there)).sum::<f64>()
+            };
+            of("a") / of("c")
+        };
+        assert!((0.85..1.15).contains(&got(&["a", "c"])), "{}", got(&["a", "c"]));
+        assert!((0.85..1.15).contains(&got(&["a", "a", "c"])), "{}", got(&["a", "a", "c"]));
     }
 }

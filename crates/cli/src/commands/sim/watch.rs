@@ -26,7 +26,8 @@ impl Watch {
         Self { clock: Clock::start(), is_wanted, next, is_shown: false }
     }
 
-    pub(super) fn on_progress(&mut self, progress: &Progress) {
+    /// Says how far it is, in the words that somebody has after so much time of ours.
+    pub(super) fn look(&mut self, far: impl FnOnce(Span) -> String) {
         let now = self.clock.now();
         if !self.is_wanted || now < self.next {
             return;
@@ -34,7 +35,7 @@ impl Watch {
         self.next = now.after(Span(Span::SECOND.0 / 4));
         self.is_shown = true;
         // Whoever closed standard error does not want to know.
-        let _ = write!(io::stderr(), "\r{}\x1b[K", far(progress, now.since(Time::ZERO)));
+        let _ = write!(io::stderr(), "\r{}\x1b[K", far(now.since(Time::ZERO)));
     }
 
     pub(super) fn end(&self) {
@@ -45,7 +46,7 @@ impl Watch {
 }
 
 /// How far a run is after so much time of ours.
-fn far(progress: &Progress, took: Span) -> String {
+pub(super) fn far(progress: &Progress, took: Span) -> String {
     let Progress { now, length, events } = *progress;
     let part = now.0 as f64 / length.0.max(1) as f64;
     let left = Span((took.0 as f64 * (1.0 - part) / part.max(1e-9)) as u64);
@@ -55,6 +56,13 @@ fn far(progress: &Progress, took: Span) -> String {
         amounts::count(speed as u64),
         amounts::age(left.0)
     )
+}
+
+/// The same of a run of the discrete-time model.
+pub(super) fn far_of_slots(done: u32, count: u32, took: Span) -> String {
+    let left = took.0 as f64 * f64::from(count - done) / f64::from(done.max(1));
+    let told = |slots: u32| amounts::count(slots.into());
+    format!("{} of {} slots, {} left", told(done), told(count), amounts::age(left as u64))
 }
 
 #[cfg(test)]
@@ -70,5 +78,7 @@ mod tests {
         };
         let text = far(&progress, Span(3 * Span::SECOND.0));
         assert_eq!(text, "10ms of 50ms, 3M events/s, 12 s left");
+        let text = far_of_slots(1_000_000, 5_000_000, Span(3 * Span::SECOND.0));
+        assert_eq!(text, "1M of 5M slots, 12 s left");
     }
 }

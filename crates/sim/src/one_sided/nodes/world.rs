@@ -58,7 +58,7 @@ impl<'a> World<'a> {
         let now = Picoseconds::ZERO;
         let mut world = Self { scenario, now, places, split: None, down, up };
         let policy = Policy::parse(&scenario.policy());
-        let policy = policy.map_err(|error| ScenarioError(error.to_string()))?;
+        let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
         match scenario.control {
             Control::None => {}
             Control::Equal => {
