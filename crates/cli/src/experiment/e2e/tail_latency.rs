@@ -72,7 +72,7 @@ fn even(runs: &[Shown]) -> Claim {
         what: "high is above medium by",
         unit: "%",
         value: worse,
-        known: 5.0,
+        known: 1.0,
         within: 12.0,
     };
     source("17b", &all_runs).claim(
