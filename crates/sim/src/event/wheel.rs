@@ -38,8 +38,8 @@ const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
 /// Levels whose slots are lists of links. All that waits there is due within 64^2 ps: with 1,024
 /// hosts, some 200 events, which stay in a core's first cache. Measured: with none small networks
-/// were slower by two fifths; with three, where 14,000 events may be links, a large one by a fifth
-/// and small ones not faster; with all the largest took twice as long.
+/// were slower by two fifths; with three, where 14,000 events may be links, a large one by a third
+/// and small ones as fast, within what runs differ by; with all the largest took twice as long.
 const NEAR: usize = 2;
 /// Events of the first slot of the upper levels that are shown before they are due: as many as
 /// touch more than a core's cache holds until they come again. By hand.
