@@ -367,7 +367,7 @@ fn a_circle_of_pauses_is_told() {
         );
     }
     let outcome = e2e::run(&Scenario::parse(&text).unwrap()).unwrap();
-    let fault = outcome.fault.unwrap();
+    let fault = outcome.fault.unwrap().to_string();
     assert!(fault.contains("wait for each other for good"), "{fault}");
     assert!((0..5).all(|node| fault.contains(&format!("s{node} to s{}", (node + 1) % 5))));
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use tidegate_sim::dtm::{self, Plan};
 use tidegate_sim::e2e::{Run, Scenario};
+use tidegate_sim::net::Fault;
 use tidegate_sim::scenario::ScenarioError;
 
 use super::Common;
@@ -368,13 +369,16 @@ impl Order<'_> {
 
     /// Refuses a run in which something did not hold: mostly, queues waited for each other for
     /// good, which only pauses do. All that was simulated is told before.
-    fn good(&self, fault: Option<&String>) -> Result<(), Failure> {
+    fn good(&self, fault: Option<&Fault>) -> Result<(), Failure> {
         let Some(fault) = fault else { return Ok(()) };
-        if !fault.contains("wait for each other") {
-            return Err(Failure::quoted(Code::Failure, fault));
-        }
-        let fault = ScenarioError::new(fault.as_str()).within("network.switch.pause");
-        Err(self.source.wrong(fault).coded(Code::Failure))
+        let told = fault.to_string();
+        Err(match fault {
+            Fault::Count { .. } => Failure::quoted(Code::Failure, &told),
+            Fault::Deadlock(_) => {
+                let pauses = ScenarioError::new(told).within("network.switch.pause");
+                self.source.wrong(pauses).coded(Code::Failure)
+            }
+        })
     }
 }
 

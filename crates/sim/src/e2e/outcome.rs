@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Rate, Span};
 
 use super::hops::Hop;
-use crate::net::Counters;
+use crate::net::{Counters, Fault};
 use crate::workload;
 
 /// What a run shows, up to when it ended.
@@ -26,8 +26,8 @@ pub struct Outcome {
     pub hops: Vec<Hop>,
     /// How far the moments of series are apart.
     pub sample: Span,
-    /// Queues that wait for each other for good, if some do.
-    pub fault: Option<String>,
+    /// What did not hold in its network at the end: mostly, queues wait for each other for good.
+    pub fault: Option<Fault>,
 }
 
 /// What an application was done.

@@ -535,7 +535,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
             applications: self.applications.into_iter().map(|running| running.service).collect(),
             sample: scenario.sample,
             hops: self.hops.map_or_else(Vec::new, |hops| hops.series(&self.floor.network)),
-            fault: self.floor.network.check().err().map(|fault| fault.to_string()),
+            fault: self.floor.network.check().err(),
         }
     }
 }

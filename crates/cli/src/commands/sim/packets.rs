@@ -152,7 +152,7 @@ pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
         "simulated_ns": outcome.length.0,
         "counted_ns": outcome.counted().0,
         "events": outcome.events,
-        "fault": outcome.fault,
+        "fault": outcome.fault.as_ref().map(ToString::to_string),
         "classes": together(outcome).iter().map(class).collect::<Vec<_>>(),
         "applications": outcome.applications.iter().map(application).collect::<Vec<_>>(),
         "links": outcome.ports.iter().map(link).collect::<Vec<_>>(),

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use tidegate_model::{Span, Time};
+use tidegate_sim::net::Fault;
 use toml::Table as Scenario;
 
 use super::grid::{self, Axis};
@@ -57,7 +58,7 @@ pub(super) struct Shown {
     /// All of it, for programs.
     pub(super) json: Map<String, Value>,
     /// What has gone wrong within the simulated world.
-    pub(super) fault: Option<String>,
+    pub(super) fault: Option<Fault>,
 }
 
 /// A run of the sweep.
