@@ -420,6 +420,8 @@ fn what_is_refused() {
         ("outstanding = 1", "outstanding = 10000001", "lower load.closed.outstanding"),
         ("blocks = 64 }", "blocks = 64 }\ndrive.cleaning.reserve = 4294967295", "lower threshold"),
         ("from = 0", "from = 0\nweight = 1\nlatency = \"1ms\"", "one promise"),
+        ("from = 0", "from = 0\nlatency = \"0s\"", "latency: more than"),
+        ("from = 0", "from = 0\ndeadline = \"0s\"", "deadline: more than"),
         ("[[application]]", "[promises]\nweights = [0, 0, 0]\n[[application]]", "weights"),
     ] {
         assert!(good.contains(from), "{from}");

@@ -279,6 +279,8 @@ impl Scenario {
         must(!self.targets(one).is_empty(), "to: at least one host, where there is no storage")?;
         let fits = one.weight.is_none_or(|weight| (1..=1_000_000).contains(&weight));
         must(fits, "weight: from 1 to 1000000")?;
+        must(one.latency != Some(Span::ZERO), "latency: more than \"0s\"")?;
+        must(one.deadline != Some(Span::ZERO), "deadline: more than \"0s\"")?;
         let is_one = one.weight.is_none() || one.latency.is_none();
         must(is_one, "weight: not beside latency; a flow goes by one promise")?;
         let Some(storage) = &self.storage else {

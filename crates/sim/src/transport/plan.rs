@@ -314,6 +314,7 @@ impl Limits {
         must(positive(self.period), "rate.period: more than \"0s\"")?;
         must(self.volume.is_none_or(|volume| volume.0 > 0), "rate.volume: more than \"0B\"")?;
         must(self.least.is_none_or(|least| least.0 > 0), "rate.least: more than \"0B/s\"")?;
+        must(self.additive.is_none_or(|step| step.0 > 0), "rate.additive: more than \"0B/s\"")?;
         let fits = self.gain.is_none_or(|gain| gain > 0.0 && gain <= 1.0);
         must(fits, "rate.gain: above 0.0, at most 1.0")
     }

@@ -300,5 +300,6 @@ fn plans_that_are_refused() {
     refused("law = 'dctcp'\ntimeout = '61s'", "timeout: at most \"60s\"");
     refused("law = 'dctcp'\nanswer.every = 0", "answer.every: from 1 to 64");
     refused("law = 'dcqcn'\nrate.period = '0s'", "rate.period");
+    refused("law = 'dcqcn'\nrate.additive = '0B/s'", "rate.additive");
     refused("law = 'dcqcn'\npacket = { payload = 10, headers = 62 }", "packet.payload");
 }
