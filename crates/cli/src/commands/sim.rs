@@ -240,13 +240,8 @@ impl Order<'_> {
         })?;
         let interrupt = self.prepare()?;
         let shown = sweep.run(&scenarios, &interrupt, !self.is_json, |scenario, goes_on| {
-            let mut is_whole = true;
-            let outcome = self.begin(scenario).go_while(|_| {
-                is_whole = goes_on();
-                is_whole
-            });
-            let outcome = outcome.map_err(wrong)?;
-            Ok(is_whole.then(|| packets::shown(scenario, &outcome)))
+            let outcome = self.begin(scenario).go_while(|_| goes_on()).map_err(wrong)?;
+            Ok(packets::shown(scenario, &outcome))
         });
         Ok((shown?, interrupt))
     }
@@ -259,13 +254,8 @@ impl Order<'_> {
         })?;
         let interrupt = self.prepare()?;
         let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, goes_on| {
-            let mut is_whole = true;
-            let outcome = dtm::run_while(plan, |_| {
-                is_whole = goes_on();
-                is_whole
-            });
-            let outcome = outcome.map_err(wrong)?;
-            Ok(is_whole.then(|| slots::shown(plan, &outcome)))
+            let outcome = dtm::run_while(plan, |_| goes_on()).map_err(wrong)?;
+            Ok(slots::shown(plan, &outcome))
         });
         Ok((shown?, interrupt))
     }

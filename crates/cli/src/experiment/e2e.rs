@@ -14,7 +14,7 @@
 
 use serde_json::Value;
 use tidegate_model::Span;
-use tidegate_sim::e2e::{self, Moment, Outcome, Scenario};
+use tidegate_sim::e2e::{self, Moment, Outcome, Scenario, Service};
 use tidegate_sim::transport::Law;
 
 use super::known::{Known, differs};
@@ -24,8 +24,9 @@ use super::plot;
 use super::verdict::Judged;
 use crate::failure::Failure;
 use crate::table::{Cell, Table};
-use paper::thousandths;
-use paper::{Desk, Part, SIMULATED, Source, all, holds_if, hundredths, scenarios, tenths};
+use paper::{
+    Desk, Part, SIMULATED, Source, all, holds_if, hundredths, scenarios, tenths, thousandths,
+};
 
 mod agreement;
 mod beside;
@@ -142,6 +143,25 @@ fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
 fn run_under(desk: &Desk, laws: &[(Law, &str)], text: &str) -> Result<Vec<Shown>, Failure> {
     let scenarios: Result<_, Failure> = laws.iter().map(|(law, _)| under(*law, text)).collect();
     run(desk, scenarios?)
+}
+
+/// So many runs of a scenario, with its seed and those after it: what goes by chance in one is to
+/// be counted in all of them.
+fn episodes(scenario: &Scenario, count: u64) -> impl Iterator<Item = Scenario> {
+    (0..count).map(|number| Scenario { seed: scenario.seed + number, ..scenario.clone() })
+}
+
+/// Adds what applications were done in another episode, but for their series.
+fn add(sum: &mut [Service], episode: &[Service]) {
+    for (sum, one) in sum.iter_mut().zip(episode) {
+        for (sum, one) in [(&mut sum.asked, one.asked), (&mut sum.done, one.done)] {
+            sum.requests += one.requests;
+            sum.bytes += one.bytes;
+        }
+        sum.late += one.late;
+        sum.latency.add(&one.latency).expect("it grows with the longest time");
+        sum.device.add(&one.device).expect("it grows with the longest time");
+    }
 }
 
 /// What the claims of some runs have in common.

@@ -139,7 +139,7 @@ impl Sweep {
         scenarios: &[S],
         interrupt: &Interrupt,
         is_watched: bool,
-        run: impl Fn(&S, &mut dyn FnMut() -> bool) -> Result<Option<Shown>, Failure> + Sync,
+        run: impl Fn(&S, &mut dyn FnMut() -> bool) -> Result<Shown, Failure> + Sync,
     ) -> Result<Vec<Option<Shown>>, Failure> {
         let board = Board::new(scenarios.len(), is_watched);
         let failed = AtomicUsize::new(0);
@@ -148,11 +148,14 @@ impl Sweep {
             if !goes_on() {
                 return Ok(None);
             }
+            let mut is_whole = true;
             let shown = run(scenario, &mut || {
                 board.look();
-                goes_on()
+                is_whole = goes_on();
+                is_whole
             });
             board.on_done();
+            let shown = shown.map(|shown| is_whole.then_some(shown));
             shown.map_err(|failure| {
                 failed.store(1, Ordering::Relaxed);
                 failure.at(&self.name(point))
@@ -330,7 +333,7 @@ mod tests {
                 figures.push(Figure::new("LOST", "1".into(), "lost", 1));
             }
             let json = Map::from_iter([("seed".to_owned(), json!(seed))]);
-            Ok(Some(Shown { figures, json, fault: None }))
+            Ok(Shown { figures, json, fault: None })
         });
         (sweep, shown.unwrap())
     }
@@ -363,7 +366,7 @@ mod tests {
             if point.scenario["law"].as_str() == Some("a") {
                 return Err(Failure::new(Code::Failure, "it broke"));
             }
-            Ok(None)
+            Ok(Shown { figures: Vec::new(), json: Map::new(), fault: None })
         });
         let told = serde_json::to_string(&shown.unwrap_err().to_json()).unwrap();
         assert!(told.contains("law=a seed=7: it broke"), "{told}");

@@ -5,8 +5,8 @@ use tidegate_sim::transport::Law;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    BY_RATES, CLASSES, Desk, Known, NORMAL, Part, STRESSED, Shown, all, differs, each_rounded,
-    holds_if, hundredths, row, run, source, under,
+    BY_RATES, CLASSES, Desk, Known, NORMAL, Part, STRESSED, Shown, add, all, differs, each_rounded,
+    episodes, holds_if, hundredths, row, run, source, under,
 };
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
@@ -28,11 +28,7 @@ pub(super) fn windows(desk: &Desk) -> Result<Part, Failure> {
     let mut scenarios = Vec::new();
     for text in situations {
         for (law, _) in LAWS {
-            for number in 0..EPISODES {
-                let mut scenario = under(law, text)?;
-                scenario.seed += number;
-                scenarios.push(scenario);
-            }
+            scenarios.extend(episodes(&under(law, text)?, EPISODES));
         }
     }
     let mut each = run(desk, scenarios)?.into_iter();
@@ -73,15 +69,12 @@ pub(super) fn rates(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// Episodes of the same, as if they were one: how many requests there were, and were late.
+/// Episodes of the same, as if they were one.
 fn together(mut episodes: impl Iterator<Item = Shown>) -> Shown {
     let mut sum = episodes.next().expect("at least one episode");
     for shown in episodes {
         sum.seconds += shown.seconds;
-        for (sum, one) in sum.outcome.applications.iter_mut().zip(shown.outcome.applications) {
-            sum.late += one.late;
-            sum.done.requests += one.done.requests;
-        }
+        add(&mut sum.outcome.applications, &shown.outcome.applications);
     }
     sum
 }

@@ -2,13 +2,13 @@
 //! with strict priority and without, and of the three where nobody uses memory.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::{Outcome, Scenario, Service};
+use tidegate_sim::e2e::{Outcome, Service};
 
 use super::memory::{ORDERS, alone, in_turn, memory, microseconds, percentiles};
 use super::plot::{Panel, draw};
 use super::{
-    CLASSES, Desk, Known, MEMORY_BESIDE_LATENCIES, Part, Shown, all, differs, holds_if, hundredths,
-    run, scenario, source, tenths,
+    CLASSES, Desk, Known, MEMORY_BESIDE_LATENCIES, Part, Shown, add, all, differs, episodes,
+    holds_if, hundredths, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
@@ -21,18 +21,9 @@ const EPISODES: u64 = 5;
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let episode = |number: u64| -> Result<Scenario, Failure> {
-        let mut scenario = scenario(MEMORY_BESIDE_LATENCIES)?;
-        scenario.seed += number;
-        Ok(scenario)
-    };
-    let mut scenarios = Vec::new();
-    for number in 0..EPISODES {
-        scenarios.extend([episode(number)?, in_turn(episode(number)?)]);
-    }
-    for number in 0..EPISODES {
-        scenarios.push(alone(episode(number)?));
-    }
+    let beside = scenario(MEMORY_BESIDE_LATENCIES)?;
+    let both = episodes(&beside, EPISODES).flat_map(|episode| [episode.clone(), in_turn(episode)]);
+    let scenarios = both.chain(episodes(&alone(beside.clone()), EPISODES)).collect();
     let mut runs = run(desk, scenarios)?;
     let without_memory = runs.split_off(ORDERS.len() * EPISODES as usize);
     let both = [0, 1].map(|order| Tails::of(&runs, order));
@@ -89,9 +80,7 @@ impl Tails {
 fn together<'a>(first: &Outcome, others: impl Iterator<Item = &'a Outcome>) -> Vec<Service> {
     let mut sum = first.applications.clone();
     for outcome in others {
-        for (sum, one) in sum.iter_mut().zip(&outcome.applications) {
-            sum.latency.add(&one.latency).expect("of the same bounds");
-        }
+        add(&mut sum, &outcome.applications);
     }
     sum
 }

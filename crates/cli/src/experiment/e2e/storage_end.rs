@@ -36,14 +36,40 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     }
     Ok(Part {
         claims: vec![
-            most_waits(high_asks),
+            at(
+                "7a",
+                high_asks,
+                NOWHERE,
+                "where nothing knows classes, high waits longest, because it asks for most, and \
+                 low least",
+                |[high, medium, low]| high > medium && medium > low,
+            ),
             queues_help(high_asks),
             but_not_enough(high_asks),
-            chips_decide(high_asks),
+            at(
+                "7a",
+                high_asks,
+                CHIPS,
+                "with weights before the chips as well, high waits least and low longest",
+                in_order,
+            ),
             and_pay(high_asks),
             alike(low_asks),
-            queues_suffice(low_asks),
-            chips_agree(low_asks),
+            at(
+                "7b",
+                low_asks,
+                QUEUES,
+                "where low asks for most, weights at submission queues are enough to tell classes \
+                 apart",
+                in_order,
+            ),
+            at(
+                "7b",
+                low_asks,
+                CHIPS,
+                "and weights before the chips do not change their order",
+                in_order,
+            ),
         ],
         table,
         picture: draw(
@@ -88,12 +114,19 @@ fn in_order([high, medium, low]: [f64; 3]) -> bool {
     high < medium && medium < low
 }
 
-fn most_waits(runs: &[Shown]) -> Claim {
-    let [high, medium, low] = means(&runs[NOWHERE]);
-    source("7a", &[&runs[NOWHERE]]).claim(
-        "where nothing knows classes, high waits longest, because it asks for most, and low least",
-        told(runs, &[NOWHERE]),
-        if_means(high > medium && medium > low, [high, medium, low]),
+/// Whether something holds for how long classes wait where they are known up to a place.
+fn at(
+    figure: &'static str,
+    runs: &[Shown],
+    place: usize,
+    words: &'static str,
+    holds: fn([f64; 3]) -> bool,
+) -> Claim {
+    let means = means(&runs[place]);
+    source(figure, &[&runs[place]]).claim(
+        words,
+        told(runs, &[place]),
+        if_means(holds(means), means),
     )
 }
 
@@ -120,15 +153,6 @@ fn but_not_enough(runs: &[Shown]) -> Claim {
     )
 }
 
-fn chips_decide(runs: &[Shown]) -> Claim {
-    let chips = means(&runs[CHIPS]);
-    source("7a", &[&runs[CHIPS]]).claim(
-        "with weights before the chips as well, high waits least and low longest",
-        told(runs, &[CHIPS]),
-        if_means(in_order(chips), chips),
-    )
-}
-
 fn and_pay(runs: &[Shown]) -> Claim {
     let (none, chips) = (means(&runs[NOWHERE]), means(&runs[CHIPS]));
     let holds = chips[0] < none[0] && chips[1] < none[1] && chips[2] > 1.25 * none[2];
@@ -144,30 +168,14 @@ fn and_pay(runs: &[Shown]) -> Claim {
 const ALIKE: f64 = 5.0;
 
 fn alike(runs: &[Shown]) -> Claim {
-    let [high, medium, low] = means(&runs[NOWHERE]);
-    let holds = (high / medium - 1.0).abs() * 100.0 <= ALIKE && low > high.max(medium);
-    source("7b", &[&runs[NOWHERE]]).claim(
+    at(
+        "7b",
+        runs,
+        NOWHERE,
         "where nothing knows classes, high and medium, who ask alike, wait as long as each other",
-        told(runs, &[NOWHERE]),
-        if_means(holds, [high, medium, low]),
-    )
-}
-
-fn queues_suffice(runs: &[Shown]) -> Claim {
-    let queues = means(&runs[QUEUES]);
-    source("7b", &[&runs[QUEUES]]).claim(
-        "where low asks for most, weights at submission queues are enough to tell classes apart",
-        told(runs, &[QUEUES]),
-        if_means(in_order(queues), queues),
-    )
-}
-
-fn chips_agree(runs: &[Shown]) -> Claim {
-    let chips = means(&runs[CHIPS]);
-    source("7b", &[&runs[CHIPS]]).claim(
-        "and weights before the chips do not change their order",
-        told(runs, &[CHIPS]),
-        if_means(in_order(chips), chips),
+        |[high, medium, low]| {
+            (high / medium - 1.0).abs() * 100.0 <= ALIKE && low > high.max(medium)
+        },
     )
 }
 

@@ -6,8 +6,8 @@ use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
 use super::writes::{DCTCP, LAWS, QTCP};
 use super::{
-    CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, holds_if, run, source,
-    tenths, under,
+    CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, episodes, holds_if, run,
+    source, tenths, under,
 };
 use crate::experiment::verdict::Claim;
 use crate::failure::Failure;
@@ -18,11 +18,8 @@ const EPISODES: u64 = 4;
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let mut scenarios =
         vec![under(LAWS[DCTCP].0, TAIL_LATENCY)?, under(LAWS[QTCP].0, TAIL_LATENCY)?];
-    for number in 1..EPISODES {
-        let mut again = scenarios[DCTCP].clone();
-        again.seed += number;
-        scenarios.push(again);
-    }
+    let again: Vec<_> = episodes(&scenarios[DCTCP], EPISODES).skip(1).collect();
+    scenarios.extend(again);
     let runs = run(desk, scenarios)?;
     let shown = [
         (DCTCP, tails::Part::Drives, "(a) at drives, DCTCP"),
