@@ -35,6 +35,8 @@ struct Inner {
     /// The tenant's name of the last job that came.
     owner: String,
     cancelled: usize,
+    /// The reply to requests with keys; that there is nothing if it is empty.
+    reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
     moved: u64,
     told: [u64; 2],
@@ -48,6 +50,11 @@ impl Memory {
     /// From here on, jobs are done in this manner.
     pub(crate) fn set(&self, manner: Manner) {
         self.inner().manner = manner;
+    }
+
+    /// From here on, this is the reply to requests with keys.
+    pub(crate) fn set_reply(&self, reply: Vec<u8>) {
+        self.inner().reply = reply;
     }
 
     /// Jobs that wait for [`Self::release`].
@@ -105,7 +112,8 @@ impl Inner {
             return;
         }
         if job.command == Command::KeyValue {
-            job.buffer = Buffer::from(&b"END\r\n"[..]);
+            let reply = if self.reply.is_empty() { b"END\r\n" } else { &self.reply[..] };
+            job.buffer = Buffer::from(reply);
             return;
         }
         let bytes = &mut self.parts[job.part as usize].1;
