@@ -24,6 +24,7 @@ pub mod fair_share;
 pub mod haechi;
 pub mod histogram;
 pub mod lanes;
+pub mod memory_budget;
 pub mod owner;
 pub mod pshift;
 pub mod published;
