@@ -307,7 +307,10 @@ const DATA_NODE_GAUGES: [Of<DataNodeStatus>; 10] = [
     }),
 ];
 
-const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 2] = [
+const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 3] = [
+    ("data_node_memory_damages", "Times that a client damaged the node's memory", |node| {
+        Some(node.memory_damages)
+    }),
     ("data_node_periods", "Periods that were over", |node| Some(node.periods)),
     ("data_node_operations", "What all clients did in them", |node| Some(node.total_operations)),
 ];
