@@ -103,6 +103,7 @@ fn keep(stage: Stage) {
 unsafe extern "C" fn forked() {
     let _errno = Errno::keep();
     Inside::reset();
+    tidegate_stage::files::abandon_all();
     if let Some(stage) = stage()
         && !sandbox::forbids(sandbox::CHILD)
     {

@@ -158,6 +158,7 @@ pub(crate) fn is_strict() -> bool {
 /// but for one in strict mode.
 pub(crate) fn jumps() {
     if !STRICT.get() {
+        files::abandon();
         Inside::reset();
     }
 }
