@@ -11,3 +11,4 @@ mod sturdy;
 mod supervision;
 mod sweeps;
 mod transparent;
+mod ungated;

@@ -33,6 +33,7 @@ pub mod inspect;
 pub mod layout;
 mod local;
 mod lock;
+pub mod programs;
 pub mod scope;
 mod seat;
 pub mod segment;

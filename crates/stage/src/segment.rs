@@ -23,7 +23,6 @@ pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 pub struct Segment {
     layout: NonNull<Layout>,
     /// For whoever made the file: locked, as a sign that somebody keeps it.
-    #[cfg_attr(not(feature = "keeper"), expect(dead_code, reason = "held for its lock"))]
     kept: Option<OwnedFd>,
 }
 
