@@ -44,7 +44,7 @@ pub(crate) fn is_large(job: &Job, range: u32) -> bool {
         Command::Read => job.length > PIECE,
         // What lacks a part of its bytes is refused as a whole.
         Command::Write { .. } => job.length > PIECE && job.buffer.len() == job.length as usize,
-        Command::Discard | Command::Zero { .. } => job.length > range,
+        Command::Discard { .. } | Command::Zero { .. } => job.length > range,
         Command::Flush | Command::Map | Command::KeyValue => false,
     }
 }
@@ -81,7 +81,9 @@ impl Split {
             Some(divided) => divided.cut(length as usize),
             None => Buffer::empty(),
         };
-        let offset = job.offset + u64::from(bytes.start);
+        // A flush of the part as it is relies on no incarnation.
+        let is_flush = command == Command::Flush;
+        let offset = if is_flush { 0 } else { job.offset + u64::from(bytes.start) };
         let Job { ticket, tag, part, .. } = *job;
         // What its tenant was served elsewhere is told once.
         job.tag.delay = 0;
@@ -94,7 +96,11 @@ impl Split {
         let mut parent = lock(&self.0);
         let Some(job) = &parent.job else { return };
         // Within the job's length, which has 32 bits.
-        let (begin, length) = ((piece.offset - job.offset) as u32, job.length as usize);
+        let begin = match piece.command {
+            Command::Flush => job.length,
+            _ => (piece.offset - job.offset) as u32,
+        };
+        let length = job.length as usize;
         let mut outcome = piece.outcome;
         let is_read = piece.command == Command::Read && outcome.is_ok();
         if is_read && buffer.len() != piece.length as usize {
@@ -144,6 +150,7 @@ impl Parent {
 fn piece_command(command: Command) -> Command {
     match command {
         Command::Zero { allocate, .. } => Command::Zero { allocate, durable: false },
+        Command::Discard { .. } => Command::Discard { durable: false },
         other => other,
     }
 }

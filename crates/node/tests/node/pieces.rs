@@ -57,7 +57,8 @@ fn a_large_request_is_one_answer_with_all_of_its_bytes() {
         assert_eq!((answer.outcome, answer.length), (Ok(()), 16 << 20));
         let answer = client.ask(read(part, 4, 0, 16 << 20));
         assert!(answer.buffer.len() == 16 << 20 && answer.buffer.iter().all(|byte| *byte == 0));
-        for command in [Command::Zero { allocate: true, durable: true }, Command::Discard] {
+        let zero = Command::Zero { allocate: true, durable: true };
+        for command in [zero, Command::Discard { durable: true }] {
             let answer = client.ask(job(part, 5, command, 1, 15 << 20, Buffer::empty()));
             assert_eq!((answer.outcome, answer.length), (Ok(()), 15 << 20), "{command:?}");
         }

@@ -44,12 +44,17 @@ pub const MAP_MAX: u32 = 1 << 30;
 impl Command {
     /// Whether it moves nothing, or nobody knows what, and costs the time that it took.
     pub const fn is_measured(self) -> bool {
-        matches!(self, Self::Discard | Self::Zero { .. } | Self::Map)
+        matches!(self, Self::Discard { .. } | Self::Zero { .. } | Self::Map)
+    }
+
+    /// Whether it is a range that is to be durable.
+    const fn is_durable_range(self) -> bool {
+        matches!(self, Self::Discard { durable: true } | Self::Zero { durable: true, .. })
     }
 
     /// Whether pieces of it follow one after the other, as long as [`next_range`] says.
     pub const fn is_range(self) -> bool {
-        matches!(self, Self::Discard | Self::Zero { .. })
+        matches!(self, Self::Discard { .. } | Self::Zero { .. })
     }
 }
 
@@ -73,7 +78,8 @@ pub fn next_range(size: u32, length: u32, took: Span) -> u32 {
 pub enum Step<F> {
     /// These bytes of it are a piece.
     Piece(Range<u32>),
-    /// All pieces are done, and a flush makes them durable. It begins where the range ends.
+    /// All pieces are done, and a flush makes them durable. It counts as a piece that begins where
+    /// the range ends.
     Flush,
     /// A piece has to be finished first.
     Wait,
@@ -120,7 +126,7 @@ impl<F: Copy> Pieces<F> {
             out: 0,
             ahead: if command.is_range() { 1 } else { AHEAD },
             fault: None,
-            needs_flush: matches!(command, Command::Zero { durable: true, .. }),
+            needs_flush: command.is_durable_range(),
             is_over: false,
         }
     }
@@ -184,6 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     const ZERO: Command = Command::Zero { allocate: false, durable: true };
+    const DISCARD: Command = Command::Discard { durable: false };
 
     #[test]
     fn a_durable_range_is_flushed_once_in_the_end() {
@@ -202,7 +209,7 @@ mod tests {
 
     #[test]
     fn ranges_end_where_they_can_be_given_back() {
-        let mut pieces = Pieces::<u8>::new(Command::Discard, 3 << 19, 4 << 20);
+        let mut pieces = Pieces::<u8>::new(Command::Discard { durable: false }, 3 << 19, 4 << 20);
         assert_eq!(pieces.step(1 << 20), Step::Piece(0..1 << 19));
         pieces.on_finished(0, Ok(()));
         assert_eq!(pieces.step(2 << 20), Step::Piece(1 << 19..5 << 19));
@@ -228,7 +235,7 @@ mod tests {
         /// answer, and that of the first piece that failed.
         #[test]
         fn every_byte_is_a_piece_once_and_the_first_fault_counts(
-            command in prop::sample::select(alloc::vec![Command::Read, Command::Discard, ZERO]),
+            command in prop::sample::select(alloc::vec![Command::Read, DISCARD, ZERO]),
             offset in 0u64..1 << 30,
             length in 1u32..8 << 20,
             sizes in prop::collection::vec(1u32..1 << 20, 1..5),
