@@ -17,13 +17,14 @@ use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
 use crate::lock::SharedLock;
+use crate::programs::ProgramLog;
 use crate::seat::Seat;
 
 /// The first eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
@@ -58,6 +59,8 @@ pub struct Layout {
     pub processes: [AtomicU32; PROCESSES_MAX],
     /// Calls that passed by, by reason.
     pub bypasses: [Tally; BYPASSES.len()],
+    /// Programs that the shim is not in.
+    pub programs: ProgramLog,
 }
 
 /// What the segment is and which table is in force.
@@ -84,6 +87,8 @@ pub struct Header {
     /// All channels from here on were never used, and are not to be touched: memory that nobody
     /// touches does not exist.
     pub channels: AtomicU32,
+    /// 1 if no program may be started that the shim will not be in.
+    pub strict: AtomicU32,
 }
 
 /// Operations and the bytes that they moved. Each thread counts in its lane, because threads that

@@ -33,6 +33,7 @@ pub mod inspect;
 pub mod layout;
 mod local;
 mod lock;
+pub mod programs;
 pub mod scope;
 mod seat;
 pub mod segment;
@@ -50,6 +51,8 @@ mod report;
 pub mod supervise;
 #[cfg(feature = "transform")]
 pub mod transform;
+#[cfg(feature = "keeper")]
+mod usage;
 #[cfg(feature = "keeper")]
 mod users;
 

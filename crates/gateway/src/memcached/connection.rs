@@ -17,6 +17,7 @@ use super::flights::{Flight, Flights, Spot};
 use crate::ketama::Ketama;
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
+use crate::parts::Recorded;
 use crate::worker::{self, Charge, Hall};
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
@@ -172,7 +173,7 @@ impl Connection {
             let charge = ask.bytes.len().saturating_add(reply);
             let job = flights.launch(token, &ask, charge);
             *bytes += charge;
-            nodes.queue(0, ask.place.node, job);
+            nodes.queue((0, ask.place.node), job, &Recorded::default());
         });
         // Zero where it depends on a reply, or on what the kernel takes.
         self.needed = progress.needed;
