@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod admission;
 pub mod channel;
+pub mod connection_quota;
 pub mod cost;
 pub mod d2tcp;
 pub mod dcqcn;
