@@ -33,10 +33,13 @@ pub enum Bypass {
     /// A filter on system calls that the program has installed forbids what the shim would have to
     /// ask the kernel.
     Sandboxed = 12,
+    /// No call that passed by, but one that brought more into service than a queue's depth, because
+    /// a permit of a stopped thread was passed on.
+    OverDepth = 13,
 }
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
-pub const BYPASSES: [(Bypass, &str, &str); 13] = [
+pub const BYPASSES: [(Bypass, &str, &str); 14] = [
     (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
@@ -50,6 +53,7 @@ pub const BYPASSES: [(Bypass, &str, &str); 13] = [
     (Bypass::Unloaded, "unloaded", "keep LD_PRELOAD in the environment that it is started in"),
     (Bypass::Failure, "failure", "report it: this is a defect of the shim"),
     (Bypass::Sandboxed, "sandboxed", "its own filter forbids futex or fstat; allow them there"),
+    (Bypass::OverDepth, "over_depth", "stopped threads held permits at a queue, which passed on"),
 ];
 
 impl Bypass {
