@@ -3,12 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_fabric::stream::{Address, BindError, Door};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
 
 use crate::memcached::Pool;
+use crate::nbd::wire::REQUEST_MAX;
 use crate::nodes::PartError;
 
 /// What a gateway serves, where, and how much of it.
@@ -56,13 +58,15 @@ pub struct Limits {
     pub handshake: Duration,
     /// Requests of one connection that are served at a time. Those behind wait in its socket.
     pub requests: usize,
-    /// Bytes that requests of one connection carry at a time. One request may exceed it.
-    pub bytes: usize,
     /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
     /// connection may have an even part of them, one at least. So a tenant that is kept waiting
     /// fills no node, and keeps nobody out, with however many clients it comes.
     pub all_requests: usize,
-    /// Bytes that those carry at a time, divided likewise.
+    /// Bytes of memory for requests and replies of all connections to volumes, or to one pool, from
+    /// when a request is admitted until the kernel has taken its reply. Divided over the workers;
+    /// 32 MiB of a worker's part are for one large request at a time, and the rest for its clients,
+    /// each an even part. In addition each connection may have 64 KiB under way, and 128 KiB that
+    /// were read and not looked at.
     pub all_bytes: usize,
     /// How long a request waits for a node that is away before it fails.
     pub patience: Duration,
@@ -76,7 +80,6 @@ impl Default for Limits {
             connections: 512,
             handshake: Duration::from_secs(30),
             requests: 1024,
-            bytes: 64 << 20,
             all_requests: 32 << 10,
             all_bytes: 128 << 20,
             patience: Duration::from_secs(5),
@@ -86,12 +89,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether one of so many clients has as much under way as it may.
-    pub(crate) fn is_reached(&self, clients: usize, requests: usize, bytes: usize) -> bool {
+    /// Whether one of so many clients has as many requests under way as it may.
+    pub(crate) fn is_reached(&self, clients: usize, requests: usize) -> bool {
         requests >= self.requests
-            || bytes >= self.bytes
             || requests.saturating_mul(clients) >= self.all_requests.max(clients)
-            || bytes.saturating_mul(clients) >= self.all_bytes
+    }
+
+    /// The memory of the clients of one of so many workers.
+    pub(crate) fn budget(&self, workers: usize) -> MemoryBudget {
+        let part = self.all_bytes / workers.max(1);
+        // The largest request has to fit, with its reply's head.
+        let lane = REQUEST_MAX as usize + FLOOR;
+        MemoryBudget::new(part.saturating_sub(lane), lane)
     }
 }
 

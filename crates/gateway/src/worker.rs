@@ -10,14 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tidegate_algo::memory_budget::FLOOR;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
 use tidegate_model::{Span, Time};
 
+mod frontend;
+
+pub(crate) use frontend::{Charge, Client, Shop};
+
 use crate::clock;
 use crate::config::Limits;
-use crate::nodes::Nodes;
 use crate::owners::{Register, Table};
 use crate::status::Counts;
 
@@ -32,6 +36,12 @@ const ACCEPT_MAX: usize = 16;
 /// will be when somebody leaves.
 const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 
+/// The time between two looks for clients that hold memory for which others wait, and the bytes
+/// that such a client has to send or receive in it: two looks in a row with fewer, and it is closed.
+/// A line of 1 Mbit/s moves more. Chosen by hand.
+const STALL_LOOK: Duration = Duration::from_secs(5);
+const STALL_BYTES: u64 = 256 << 10;
+
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
 
@@ -43,6 +53,8 @@ pub(crate) const LINK: u64 = 1 << 62;
 pub(crate) enum Letter {
     /// A node has finished a job.
     Finished(Job),
+    /// A part of a node of this process, as the node numbers it, has another incarnation.
+    Incarnation { node: usize, part: u32, incarnation: u64 },
     /// The gateway ends: at this time at the latest.
     End(Time),
 }
@@ -54,6 +66,8 @@ pub(crate) struct Hall {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
+    /// The bytes that their requests and replies take up, as their workers told last.
+    pub(crate) memory: AtomicUsize,
     /// What happened there.
     pub(crate) counts: Counts,
 }
@@ -63,89 +77,6 @@ impl Hall {
     pub(crate) fn present(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
-}
-
-/// What is offered behind a door, and what the clients of one worker share: block devices, or keys
-/// and values.
-pub(crate) trait Shop {
-    /// One who has come.
-    type Client: Client<Shop = Self>;
-    /// What a client is told in the end.
-    type Answer;
-
-    /// Lets a client in, whose number at the worker is `token`.
-    fn welcome(&mut self, token: u64, stream: Stream) -> Self::Client;
-
-    /// The way to the nodes.
-    fn nodes(&mut self) -> &mut Nodes;
-
-    /// The same, for those who only look.
-    fn nodes_deadline(&self) -> Time;
-
-    /// From now on this table says whose requests are.
-    fn on_table(&mut self, table: &Arc<Table>);
-
-    /// Whom a finished job is for, and the answer, if there is one now.
-    fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
-
-    /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
-    fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
-
-    /// The tickets of the jobs that are out for a client.
-    fn errands(&self, token: u64) -> Vec<u64>;
-
-    /// Nothing new is taken any more.
-    fn begin_to_end(&mut self) {}
-
-    /// Ends everything that is out, and says what those who wait for it are told.
-    fn abandon(&mut self) -> Vec<(u64, Self::Answer)>;
-}
-
-/// One client's connection.
-pub(crate) trait Client {
-    /// Where it is.
-    type Shop: Shop;
-    /// Why it ends, in words for people.
-    type Goodbye: std::error::Error + From<io::Error>;
-
-    fn stream(&self) -> &Stream;
-
-    /// Whether it has not yet said what it wants.
-    fn is_shaking(&self) -> bool;
-
-    /// Whether what is out for it has no sense once it is gone.
-    fn is_waiting(&self) -> bool;
-
-    /// From now on another table says whose its requests are.
-    fn on_table(&mut self, shop: &Self::Shop);
-
-    /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
-    /// memory for what has no place of its own yet.
-    fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
-    -> Result<bool, Self::Goodbye>;
-
-    /// Whether it is to go on encrypted now.
-    fn is_encrypting(&self) -> bool {
-        false
-    }
-
-    /// Has it go on encrypted, with another stream.
-    fn encrypt(&mut self, _shop: &Self::Shop) -> Result<(), Self::Goodbye> {
-        Ok(())
-    }
-
-    /// Queues an answer.
-    fn answer(&mut self, answer: <Self::Shop as Shop>::Answer);
-
-    /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
-    /// something to take.
-    fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
-
-    /// What to wait for now.
-    fn wanted(&self, shop: &Self::Shop) -> Interest;
-
-    /// Whether there is nothing more to be done for it.
-    fn is_over(&self, is_ending: bool) -> bool;
 }
 
 /// A worker, before and while it works.
@@ -161,6 +92,12 @@ pub(crate) struct Worker<S: Shop> {
     shaking: VecDeque<(Time, u64)>,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
+    /// Clients that wait for memory.
+    waiting: Vec<u64>,
+    /// When it is looked for clients that hold memory and move nothing, if others wait for it.
+    memory_at: Time,
+    /// The bytes that were told last.
+    memory_told: usize,
     done: Vec<Job>,
     scratch: Vec<u8>,
     /// When clients are let in again.
@@ -183,6 +120,12 @@ struct Guest<C> {
     interest: Interest,
     /// It is on the list of those that something was done for.
     is_listed: bool,
+    /// It is on the list of those that wait for memory.
+    is_waiting: bool,
+    /// When the memory was last looked at for clients that hold it: how much had been moved.
+    moved: u64,
+    /// It has held memory and moved hardly anything since the look before.
+    is_stalled: bool,
 }
 
 impl<S: Shop> Worker<S> {
@@ -202,6 +145,9 @@ impl<S: Shop> Worker<S> {
             free: Vec::new(),
             shaking: VecDeque::new(),
             listed: Vec::new(),
+            waiting: Vec::new(),
+            memory_at: Time::MAX,
+            memory_told: 0,
             done: Vec::new(),
             scratch: vec![0; SCRATCH],
             accept_at: Time::MAX,
@@ -238,6 +184,9 @@ impl<S: Shop> Worker<S> {
             for letter in mail.drain(..) {
                 match letter {
                     Letter::Finished(job) => self.done.push(job),
+                    Letter::Incarnation { node, part, incarnation } => {
+                        self.shop.nodes().on_incarnation(node, part, incarnation);
+                    }
                     Letter::End(at) => self.begin_to_end(at),
                 }
             }
@@ -261,6 +210,7 @@ impl<S: Shop> Worker<S> {
     fn patience(&self) -> Option<Duration> {
         let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
         let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
+        let own = own.min(self.memory_at);
         clock::until(own.min(self.shop.nodes_deadline()))
     }
 
@@ -347,7 +297,9 @@ impl<S: Shop> Worker<S> {
         }
         let (interest, is_listed) = (Interest::READ, false);
         let added = self.reactor.add(client.stream(), token, interest);
-        seat.guest = Some(Guest { client, interest, is_listed });
+        let (is_waiting, moved, is_stalled) = (false, 0, false);
+        seat.guest = Some(Guest { client, interest, is_listed, is_waiting, moved, is_stalled });
+        self.shop.budget().enter();
         match added {
             Ok(()) => self.list(token),
             Err(error) => self.close_because(token, &error),
@@ -359,12 +311,31 @@ impl<S: Shop> Worker<S> {
         loop {
             self.shop.nodes().submit(&self.reactor, &mut self.done);
             self.land();
+            if self.shop.budget().resumes() {
+                for token in std::mem::take(&mut self.waiting) {
+                    if let Some(guest) = seated(&mut self.seats, token) {
+                        guest.is_waiting = false;
+                        self.list(token);
+                    }
+                }
+            }
+            self.tell_memory();
             if self.listed.is_empty() {
                 return;
             }
             for token in std::mem::take(&mut self.listed) {
                 self.look_after(token);
             }
+        }
+    }
+
+    /// Has everybody see how much memory is in use.
+    fn tell_memory(&mut self) {
+        let used = self.shop.budget().used();
+        if used != self.memory_told {
+            // It wraps around where less is used than before, and the sum is right all the same.
+            self.hall.memory.fetch_add(used.wrapping_sub(self.memory_told), Ordering::Relaxed);
+            self.memory_told = used;
         }
     }
 
@@ -377,9 +348,12 @@ impl<S: Shop> Worker<S> {
             let (place, outcome) = S::weigh(&answer);
             self.hall.counts.add(place, outcome);
             self.table.count(tenant).add(outcome);
-            if let Some(guest) = seated(&mut self.seats, token) {
-                guest.client.answer(answer);
-                self.list(token);
+            match seated(&mut self.seats, token) {
+                Some(guest) => {
+                    guest.client.answer(answer, &mut self.shop);
+                    self.list(token);
+                }
+                None => self.shop.budget().release(S::charge_of(&answer)),
             }
         }
         self.done = done;
@@ -397,6 +371,13 @@ impl<S: Shop> Worker<S> {
             Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
             Ok(false) if guest.client.is_encrypting() => return self.encrypt(token),
             Ok(false) => {}
+        }
+        if guest.client.is_waiting_for_memory() && !std::mem::replace(&mut guest.is_waiting, true) {
+            self.shop.budget().wait();
+            self.waiting.push(token);
+            if self.memory_at == Time::MAX {
+                self.memory_at = clock::after(STALL_LOOK);
+            }
         }
         let wanted = guest.client.wanted(&self.shop);
         if wanted != guest.interest {
@@ -433,6 +414,8 @@ impl<S: Shop> Worker<S> {
         seat.generation = (seat.generation + 1) & (u32::MAX >> 2);
         self.free.push(token as u32);
         self.hall.clients.fetch_sub(1, Ordering::Relaxed);
+        let Charge { all, at_nodes, .. } = client.charge();
+        self.shop.budget().leave(token, all, at_nodes);
         if client.is_waiting() {
             let lost = self.shop.errands(token);
             self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
@@ -456,8 +439,39 @@ impl<S: Shop> Worker<S> {
                 self.accept_at = now.after(ACCEPT_PAUSE);
             }
         }
+        if self.memory_at <= now {
+            self.memory_at = Time::MAX;
+            self.close_stalled();
+        }
         if self.end_at.is_some_and(|at| at <= now) {
             self.end_now();
+        }
+    }
+
+    /// Closes clients that hold memory, for which others wait, and have moved hardly anything since
+    /// it was last looked, and the time before.
+    fn close_stalled(&mut self) {
+        let is_contended = self.shop.budget().is_contended();
+        for token in self.tokens() {
+            let Some(guest) = seated(&mut self.seats, token) else { continue };
+            let Charge { all, at_nodes, moved } = guest.client.charge();
+            let is_slow = moved.saturating_sub(guest.moved) < STALL_BYTES;
+            guest.moved = moved;
+            let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
+            if is_stalled && guest.is_stalled {
+                self.hall.counts.turn_away();
+                tracing::warn!(
+                    "a client is closed: it holds {} bytes of replies or of a request and moves \
+                     less than {STALL_BYTES} bytes in {STALL_LOOK:?}, and others wait for memory",
+                    all - at_nodes
+                );
+                self.close(token);
+            } else {
+                guest.is_stalled = is_stalled;
+            }
+        }
+        if is_contended {
+            self.memory_at = clock::after(STALL_LOOK);
         }
     }
 
@@ -478,7 +492,7 @@ impl<S: Shop> Worker<S> {
     fn end_now(&mut self) {
         for (token, answer) in self.shop.abandon() {
             if let Some(guest) = seated(&mut self.seats, token) {
-                guest.client.answer(answer);
+                guest.client.answer(answer, &mut self.shop);
             }
         }
         for token in self.tokens() {

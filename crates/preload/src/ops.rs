@@ -20,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod life;
 pub(crate) mod memory;
 pub(crate) mod paths;
+pub(crate) mod programs;
 pub(crate) mod rings;
 pub(crate) mod stdio;
 pub(crate) mod syscalls;

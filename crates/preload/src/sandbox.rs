@@ -53,7 +53,8 @@ const READ: Needs = 1 << 8;
 const CLOSE: Needs = 1 << 9;
 const MAP: Needs = 1 << 10;
 const CLOCK: Needs = 1 << 11;
-const ALL: Needs = (1 << 12) - 1;
+const LOOK: Needs = 1 << 12;
+const ALL: Needs = (1 << 13) - 1;
 
 /// To find out what a descriptor is.
 const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
@@ -62,12 +63,12 @@ pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
 /// To find out where a relative name begins.
 pub(crate) const DIRECTORY: Needs = LINK;
 /// To tell whether a thread is stopped that holds a permit at a queue.
-const LOOK: Needs = OPEN | READ | CLOSE | STATUS | LINK;
+const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
 /// To tell that a forked child is a process of its own.
 pub(crate) const CHILD: Needs = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to look at.
-const CALLS: [(Needs, Call); 15] = [
+const CALLS: [(Needs, Call); 24] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
     (STATUS, by(libc::SYS_fstat, None)),
@@ -86,6 +87,19 @@ const CALLS: [(Needs, Call); 15] = [
     (CLOSE, by(libc::SYS_close, None)),
     (MAP, by(libc::SYS_mmap, None)),
     (CLOCK, by(libc::SYS_clock_gettime, None)),
+    // To find out what a program is that is to be started.
+    (LOOK, by(libc::SYS_pread64, None)),
+    (LOOK, by(libc::SYS_newfstatat, None)),
+    (LOOK, by(libc::SYS_fgetxattr, None)),
+    (LOOK, by(libc::SYS_faccessat, None)),
+    (LOOK, by(libc::SYS_faccessat2, None)),
+    (LOOK, by(libc::SYS_getuid, None)),
+    (LOOK, by(libc::SYS_getgid, None)),
+    (LOOK, by(libc::SYS_getegid, None)),
+    (
+        LOOK,
+        Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NO_NEW_PRIVS as u32), None] },
+    ),
 ];
 
 /// What some machines have beside `openat`.
@@ -115,9 +129,26 @@ pub(crate) fn forbids(needs: Needs) -> bool {
     ALLOWED.load(Ordering::Relaxed) & needs != needs
 }
 
-/// Whether any call that the shim makes may end the program, or one that it is started as.
-pub(crate) fn is_restricted() -> bool {
-    forbids(ALL)
+/// What a program that is started has to reckon with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The shim may find out what it is.
+    Known,
+    /// To find that out may end this process, but nothing is in the way of the shim.
+    Unknown,
+    /// A filter is in the way of what the shim would do in it.
+    WithoutShim,
+}
+
+/// What the filters of this process mean for a program that it starts.
+pub(crate) fn start() -> Start {
+    if forbids(ALL & !LOOK) {
+        Start::WithoutShim
+    } else if forbids(LOOK) {
+        Start::Unknown
+    } else {
+        Start::Known
+    }
 }
 
 /// Whether the thread is in strict mode.
@@ -130,6 +161,7 @@ pub(crate) fn is_strict() -> bool {
 /// but for one in strict mode.
 pub(crate) fn jumps() {
     if !STRICT.get() {
+        files::abandon();
         Inside::reset();
     }
 }
@@ -195,7 +227,7 @@ fn has_queue(layout: &Layout) -> bool {
 fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
-    record::may_look(allowed & LOOK == LOOK);
+    record::may_look(allowed & STANDING == STANDING);
     life::tell(life::SANDBOXED, allowed != ALL);
 }
 

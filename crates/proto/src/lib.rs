@@ -16,6 +16,7 @@ pub mod data;
 pub mod data_node;
 pub mod gateway;
 pub mod haechi;
+pub mod integrity;
 #[cfg(feature = "kv")]
 pub mod kv;
 pub mod memcached;

@@ -16,6 +16,7 @@ use tidegate_algo::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX}
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
+use crate::programs::ProgramLog;
 use crate::record::Record;
 
 /// The first eight bytes of a segment.
@@ -76,6 +77,8 @@ pub struct Layout {
     pub processes: [AtomicU32; PROCESSES_MAX],
     /// Calls that passed by, by reason.
     pub bypasses: [Tally; BYPASSES.len()],
+    /// Programs that the shim is not in.
+    pub programs: ProgramLog,
 }
 
 /// What the segment is and which table is in force.
@@ -102,6 +105,8 @@ pub struct Header {
     /// All channels from here on were never used, and are not to be touched: memory that nobody
     /// touches does not exist.
     pub channels: AtomicU32,
+    /// 1 if no program may be started that the shim will not be in.
+    pub strict: AtomicU32,
 }
 
 /// Operations and the bytes that they moved. Each thread counts in its lane, because threads that

@@ -34,6 +34,7 @@ pub mod layout;
 mod lease;
 mod local;
 mod lock;
+pub mod programs;
 pub mod record;
 pub mod scope;
 pub mod segment;
@@ -51,6 +52,8 @@ mod report;
 pub mod supervise;
 #[cfg(feature = "transform")]
 pub mod transform;
+#[cfg(feature = "keeper")]
+mod usage;
 #[cfg(feature = "keeper")]
 mod users;
 
