@@ -36,4 +36,5 @@ pub mod queue;
 pub mod scheduler;
 pub mod shares;
 pub mod token_bucket;
+pub mod versioned;
 pub mod wrr;
