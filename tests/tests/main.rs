@@ -10,3 +10,4 @@ mod readme;
 mod sturdy;
 mod sweeps;
 mod transparent;
+mod trusted;
