@@ -8,6 +8,7 @@ mod fuzz;
 mod limits;
 mod readme;
 mod sturdy;
+mod supervision;
 mod sweeps;
 mod transparent;
 mod trusted;

@@ -17,6 +17,7 @@ pub mod dcqcn;
 pub mod dctcp;
 pub mod demand;
 pub mod device;
+pub mod device_time;
 pub mod dsfq;
 pub mod estimate;
 pub mod fair_share;

@@ -23,6 +23,7 @@ use crate::nbd::{
 };
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
+use crate::parts::Recorded;
 use crate::volumes::Volumes;
 use crate::worker::{self, Hall};
 
@@ -80,6 +81,8 @@ struct Client {
     entered: Entered,
     owner: Owner,
     receiver: Receiver,
+    /// What its flushes rely on.
+    recorded: Recorded,
 }
 
 impl Connection {
@@ -140,7 +143,8 @@ impl Connection {
                         Step::Entered(entered) => {
                             let owner = shop.owner(&entered);
                             let receiver = Receiver::default();
-                            let client = Client { entered: *entered, owner, receiver };
+                            let recorded = shop.nodes.record(entered.export.volume);
+                            let client = Client { entered: *entered, owner, receiver, recorded };
                             self.phase = Phase::Serving(Box::new(client));
                         }
                     }
@@ -200,10 +204,11 @@ impl Connection {
         };
         self.requests += 1;
         self.bytes += weight(&flight);
+        let recorded = &client.recorded;
         let Shop { volumes, nodes, flights, .. } = shop;
         let layout = volumes.layout(flight.volume);
         let launched = flights.launch(flight, layout, |volume, part, job| {
-            nodes.queue(volume, part, job);
+            nodes.queue((volume, part), job, recorded);
         });
         if let Err((flight, fault)) = launched {
             shop.hall.counts.refuse();

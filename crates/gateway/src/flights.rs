@@ -90,7 +90,7 @@ impl Flights {
             Command::Read | Command::Write { .. } | Command::KeyValue => {
                 Reach::Bytes { offset, length }
             }
-            Command::Discard | Command::Zero { .. } | Command::Map => {
+            Command::Discard { .. } | Command::Zero { .. } | Command::Map => {
                 Reach::Range { offset, length }
             }
         };
@@ -240,7 +240,7 @@ pub(crate) fn operation(command: Command) -> Operation {
         Command::Read => Operation::Read,
         Command::Write { .. } => Operation::Write,
         Command::Flush => Operation::Sync,
-        Command::Discard | Command::Zero { .. } => Operation::Allocate,
+        Command::Discard { .. } | Command::Zero { .. } => Operation::Allocate,
         Command::Map => Operation::Stat,
         Command::KeyValue => Operation::Get,
     }

@@ -57,7 +57,7 @@ impl Disk {
         match job.command {
             Command::Read => job.buffer.copy_from_slice(&self.parts[part as usize][range]),
             Command::Write { .. } => self.parts[part as usize][range].copy_from_slice(&job.buffer),
-            Command::Discard => self.parts[part as usize][range].fill(0),
+            Command::Discard { .. } => self.parts[part as usize][range].fill(0),
             _ => {}
         }
     }
@@ -78,7 +78,7 @@ proptest! {
             let command = match kind {
                 0 => Command::Write { durable: false },
                 1 => Command::Read,
-                _ => Command::Discard,
+                _ => Command::Discard { durable: false },
             };
             let asked = flight(command, offset, length);
             match kind {

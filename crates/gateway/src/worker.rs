@@ -43,6 +43,8 @@ pub(crate) const LINK: u64 = 1 << 62;
 pub(crate) enum Letter {
     /// A node has finished a job.
     Finished(Job),
+    /// A part of a node of this process, as the node numbers it, has another incarnation.
+    Incarnation { node: usize, part: u32, incarnation: u64 },
     /// The gateway ends: at this time at the latest.
     End(Time),
 }
@@ -238,6 +240,9 @@ impl<S: Shop> Worker<S> {
             for letter in mail.drain(..) {
                 match letter {
                     Letter::Finished(job) => self.done.push(job),
+                    Letter::Incarnation { node, part, incarnation } => {
+                        self.shop.nodes().on_incarnation(node, part, incarnation);
+                    }
                     Letter::End(at) => self.begin_to_end(at),
                 }
             }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tidegate_fabric::reactor::Mailbox;
-use tidegate_fabric::service::{Fault, Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Fault, Job, OpenPart, Outlet, Part, Service, Session};
 use tidegate_model::{CostModel, TenantId, Time};
 use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
 
@@ -383,7 +383,7 @@ impl Session for LocalSession {
         self.looked_up = None;
     }
 
-    fn open(&mut self, part: &Part) -> Result<u32, String> {
+    fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
         self.live.medium.open(part).map_err(|error| error.to_string())
     }
 

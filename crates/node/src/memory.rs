@@ -33,6 +33,8 @@ mod door;
 mod host;
 mod pulse;
 mod room;
+#[cfg(test)]
+mod slot_tests;
 mod sweeper;
 mod visitor;
 

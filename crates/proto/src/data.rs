@@ -13,7 +13,7 @@
 //! | 2–3 | zero | 2–3 | zero |
 //! | 4–7 | length of the range or message | 4–7 | length of the payload |
 //! | 8–15 | ticket | 8–15 | ticket |
-//! | 16–23 | offset | | |
+//! | 16–23 | offset; of a flush, the [incarnation](PartState::incarnation) | | |
 //! | 24–27 | part | | |
 //! | 28–31 | zero | | |
 //! | 32–47 | tag | | |
@@ -35,12 +35,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::cost;
+use tidegate_model::cluster::{Geometry, VolumeStamp};
 use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
 
 /// The version of these frames and messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
@@ -69,10 +70,15 @@ pub enum Command {
         /// Force unit access.
         durable: bool,
     },
-    /// Everything that was answered before is durable before the answer.
+    /// Everything that was answered before is durable before the answer. The job's offset is the
+    /// incarnation of the part that the client has relied on, zero for none; if the part has
+    /// another one by now, the flush fails.
     Flush,
     /// The range is not needed any more; reading it gives zeros or what was there.
-    Discard,
+    Discard {
+        /// Force unit access.
+        durable: bool,
+    },
     /// The range reads as zeros from now on.
     Zero {
         /// Keep the space allocated.
@@ -98,7 +104,7 @@ impl Command {
             Self::Read => [1, 0],
             Self::Write { durable } => [2, flag(durable, DURABLE)],
             Self::Flush => [3, 0],
-            Self::Discard => [4, 0],
+            Self::Discard { durable } => [4, flag(durable, DURABLE)],
             Self::Zero { allocate, durable } => {
                 [5, flag(durable, DURABLE) | flag(allocate, ALLOCATE)]
             }
@@ -113,7 +119,7 @@ impl Command {
             1 => Self::Read,
             2 => Self::Write { durable },
             3 => Self::Flush,
-            4 => Self::Discard,
+            4 => Self::Discard { durable },
             5 => Self::Zero { allocate, durable },
             6 => Self::Map,
             7 => Self::KeyValue,
@@ -131,7 +137,7 @@ impl Command {
         let keys = if self == Self::KeyValue { tag.cost.min(length) } else { 1 };
         let bytes = match self {
             Self::Read | Self::Write { .. } | Self::Zero { .. } | Self::KeyValue => length,
-            Self::Flush | Self::Discard | Self::Map => 0,
+            Self::Flush | Self::Discard { .. } | Self::Map => 0,
         };
         let is_write = match self {
             Self::Write { .. } | Self::Zero { .. } => true,
@@ -205,6 +211,8 @@ pub enum ToNode {
         length: Bytes,
         /// Where it begins in a store that is one device.
         offset: Bytes,
+        /// What the gateway knows of the whole volume; a part of another one is refused.
+        geometry: Geometry,
     },
     /// Whoever asked for the jobs with these tickets has gone. Those that still wait need not be
     /// done; each is answered nevertheless, with [`Fault::Ending`].
@@ -237,12 +245,30 @@ pub enum FromNode {
     Opened {
         /// Its number.
         part: u32,
-        /// Why not, in words for people.
-        refused: Option<String>,
+        /// Its state, or the reason why it is refused, for people.
+        opened: Result<PartState, String>,
     },
     /// The node is there, and what it owes is under way: said every [`ALIVE_EVERY`] while nothing
     /// else is. Nobody asks for it, because a node that is at its bounds does not read.
     Alive,
+    /// Acknowledged writes to an open part may have been lost since it was opened.
+    Incarnation {
+        /// Its number.
+        part: u32,
+        /// Its new incarnation.
+        incarnation: u64,
+    },
+}
+
+/// A part that is open at its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartState {
+    /// Changes only when acknowledged writes may have been lost; never zero. A client may rely on
+    /// what it wrote as long as this is what it was when the client opened the volume.
+    pub incarnation: u64,
+    /// Which volume the part was made for, and how often that was resized; none for a part that
+    /// lives only as long as its node.
+    pub identity: Option<VolumeStamp>,
 }
 
 /// A job without its payload.

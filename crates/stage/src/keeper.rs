@@ -262,7 +262,7 @@ impl Driver {
 
     /// Notices processes that came and went, and frees what the dead held.
     fn look_around(&mut self) {
-        self.census.take(&self.segment);
+        self.census.take(&self.segment, kernel_time());
         for (_, gate) in self.machine.plan().gates() {
             gate::forget_the_dead(&self.segment, gate.number);
         }

@@ -51,6 +51,8 @@ pub mod supervise;
 #[cfg(feature = "transform")]
 pub mod transform;
 #[cfg(feature = "keeper")]
+mod usage;
+#[cfg(feature = "keeper")]
 mod users;
 
 pub use bypass::Bypass;

@@ -25,7 +25,8 @@ use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
 use crate::keeper::{Driver, Settings};
 use crate::report;
-use crate::segment::{self, Segment, VARIABLE};
+use crate::segment::{Segment, VARIABLE};
+use crate::usage;
 
 /// How long the program's start waits for a controller's rules, so that its first request meets
 /// them. A controller on the same machine answers within a millisecond.
@@ -166,7 +167,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     if let Some(reason) = uncovered {
         warn_uncovered(options, reason, tell)?;
     }
-    segment::sweep();
+    usage::sweep();
     let (segment, path) = Segment::create().map_err(RunError::Segment)?;
     let file = Removed(path);
     let settings = Settings {
@@ -185,7 +186,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     let code = supervise(&mut driver, &mut child, &signals).map_err(RunError::Supervise)?;
     let coverage = report::coverage(driver.segment(), driver.census());
     tell_coverage(options.report, &coverage);
-    if driver.census().count() == 0 && !census::has_heirs(&file.0) {
+    if !is_used(&driver, &file.0) {
         driver.end();
         return Ok(code);
     }
@@ -301,6 +302,19 @@ fn supervise(driver: &mut Driver, child: &mut Child, signals: &Signals) -> io::R
     }
 }
 
+/// Whether a program still uses the stage, or may in a moment.
+///
+/// A process that replaces its program maps nothing between the two, and shows in its environment
+/// that it will; one that has overwritten its environment maps the segment. Looked at in turns, for
+/// a process may go from one to the other meanwhile.
+fn is_used(driver: &Driver, path: &Path) -> bool {
+    let is_mapped = || {
+        let by_kernel = driver.segment().is_used_by_others();
+        by_kernel.unwrap_or_else(|| driver.census().count() > 0)
+    };
+    is_mapped() || census::has_heirs(path) || is_mapped()
+}
+
 /// Goes on as a process of its own, for what the program left running.
 fn stay_behind(mut driver: Driver, file: Removed) {
     // SAFETY: this process has one thread, so the child is whole.
@@ -314,7 +328,7 @@ fn stay_behind(mut driver: Driver, file: Removed) {
                 let _ = rustix::stdio::dup2_stdout(&null);
                 let _ = rustix::stdio::dup2_stderr(&null);
             }
-            while driver.census().count() > 0 || census::has_heirs(&file.0) {
+            while is_used(&driver, &file.0) {
                 driver.notices.clear();
                 if driver.turn(&[], Span::SECOND).is_err() {
                     break;

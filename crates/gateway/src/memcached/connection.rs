@@ -16,6 +16,7 @@ use super::flights::{Flight, Flights, Spot};
 use crate::ketama::Ketama;
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
+use crate::parts::Recorded;
 use crate::worker::{self, Hall};
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
@@ -108,7 +109,7 @@ impl Connection {
         let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
             let job = flights.launch(token, &ask);
             *bytes += ask.bytes.len();
-            nodes.queue(0, ask.place.node, job);
+            nodes.queue((0, ask.place.node), job, &Recorded::default());
         });
         self.needed = progress.needed;
         progress.consumed

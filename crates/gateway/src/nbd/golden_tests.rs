@@ -342,7 +342,7 @@ fn every_command_is_admitted_or_refused() {
     huge.export.size = 1 << 40;
     assert_eq!(at(&huge, 0, 0, 0, big), Err(Errno::Invalid));
     assert_eq!(at(&huge, 0, flag::DF, 0, big), Err(Errno::Overflow));
-    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard));
+    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard { durable: false }));
     assert_eq!(at(&disk, 1, 0, 0, 512), submit(Command::Write { durable: false }));
     assert_eq!(at(&disk, 1, flag::FUA, 0, 512), submit(Command::Write { durable: true }));
     assert_eq!(at(&disk, 1, 0, size - 1, 2), Err(Errno::NoSpace));

@@ -320,14 +320,27 @@ fn what_cannot_be_had_is_one_error_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder, Limits::default(), 1);
     config.volumes.push(volume("large", 4 << 30, &[1, 0]));
-    let refused = start(config.clone(), &here(&nodes)).unwrap_err();
-    let golden = "volume large, part 0: it has no more than a gibibyte";
-    assert_eq!(refused.to_string(), golden);
     config.volumes.last_mut().unwrap().size = Bytes(4096);
     config.volumes.last_mut().unwrap().nodes[0].0 = 9;
     let refused = start(config, &here(&nodes)).unwrap_err();
     assert_eq!(refused.to_string(), "volume large, part 0: there is no node 9");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_volume_of_which_a_part_is_refused_fails_and_the_others_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(&folder, Limits::default(), 1);
+    // Its second part is more than the node has.
+    config.volumes.push(volume("large", 4 << 30, &[1, 0]));
+    let nodes = [Memory::default(), Memory::default()];
+    let gateway = start(config, &here(&nodes)).unwrap();
+    let stand = Stand { folder, nodes, gateway };
+    let mut large = Client::enter(&stand, "large", true);
+    assert_eq!(large.read(0, 512), Err(EIO));
+    assert_eq!(large.write(0, &[1; 512]), EIO);
+    assert_eq!(large.command(command::FLUSH, 0, 0, 0), EIO);
+    assert!(Client::enter(&stand, "striped", true).read(0, 512).is_ok());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::card::Request;
 use tidegate_proto::data_node::message::{Notice, ToDataNode};
+use tidegate_proto::data_node::slots::SlotDenied;
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor, Welcome};
 use tidegate_proto::message;
 
@@ -65,6 +66,8 @@ pub(super) enum Letter {
     Lost,
     /// A period is over: there may be something to say to the controller.
     Period,
+    /// The slot of a client that has left is free.
+    SlotFree,
 }
 
 /// Who may connect: every user if root runs the node, as whose client it is decides the policy.
@@ -163,6 +166,7 @@ impl DoorKeeper {
     /// Keeps the door until the node ends.
     pub(super) fn run(mut self, is_ending: &AtomicBool) {
         let (mut ready, mut letters) = (Vec::new(), Vec::new());
+        let mut is_slot_free = false;
         while !is_ending.load(Ordering::Acquire) {
             self.connect_if_due();
             self.move_if_due();
@@ -176,7 +180,11 @@ impl DoorKeeper {
                     Letter::Fence(seat) => self.fence(seat),
                     Letter::Lost => self.lose(),
                     Letter::Period => {}
+                    Letter::SlotFree => is_slot_free = true,
                 }
+            }
+            if std::mem::take(&mut is_slot_free) {
+                self.answer_all();
             }
             for Ready { token, .. } in ready.drain(..) {
                 match token {
@@ -295,7 +303,11 @@ impl DoorKeeper {
                 let region = self.host.card().is_none().then_some(region);
                 guest.welcome(welcome, region.as_deref())
             }
-            Err(reason) => {
+            Err(SlotDenied::Wait) => {
+                guest.hello = Some(hello);
+                return;
+            }
+            Err(SlotDenied::Refused(reason)) => {
                 tracing::info!(client, "a client is refused: {reason}");
                 let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())

@@ -18,8 +18,10 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
 use tidegate_model::cluster::{DataNode, Fabric};
-use tidegate_model::{Bytes, Span, Time};
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Bytes, Policy, Span, Time};
 use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
+use tidegate_proto::data_node::slots::{self, SlotDenied};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
@@ -167,8 +169,9 @@ impl Host {
             }
         }
         let is_alone = steward.book.guests() == 0 && orphans.is_empty();
-        let looks = match is_alone {
+        let looks = match is_alone && monitor.slots().taken == 0 {
             true => Time::MAX,
+            // Slots of clients that have left are free once another period begins.
             false if monitor.is_waiting() => now.after(LOOK),
             false => monitor.next_deadline(),
         };
@@ -192,44 +195,37 @@ impl Host {
     /// Gives a client a seat, and the region.
     ///
     /// # Errors
-    /// Why not, in words for people.
+    /// Why not, in words for people; or that a slot is free once the period ends.
     pub(super) fn seat(
         &self,
         visitor: &Visitor,
         hello: &Hello,
-    ) -> Result<(Welcome, Arc<Region>), String> {
+    ) -> Result<(Welcome, Arc<Region>), SlotDenied> {
         if hello.version != VERSION {
-            return Err(format!(
+            return Err(SlotDenied::Refused(format!(
                 "the client speaks version {} and this data node version {VERSION}; run both from \
                  the same release of Tidegate",
                 hello.version
-            ));
+            )));
         }
         let mut inner = lock(&self.inner);
         let Inner { region, monitor, sweeper, steward, orphans, .. } = &mut *inner;
-        let tenant = match steward.policy() {
-            Some(policy) => {
-                data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
-            }
-            None if !hello.tenant.is_empty() => {
-                return Err("there is no policy, so there are no tenants; apply one".into());
-            }
-            None if visitor.is_operator => None,
-            None => return Err("there is no policy that would let anybody in; apply one".into()),
-        };
+        let tenant = tenant(steward.policy(), visitor, hello).map_err(SlotDenied::Refused)?;
         let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
-        if hello.is_bare && !visitor.is_operator {
-            return Err("only root and the data node's own user go without a seat".into());
-        }
         let seat = match hello.is_bare {
             true => {
                 sweeper.admit(self.clock.now(), None);
                 None
             }
             false => {
-                let promise = steward.book.offer(tenant, hello)?;
                 // A seat that a former life of this node gave is still its client's.
-                let had = hello.seat.filter(|seat| orphans.remove(seat));
+                let had = hello.seat.filter(|seat| orphans.contains(seat));
+                if had.is_none() {
+                    let clients = |name: &str| steward.book.clients_of(name);
+                    slots::admit(steward.policy(), tenant, clients, monitor.slots())?;
+                }
+                let promise = steward.book.offer(tenant, hello).map_err(SlotDenied::Refused)?;
+                had.iter().for_each(|seat| _ = orphans.remove(seat));
                 let number = match had {
                     Some(seat) => monitor.renew(seat, promise).map(|()| seat),
                     None => monitor.admit(promise).inspect(|seat| {
@@ -238,7 +234,7 @@ impl Host {
                         monitor.seat_early(*seat, rest);
                     }),
                 };
-                let number = number.map_err(|denied| denied.to_string())?;
+                let number = number.map_err(|denied| SlotDenied::Refused(denied.to_string()))?;
                 sweeper.admit(self.clock.now(), Some(number));
                 steward.book.seat(number, &name, hello);
                 // Those who have equal parts have smaller ones now.
@@ -364,6 +360,31 @@ impl Host {
     pub(super) fn stay(&self, seats: impl Iterator<Item = Option<u16>>) {
         seats.for_each(|seat| self.leave(seat));
         lock(&self.inner).sweeper.doubt();
+    }
+}
+
+/// The tenant of a client that comes; none if it is one of those who need none.
+///
+/// # Errors
+/// Why it may not come in, in words for people.
+fn tenant<'a>(
+    policy: Option<&'a Policy>,
+    visitor: &Visitor,
+    hello: &Hello,
+) -> Result<Option<&'a Tenant>, String> {
+    let found = match policy {
+        Some(policy) => {
+            data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
+        }
+        None if !hello.tenant.is_empty() => {
+            return Err("there is no policy, so there are no tenants; apply one".into());
+        }
+        None if visitor.is_operator => None,
+        None => return Err("there is no policy that would let anybody in; apply one".into()),
+    };
+    match hello.is_bare && !visitor.is_operator {
+        true => Err("only root and the data node's own user go without a seat".into()),
+        false => Ok(found),
     }
 }
 
@@ -512,7 +533,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use tidegate_model::{Cluster, Policy, Span};
+    use tidegate_model::Cluster;
     use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
     use tidegate_proto::data_node::message::Grant;
@@ -577,10 +598,16 @@ mod tests {
         Visitor { peer, is_operator: uid == 0, ..Visitor::default() }
     }
 
+    fn reason(denied: &SlotDenied) -> String {
+        let SlotDenied::Refused(reason) = denied else { panic!("{denied:?}") };
+        reason.clone()
+    }
+
     #[test]
     fn seats_are_given_as_far_as_promises_can_be_kept() {
         let host = host(POLICY);
         let ask = |hello: Hello, uid| host.seat(&visitor(uid), &hello).map(|(it, _)| it.seat);
+        let ask = |hello, uid| ask(hello, uid).map_err(|denied| reason(&denied));
         let seat = ask(hello("a", 400), 7).unwrap().unwrap();
         assert_eq!((seat.number, seat.reservation), (0, 400));
         let error = ask(hello("b", 501), 7).unwrap_err();
@@ -605,7 +632,10 @@ mod tests {
     #[test]
     fn without_a_policy_operators_come_in_and_nothing_is_promised() {
         let host = host("[");
-        let anonymous = |uid| host.seat(&visitor(uid), &hello("", 0)).map(|(it, _)| it.tenant);
+        let anonymous = |uid| {
+            let answer = host.seat(&visitor(uid), &hello("", 0));
+            answer.map(|(it, _)| it.tenant).map_err(|denied| reason(&denied))
+        };
         assert_eq!(anonymous(0), Ok(String::new()));
         assert!(anonymous(7).unwrap_err().starts_with("there is no policy that would let"));
         assert!(host.seat(&visitor(0), &hello("a", 0)).is_err());

@@ -69,6 +69,7 @@ fn note(host: &Host, event: &Event) -> Option<Letter> {
         Event::Left(seat) => {
             host.forget(seat);
             tracing::debug!(seat, "a seat is free");
+            return Some(Letter::SlotFree);
         }
         Event::Unused { seat, periods } => {
             let tenant = tenant(seat);

@@ -169,6 +169,11 @@ impl Book {
         self.guests.len()
     }
 
+    /// How many clients of a tenant have a slot; with an empty name those without a tenant.
+    pub fn clients_of(&self, tenant: &str) -> usize {
+        self.guests.iter().filter(|guest| guest.tenant == tenant).count()
+    }
+
     /// Notes that all seats are free.
     pub fn clear(&mut self) {
         self.guests.clear();

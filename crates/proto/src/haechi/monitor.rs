@@ -40,6 +40,7 @@ use roster::{Roster, Seat};
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{Terms, place};
+use crate::data_node::slots::Slots;
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
@@ -228,6 +229,11 @@ impl<F: Fabric> Monitor<F> {
     /// What a seat is promised from the next period on, if it is taken.
     pub fn promise(&self, seat: u16) -> Option<Promise> {
         self.roster.next(seat)
+    }
+
+    /// How many session slots there are, and how many are not free.
+    pub fn slots(&self) -> Slots {
+        self.roster.slots()
     }
 
     /// The number of the running period; 0 before the first of this monitor's.

@@ -179,7 +179,12 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             }
             match next(&input[consumed..], self.value_max) {
                 Step::Incomplete { needed } => return Progress { consumed, needed },
-                Step::Close(goodbye) => (self.is_over, self.goodbye) = (true, Some(goodbye)),
+                Step::Close { text, reason } => {
+                    if !text.is_empty() {
+                        self.row.push_back(Seat::Taken(Piece::Text(text)));
+                    }
+                    (self.is_over, self.goodbye) = (true, Some(reason));
+                }
                 Step::Refused { text, length } => {
                     self.row.push_back(Seat::Taken(Piece::Text(text)));
                     self.skip = length;
