@@ -11,5 +11,5 @@ mod sturdy;
 mod supervision;
 mod sweeps;
 mod transparent;
-mod ungated;
 mod trusted;
+mod ungated;
