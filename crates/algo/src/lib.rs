@@ -9,6 +9,11 @@
 
 extern crate alloc;
 
+/// The atomics of `versioned`, in whose place its model has those of a model checker.
+mod atomic {
+    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
 pub mod admission;
 pub mod channel;
 pub mod connection_quota;
@@ -37,4 +42,6 @@ pub mod scheduler;
 pub mod shares;
 pub mod token_bucket;
 pub mod versioned;
+#[cfg(test)]
+mod versioned_tests;
 pub mod wrr;

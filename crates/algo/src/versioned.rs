@@ -34,10 +34,7 @@
 //! is lock-free, not wait-free. Here a thread changes a queue twice per request and sleeps in
 //! between.
 
-#[cfg(not(loom))]
-use core::sync::atomic::{AtomicU64, Ordering, fence};
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use super::atomic::{AtomicU64, Ordering, fence};
 
 /// The most writers: a claim has 11 bits for their number.
 pub const WRITERS_MAX: usize = 1 << WRITER_BITS;
@@ -50,16 +47,20 @@ const HEAD_BITS: u32 = 5;
 /// were never changed, which are all zero. The rest counts versions.
 const BUFFER_BITS: u32 = 16;
 
+/// How often a thread looks at all buffers for a free one. There always is one, but while the thread
+/// looks from one to the next, others take and leave them.
+const PASSES: usize = 1_000;
+
 /// Which buffer is current, and how often that has changed. Zero from the start.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub struct Head(AtomicU64);
+pub struct Head(pub(crate) AtomicU64);
 
 /// One copy of the words, and who may write it. Zero was never claimed.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Buffer<const W: usize> {
-    claim: AtomicU64,
+    pub(crate) claim: AtomicU64,
     words: [AtomicU64; W],
 }
 
@@ -67,7 +68,7 @@ pub struct Buffer<const W: usize> {
 /// the start.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Operations(AtomicU64);
+pub struct Operations(pub(crate) AtomicU64);
 
 impl<const W: usize> Default for Buffer<W> {
     fn default() -> Self {
@@ -82,7 +83,7 @@ impl Operations {
     }
 
     /// Begins an operation, which ends all that were left, and gives its number.
-    fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         let number = (self.0.load(Ordering::Relaxed) + 1) | 1;
         self.0.store(number, Ordering::Release);
         number
@@ -192,17 +193,19 @@ impl<const W: usize> Versioned<'_, W> {
     }
 
     /// Claims a free buffer for an operation.
-    fn claim(&self, head: usize, writer: usize, operation: u64) -> Option<usize> {
+    pub(crate) fn claim(&self, head: usize, writer: usize, operation: u64) -> Option<usize> {
         let claim = (operation << WRITER_BITS | writer as u64) << HEAD_BITS | head as u64;
         // From its own number on, so that a writer finds its last buffers again, in its own cache.
         let count = self.buffers.len();
-        let mut numbers = (0..count).map(|offset| (writer + offset) % count);
-        let free = numbers.find(|number| {
-            let cell = &self.buffers[*number].claim;
+        let mut numbers = (0..PASSES * count).map(|offset| (offset / count, writer + offset));
+        let free = numbers.find_map(|(pass, number)| {
+            let number = number % count;
+            let cell = &self.buffers[number].claim;
             let found = cell.load(Ordering::Acquire);
-            let is_free = self.is_over(found) && !self.is_named(*number, found);
-            is_free
-                && cell.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            let is_free = self.is_over(found, pass) && !self.is_named(number, found, pass);
+            let claimed = is_free
+                && cell.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            claimed.then_some(number)
         });
         // Whoever reads one of the words to come sees also that the head had left this buffer.
         fence(Ordering::Release);
@@ -210,21 +213,26 @@ impl<const W: usize> Versioned<'_, W> {
     }
 
     /// Whether the operation of a claim is over.
-    fn is_over(&self, claim: u64) -> bool {
+    fn is_over(&self, claim: u64, pass: usize) -> bool {
         let writer = (claim >> HEAD_BITS) as usize % WRITERS_MAX;
         let operation = claim >> (HEAD_BITS + WRITER_BITS);
-        let now = self.writers.get(writer).map_or(0, |it| it.0.load(Ordering::Acquire));
+        let now = self.writers.get(writer).map_or(0, |it| read(&it.0, pass));
         claim == 0 || now % (1 << 48) != operation
     }
 
     /// Whether a buffer is current for the head of its claim.
-    fn is_named(&self, number: usize, claim: u64) -> bool {
+    fn is_named(&self, number: usize, claim: u64, pass: usize) -> bool {
         let head = self.heads.get(claim as usize % HEADS_MAX);
-        let head = head.map_or(0, |head| head.0.load(Ordering::Acquire));
+        let head = head.map_or(0, |head| read(&head.0, pass));
         claim != 0 && head % (1 << BUFFER_BITS) == number as u64 + 1
     }
 }
 
-#[cfg(test)]
-#[path = "versioned_tests.rs"]
-mod tests;
+/// Reads a word; in passes after the first the last value that any thread has written, which a
+/// plain load need not give.
+fn read(word: &AtomicU64, pass: usize) -> u64 {
+    match pass {
+        0 => word.load(Ordering::Acquire),
+        _ => word.fetch_or(0, Ordering::AcqRel),
+    }
+}
