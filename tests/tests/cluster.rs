@@ -14,6 +14,7 @@ mod rdma;
 mod refused;
 mod rude;
 mod schedulers;
+mod slots;
 mod split;
 mod stores;
 mod together;

@@ -15,6 +15,7 @@ use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::table::Table;
+use crate::text_file::Reader;
 use crate::volumes::{failure, parts};
 
 /// Create volumes, grow them, and look at what their parts are
@@ -111,7 +112,7 @@ type Meant = (cluster::Volume, Vec<PartPlan>);
 impl Place {
     /// The named volumes, or all.
     fn meant(&self, names: &[String]) -> Result<Vec<Meant>, Failure> {
-        let file = ClusterFile::read(&self.cluster)?;
+        let file = ClusterFile::read(&self.cluster, Reader::Daemon)?;
         let cluster = &file.cluster;
         let base = self.state.clone().unwrap_or_else(default_state);
         let has_volume = |name: &&String| cluster.volume_named(name).is_none();

@@ -99,3 +99,19 @@ fn a_thread_with_descriptors_of_its_own() {
         assert_eq!(bench.count(Operation::Write), (2, 20), "{how}");
     }
 }
+
+/// What becomes of a call is for the kernel to say, and of one whose pointer the C library itself
+/// follows, for the C library.
+#[test]
+fn a_pointer_into_nowhere_is_answered_as_without_the_shim() {
+    let bench = Bench::new();
+    let program = build(&bench.programs, "pointers.c", &[]);
+    let plain = run(std::process::Command::new(&program).current_dir(&bench.directory));
+    let shimmed = run(&mut bench.command(&program));
+    let different: Vec<_> =
+        plain.lines().zip(shimmed.lines()).filter(|(plain, shimmed)| plain != shimmed).collect();
+    assert!(different.is_empty(), "{} differ: {different:#?}", different.len());
+    assert_eq!(plain.lines().count(), shimmed.lines().count());
+    assert!(plain.matches("Bad address").count() > 200, "{plain}");
+    assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
+}
