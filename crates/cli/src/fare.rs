@@ -399,6 +399,17 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             "if it stays so, the node does less than it is declared to, or its clients cannot",
         );
     }
+    for (node, fault) in cluster
+        .nodes
+        .iter()
+        .flat_map(|node| node.faults.iter().map(move |fault| (&node.name, fault)))
+    {
+        let (volume, part) = (&fault.volume, fault.part);
+        warn(
+            format!("part {part} of volume {volume} at node {node}: {}", fault.reason),
+            "see `tidegate volume show` on the node's machine",
+        );
+    }
     warn_of_memory(cluster, warn);
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));

@@ -371,11 +371,15 @@ async fn healthz() -> &'static str {
 
 /// Whether it serves stages
 #[utoipa::path(get, path = "/readyz", responses(
-    (status = 200, description = "It does"), (status = 503, description = "It is stopping")
+    (status = 200, description = "It does"),
+    (status = 503, description = "It is stopping, or a part of a volume cannot be served")
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
     match desk.register.survey().await {
-        Ok(_) => "ok\n".into_response(),
+        Ok(survey) => match faulty_part(&survey.status) {
+            None => "ok\n".into_response(),
+            Some(said) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, said),
+        },
         Err(error) => stopping(error),
     }
 }
@@ -393,6 +397,16 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+/// The first part of a volume that cannot be served as promised, for people.
+fn faulty_part(status: &Status) -> Option<String> {
+    let mut nodes = status.cluster.iter().flat_map(|cluster| &cluster.nodes);
+    nodes.find_map(|node| {
+        let fault = node.faults.first()?;
+        let (name, volume, part) = (&node.name, &fault.volume, fault.part);
+        Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
+    })
 }
 
 fn stopping(error: Stopping) -> Response {

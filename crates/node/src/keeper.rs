@@ -20,7 +20,7 @@ use tidegate_fabric::retry::Retry;
 use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
-use tidegate_proto::cluster::message::ToNode;
+use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::Output;
 
@@ -83,6 +83,8 @@ pub(crate) struct Keeper {
     link: Option<Link<ToNode>>,
     /// When to try to connect again, if there is a controller and no link to it.
     retry: Retry,
+    /// What the controller of this link knows of parts.
+    faults: Vec<PartFault>,
 }
 
 impl Keeper {
@@ -99,8 +101,18 @@ impl Keeper {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         reactor.add(&timer, TIMER, Interest::READ)?;
-        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        Ok(Self { live, watch, reactor, timer, armed: Time::MAX, controller, link: None, retry })
+        let (retry, faults) = (Retry::new(RETRY_MIN, RETRY_MAX), Vec::new());
+        Ok(Self {
+            live,
+            watch,
+            reactor,
+            timer,
+            armed: Time::MAX,
+            controller,
+            link: None,
+            retry,
+            faults,
+        })
     }
 
     /// Keeps the node until it ends.
@@ -175,14 +187,30 @@ impl Keeper {
             match output {
                 Output::Event(event) => tracing::info!(?event),
                 Output::Send(message) => {
+                    let faults = self.new_faults(&message);
                     let Some(link) = &mut self.link else { continue };
-                    let sent = link.send(&message);
+                    let sent = faults.map_or(Ok(()), |faults| link.send(&faults));
+                    let sent = sent.and_then(|()| link.send(&message));
                     if let Err(error) = sent.and_then(|()| self.watch_link()) {
                         self.disconnect(&error);
                     }
                 }
             }
         }
+    }
+
+    /// What goes before the node's counts, if its parts fare otherwise than it last said.
+    fn new_faults(&mut self, message: &FromNode) -> Option<FromNode> {
+        if !matches!(message, FromNode::Counts(_)) {
+            return None;
+        }
+        let fault = |(volume, index, reason)| PartFault { volume, index, reason };
+        let faults: Vec<_> = self.live.faults().into_iter().map(fault).collect();
+        if faults == self.faults {
+            return None;
+        }
+        self.faults.clone_from(&faults);
+        Some(FromNode::Faults(faults))
     }
 
     /// Waits for what the link waits for.
@@ -204,6 +232,7 @@ impl Keeper {
         match connected {
             Ok(link) => {
                 self.link = Some(link);
+                self.faults.clear();
                 self.live.tell(|steward, now, mut lanes| steward.on_connected(now, &mut lanes));
                 self.stand(Standing::Greeting);
             }

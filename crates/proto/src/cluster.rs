@@ -76,7 +76,7 @@ use crate::controller::ConnectionId;
 use crate::message::VERSION;
 use allocate::{Short, Solutions};
 use ledger::{Counts, Entry, Tenant, When};
-use message::{FromNode, NodeInfo, Plan, Share, ToNode};
+use message::{FromNode, NodeInfo, PartFault, Plan, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
 
@@ -183,6 +183,8 @@ struct Site {
     /// Rounds missed, and whether they were too many.
     missed: u32,
     is_silent: bool,
+    /// Parts that it has and cannot serve as promised.
+    faults: Vec<PartFault>,
     reported: Option<Time>,
     /// From the last report to the end of its period, and in a whole period.
     capacity_left: u64,
@@ -336,6 +338,7 @@ impl Cluster {
             }
             // [`crate::meters`] asks for them, and takes them in.
             FromNode::Counts(_) => {}
+            FromNode::Faults(faults) => self.nodes[node].faults = faults,
         }
     }
 
@@ -429,6 +432,7 @@ impl Cluster {
         let revision = self.plan.revision;
         let site = &mut self.nodes[node];
         site.connection = Some(connection);
+        site.faults.clear();
         (site.is_heard, site.missed, site.is_silent) = (false, 0, false);
         (site.is_stale, site.awaited) = (true, None);
         if is_new {

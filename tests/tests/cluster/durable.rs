@@ -80,7 +80,7 @@ fn changed(cluster: &mut Cluster, change: impl FnOnce(&Cluster)) {
 
 /// Every request fails, and nothing is read that was not written there.
 #[track_caller]
-fn expect_refused(cluster: &Cluster, words: &[&str]) {
+fn expect_refused(cluster: &mut Cluster, words: &[&str]) {
     let mut client = cluster.enter("db");
     eventually("the volume is refused", || {
         let errors = [0, 64 << 10].map(|offset| match client.read(offset, 512) {
@@ -96,6 +96,11 @@ fn expect_refused(cluster: &Cluster, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{word}: {said}");
     }
+    eventually("status names the part", || {
+        let status = cluster.bed().status();
+        let nodes = status["cluster"]["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.iter().any(|node| node["faults"][0]["volume"] == "db")
+    });
     let shown = cluster.volume(&["show"]);
     assert_ne!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains("fault: part"), "{shown:?}");
@@ -114,7 +119,7 @@ fn a_part_that_was_moved_away_is_named_and_never_read_as_zeros() {
     let mut cluster = in_folders();
     let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
     changed(&mut cluster, |_| std::fs::rename(&part, &away).unwrap());
-    expect_refused(&cluster, &["part 1 of volume \"db\" is not in", "volume db is not served"]);
+    expect_refused(&mut cluster, &["part 1 of volume \"db\" is not in", "volume db is not served"]);
     changed(&mut cluster, |_| std::fs::rename(&away, &part).unwrap());
     expect_whole(&cluster);
 }
@@ -124,7 +129,7 @@ fn a_folder_that_is_not_mounted_is_named_and_not_made() {
     let mut cluster = in_folders();
     let (folder, away) = (cluster.path("b"), cluster.path("away"));
     changed(&mut cluster, |_| std::fs::rename(&folder, &away).unwrap());
-    expect_refused(&cluster, &["is it mounted?"]);
+    expect_refused(&mut cluster, &["is it mounted?"]);
     assert!(!folder.exists());
     changed(&mut cluster, |_| std::fs::rename(&away, &folder).unwrap());
     expect_whole(&cluster);
@@ -141,11 +146,11 @@ fn another_order_of_nodes_stripe_or_size_is_refused() {
         move |cluster: &Cluster| cluster.write(&file)
     };
     changed(&mut cluster, write("nodes = [\"a\", \"b\"]", "nodes = [\"b\", \"a\"]"));
-    expect_refused(&cluster, &["is not in"]);
+    expect_refused(&mut cluster, &["is not in"]);
     changed(&mut cluster, write("size = \"1MiB\"", "size = \"1MiB\"\nstripe = \"4KiB\""));
-    expect_refused(&cluster, &["stripes of 64KiB", "stripes of 4KiB"]);
+    expect_refused(&mut cluster, &["stripes of 64KiB", "stripes of 4KiB"]);
     changed(&mut cluster, write("size = \"1MiB\"", "size = \"2MiB\""));
-    expect_refused(&cluster, &["tidegate volume resize db"]);
+    expect_refused(&mut cluster, &["tidegate volume resize db"]);
     changed(&mut cluster, write("1MiB", "1MiB"));
     expect_whole(&cluster);
 }

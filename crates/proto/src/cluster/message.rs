@@ -175,6 +175,20 @@ pub enum FromNode {
     Goodbye,
     /// The answer to [`ToNode::Count`]. Nothing is decided by it: it is for those who watch.
     Counts(NodeCounts),
+    /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it has
+    /// changed, and first on a connection if there are any.
+    Faults(Vec<PartFault>),
+}
+
+/// A part of a volume that cannot be served, or of which acknowledged writes may be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartFault {
+    /// The volume's name.
+    pub volume: String,
+    /// Which of its parts.
+    pub index: u32,
+    /// What is wrong and how to mend it, for people.
+    pub reason: String,
 }
 
 /// What a node has served and expects to be asked for.

@@ -15,6 +15,7 @@ use tidegate_model::{Time, Waits};
 
 use super::Cluster;
 use super::ledger::{Counts, Entry, Tenant};
+use super::message::PartFault;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -142,6 +143,9 @@ pub struct NodeStatus {
     pub is_connected: bool,
     /// Whether it has stopped answering.
     pub is_silent: bool,
+    /// Parts that it refuses, or of which acknowledged writes may be lost.
+    #[serde(default)]
+    pub faults: Vec<PartFaultStatus>,
     /// How long ago it reported; none if it never did.
     pub reported_ns: Option<u64>,
     /// What its store has finished in all, failed requests included.
@@ -158,6 +162,25 @@ pub struct NodeStatus {
     pub scheduler: Option<String>,
     /// How long ago it told these counts; none if it never did.
     pub counted_ns: Option<u64>,
+}
+
+/// A part of a volume that its node refuses, or of which acknowledged writes may be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PartFaultStatus {
+    /// The volume's name.
+    pub volume: String,
+    /// Which of its parts, counting from zero.
+    pub part: u32,
+    /// What is wrong and how to mend it, for people.
+    pub reason: String,
+}
+
+impl From<&PartFault> for PartFaultStatus {
+    fn from(fault: &PartFault) -> Self {
+        let PartFault { volume, index, reason } = fault.clone();
+        Self { volume, part: index, reason }
+    }
 }
 
 /// One gateway.
@@ -361,6 +384,7 @@ impl Cluster {
             is_connected: site.connection.is_some(),
             is_silent: site.is_silent,
             reported_ns: site.reported.map(|at| now.since(at).0),
+            faults: site.faults.iter().map(PartFaultStatus::from).collect(),
             ..NodeStatus::default()
         });
         ClusterStatus {
