@@ -30,7 +30,7 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, scope};
+use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, scope, scratch};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
@@ -169,6 +169,7 @@ pub(crate) fn is_strict() -> bool {
 pub(crate) fn jumps() {
     if !STRICT.get() {
         files::abandon();
+        scratch::abandon();
         Inside::reset();
     }
 }

@@ -35,6 +35,7 @@ mod local;
 mod lock;
 pub mod programs;
 pub mod scope;
+pub mod scratch;
 mod seat;
 pub mod segment;
 mod stage;
