@@ -30,7 +30,9 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope};
+use tidegate_stage::{
+    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
@@ -172,6 +174,7 @@ pub(crate) fn is_strict() -> bool {
 pub(crate) fn jumps() {
     if !STRICT.get() {
         files::abandon();
+        scratch::abandon();
         Inside::reset();
     }
 }
