@@ -33,5 +33,6 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
 pub mod wrr;
