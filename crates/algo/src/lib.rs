@@ -40,6 +40,7 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
 pub mod versioned;
 #[cfg(test)]
