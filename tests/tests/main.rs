@@ -4,6 +4,7 @@
 mod apply;
 mod cluster;
 mod defects;
+mod durability;
 mod fuzz;
 mod limits;
 mod readme;
