@@ -8,5 +8,8 @@ mod fuzz;
 mod limits;
 mod readme;
 mod sturdy;
+mod supervision;
 mod sweeps;
 mod transparent;
+mod trusted;
+mod ungated;

@@ -9,20 +9,28 @@
 
 extern crate alloc;
 
+/// The atomics of `versioned`, in whose place its model has those of a model checker.
+mod atomic {
+    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
 pub mod admission;
 pub mod channel;
+pub mod connection_quota;
 pub mod cost;
 pub mod d2tcp;
 pub mod dcqcn;
 pub mod dctcp;
 pub mod demand;
 pub mod device;
+pub mod device_time;
 pub mod dsfq;
 pub mod estimate;
 pub mod fair_share;
 pub mod haechi;
 pub mod histogram;
 pub mod lanes;
+pub mod memory_budget;
 pub mod owner;
 pub mod pshift;
 pub mod published;
@@ -32,5 +40,9 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
+pub mod versioned;
+#[cfg(test)]
+mod versioned_tests;
 pub mod wrr;

@@ -1,14 +1,16 @@
 //! Which processes use a segment, and what the kernel says that they read and wrote.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tidegate_model::{Span, Time};
 
-use crate::segment::{Segment, VARIABLE, is_alive};
+use crate::segment::{Segment, VARIABLE};
+use crate::usage::{Identity, is_alive};
 
 /// Bytes of one process, as `/proc/<pid>/io` counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,8 @@ impl Moved {
 struct Process {
     /// Readable once it has ended; absent where the kernel has no more descriptors for us.
     pidfd: Option<OwnedFd>,
+    /// The number under which it has registered: its own in its PID namespace.
+    registered: u32,
     parent: u32,
     moved: Moved,
 }
@@ -50,7 +54,12 @@ struct Process {
 /// The processes of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
+    /// By their numbers in the supervisor's PID namespace.
     processes: BTreeMap<u32, Process>,
+    /// Numbers that no process was found for, with how often it was looked for.
+    unplaced: BTreeMap<u32, u32>,
+    /// When all processes of the machine were last looked through.
+    searched: Time,
     /// Of those that ended and whose parent is not counted itself.
     departed: Moved,
     /// The largest sum so far: sums only grow.
@@ -59,13 +68,16 @@ pub(crate) struct Census {
 
 impl Census {
     /// Looks at the segment's list and at `/proc`.
-    pub(crate) fn take(&mut self, segment: &Segment) {
-        for cell in &segment.processes {
-            let pid = cell.load(Ordering::Acquire);
-            if pid != 0 && !self.processes.contains_key(&pid) {
-                self.welcome(pid);
+    pub(crate) fn take(&mut self, segment: &Segment, now: Time) {
+        let free = |number: u32| {
+            for cell in &segment.processes {
+                let _ = cell.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
-        }
+        };
+        let registered = segment.processes.iter().map(|cell| cell.load(Ordering::Acquire));
+        let fresh = registered.filter(|number| *number != 0 && !self.has_registered(*number));
+        let fresh = Vec::from_iter(fresh);
+        self.place(&fresh, segment.identity(), now).into_iter().for_each(free);
         let mut ended = Vec::new();
         for (pid, process) in &mut self.processes {
             // Read first: what ended between two looks still counts.
@@ -76,37 +88,74 @@ impl Census {
                 ended.push(*pid);
             }
         }
-        self.bury(&ended);
-        for pid in &ended {
-            for cell in &segment.processes {
-                let _ = cell.compare_exchange(*pid, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
-        }
+        // A number may be that of several processes, each in a namespace of its own.
+        let numbers = self.bury(&ended).into_iter().filter(|number| !self.has_registered(*number));
+        numbers.for_each(free);
         let living = self.processes.values().map(|process| process.moved);
         let sum = living.fold(self.departed, Moved::and);
         self.most.by_calls = self.most.by_calls.max(sum.by_calls);
         self.most.by_device = self.most.by_device.max(sum.by_device);
     }
 
-    fn welcome(&mut self, pid: u32) {
+    fn has_registered(&self, number: u32) -> bool {
+        self.processes.values().any(|process| process.registered == number)
+    }
+
+    /// Finds the processes that have registered under these numbers. Gives the numbers that no
+    /// process has.
+    fn place(&mut self, numbers: &[u32], identity: Option<Identity>, now: Time) -> Vec<u32> {
+        let mut missing = Vec::new();
+        for number in numbers {
+            // Without a file the stage is this process's and its forks'.
+            if identity.is_none_or(|file| file.is_mapped_by(*number) == Some(true)) {
+                self.welcome(*number, *number);
+            } else {
+                missing.push(*number);
+            }
+        }
+        let Some(identity) = identity.filter(|_| !missing.is_empty()) else { return Vec::new() };
+        if now.since(self.searched) < SEARCH {
+            return Vec::new();
+        }
+        self.searched = now;
+        for pid in processes() {
+            let is_new = !self.processes.contains_key(&pid);
+            let Some(number) = innermost(&status_of(pid)).filter(|_| is_new) else { continue };
+            if missing.contains(&number) && identity.is_mapped_by(pid) == Some(true) {
+                self.welcome(pid, number);
+            }
+        }
+        missing.retain(|number| !self.has_registered(*number));
+        self.unplaced.retain(|number, _| missing.contains(number));
+        missing.retain(|number| {
+            let looks = self.unplaced.entry(*number).or_default();
+            *looks += 1;
+            *looks >= LOOKS_FOR || !is_alive(*number)
+        });
+        missing
+    }
+
+    fn welcome(&mut self, pid: u32, registered: u32) {
         let number = Pid::from_raw(pid as i32);
         let pidfd = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = status_of(pid);
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
         let parent = parent.and_then(|parent| parent.trim().parse().ok()).unwrap_or(0);
-        self.processes.insert(pid, Process { pidfd, parent, moved: Moved::default() });
+        self.processes.insert(pid, Process { pidfd, registered, parent, moved: Moved::default() });
     }
 
     /// The kernel adds what a process moved to its parent when the parent waits for it, so only
-    /// those without a counted parent are added up here; of those that ended together, too.
-    fn bury(&mut self, ended: &[u32]) {
+    /// those without a counted parent are added up here; of those that ended together, too. Gives
+    /// the numbers under which they had registered.
+    fn bury(&mut self, ended: &[u32]) -> Vec<u32> {
         for pid in ended {
             let Some(process) = self.processes.get(pid) else { continue };
             if !self.processes.contains_key(&process.parent) {
                 self.departed = self.departed.and(process.moved);
             }
         }
-        ended.iter().for_each(|pid| drop(self.processes.remove(pid)));
+        let removed = ended.iter().filter_map(|pid| self.processes.remove(pid));
+        removed.map(|process| process.registered).collect()
     }
 
     /// How many there are.
@@ -125,19 +174,39 @@ impl Census {
     }
 }
 
+/// How often a process is looked for that has registered and cannot be found: between two programs
+/// it maps nothing for a moment.
+const LOOKS_FOR: u32 = 4;
+/// How often all processes of the machine are looked through at most: it takes milliseconds.
+const SEARCH: Span = Span(250 * Span::MILLISECOND.0);
+
+/// The numbers of all processes that this one sees.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn status_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+/// The number of a process in its own PID namespace, if that is another one than ours.
+fn innermost(status: &str) -> Option<u32> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let mut numbers = numbers.split_ascii_whitespace();
+    let _ours = numbers.next()?;
+    numbers.next_back()?.parse().ok()
+}
+
 /// Whether any process has this segment in its environment, or may have it in a moment. One that
 /// was forked just now is found here before it has had the time to join.
 pub(crate) fn has_heirs(segment: &Path) -> bool {
     let mut wanted = OsString::from(VARIABLE);
     wanted.push("=");
     wanted.push(segment);
-    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
-    let own = std::process::id().to_string();
-    entries.flatten().any(|entry| {
-        let name = entry.file_name();
-        let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        is_process && name != own.as_str() && is_heir(&entry.path(), wanted.as_encoded_bytes())
-    })
+    let own = std::process::id();
+    let is_heir = |pid| is_heir(&Path::new("/proc").join(format!("{pid}")), &wanted);
+    processes().any(|pid| pid != own && is_heir(pid))
 }
 
 /// How often a process is looked at that becomes another program each time.
@@ -146,12 +215,14 @@ const LOOKS: usize = 8;
 /// Whether the process of this folder of `/proc` has `wanted` in its environment, or may have it in
 /// a moment: `execve` gives a process its new memory first and its environment afterwards, and who
 /// looks in between, or began to look before, sees none.
-fn is_heir(folder: &Path, wanted: &[u8]) -> bool {
+fn is_heir(folder: &Path, wanted: &OsStr) -> bool {
     for _ in 0..LOOKS {
         // Those of other users cannot be read, and cannot map the segment either.
         let Ok(environment) = std::fs::read(folder.join("environ")) else { return false };
         if !environment.is_empty() {
-            return environment.split(|byte| *byte == 0).any(|one| one == wanted);
+            return environment
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted.as_encoded_bytes());
         }
         let Ok(stat) = std::fs::read_to_string(folder.join("stat")) else { return false };
         match environment_of(&stat) {
@@ -212,6 +283,33 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_another_namespace_is_known_by_its_number_there() {
+        assert_eq!(innermost("Name:\tsh\nNSpid:\t4711\t12\t1\nVmPeak: 3"), Some(1));
+        assert_eq!(innermost("Name:\tsh\nNSpid:\t4711\n"), None, "it is in ours");
+        assert_eq!(innermost("nonsense"), None);
+    }
+
+    /// The number under which a process has registered may be another's here: of the first process
+    /// of a namespace it is 1, and that one lives for as long as the machine runs.
+    #[test]
+    fn a_number_of_another_process_is_nobody_here() {
+        let (segment, path) = Segment::create().unwrap();
+        segment.processes[7].store(std::process::id(), Ordering::Release);
+        let mut stranger =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        segment.processes[5].store(stranger.id(), Ordering::Release);
+        let mut census = Census::default();
+        for look in 1..=LOOKS_FOR {
+            census.take(&segment, Time::ZERO.after(Span(SEARCH.0 * u64::from(look))));
+        }
+        assert_eq!(census.count(), 1, "this process alone maps the segment");
+        assert_eq!(segment.processes[5].load(Ordering::Acquire), 0, "its cell is free again");
+        drop(stranger.stdin.take());
+        stranger.wait().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn a_process_in_the_middle_of_exec_is_told_from_others() {
         let stat = |memory: u64, begin: u64, end: u64| {
             let zeros = |count: usize| vec!["0"; count].join(" ");
@@ -233,11 +331,11 @@ mod tests {
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         segment.processes[5].store(child.id(), Ordering::Release);
         let mut census = Census::default();
-        census.take(&segment);
+        census.take(&segment, Time::ZERO);
         assert_eq!(census.count(), 1);
         drop(child.stdin.take());
         child.wait().unwrap();
-        census.take(&segment);
+        census.take(&segment, Time::ZERO);
         assert_eq!(census.count(), 0, "its end is noticed");
         assert_eq!(segment.processes[5].load(Ordering::Acquire), 0);
         assert!(census.moved().by_calls > 0, "what it moved is kept");

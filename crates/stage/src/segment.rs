@@ -6,28 +6,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::clock;
 use crate::layout::{Layout, MAGIC, VERSION};
-use crate::seat;
+use crate::record;
 
 /// The environment variable that tells a shim where its segment is.
 pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 
-/// How long a new file is left alone by those that sweep.
-const BEING_MADE: Duration = Duration::from_secs(60);
-
 /// A mapped segment. Dropping the last handle of a process unmaps it, unless a thread has waited at
-/// a queue: see `seat`.
+/// a queue: see `record`.
 #[derive(Debug)]
 pub struct Segment {
     layout: NonNull<Layout>,
     /// For whoever made the file: locked, as a sign that somebody keeps it.
-    _kept: Option<OwnedFd>,
+    kept: Option<OwnedFd>,
 }
 
 // SAFETY: a layout is made of atomics and locks that are shared between processes anyway.
@@ -46,7 +42,7 @@ impl Deref for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if seat::any() {
+        if record::any() {
             return;
         }
         // SAFETY: mapped with this length, and nobody else has this handle. That it may fail does
@@ -82,9 +78,9 @@ impl Segment {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file: OwnedFd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::LockShared)?;
-        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
-        let mut segment = Self::fresh(map(&file)?)?;
-        segment._kept = Some(file);
+        let made = allocate(&file).and_then(|()| Self::fresh(map(&file)?));
+        let mut segment = made.inspect_err(|_| _ = rustix::fs::unlink(&path))?;
+        segment.kept = Some(file);
         Ok((segment, path))
     }
 
@@ -99,7 +95,7 @@ impl Segment {
         }
         let address = map(&file)?;
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let segment = Self { layout, _kept: None };
+        let segment = Self { layout, kept: None };
         let header = &segment.header;
         if header.magic.load(Ordering::Acquire) != MAGIC
             || header.version.load(Ordering::Relaxed) != VERSION
@@ -109,12 +105,23 @@ impl Segment {
         Ok(segment)
     }
 
+    /// Whether another process maps the segment; none if the kernel cannot be asked.
+    #[cfg(feature = "keeper")]
+    pub(crate) fn is_used_by_others(&self) -> Option<bool> {
+        crate::usage::is_used_by_others(self.kept.as_ref()?).ok()
+    }
+
+    /// The segment's file; none if only this process and its forks see the segment.
+    #[cfg(feature = "keeper")]
+    pub(crate) fn identity(&self) -> Option<crate::usage::Identity> {
+        crate::usage::Identity::of(self.kept.as_ref()?).ok()
+    }
+
     /// Makes zeroed memory a segment.
     fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let segment = Self { layout, _kept: None };
-        segment.queues.iter().for_each(|queue| queue.lock.initialise());
-        segment.seats.iter().for_each(|seat| seat.lock.initialise());
+        let segment = Self { layout, kept: None };
+        segment.records.iter().for_each(|record| record.lock.initialise());
         clock::set(&segment.header.clock);
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -124,6 +131,23 @@ impl Segment {
         segment.header.magic.store(MAGIC, Ordering::Release);
         Ok(segment)
     }
+}
+
+/// Gives a new file its length, and all of its memory: where there is none left, a process that
+/// writes to a page for the first time would be killed.
+fn allocate(file: &OwnedFd) -> io::Result<()> {
+    let length = size_of::<Layout>() as u64;
+    rustix::fs::ftruncate(file, length)?;
+    let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) else {
+        return Ok(());
+    };
+    let error = io::Error::from(error);
+    let message = format!(
+        "its {} KiB of memory cannot be had ({error}); free some in /dev/shm, or make it larger \
+         (mount -o remount,size=SIZE /dev/shm)",
+        length.div_ceil(1024)
+    );
+    Err(io::Error::new(error.kind(), message))
 }
 
 const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -144,7 +168,7 @@ fn map(file: &OwnedFd) -> io::Result<*mut std::ffi::c_void> {
 }
 
 /// The directory of this user's segments, in memory: `/dev/shm/tidegate-<uid>`, mode 0700.
-fn directory() -> io::Result<PathBuf> {
+pub(crate) fn directory() -> io::Result<PathBuf> {
     let user = rustix::process::geteuid();
     let path = PathBuf::from(format!("/dev/shm/tidegate-{}", user.as_raw()));
     match rustix::fs::mkdir(&path, Mode::RWXU) {
@@ -159,44 +183,4 @@ fn directory() -> io::Result<PathBuf> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(path)
-}
-
-/// Removes segment files of this user that nobody keeps and no process maps any more: what keepers
-/// left behind that were killed.
-pub fn sweep() {
-    let Ok(directory) = directory() else { return };
-    let Ok(entries) = std::fs::read_dir(&directory) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"stage-");
-        // One that was just made is perhaps not locked yet.
-        let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
-        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > BEING_MADE));
-        if is_ours && is_old && !is_kept(&path) && !is_mapped(&path) {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Whether a keeper holds its lock on the file. Not whether it lives: its number means nothing in
-/// another namespace that has the same `/dev/shm`.
-fn is_kept(path: &Path) -> bool {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
-}
-
-/// Whether a process that has joined the stage still lives.
-fn is_mapped(path: &Path) -> bool {
-    Segment::attach(path).is_ok_and(|segment| {
-        let pids = segment.processes.iter().map(|pid| pid.load(Ordering::Relaxed));
-        pids.filter(|pid| *pid != 0).any(is_alive)
-    })
-}
-
-/// Whether a process with this number exists.
-pub(crate) fn is_alive(pid: u32) -> bool {
-    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return false };
-    // No permission to signal it still means that it is there.
-    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }

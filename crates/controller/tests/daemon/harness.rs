@@ -194,6 +194,7 @@ pub(crate) fn config(directory: &Path) -> Config {
         socket: directory.join("controller.sock"),
         remote: None,
         state: directory.into(),
+        forget_policy: false,
         http: Some("127.0.0.1:0".parse().unwrap()),
         log: "off".into(),
         hello_max: Duration::from_secs(5),

@@ -1,0 +1,172 @@
+//! Whether any process maps a segment, whichever namespace, session or user it belongs to.
+//!
+//! Numbers of processes cannot tell: a process in another PID namespace registers under a number
+//! that means another process here, or none. The kernel knows: it grants a write lease on a file
+//! only if no other open file of the same inode may write to it, and a mapping keeps the file that
+//! was mapped open. So the supervisor asks for a lease on its own open file and gives it back at
+//! once.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::census::has_heirs;
+use crate::segment::{Segment, directory};
+
+/// How long a new file is left alone by those that sweep.
+const BEING_MADE: Duration = Duration::from_secs(60);
+
+/// What the kernel sends to the holder of a lease that somebody else needs. Its default is to end
+/// the process (`SIGIO`); this one is ignored by default.
+const BREAK: libc::c_int = libc::SIGURG;
+/// The kernel's `F_SETSIG`, which the libc crate does not have.
+const SET_SIGNAL: libc::c_int = 10;
+
+/// Whether a process maps the file, or has it open for writing, by another open file than this one.
+///
+/// The file must be open for reading and writing and belong to this user. Forks of this process
+/// share the open file and are not seen.
+///
+/// # Errors
+/// If the kernel grants no leases: they are switched off (`/proc/sys/fs/leases-enable`), or the
+/// file system has none.
+pub(crate) fn is_used_by_others(file: impl AsFd) -> Result<bool, Errno> {
+    let file = file.as_fd().as_raw_fd();
+    let control = |command: libc::c_int, argument: libc::c_int| {
+        // SAFETY: each of these commands takes a number; the descriptor is open.
+        match unsafe { libc::fcntl(file, command, argument) } {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            _ => Ok(()),
+        }
+    };
+    control(SET_SIGNAL, BREAK)?;
+    match control(libc::F_SETLEASE, libc::F_WRLCK) {
+        Ok(()) => control(libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
+        Err(Errno::AGAIN) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// A file as `/proc/PID/maps` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    major: u32,
+    minor: u32,
+    inode: u64,
+}
+
+impl Identity {
+    /// The identity of an open file.
+    pub(crate) fn of(file: impl AsFd) -> Result<Self, Errno> {
+        let status = rustix::fs::fstat(file)?;
+        let (major, minor) = (rustix::fs::major(status.st_dev), rustix::fs::minor(status.st_dev));
+        Ok(Self { major, minor, inode: status.st_ino })
+    }
+
+    /// Whether a process maps the file; none if this user may not know.
+    pub(crate) fn is_mapped_by(self, pid: u32) -> Option<bool> {
+        let maps = std::fs::read(Path::new("/proc").join(pid.to_string()).join("maps"));
+        match maps {
+            Ok(maps) => Some(self.is_in(&maps)),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    /// Whether the file is in a list of mappings: lines of addresses, rights, offset, device, inode
+    /// and name.
+    fn is_in(self, maps: &[u8]) -> bool {
+        let wanted = format!(" {:02x}:{:02x} {} ", self.major, self.minor, self.inode);
+        // The name is behind it, and may hold anything; the fields before it hold no colon.
+        maps.split(|byte| *byte == b'\n').any(|line| {
+            let fields = line.get(..line.len().min(100)).unwrap_or_default();
+            let colon = fields.iter().position(|byte| *byte == b':');
+            colon.is_some_and(|colon| {
+                let start = fields[..colon].iter().rposition(|byte| *byte == b' ').unwrap_or(0);
+                fields[start..].starts_with(wanted.as_bytes())
+            })
+        })
+    }
+}
+
+/// Removes segment files of this user that nobody keeps and no process maps any more: what keepers
+/// left behind that were killed.
+pub(crate) fn sweep() {
+    let Ok(directory) = directory() else { return };
+    let Ok(entries) = std::fs::read_dir(&directory) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"stage-");
+        // One that was just made is perhaps not locked yet.
+        let age = entry.metadata().and_then(|data| data.modified()).map(|time| time.elapsed());
+        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > BEING_MADE));
+        if is_ours && is_old && !is_kept(&path) && !is_mapped(&path) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Whether a keeper holds its lock on the file. Not whether it lives: its number means nothing in
+/// another namespace that has the same `/dev/shm`.
+fn is_kept(path: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return true };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// Whether a process uses the stage, or may in a moment.
+fn is_mapped(path: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    if let Ok(is_used) = file.and_then(is_used_by_others) {
+        return is_used || has_heirs(path);
+    }
+    Segment::attach(path).is_ok_and(|segment| {
+        let pids = segment.processes.iter().map(|pid| pid.load(Ordering::Relaxed));
+        pids.filter(|pid| *pid != 0).any(is_alive)
+    })
+}
+
+/// Whether a process with this number exists.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return false };
+    // No permission to signal it still means that it is there.
+    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_of_another_process_is_a_use() {
+        let (segment, path) = Segment::create().unwrap();
+        assert_eq!(segment.is_used_by_others(), Some(false), "its own is none");
+        let attached = Segment::attach(&path).unwrap();
+        assert_eq!(segment.is_used_by_others(), Some(true), "mapped, though no descriptor is open");
+        drop(attached);
+        assert_eq!(segment.is_used_by_others(), Some(false));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(Segment::private().unwrap().is_used_by_others(), None, "there is no file");
+    }
+
+    #[test]
+    fn a_file_is_found_among_mappings() {
+        let identity = Identity { major: 0, minor: 0x19, inode: 42 };
+        let line = "7f00-7f01 rw-s 00000000 00:19 42                 /dev/shm/x\n";
+        assert!(identity.is_in(line.as_bytes()));
+        assert!(!identity.is_in(line.replace("42", "421").as_bytes()));
+        assert!(!identity.is_in(line.replace("00:19", "00:1a").as_bytes()));
+        assert!(!identity.is_in(b"7f00-7f01 rw-s 00000000 00:20 7   /a 00:19 42 \n"));
+        let (segment, path) = Segment::create().unwrap();
+        let identity = segment.identity().unwrap();
+        assert_eq!(identity.is_mapped_by(std::process::id()), Some(true));
+        drop(segment);
+        assert_eq!(identity.is_mapped_by(std::process::id()), Some(false));
+        std::fs::remove_file(&path).unwrap();
+    }
+}
