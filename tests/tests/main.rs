@@ -12,4 +12,5 @@ mod sturdy;
 mod supervision;
 mod sweeps;
 mod transparent;
+mod trusted;
 mod ungated;

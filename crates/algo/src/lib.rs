@@ -16,6 +16,7 @@ mod atomic {
 
 pub mod admission;
 pub mod channel;
+pub mod connection_quota;
 pub mod cost;
 pub mod d2tcp;
 pub mod dcqcn;
@@ -39,6 +40,7 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
 pub mod versioned;
 #[cfg(test)]

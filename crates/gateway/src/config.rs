@@ -52,10 +52,20 @@ pub struct Lock {
 /// What clients may take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; whoever comes then is turned away.
+    /// Connections at a time that have said what they want, to volumes or to one pool. One user or
+    /// address may have three quarters of them, one tenant three quarters, and the last eighth is
+    /// for tenants with a reservation; whoever comes beyond that is turned away.
     pub connections: usize,
-    /// How long a client may take to choose an export.
+    /// Connections of one worker that have not yet said what they want. At the bound a new one
+    /// takes the place of the oldest one from the address or user that has the most.
+    pub pending: usize,
+    /// How long a client may take in all to choose an export, with its TLS handshake; for
+    /// memcached, to send something.
     pub handshake: Duration,
+    /// While clients wait for memory: how often it is looked for others that hold more than 64 KiB
+    /// of replies or of a request and send or receive hardly anything. Found twice in a row, they
+    /// are closed.
+    pub stall: Duration,
     /// Requests of one connection that are served at a time. Those behind wait in its socket.
     pub requests: usize,
     /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
@@ -78,7 +88,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 512,
-            handshake: Duration::from_secs(30),
+            pending: 64,
+            handshake: Duration::from_secs(10),
+            stall: Duration::from_secs(5),
             requests: 1024,
             all_requests: 32 << 10,
             all_bytes: 128 << 20,

@@ -295,6 +295,13 @@ impl worker::Client for Connection {
         matches!(self.phase, Phase::Shaking(_))
     }
 
+    fn tenant<'a>(&'a self, _: &'a Shop) -> &'a str {
+        match &self.phase {
+            Phase::Shaking(_) => "",
+            Phase::Serving(client) => &client.entered.export.tenant,
+        }
+    }
+
     /// What a client had asked before it said that it leaves is carried out, also if it does not
     /// wait for the answers.
     fn is_waiting(&self) -> bool {

@@ -1,10 +1,11 @@
 //! Starting and ending a gateway.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_model::Span;
@@ -129,7 +130,8 @@ impl Hall {
         let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
         let listeners = listeners.collect::<Result<_, _>>()?;
         let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Self { listeners, limits, clients, memory, counts: Counts::new(names) })
+        let open = Mutex::new(OpenConnections::new(limits.connections));
+        Ok(Self { listeners, limits, clients, open, memory, counts: Counts::new(names) })
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {

@@ -6,17 +6,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_algo::memory_budget::FLOOR;
+use tidegate_algo::connection_quota::{OpenConnections, PendingConnections};
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
-use tidegate_model::{Span, Time};
+use tidegate_model::{Origin, Span, Time};
 
 mod frontend;
+mod limits;
 
 pub(crate) use frontend::{Charge, Client, Shop};
 
@@ -35,12 +36,6 @@ const ACCEPT_MAX: usize = 16;
 /// How long nobody is let in after that failed: usually there are no descriptors left, and there
 /// will be when somebody leaves.
 const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
-
-/// The time between two looks for clients that hold memory for which others wait, and the bytes
-/// that such a client has to send or receive in it: two looks in a row with fewer, and it is closed.
-/// A line of 1 Mbit/s moves more. Chosen by hand.
-const STALL_LOOK: Duration = Duration::from_secs(5);
-const STALL_BYTES: u64 = 256 << 10;
 
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
@@ -66,6 +61,8 @@ pub(crate) struct Hall {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
+    /// Those that have said what they want.
+    pub(crate) open: Mutex<OpenConnections>,
     /// The bytes that their requests and replies take up, as their workers told last.
     pub(crate) memory: AtomicUsize,
     /// What happened there.
@@ -73,6 +70,12 @@ pub(crate) struct Hall {
 }
 
 impl Hall {
+    /// Those that have said what they want.
+    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
+        // Every change of it is whole before anything else can fail.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How many clients there are.
     pub(crate) fn present(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
@@ -90,6 +93,10 @@ pub(crate) struct Worker<S: Shop> {
     free: Vec<u32>,
     /// Who has not said what it wants, with the time until which it may, the first one first.
     shaking: VecDeque<(Time, u64)>,
+    pending: PendingConnections,
+    /// Not before then is it logged again that clients are turned away, and how many were since.
+    complain_at: Time,
+    unlogged: u64,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
     /// Clients that wait for memory.
@@ -116,6 +123,9 @@ struct Seat<C> {
 /// A client, and how its worker stands with it.
 struct Guest<C> {
     client: C,
+    /// Where it comes from, and the tenant that it is counted for; none while it is pending.
+    origin: Origin,
+    open: Option<Box<str>>,
     /// What the reactor waits for.
     interest: Interest,
     /// It is on the list of those that something was done for.
@@ -135,6 +145,7 @@ impl<S: Shop> Worker<S> {
         register: Arc<Register>,
         shop: S,
     ) -> io::Result<Self> {
+        let limits = hall.limits;
         let mut worker = Self {
             reactor,
             hall,
@@ -144,6 +155,9 @@ impl<S: Shop> Worker<S> {
             seats: Vec::new(),
             free: Vec::new(),
             shaking: VecDeque::new(),
+            pending: PendingConnections::new(limits.pending),
+            complain_at: Time::ZERO,
+            unlogged: 0,
             listed: Vec::new(),
             waiting: Vec::new(),
             memory_at: Time::MAX,
@@ -200,6 +214,10 @@ impl<S: Shop> Worker<S> {
             self.shop.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
             self.settle();
             self.on_deadline(clock::now());
+            if self.shop.budget().used() != self.memory_told {
+                // Whoever was closed has left memory for those that wait.
+                self.settle();
+            }
             if self.end_at.is_some() && self.free.len() == self.seats.len() {
                 return;
             }
@@ -238,7 +256,8 @@ impl<S: Shop> Worker<S> {
             _ => Ok(true),
         };
         match received {
-            Ok(true) => self.list(ready.token),
+            Ok(true) if self.open(ready.token) => self.list(ready.token),
+            Ok(true) => {}
             Ok(false) => self.close(ready.token),
             Err(goodbye) => self.close_because(ready.token, &goodbye),
         }
@@ -262,8 +281,7 @@ impl<S: Shop> Worker<S> {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.hall.counts.turn_away();
-                    tracing::warn!("a client is turned away: {error}");
+                    self.turn_away(&error);
                 }
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
@@ -276,15 +294,8 @@ impl<S: Shop> Worker<S> {
     }
 
     fn admit(&mut self, stream: Stream) {
-        let limits = self.hall.limits;
-        if self.hall.clients.fetch_add(1, Ordering::Relaxed) >= limits.connections {
-            self.hall.clients.fetch_sub(1, Ordering::Relaxed);
-            self.hall.counts.turn_away();
-            let most = limits.connections;
-            tracing::warn!("a client is turned away: {most} are connected, which is the limit");
-            return;
-        }
-        self.hall.counts.admit();
+        let Ok(origin) = stream.origin() else { return };
+        self.hall.clients.fetch_add(1, Ordering::Relaxed);
         let index = self.free.pop().unwrap_or_else(|| {
             self.seats.push(Seat { generation: 0, guest: None });
             self.seats.len() as u32 - 1
@@ -292,17 +303,28 @@ impl<S: Shop> Worker<S> {
         let seat = &mut self.seats[index as usize];
         let token = u64::from(seat.generation) << 32 | u64::from(index);
         let client = self.shop.welcome(token, stream);
-        if client.is_shaking() {
-            self.shaking.push_back((clock::after(limits.handshake), token));
-        }
+        self.shaking.push_back((clock::after(self.hall.limits.handshake), token));
         let (interest, is_listed) = (Interest::READ, false);
         let added = self.reactor.add(client.stream(), token, interest);
-        let (is_waiting, moved, is_stalled) = (false, 0, false);
-        seat.guest = Some(Guest { client, interest, is_listed, is_waiting, moved, is_stalled });
+        let (is_waiting, moved, is_stalled, open) = (false, 0, false, None);
+        seat.guest = Some(Guest {
+            client,
+            origin,
+            open,
+            interest,
+            is_listed,
+            is_waiting,
+            moved,
+            is_stalled,
+        });
         self.shop.budget().enter();
-        match added {
-            Ok(()) => self.list(token),
-            Err(error) => self.close_because(token, &error),
+        if let Err(error) = added {
+            return self.close_because(token, &error);
+        }
+        self.list(token);
+        if let Some(evicted) = self.pending.insert(token, origin) {
+            self.turn_away(&"too many have not yet said what they want");
+            self.close(evicted);
         }
     }
 
@@ -326,16 +348,6 @@ impl<S: Shop> Worker<S> {
             for token in std::mem::take(&mut self.listed) {
                 self.look_after(token);
             }
-        }
-    }
-
-    /// Has everybody see how much memory is in use.
-    fn tell_memory(&mut self) {
-        let used = self.shop.budget().used();
-        if used != self.memory_told {
-            // It wraps around where less is used than before, and the sum is right all the same.
-            self.hall.memory.fetch_add(used.wrapping_sub(self.memory_told), Ordering::Relaxed);
-            self.memory_told = used;
         }
     }
 
@@ -376,7 +388,7 @@ impl<S: Shop> Worker<S> {
             self.shop.budget().wait();
             self.waiting.push(token);
             if self.memory_at == Time::MAX {
-                self.memory_at = clock::after(STALL_LOOK);
+                self.memory_at = clock::after(self.hall.limits.stall);
             }
         }
         let wanted = guest.client.wanted(&self.shop);
@@ -409,7 +421,11 @@ impl<S: Shop> Worker<S> {
 
     fn close(&mut self, token: u64) {
         let seat = &mut self.seats[token as u32 as usize];
-        let Some(Guest { client, .. }) = seat.guest.take() else { return };
+        let Some(Guest { client, origin, open, .. }) = seat.guest.take() else { return };
+        match open {
+            Some(tenant) => self.hall.connections().remove(origin, &tenant),
+            None => drop(self.pending.remove(token)),
+        }
         // The highest bits are the listeners' and the nodes'.
         seat.generation = (seat.generation + 1) & (u32::MAX >> 2);
         self.free.push(token as u32);
@@ -426,8 +442,7 @@ impl<S: Shop> Worker<S> {
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
             if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
-                self.hall.counts.turn_away();
-                tracing::warn!("a client has not said what it wants in time, and is turned away");
+                self.turn_away(&"it has not said what it wants in time");
                 self.close(token);
             }
         }
@@ -445,33 +460,6 @@ impl<S: Shop> Worker<S> {
         }
         if self.end_at.is_some_and(|at| at <= now) {
             self.end_now();
-        }
-    }
-
-    /// Closes clients that hold memory, for which others wait, and have moved hardly anything since
-    /// it was last looked, and the time before.
-    fn close_stalled(&mut self) {
-        let is_contended = self.shop.budget().is_contended();
-        for token in self.tokens() {
-            let Some(guest) = seated(&mut self.seats, token) else { continue };
-            let Charge { all, at_nodes, moved } = guest.client.charge();
-            let is_slow = moved.saturating_sub(guest.moved) < STALL_BYTES;
-            guest.moved = moved;
-            let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
-            if is_stalled && guest.is_stalled {
-                self.hall.counts.turn_away();
-                tracing::warn!(
-                    "a client is closed: it holds {} bytes of replies or of a request and moves \
-                     less than {STALL_BYTES} bytes in {STALL_LOOK:?}, and others wait for memory",
-                    all - at_nodes
-                );
-                self.close(token);
-            } else {
-                guest.is_stalled = is_stalled;
-            }
-        }
-        if is_contended {
-            self.memory_at = clock::after(STALL_LOOK);
         }
     }
 

@@ -30,11 +30,14 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope};
+use tidegate_stage::{
+    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
 use crate::ops::{life, safely};
+use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
 pub(crate) const SANDBOXED: Bypass = Bypass::Sandboxed;
@@ -54,7 +57,8 @@ const CLOSE: Needs = 1 << 9;
 const MAP: Needs = 1 << 10;
 const CLOCK: Needs = 1 << 11;
 const LOOK: Needs = 1 << 12;
-const ALL: Needs = (1 << 13) - 1;
+const PROBE: Needs = 1 << 13;
+const ALL: Needs = (1 << 14) - 1;
 
 /// To find out what a descriptor is.
 const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
@@ -87,6 +91,8 @@ const CALLS: [(Needs, Call); 24] = [
     (CLOSE, by(libc::SYS_close, None)),
     (MAP, by(libc::SYS_mmap, None)),
     (CLOCK, by(libc::SYS_clock_gettime, None)),
+    // To find out whether memory can be read.
+    (PROBE, Call { number: libc::SYS_rt_sigprocmask, arguments: [Some(u32::MAX), None] }),
     // To find out what a program is that is to be started.
     (LOOK, by(libc::SYS_pread64, None)),
     (LOOK, by(libc::SYS_newfstatat, None)),
@@ -129,6 +135,12 @@ pub(crate) fn forbids(needs: Needs) -> bool {
     ALLOWED.load(Ordering::Relaxed) & needs != needs
 }
 
+/// Whether the kernel must not be asked whether memory can be read.
+#[inline]
+pub(crate) fn must_not_probe() -> bool {
+    forbids(PROBE) || STRICT.get()
+}
+
 /// What a program that is started has to reckon with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -142,7 +154,7 @@ pub(crate) enum Start {
 
 /// What the filters of this process mean for a program that it starts.
 pub(crate) fn start() -> Start {
-    if forbids(ALL & !LOOK) {
+    if forbids(ALL & !LOOK & !PROBE) {
         Start::WithoutShim
     } else if forbids(LOOK) {
         Start::Unknown
@@ -162,6 +174,7 @@ pub(crate) fn is_strict() -> bool {
 pub(crate) fn jumps() {
     if !STRICT.get() {
         files::abandon();
+        scratch::abandon();
         Inside::reset();
     }
 }
@@ -249,14 +262,14 @@ fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> 
 /// Installs a filter.
 ///
 /// # Safety
-/// `program` is null or a `struct sock_fprog`.
+/// `program` is a `struct sock_fprog`, or points to where nothing can be read.
 pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
     program: *const Program,
     call: impl FnOnce() -> T,
 ) -> T {
     // SAFETY: as the caller promises.
-    let program = unsafe { program.as_ref() };
-    let (Some(stage), Some(program)) = (stage(), program) else { return call() };
+    let program = || unsafe { raw::value(program) };
+    let Some((stage, program)) = stage().zip(program()) else { return call() };
     // A child of vfork has its parent's memory, and what it may not do is not its parent's matter.
     if !forbids(PROCESS) && !files::is_own() {
         return call();

@@ -207,9 +207,14 @@ impl worker::Client for Connection {
         &self.stream
     }
 
-    /// A client of memcached says nothing before its first request.
+    /// A client of memcached has no handshake. One that has never sent anything is as one that does
+    /// not go on with it.
     fn is_shaking(&self) -> bool {
-        false
+        self.moved == 0
+    }
+
+    fn tenant<'a>(&'a self, shop: &'a Shop) -> &'a str {
+        &shop.pool.tenant
     }
 
     fn is_waiting(&self) -> bool {

@@ -66,6 +66,9 @@ pub(crate) trait Client {
     /// Whether it has not yet said what it wants.
     fn is_shaking(&self) -> bool;
 
+    /// The tenant that it came for, once it has said what it wants.
+    fn tenant<'a>(&'a self, shop: &'a Self::Shop) -> &'a str;
+
     /// Whether what is out for it has no sense once it is gone.
     fn is_waiting(&self) -> bool;
 

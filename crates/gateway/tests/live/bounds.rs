@@ -1,16 +1,18 @@
 //! What clients of bad faith may take up: memory, and connections.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_gateway::Limits;
 use tidegate_gateway::ketama::Place;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::nbd::wire::{REQUEST_MAX, command};
+use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAX, command};
 use tidegate_model::NodeId;
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::{PATIENCE, Stand, eventually, volume};
 
 const WORKERS: usize = 2;
@@ -26,7 +28,8 @@ fn bound(clients: usize) -> usize {
 
 #[test]
 fn replies_that_are_not_read_take_up_bounded_memory() {
-    let stand = Stand::with(Limits::default(), WORKERS);
+    let limits = Limits { stall: Duration::from_secs(600), ..Limits::default() };
+    let stand = Stand::with(limits, WORKERS);
     let mut greedy: Vec<_> = (0..24).map(|_| Client::enter(&stand, "striped", true)).collect();
     for client in &mut greedy {
         for _ in 0..500 {
@@ -43,6 +46,20 @@ fn replies_that_are_not_read_take_up_bounded_memory() {
     let client = &mut greedy[0];
     (1..=500).for_each(|cookie| assert_eq!(client.hear(1 << 20).cookie, cookie));
     drop((greedy, honest));
+    eventually("all memory is given back", || stand.gateway.memory() == 0);
+}
+
+#[test]
+fn who_holds_memory_and_does_not_read_is_closed_once_others_wait() {
+    let limits = Limits { stall: Duration::from_millis(50), ..Limits::default() };
+    let stand = Stand::with(limits, 1);
+    let mut greedy = Client::enter(&stand, "plain", true);
+    for _ in 0..500 {
+        greedy.ask(command::READ, 0, 0, 1 << 20);
+    }
+    // It waits itself, for what it would have if it read.
+    eventually("it is closed", || stand.gateway.clients() == 0);
+    assert_eq!(stand.gateway.counts().turned_away, 1);
     eventually("all memory is given back", || stand.gateway.memory() == 0);
 }
 
@@ -162,4 +179,64 @@ fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
     }
     drop((greedy, slow, honest));
     eventually("all memory is given back", || gateway.memory() == 0);
+}
+
+#[test]
+fn silent_connections_do_not_shut_out_others() {
+    let stand = with_pool(Limits::default());
+    let Address::Unix(path) = &stand.gateway.addresses()[0] else { panic!("the first is a path") };
+    let mut silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
+    // Greeted or not: some have begun their handshake.
+    for stream in silent.iter_mut().step_by(3) {
+        let _ = stream.write_all(&[0, 0, 0, 3]);
+    }
+    for _ in 0..20 {
+        assert!(Client::enter(&stand, "plain", true).read(0, 512).is_ok());
+    }
+    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let _silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
+    for _ in 0..20 {
+        let mut client = connect(&stand);
+        client.write_all(b"get k\r\n").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    let counts = stand.gateway.counts();
+    assert!(counts.turned_away >= 2 * (520 - 2 * WORKERS as u64 * 64), "{counts:?}");
+}
+
+#[test]
+fn clients_that_drip_their_handshake_have_no_longer_than_others() {
+    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
+    let stand = with_pool(limits);
+    let mut stream = client::connect(&stand);
+    // Every byte is on time, and the handshake is not.
+    let began = Instant::now();
+    let said = [&3_u32.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 3, 0, 1, 0, 0]];
+    let mut drip = said.concat().into_iter().chain(std::iter::repeat(0));
+    while stream.write_all(&[drip.next().unwrap()]).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it is still listened to");
+        std::thread::yield_now();
+    }
+    let mut silent = connect(&stand);
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "one that never asks is closed");
+}
+
+#[test]
+fn one_user_or_address_does_not_have_all_connections() {
+    let stand = Stand::with(Limits { connections: 16, ..Limits::default() }, 1);
+    let user: Vec<_> = (0..12).map(|_| Client::enter(&stand, "plain", true)).collect();
+    let mut thirteenth = client::connect(&stand);
+    let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
+    thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    assert!(client::is_closed(&mut thirteenth));
+    // From elsewhere, and for another tenant, there is room.
+    let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
+    let mut far = TcpStream::connect(address).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    far.read_exact(&mut [0; 18 + 10]).unwrap();
+    assert_eq!(stand.gateway.clients(), 13);
+    drop((user, far));
+    eventually("nobody is there", || stand.gateway.clients() == 0);
+    Client::enter(&stand, "plain", true);
 }

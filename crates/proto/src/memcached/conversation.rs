@@ -30,8 +30,8 @@ use super::{KEY_MAX, Verb, split};
 pub const AHEAD_MAX: usize = 1_024;
 
 /// The values that one part of a request for several keys may bring, in bytes, if values are at
-/// most 1 MiB long: a node holds at most so much of a reply that is not whole. With longer values a part
-/// is of [`PART_KEYS_MIN`] keys.
+/// most 1 MiB long: a node holds at most so much of a reply that is not whole. With longer values
+/// a part is of 16 keys.
 pub const PART_REPLY_MAX: u32 = 16 << 20;
 
 /// How many keys a part has at least before another one is begun, whatever the longest value is: a
