@@ -2,6 +2,7 @@
 //! and a policy that holds. The clients are those that people have.
 
 mod apart;
+mod durable;
 mod explained;
 mod guarded;
 mod guest;
@@ -13,6 +14,7 @@ mod rdma;
 mod refused;
 mod rude;
 mod schedulers;
+mod slots;
 mod split;
 mod stores;
 mod together;

@@ -11,4 +11,5 @@ mod sturdy;
 mod supervision;
 mod sweeps;
 mod transparent;
+mod trusted;
 mod ungated;

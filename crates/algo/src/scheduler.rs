@@ -50,8 +50,18 @@
 //! Example, under `Token`, all costs 1, all always waiting, *a* reserved 2 and weight 1, *b* weight
 //! 2, *c* weight 1 and allowed 1: a a | a b c b a b b a b b …, where the bar parts the steps.
 //!
-//! A request starts if at least one token is left, and counts whole: a tenant is served beyond its
-//! count by less than one request. A cost is at least one.
+//! # Debt
+//! A request starts if at least one token is left, and counts whole, so a tenant is served beyond
+//! its count by less than one request. What a request turned out to cost more
+//! ([`Scheduler::charge`]) counts as well. What went beyond a count is *owed*. The counts that
+//! follow, of this period and of later ones, pay it before they pay for anything else, and an even
+//! pace takes a payment for service. So in any row of periods a tenant has what they allow and one
+//! request, and by right what they reserve and one request. Debts outlive changes of counts, terms,
+//! plans and disciplines. Where no limit holds, nothing is owed. Example: 50 are allowed in a
+//! period, and a request costs 256. It goes with the first token. Then 206 are owed, which four
+//! periods pay whole and a fifth in part, so the next request goes in that one.
+//!
+//! A cost is at least one.
 //!
 //! # What it promises
 //! While two tenants *f* and *g* wait in the same race, without delays, the work *W* dispatched for
@@ -87,6 +97,7 @@ pub(crate) use state::{Passed, Step};
 use state::{Place, State};
 pub use words::{Ask, Counts, Dispatched, Pacing, Slot, Tally, Terms};
 
+mod charge;
 mod heap;
 mod lane;
 mod requests;
@@ -291,12 +302,8 @@ impl<J> Scheduler<J> {
         }
         for index in 0..self.states.len() {
             let state = &mut self.states[index];
-            state.served_before = state.served;
-            state.served = 0;
             state.forgive(race);
-            // The last line ended, so it has no next request to wait for.
-            state.ready_at = now;
-            state.begin_line(now, until, self.pacing);
+            state.begin(now, until, self.pacing);
             self.settle(now, index);
         }
     }
@@ -308,11 +315,7 @@ impl<J> Scheduler<J> {
             return;
         }
         let state = &mut self.states[index];
-        let is_new_line = state.counts.allowed != counts.allowed;
-        state.counts = counts;
-        if is_new_line {
-            state.begin_line(now, self.until, self.pacing);
-        }
+        state.grant(now, self.until, self.pacing, counts);
         self.settle(now, index);
     }
 
@@ -378,9 +381,8 @@ impl<J> Scheduler<J> {
         state.seen = self.passed;
         self.waiting -= units;
         state.dispatch(now, units);
-        if state.is_paced(self.pacing) {
-            state.ready_at = state.on_line(self.until);
-        }
+        state.spend(self.discipline, step, units);
+        state.pace(self.until, self.pacing);
         self.run(step, start, index, &request);
         self.follow(now, step, index);
         let generation = self.states[index].generation;

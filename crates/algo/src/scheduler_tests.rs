@@ -6,6 +6,11 @@ use alloc::vec;
 use proptest::prelude::*;
 use tidegate_model::Span;
 
+use tokens::Tokens;
+
+#[path = "../tests/laws/tokens.rs"]
+mod tokens;
+
 const SECOND: Time = Time(Span::SECOND.0);
 
 /// Algorithm 1 with weights, by looking at every tenant for every request. Nothing is kept in
@@ -18,9 +23,7 @@ struct Oracle {
 #[derive(Clone)]
 struct OracleTenant {
     weight: u32,
-    reserved: u64,
-    allowed: u64,
-    served: u64,
+    tokens: Tokens,
     starts: [u128; 2],
     queue: VecDeque<(u32, u32)>,
 }
@@ -29,9 +32,7 @@ impl Oracle {
     fn new(tenants: usize) -> Self {
         let tenant = OracleTenant {
             weight: 1,
-            reserved: 0,
-            allowed: u64::MAX,
-            served: 0,
+            tokens: Tokens::unlimited(),
             starts: [0; 2],
             queue: VecDeque::new(),
         };
@@ -42,8 +43,8 @@ impl Oracle {
     fn pop(&mut self) -> Option<(usize, u32, u32, usize)> {
         for step in 0..2 {
             let has_tokens = |tenant: &OracleTenant| {
-                tenant.served < if step == 0 { tenant.reserved } else { tenant.allowed }
-                    && tenant.served < tenant.allowed
+                let (by_right, any) = tenant.tokens.left();
+                if step == 0 { by_right } else { any }
             };
             let race = self.race_starts[step];
             let next = self
@@ -56,7 +57,7 @@ impl Oracle {
             let Some((start, index)) = next else { continue };
             let tenant = &mut self.tenants[index];
             let (cost, number) = tenant.queue.pop_front().unwrap();
-            tenant.served += u64::from(cost);
+            tenant.tokens.spend(u64::from(cost), true, step == 0);
             let length = u128::from(UNIT / u64::from(tenant.weight)) * u128::from(cost);
             tenant.starts[step] = start + length;
             self.race_starts[step] = start;
@@ -118,8 +119,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
                 scheduler.grant(now, slots[index], Counts { reserved, allowed });
                 if index > 0 {
-                    oracle.tenants[index].reserved = reserved;
-                    oracle.tenants[index].allowed = allowed;
+                    oracle.tenants[index].tokens.grant(reserved, allowed);
                 }
             }
             Act::Weight(index, weight) => {
@@ -138,14 +138,14 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
             }
             Act::Begin => {
                 scheduler.begin(now, SECOND);
-                oracle.tenants.iter_mut().for_each(|tenant| tenant.served = 0);
+                oracle.tenants.iter_mut().for_each(|tenant| tenant.tokens.begin());
             }
         }
         let waiting = oracle.tenants.iter().flat_map(|tenant| &tenant.queue);
         let waiting = waiting.map(|(cost, _)| u64::from(*cost)).sum::<u64>();
         prop_assert_eq!(scheduler.waiting(), waiting);
         for (slot, tenant) in slots.iter().zip(&oracle.tenants) {
-            prop_assert_eq!(scheduler.served(*slot), tenant.served);
+            prop_assert_eq!(scheduler.served(*slot), tenant.tokens.served);
         }
     }
     Ok(())
@@ -179,9 +179,14 @@ proptest! {
             scheduler.grant(now, slot, Counts { reserved: 0, allowed });
             let end = now.after(Span(wait)).min(until);
             loop {
-                while scheduler.pop(now).is_some() {
+                loop {
+                    let before = scheduler.served(slot);
+                    if scheduler.pop(now).is_none() {
+                        break;
+                    }
                     // One request has begun beyond what is on the line.
-                    let before = scheduler.served(slot) - u64::from(cost);
+                    let total = scheduler.tally(now, slot).total;
+                    prop_assert!(total < allowed + u64::from(cost), "{total} {allowed}");
                     let all = u128::from(allowed.saturating_sub(base));
                     let passed = u128::from(now.since(since).0);
                     let length = u128::from(until.since(since).0);

@@ -1,7 +1,6 @@
 //! A cluster as somebody hands it over: read, understood, and if a policy cannot be kept on it,
 //! shown with what its nodes can do.
 
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,7 @@ use tidegate_model::Cluster;
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
-use crate::text_file;
+use crate::text_file::{self, Reader};
 
 /// A cluster that was read: its text and what it means.
 #[derive(Debug)]
@@ -29,10 +28,9 @@ impl ClusterFile {
     ///
     /// # Errors
     /// If it cannot be read, or does not make sense.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path, reader: Reader) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let text = fs::read_to_string(path)
-            .map_err(|error| text_file::unreadable("cluster", &name, &error))?;
+        let text = text_file::read("cluster", path, reader)?;
         let cluster =
             Cluster::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
         Ok(Self { name, text, cluster })

@@ -1,8 +1,7 @@
 //! A policy as somebody hands it over: read, understood, and if it is wrong, shown with the place
 //! that is wrong.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use tidegate_model::policy::Infeasible;
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
-use crate::text_file;
+use crate::text_file::{self, Reader};
 
 /// A policy that was read: its text and what it means.
 #[derive(Debug)]
@@ -33,11 +32,14 @@ impl PolicyFile {
     ///
     /// # Errors
     /// If it cannot be read, or does not make sense.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path, reader: Reader) -> Result<Self, Failure> {
         let is_stdin = path == "-";
         let name = if is_stdin { "<stdin>".into() } else { path.display().to_string() };
-        let text = read_text(path, is_stdin)
-            .map_err(|error| text_file::unreadable("policy", &name, &error))?;
+        let text = match is_stdin {
+            true => io::read_to_string(io::stdin())
+                .map_err(|error| text_file::unreadable("policy", &name, &error)),
+            false => text_file::read("policy", path, reader),
+        }?;
         // Nobody means to take every tenant's promise away with a file that was cut short.
         if text.trim().is_empty() {
             return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
@@ -96,13 +98,4 @@ struct Places {
 #[derive(Deserialize)]
 struct TenantPlace {
     reservation: Option<Spanned<IgnoredAny>>,
-}
-
-fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
-    if !is_stdin {
-        return fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text)?;
-    Ok(text)
 }

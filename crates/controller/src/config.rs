@@ -22,6 +22,9 @@ pub struct Config {
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
     pub state: PathBuf,
+    /// Whether to begin without the policies of the last run: the store, which may be damaged, is
+    /// put aside and not removed.
+    pub forget_policy: bool,
     /// Where to serve HTTP, on loopback; none for not at all. By default port 7171.
     pub http: Option<SocketAddr>,
     /// What to log, for example `info` or `warn,tidegate_controller=debug`.
@@ -40,6 +43,7 @@ impl Default for Config {
             socket: default_socket(),
             remote: None,
             state: default_state(),
+            forget_policy: false,
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
             log: "info".into(),
             hello_max: Duration::from_secs(5),

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tidegate_fabric::tls::Guard;
+use tidegate_fabric::trusted::TrustError;
 use tidegate_model::Policy;
 use tidegate_proto::controller::Controller;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -36,6 +37,9 @@ use crate::switchboard::Switchboard;
 use crate::token::Token;
 use crate::users::Users;
 use crate::visit::Entrance;
+
+/// The policy store's file in the state directory.
+const STORE: &str = "policies.redb";
 
 /// Events that a watcher may fall behind before it loses some.
 const EVENTS_MAX: usize = 1024;
@@ -85,13 +89,8 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The token cannot be read or made.
-    #[error("cannot read or make the token {path}: {error}")]
-    Token {
-        /// Its file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    #[error("cannot read or make the token: {0}")]
+    Token(TrustError),
     /// The log filter is none.
     #[error(
         "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
@@ -182,7 +181,11 @@ impl Daemon {
     /// If anything that it needs is missing or another's.
     pub async fn start_within(config: Config, limits: Limits) -> Result<Self, ServeError> {
         let state = State::open(&config.state)?;
-        let store = Redb::open(&state.file("policies.redb"))?;
+        let path = state.folder.path().join(STORE);
+        if config.forget_policy {
+            forget(&path)?;
+        }
+        let store = Redb::open(&path)?;
         Self::start_with(config, limits, state, Box::new(store)).await
     }
 
@@ -205,9 +208,7 @@ impl Daemon {
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
         let limits = raise_descriptor_limit().map_or(limits, |files| limits.within(files));
-        let token_path = state.file("token");
-        let token = Token::open(&token_path)
-            .map_err(|error| ServeError::Token { path: token_path, error })?;
+        let token = Token::open(&state.folder).map_err(ServeError::Token)?;
         let current = load(store.as_ref())?;
         let chosen = store.schedulers()?;
         let Ears { http, remote, socket } = Ears::open(&config).await?;
@@ -380,6 +381,14 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     bound.map_err(|error| ServeError::Http { address, error })
 }
 
+/// Puts the store aside, because the operator says so.
+fn forget(path: &Path) -> Result<(), StoreError> {
+    if let Some(kept) = Redb::forget(path)? {
+        tracing::warn!("the policy store is forgotten; it is kept as {}", kept.display());
+    }
+    Ok(())
+}
+
 /// The policy of the last life. One that this release does not accept is named and left alone: no
 /// policy at all is better than a daemon that does not start, and `apply` mends it.
 fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
@@ -394,10 +403,11 @@ fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
     }
 }
 
-/// Every stage holds a descriptor, and the usual soft limit of 1,024 is below the number of stages
-/// that a controller can serve. The hard limit may be all that there is to have. Returns how many
-/// files may be open, as far as the kernel says.
-fn raise_descriptor_limit() -> Option<usize> {
+/// Raises the limit of open files of this process as far as that is allowed. Every stage and every
+/// client of a gateway holds a descriptor, one with TLS three, and the usual soft limit of 1,024 is
+/// below the number that a daemon can serve. The hard limit may be all that there is to have.
+/// Returns how many files may be open, as far as the kernel says.
+pub fn raise_descriptor_limit() -> Option<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

@@ -307,7 +307,10 @@ const DATA_NODE_GAUGES: [Of<DataNodeStatus>; 10] = [
     }),
 ];
 
-const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 2] = [
+const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 3] = [
+    ("data_node_memory_damages", "Times that a client damaged the node's memory", |node| {
+        Some(node.memory_damages)
+    }),
     ("data_node_periods", "Periods that were over", |node| Some(node.periods)),
     ("data_node_operations", "What all clients did in them", |node| Some(node.total_operations)),
 ];
@@ -527,10 +530,16 @@ fn buckets(counts: &[u64]) -> Vec<(f64, u64)> {
             *sum += count;
         }
     }
-    let seconds = |bound: u64| if bound == u64::MAX { f64::MAX } else { bound as f64 / 1e9 };
+    // Without a last bucket that says `+Inf`, `histogram_quantile` is not a number.
+    let seconds = |bound: u64| match bound {
+        u64::MAX => f64::INFINITY,
+        bound => bound as f64 / 1e9,
+    };
     buckets.into_iter().map(|(bound, count)| (seconds(bound), count)).collect()
 }
 
+#[cfg(test)]
+mod lint_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -585,6 +594,6 @@ mod tests {
         counts[255] = 2;
         let buckets = buckets(&counts);
         assert_eq!(buckets[0], (0.0001, 1));
-        assert_eq!(buckets[10], (f64::MAX, 2));
+        assert_eq!(buckets[10], (f64::INFINITY, 2));
     }
 }

@@ -8,11 +8,18 @@
 //!
 //! Memory that is used again is not cleared first. Whoever shows a buffer's bytes to somebody must
 //! have written all of them.
+//!
+//! A large request is served in pieces, by several threads at a time. [`Buffer::divide`] gives up a
+//! buffer for buffers that lie one after the other in its memory, and [`Divided::join`] gets it
+//! back when they are gone. Nothing is copied for that.
 
 use std::cell::RefCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::slice;
+use std::sync::Arc;
 
 /// The alignment of every buffer, in bytes: no block device has larger blocks on Linux.
 pub const ALIGNMENT: usize = 4096;
@@ -47,15 +54,109 @@ thread_local! {
 /// assert_eq!(&buffer[..], [7, 7, 7]);
 /// ```
 pub struct Buffer {
-    /// As many as the class has, or exactly enough if there is no class for so many.
-    pages: Vec<Page>,
+    memory: Memory,
     length: usize,
+}
+
+enum Memory {
+    /// As many pages as the class has, or exactly enough if there is no class for so many.
+    Own(Vec<Page>),
+    /// A window of a divided buffer, which no other buffer has a part of.
+    Window { shared: Arc<Shared>, start: usize, capacity: usize },
+}
+
+/// The memory of a divided buffer, which is accessed through windows alone.
+struct Shared {
+    first: NonNull<Page>,
+    count: usize,
+}
+
+// SAFETY: the value owns its pages, and says nothing but where they are. Their bytes are accessed
+// through windows that do not overlap, each owned by one buffer.
+unsafe impl Send for Shared {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new(pages: Vec<Page>) -> Self {
+        let mut pages = ManuallyDrop::new(pages.into_boxed_slice());
+        // A slice's pointer is not null.
+        Self { first: NonNull::from(&mut **pages).cast(), count: pages.len() }
+    }
+
+    /// The pages, of which there are no windows any more.
+    fn into_pages(self) -> Vec<Page> {
+        let this = ManuallyDrop::new(self);
+        let pages = NonNull::slice_from_raw_parts(this.first, this.count);
+        // SAFETY: `new` took this very slice out of a box, and it is given back once: `this` is not
+        // dropped, and `drop` is the only other place that does it.
+        unsafe { Box::from_raw(pages.as_ptr()) }.into_vec()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let pages = NonNull::slice_from_raw_parts(self.first, self.count);
+        // SAFETY: as in `into_pages`, which does not run this.
+        drop(unsafe { Box::from_raw(pages.as_ptr()) });
+    }
+}
+
+/// A buffer that was given up for pieces of it.
+///
+/// ```
+/// use tidegate_fabric::buffer::Buffer;
+/// let mut divided = Buffer::zeroed(10_000).divide();
+/// let mut pieces = [divided.cut(8_192), divided.cut(8_192)];
+/// assert_eq!(pieces.each_ref().map(|piece| piece.len()), [8_192, 1_808]);
+/// pieces[1].fill(7);
+/// drop(pieces);
+/// let whole = divided.join().expect("no piece is left");
+/// assert_eq!((whole.len(), whole[8_191], whole[8_192]), (10_000, 0, 7));
+/// ```
+#[derive(Debug)]
+pub struct Divided {
+    shared: Arc<Shared>,
+    length: usize,
+    /// How much of it was cut off.
+    cut: usize,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} pages)", self.count)
+    }
+}
+
+impl Divided {
+    /// The next `length` bytes, or fewer where it ends, as a buffer. It is aligned if what was cut
+    /// off before is a multiple of [`ALIGNMENT`].
+    pub fn cut(&mut self, length: usize) -> Buffer {
+        let (start, capacity) = (self.cut, length.min(self.length - self.cut));
+        self.cut += capacity;
+        let shared = self.shared.clone();
+        Buffer { memory: Memory::Window { shared, start, capacity }, length: capacity }
+    }
+
+    /// Whether a buffer is a piece of this one.
+    pub fn is_piece(&self, buffer: &Buffer) -> bool {
+        match &buffer.memory {
+            Memory::Own(_) => false,
+            Memory::Window { shared, .. } => Arc::ptr_eq(shared, &self.shared),
+        }
+    }
+
+    /// The buffer, if none of its pieces is left.
+    pub fn join(self) -> Option<Buffer> {
+        let pages = Arc::into_inner(self.shared)?.into_pages();
+        Some(Buffer { memory: Memory::Own(pages), length: self.length })
+    }
 }
 
 impl Buffer {
     /// No bytes, and no memory.
     pub const fn empty() -> Self {
-        Self { pages: Vec::new(), length: 0 }
+        Self { memory: Memory::Own(Vec::new()), length: 0 }
     }
 
     /// `length` bytes. Their values are whatever an earlier buffer of this thread left there.
@@ -68,7 +169,7 @@ impl Buffer {
         let count = if class < CLASSES { 1 << class } else { needed };
         let kept = POOL.try_with(|pool| pool.borrow_mut().get_mut(class).and_then(Vec::pop));
         let pages = kept.ok().flatten().unwrap_or_else(|| vec![Page([0; ALIGNMENT]); count]);
-        Self { pages, length }
+        Self { memory: Memory::Own(pages), length }
     }
 
     /// `length` zeros.
@@ -80,7 +181,38 @@ impl Buffer {
 
     /// The number of bytes that there is memory for.
     pub fn capacity(&self) -> usize {
-        self.pages.len() * ALIGNMENT
+        match &self.memory {
+            Memory::Own(pages) => pages.len() * ALIGNMENT,
+            Memory::Window { capacity, .. } => *capacity,
+        }
+    }
+
+    /// Gives it up for [pieces](Divided::cut) of it.
+    pub fn divide(mut self) -> Divided {
+        let length = self.length;
+        let pages = match &mut self.memory {
+            Memory::Own(pages) => std::mem::take(pages),
+            // A piece of a piece would have to know both: it is copied, which nobody needs today.
+            Memory::Window { .. } => {
+                let mut copy = Self::from(&*self);
+                match &mut copy.memory {
+                    Memory::Own(pages) => std::mem::take(pages),
+                    Memory::Window { .. } => Vec::new(),
+                }
+            }
+        };
+        Divided { shared: Arc::new(Shared::new(pages)), length, cut: 0 }
+    }
+
+    /// Where its bytes begin.
+    fn first(&self) -> *const u8 {
+        match &self.memory {
+            Memory::Own(pages) => pages.as_ptr().cast(),
+            // SAFETY: a window lies within the pages.
+            Memory::Window { shared, start, .. } => unsafe {
+                shared.first.as_ptr().cast::<u8>().add(*start)
+            },
+        }
     }
 
     /// Shortens the buffer, or lengthens it within its memory; what is added has any values.
@@ -100,11 +232,12 @@ fn class(pages: usize) -> usize {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let class = class(self.pages.len());
-        if self.pages.is_empty() || class >= CLASSES {
+        let Memory::Own(pages) = &mut self.memory else { return };
+        let class = class(pages.len());
+        if pages.is_empty() || class >= CLASSES {
             return;
         }
-        let pages = std::mem::take(&mut self.pages);
+        let pages = std::mem::take(pages);
         // A thread that is ending has no pool any more, and the memory is freed.
         let _ = POOL.try_with(|pool| {
             let kept = &mut pool.borrow_mut()[class];
@@ -119,17 +252,24 @@ impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         debug_assert!(self.length <= self.capacity());
-        // SAFETY: the vector owns `capacity` initialised bytes in one piece, `Page` has no padding,
-        // and every function that sets `length` keeps it within `capacity`.
-        unsafe { slice::from_raw_parts(self.pages.as_ptr().cast(), self.length) }
+        // SAFETY: there are `capacity` initialised bytes in one piece from there on, `Page` has no
+        // padding, and every function that sets `length` keeps it within `capacity`. They belong to
+        // this buffer: the vector is its own, and no other buffer has a part of its window.
+        unsafe { slice::from_raw_parts(self.first(), self.length) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         debug_assert!(self.length <= self.capacity());
-        // SAFETY: as for `deref`; the vector is borrowed mutably, and any bytes make a `Page`.
-        unsafe { slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.length) }
+        let first = match &mut self.memory {
+            Memory::Own(pages) => pages.as_mut_ptr().cast(),
+            Memory::Window { .. } => self.first().cast_mut(),
+        };
+        // SAFETY: as for `deref`; the buffer is borrowed mutably, and any bytes make a `Page`. The
+        // pointer may be written through: the vector's was made for that, a window's comes from
+        // `NonNull::from(&mut _)`.
+        unsafe { slice::from_raw_parts_mut(first, self.length) }
     }
 }
 
@@ -207,6 +347,40 @@ mod tests {
         drop(many);
         let kept = POOL.with(|pool| pool.borrow()[0].len());
         assert_eq!(kept * ALIGNMENT, KEPT_MAX);
+    }
+
+    #[test]
+    fn pieces_are_the_bytes_of_the_whole_and_nothing_else() {
+        let mut whole = Buffer::with_length(300_000);
+        whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        let place = whole.as_ptr();
+        let mut divided = whole.divide();
+        let mut pieces: Vec<Buffer> = (0..4).map(|_| divided.cut(128 << 10)).collect();
+        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+        assert_eq!(lengths, [128 << 10, 128 << 10, 300_000 - (256 << 10), 0]);
+        assert!(pieces[1].iter().enumerate().all(|(at, byte)| *byte == at as u8));
+        assert_eq!(pieces[2].capacity(), pieces[2].len(), "what lies behind is not its");
+        std::thread::scope(|scope| {
+            for (number, piece) in pieces.iter_mut().enumerate() {
+                scope.spawn(move || piece.fill(number as u8));
+            }
+        });
+        assert!(pieces.iter().all(|piece| divided.is_piece(piece)));
+        assert!(!divided.is_piece(&Buffer::with_length(1)));
+        drop(pieces);
+        let whole = divided.join().unwrap_or_default();
+        assert_eq!((whole.len(), whole.as_ptr()), (300_000, place));
+        assert!(whole.iter().enumerate().all(|(at, byte)| *byte == (at >> 17) as u8));
+    }
+
+    #[test]
+    fn what_has_pieces_is_not_joined() {
+        let mut divided = Buffer::zeroed(8_192).divide();
+        let piece = divided.cut(4_096);
+        assert!(divided.join().is_none());
+        assert!(piece.iter().all(|byte| *byte == 0), "the memory is there as long as a piece");
+        let second = piece.divide().cut(9);
+        assert_eq!(second.len(), 9);
     }
 
     #[test]

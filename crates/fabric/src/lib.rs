@@ -27,6 +27,8 @@ pub mod stream;
 pub mod tether;
 #[cfg(feature = "cluster")]
 pub mod tls;
+#[cfg(feature = "cluster")]
+pub mod trusted;
 pub mod unix;
 #[cfg(feature = "cluster")]
 pub mod wire;

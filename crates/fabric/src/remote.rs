@@ -15,11 +15,11 @@
 //! even that it lives, is as good as away: the link is given up.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
-//! knows whether it may be done twice. And where writes had been answered but not flushed, the next
-//! flush fails, once: they may be gone with the node.
+//! knows whether it may be done twice. Whether writes that were answered are lost with the node is
+//! the node's to say: a flush carries the incarnation of the part that its client relies on, and
+//! the node compares. So nothing has to be remembered here.
 
 mod link;
-mod opened;
 #[cfg(test)]
 mod tests;
 
@@ -30,10 +30,9 @@ use tidegate_model::{Span, TenantId, Time};
 
 use crate::reactor::{Reactor, Ready};
 use crate::retry::Retry;
-use crate::service::{Fault, Job, Part};
+use crate::service::{Fault, Job, Part, PartState};
 use crate::tls::Way;
 use link::Link;
-use opened::Opened;
 
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
@@ -83,7 +82,24 @@ pub enum Notice {
     PartReady {
         /// The part.
         part: u32,
+        /// Its incarnation and its identity.
+        state: PartState,
     },
+    /// Acknowledged writes to a part may have been lost.
+    Incarnation {
+        /// The part.
+        part: u32,
+        /// Its new incarnation.
+        incarnation: u64,
+    },
+}
+
+/// A part at the node.
+#[derive(Debug)]
+struct Opened {
+    part: Part,
+    /// The node refuses it on this link.
+    is_refused: bool,
 }
 
 /// A node behind a socket.
@@ -141,7 +157,7 @@ impl Remote {
         if let Some(link) = &mut self.link {
             link.open(number, &part);
         }
-        self.parts.push(Opened::new(part));
+        self.parts.push(Opened { part, is_refused: false });
         number
     }
 
@@ -153,10 +169,9 @@ impl Remote {
     pub fn submit(&mut self, now: Time, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
         let until = now.after(self.settings.patience);
         for job in jobs.drain(..) {
-            let opened = &mut self.parts[job.part as usize];
             match &mut self.link {
-                _ if !opened.takes(&job) => done.push(failed(job)),
-                Some(link) if link.is_welcome() => link.submit(now, job, opened.answered()),
+                _ if self.parts[job.part as usize].is_refused => done.push(failed(job)),
+                Some(link) if link.is_welcome() => link.submit(now, job),
                 _ => self.waiting.push_back((until, job)),
             }
         }
@@ -211,8 +226,7 @@ impl Remote {
         }
         if !was_welcome && link.is_welcome() {
             for (_, job) in self.waiting.drain(..) {
-                let answered = self.parts[job.part as usize].answered();
-                link.submit(now, job, answered);
+                link.submit(now, job);
             }
             self.retry.succeed();
             self.is_down = false;
@@ -264,7 +278,7 @@ impl Remote {
         if let Some(link) = self.link.take() {
             link.close(reactor, done);
         }
-        self.parts.iter_mut().for_each(Opened::on_end);
+        self.parts.iter_mut().for_each(|opened| opened.is_refused = false);
         self.retry.later(now);
         if !self.is_down {
             self.is_down = true;

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Tag, TenantId};
-pub use tidegate_proto::data::{Command, Fault};
+pub use tidegate_proto::data::{Command, Fault, PartState};
 
 use crate::buffer::Buffer;
 
@@ -29,8 +30,9 @@ pub trait Session: Send {
     /// Makes a part of a volume ready. Jobs name it by the number that is returned.
     ///
     /// # Errors
-    /// In words for people: no such store, wrong size, overlap with another, no space.
-    fn open(&mut self, part: &Part) -> Result<u32, String>;
+    /// In words for people: it is missing, was made for another volume or geometry, overlaps with
+    /// another, or cannot be read.
+    fn open(&mut self, part: &Part) -> Result<OpenPart, String>;
 
     /// Takes all of `jobs`. Those that are finished at once are appended to `done`.
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>);
@@ -53,6 +55,22 @@ pub trait Session: Send {
 pub trait Outlet: Send + Sync {
     /// Takes all of `jobs`.
     fn finished(&self, jobs: &mut Vec<Job>);
+
+    /// Acknowledged writes to a part may have been lost: it has another incarnation now, for
+    /// clients that open its volume from here on. The part is numbered as by [`Session::open`];
+    /// one that the session has not opened is not meant.
+    fn incarnation(&self, part: u32, incarnation: u64) {
+        let _ = (part, incarnation);
+    }
+}
+
+/// A part that a session has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenPart {
+    /// What jobs name it by.
+    pub number: u32,
+    /// Its incarnation and its identity.
+    pub state: PartState,
 }
 
 /// A part of a volume at one node.
@@ -66,6 +84,8 @@ pub struct Part {
     pub length: Bytes,
     /// Where it begins in the node's store, if the store is one device for all volumes.
     pub offset: Bytes,
+    /// The volume's.
+    pub geometry: Geometry,
 }
 
 /// A request on its way, and then its answer.
@@ -79,7 +99,8 @@ pub struct Job {
     pub command: Command,
     /// The part, as numbered by [`Session::open`].
     pub part: u32,
-    /// Where in the part, in bytes.
+    /// Where in the part, in bytes; of a flush, the incarnation that the client relies on, zero
+    /// for none.
     pub offset: u64,
     /// How many bytes.
     pub length: u32,

@@ -19,6 +19,7 @@ pub mod memcached;
 pub mod nbd;
 mod nodes;
 mod owners;
+mod parts;
 mod running;
 mod status;
 mod volumes;

@@ -13,6 +13,7 @@ pub use tidegate_proto::memcached::request::VALUE_MAX_DEFAULT;
 
 use tidegate_fabric::service::Part;
 use tidegate_fabric::stream::{Address, Door};
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, NodeId};
 
 use crate::ketama::Place;
@@ -42,7 +43,8 @@ impl Pool {
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |(index, (node, _)): (u32, &(NodeId, Place))| {
             let (length, offset) = (Bytes::ZERO, Bytes::ZERO);
-            (*node, Part { volume: self.name.clone(), index, length, offset })
+            let geometry = Geometry::single(length);
+            (*node, Part { volume: self.name.clone(), index, length, offset, geometry })
         };
         (0..).zip(&self.nodes).map(part).collect()
     }

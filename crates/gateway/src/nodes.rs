@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
-use tidegate_fabric::service::{Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::Way;
 use tidegate_model::{CostModel, NodeId, Span, Time};
@@ -13,6 +13,7 @@ use tidegate_model::{CostModel, NodeId, Span, Time};
 use crate::clock;
 use crate::dues::Dues;
 use crate::owners::Table;
+use crate::parts::{Recorded, VolumeParts};
 use crate::worker::{LINK, Letter};
 
 /// Where a node is.
@@ -50,6 +51,10 @@ pub(crate) struct Nodes {
     seats: Vec<Seat>,
     /// By volume and part.
     places: Vec<Vec<Place>>,
+    /// By volume.
+    known: Vec<VolumeParts>,
+    /// Jobs for volumes that are refused.
+    refused: Vec<Job>,
     /// How many names of tenants the nodes have heard.
     names: usize,
     dues: Dues,
@@ -70,8 +75,8 @@ enum Line {
 struct There {
     remote: Remote,
     address: Address,
-    /// By number there, for people.
-    parts: Vec<Part>,
+    /// By number there: the place in the list of volumes, and the part.
+    parts: Vec<(usize, Part)>,
     /// People know that it is away.
     is_away: bool,
 }
@@ -93,9 +98,11 @@ impl Nodes {
         (cost, patience): (CostModel, Span),
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
-        let outlet: Arc<dyn Outlet> = Arc::new(Desk(reactor.mailbox()));
         let line = |(token, node): (u64, &Node)| match node {
-            Node::Here(service) => Line::Here(service.session(outlet.clone())),
+            Node::Here(service) => {
+                let seat = (token - LINK) as usize;
+                Line::Here(service.session(Arc::new(Desk { mailbox: reactor.mailbox(), seat })))
+            }
             Node::There(way) => {
                 let settings = Settings { patience, ..Settings::new(way.clone()) };
                 let (remote, address) = (Remote::new(settings, token), way.address.clone());
@@ -104,9 +111,28 @@ impl Nodes {
         };
         let lines = (LINK..).zip(nodes).map(line);
         let mut seats: Vec<_> = lines.map(|line| Seat { line, batch: Vec::new() }).collect();
-        let open = |parts: &Vec<_>| parts.iter().map(|part| open(&mut seats, part)).collect();
-        let places = volumes.iter().map(open).collect::<Result<_, _>>();
-        Ok(Self { places: places?, seats, names: 0, dues: Dues::new(nodes.len(), cost) })
+        let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts.len())).collect();
+        let mut places = Vec::new();
+        for (volume, parts) in volumes.iter().enumerate() {
+            let open = |part| open(&mut seats, volume, part, &mut known[volume]);
+            places.push(parts.iter().map(open).collect::<Result<_, _>>()?);
+        }
+        let dues = Dues::new(nodes.len(), cost);
+        for (parts, known) in volumes.iter().zip(&known) {
+            let name = parts.first().map_or("", |(_, part)| &part.volume);
+            tell_fault(name, None, known.fault());
+        }
+        Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
+    }
+
+    /// A part of a node of this process has another incarnation.
+    pub(crate) fn on_incarnation(&mut self, seat: usize, number: u32, incarnation: u64) {
+        for (known, places) in self.known.iter_mut().zip(&self.places) {
+            let is_meant = |place: &Place| place.seat == seat && place.part == number;
+            if let Some(part) = places.iter().position(is_meant) {
+                known.on_incarnation(part as u32, incarnation);
+            }
+        }
     }
 
     /// Says who the tenants are. There are never fewer than before.
@@ -125,8 +151,27 @@ impl Nodes {
         }
     }
 
-    /// Puts a job into the next batch for the node that has this part.
-    pub(crate) fn queue(&mut self, volume: usize, part: u32, mut job: Job) {
+    /// What a session relies on that opens the volume now.
+    pub(crate) fn record(&self, volume: usize) -> Recorded {
+        self.known[volume].record()
+    }
+
+    /// Puts a job into the next batch for the node that has this part. A flush is for a session
+    /// that relies on what it has `recorded`.
+    pub(crate) fn queue(
+        &mut self,
+        (volume, part): (usize, u32),
+        mut job: Job,
+        recorded: &Recorded,
+    ) {
+        let known = &self.known[volume];
+        if known.fault().is_some() {
+            job.outcome = Err(Fault::Io);
+            return self.refused.push(job);
+        }
+        if job.command == Command::Flush {
+            job.offset = known.incarnation(recorded, part);
+        }
         let place = self.places[volume][part as usize];
         job.part = place.part;
         job.tag.delay = self.dues.sent(place.seat, &job);
@@ -136,6 +181,7 @@ impl Nodes {
     /// Hands the batches over; what is finished at once is appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
         self.dues.begin();
+        done.append(&mut self.refused);
         for Seat { line, batch } in self.seats.iter_mut().filter(|seat| !seat.batch.is_empty()) {
             match line {
                 Line::Here(session) => session.submit(batch, done),
@@ -143,7 +189,7 @@ impl Nodes {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);
                     there.remote.flush(reactor, now, done);
-                    there.tell();
+                    there.tell(&mut self.known);
                 }
             }
         }
@@ -163,7 +209,7 @@ impl Nodes {
                 Line::There(there) => {
                     there.remote.cancel(tickets, done);
                     there.remote.flush(reactor, clock::now(), done);
-                    there.tell();
+                    there.tell(&mut self.known);
                 }
             }
         }
@@ -179,7 +225,7 @@ impl Nodes {
         let seat = self.seats.get_mut((ready.token - LINK) as usize);
         if let Some(Seat { line: Line::There(there), .. }) = seat {
             there.remote.on_ready(reactor, clock::now(), ready, done);
-            there.tell();
+            there.tell(&mut self.known);
         }
     }
 
@@ -207,7 +253,7 @@ impl Nodes {
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
-                there.tell();
+                there.tell(&mut self.known);
             }
         }
     }
@@ -224,7 +270,7 @@ impl Nodes {
                 Line::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
-                    there.tell();
+                    there.tell(&mut self.known);
                 }
             }
         }
@@ -233,8 +279,8 @@ impl Nodes {
 }
 
 impl There {
-    /// Says what became known.
-    fn tell(&mut self) {
+    /// Notes and says what became known.
+    fn tell(&mut self, known: &mut [VolumeParts]) {
         while let Some(notice) = self.remote.poll_notice() {
             match notice {
                 Notice::Up { name } if std::mem::take(&mut self.is_away) => {
@@ -246,22 +292,63 @@ impl There {
                     tracing::warn!("the node at {} is away: {reason}", self.address);
                 }
                 Notice::PartRefused { part, reason } => {
-                    let Part { volume, index, .. } = &self.parts[part as usize];
-                    tracing::error!("part {index} of volume {volume} cannot be served: {reason}");
+                    self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
-                Notice::PartReady { .. } => {}
+                Notice::PartReady { part, state } => {
+                    self.note(known, part, |known, index| known.on_open(index, state));
+                }
+                Notice::Incarnation { part, incarnation } => {
+                    self.note(known, part, |known, index| known.on_incarnation(index, incarnation));
+                }
             }
         }
     }
+
+    /// Notes something about a part, and says so if its volume is served no longer, or again.
+    fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
+        let (volume, part) = &self.parts[part as usize];
+        let known = &mut known[*volume];
+        let before = known.fault().map(String::from);
+        note(known, part.index);
+        tell_fault(&part.volume, before.as_deref(), known.fault());
+    }
 }
 
-fn open(seats: &mut [Seat], (node, part): &(NodeId, Part)) -> Result<Place, PartError> {
+/// Tells the log that a volume is served no longer, or again.
+fn tell_fault(volume: &str, before: Option<&str>, now: Option<&str>) {
+    match (before, now) {
+        (before, Some(now)) if before != Some(now) => {
+            tracing::error!("volume {volume} is not served: {now}");
+        }
+        (Some(_), None) => tracing::info!("volume {volume} is served again"),
+        _ => {}
+    }
+}
+
+/// The number of a part that a node of this process refuses: no job goes there.
+const REFUSED: u32 = u32::MAX;
+
+fn open(
+    seats: &mut [Seat],
+    volume: usize,
+    (node, part): &(NodeId, Part),
+    known: &mut VolumeParts,
+) -> Result<Place, PartError> {
     let seat = usize::from(node.0);
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
     let number = match seats.get_mut(seat).map(|seat| &mut seat.line) {
-        Some(Line::Here(session)) => session.open(part).map_err(refuse)?,
+        Some(Line::Here(session)) => match session.open(part) {
+            Ok(opened) => {
+                known.on_open(part.index, opened.state);
+                opened.number
+            }
+            Err(reason) => {
+                known.on_refused(part.index, reason);
+                REFUSED
+            }
+        },
         Some(Line::There(there)) => {
-            there.parts.push(part.clone());
+            there.parts.push((volume, part.clone()));
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),
@@ -270,10 +357,17 @@ fn open(seats: &mut [Seat], (node, part): &(NodeId, Part)) -> Result<Place, Part
 }
 
 /// Where nodes put what they finish later.
-struct Desk(Arc<Mailbox<Letter>>);
+struct Desk {
+    mailbox: Arc<Mailbox<Letter>>,
+    seat: usize,
+}
 
 impl Outlet for Desk {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        self.0.extend(jobs.drain(..).map(Letter::Finished));
+        self.mailbox.extend(jobs.drain(..).map(Letter::Finished));
+    }
+
+    fn incarnation(&self, part: u32, incarnation: u64) {
+        self.mailbox.push(Letter::Incarnation { node: self.seat, part, incarnation });
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tidegate_fabric::service::Part;
 use tidegate_model::NodeId;
-use tidegate_model::cluster::{Layout, Volume};
+use tidegate_model::cluster::{Geometry, Layout, Volume};
 
 use crate::nbd::{Export, Exports};
 
@@ -84,6 +84,7 @@ fn parts(volume: &Volume, layout: &Layout) -> Vec<(NodeId, Part)> {
             index,
             length: layout.part_length(index),
             offset: volume.offsets.get(index as usize).copied().unwrap_or_default(),
+            geometry: Geometry::of(volume),
         };
         (*node, part)
     };

@@ -135,38 +135,43 @@ fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], piece: usize) -> Vec<u8
 }
 
 /// Requests with sense and without. Left out is what must differ: unique numbers of `gets`, what a
-/// server says of itself, and what this project refuses on purpose.
+/// server says of itself, and what this project refuses on purpose, as storage commands whose value
+/// memcached reads as commands.
 fn request() -> impl Strategy<Value = String> {
     // Stored as any other; memaslap has such keys.
     let odd = "[\\x01-\\x08\\x0e-\\x1f\\x7f]{1,3}";
-    let key = || prop_oneof![8 => "[a-f]", 1 => "[a-z]{248,252}", 1 => "YQ==|Yg==", 1 => odd];
+    let key_of =
+        |longest: &'static str| prop_oneof![8 => "[a-f]", 1 => longest, 1 => "YQ==|Yg==", 1 => odd];
+    let (key, key_with_value) = (|| key_of("[a-z]{248,252}"), || key_of("[a-z]{248,250}"));
     let quiet = || prop::sample::select(&["", " noreply"][..]);
     let value = || "[a-z0-9]{0,6}|[0-9]{1,3}";
     let flags = "( (v|k|t|s|f|q|b|N0|T0|O12|z|v)){0,5}";
     prop_oneof![
         (prop::collection::vec(key(), 0..6), "get|gat 0|gat x")
             .prop_map(|(keys, verb)| format!("{verb} {}\r\n", keys.join(" "))),
-        ("set|add|replace|append|prepend", key(), 0..9u8, quiet(), value()).prop_map(
+        ("set|add|replace|append|prepend", key_with_value(), 0..9u8, quiet(), value()).prop_map(
             |(verb, key, flags, quiet, value)| {
                 format!("{verb} {key} {flags} 0 {}{quiet}\r\n{value}\r\n", value.len())
             }
         ),
-        (key(), quiet(), value(), 0..3usize).prop_map(|(key, quiet, value, less)| {
+        (key_with_value(), quiet(), value(), 0..3usize).prop_map(|(key, quiet, value, less)| {
             let length = value.len().saturating_sub(less);
             format!("set {key} 0 0 {length}{quiet}\r\n{value}\r\n")
         }),
-        ("cas [a-f] 0 0 1 [1-3x]", quiet()).prop_map(|(line, quiet)| {
+        ("cas [a-f] 0 0 1 [1-3]", quiet()).prop_map(|(line, quiet)| {
             format!("{line}{quiet}\r\n1\r\n").replace("cas ", "cas missing")
         }),
         ("delete|incr|decr|touch", key(), "| 0| 5| x", quiet())
             .prop_map(|(verb, key, argument, quiet)| format!("{verb} {key}{argument}{quiet}\r\n")),
         ("mg|md|ma", key(), flags)
             .prop_map(|(verb, key, flags)| format!("{verb} {key}{flags}\r\n")),
-        (key(), value(), flags, "| ME| MA| MR| MX").prop_map(|(key, value, flags, mode)| {
-            format!("ms {key} {}{flags}{mode}\r\n{value}\r\n", value.len())
-        }),
+        (key_with_value(), value(), flags, "| ME| MA| MR| MX").prop_map(
+            |(key, value, flags, mode)| {
+                format!("ms {key} {}{flags}{mode}\r\n{value}\r\n", value.len())
+            }
+        ),
         "(flush_all( 0)?( noreply)?|flush_all x|mn|verbosity 1|mn q) *\r\n",
-        "(get|ms|mg|gat|set| x| z){1,4} *\r\n",
+        "(get|mg|gat| x| z){1,4} *\r\n",
     ]
 }
 
@@ -286,5 +291,21 @@ fn large_values_pass_and_larger_ones_are_refused_alike() {
         input.extend_from_slice(b"\r\nget big none\r\nmg big s v\r\n");
         let expected = answer_of_one(&one, &input);
         assert!(answer_of_gateway(&nodes, &input, 100_000) == expected, "{length}");
+    }
+}
+
+/// What memcached does with a value behind a line that it refuses, and the gateway does not.
+#[test]
+fn no_value_is_read_as_commands() {
+    let Some(one) = Memcached::start("values") else { return };
+    let stream = one.connect();
+    let long = "k".repeat(251);
+    let bad = "CLIENT_ERROR bad command line format\r\n";
+    for line in [format!("set {long} 0 0 7"), "set a -1 0 7".into(), format!("ms {long} 7")] {
+        let input = format!("{line}\r\nversion\r\n");
+        let answer = answer_of_one(&stream, input.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&answer).matches("VERSION").count(), 1, "{line}");
+        let answer = answer_of_gateway(&[one.connect()], input.as_bytes(), 50);
+        assert_eq!(String::from_utf8_lossy(&answer), bad, "{line}");
     }
 }

@@ -45,11 +45,15 @@ use crate::units::{Bytes, Iops};
 
 mod address;
 mod data_node;
+mod identity;
 mod layout;
 mod read;
 
 pub use address::{Address, NoAddress};
 pub use data_node::{DataNode, Fabric, TokenRules};
+pub use identity::{
+    Geometry, Label, LabelError, NoUuid, PartIdentity, SyncError, Uuid, VolumeStamp,
+};
 pub use layout::{Layout, Piece, Pieces, Spans};
 
 /// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where

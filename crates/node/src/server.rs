@@ -22,8 +22,13 @@ use tidegate_fabric::stream::{Address, Listener};
 
 use worker::Worker;
 
-/// A finished job and the connection it is for.
-type Letter = (u64, Job);
+/// What other threads have for a connection, by its number.
+enum Letter {
+    /// A finished job.
+    Finished(u64, Job),
+    /// A part, as the node numbers it, and its new incarnation.
+    Incarnation(u64, u32, u64),
+}
 
 /// What came over a node's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 mod device;
 mod directory;
 mod file;
+mod incarnation;
 mod memcached;
 mod memory;
 mod parts;
@@ -17,8 +18,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use tidegate_fabric::service::{Job, Part};
+use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
+use tidegate_model::cluster::Geometry;
 
 pub(crate) use device::Device;
 pub(crate) use directory::Directory;
@@ -28,12 +30,11 @@ pub(crate) use memory::Memory;
 
 /// Something that holds parts of volumes.
 pub(crate) trait Medium: Send + Sync {
-    /// Makes a part ready, and gives the number that jobs name it by. The same part has the same
-    /// number however often it is opened.
+    /// Makes a part ready. The same part has the same number however often it is opened.
     ///
     /// # Errors
     /// See [`OpenError`]; nothing was made then.
-    fn open(&self, part: &Part) -> Result<u32, OpenError>;
+    fn open(&self, part: &Part) -> Result<OpenPart, OpenError>;
 
     /// Does what the jobs ask, in their order, and writes down how each ended.
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>);
@@ -62,6 +63,15 @@ pub(crate) enum OpenError {
         found: Bytes,
         /// How long it was to be.
         wanted: Bytes,
+    },
+    /// It belongs to a volume of another geometry.
+    Geometry {
+        /// What it is.
+        what: String,
+        /// What it was made for.
+        found: Geometry,
+        /// What it was to be for.
+        wanted: Geometry,
     },
     /// It is open at another place of the device.
     Moved {
@@ -109,6 +119,11 @@ impl fmt::Display for OpenError {
                 f,
                 "{what} is a store of the wrong size: it has {found} and is to have {wanted}; \
                  correct the volume's size, or move the old store away"
+            ),
+            Self::Geometry { what, found, wanted } => write!(
+                f,
+                "{what} was made for a volume of {found}, and the cluster file says {wanted}; \
+                 correct the cluster file"
             ),
             Self::Moved { what, found, wanted } => write!(
                 f,

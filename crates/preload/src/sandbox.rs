@@ -30,7 +30,9 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, scope, scratch};
+use tidegate_stage::{
+    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
@@ -64,17 +66,20 @@ const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
 pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
 /// To find out where a relative name begins.
 pub(crate) const DIRECTORY: Needs = LINK;
+/// To tell whether a thread is stopped that holds a permit at a queue.
+const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
 /// To tell that a forked child is a process of its own.
 pub(crate) const CHILD: Needs = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to look at.
-const CALLS: [(Needs, Call); 24] = [
+const CALLS: [(Needs, Call); 25] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
     (STATUS, by(libc::SYS_fstat, None)),
     (FILE_SYSTEM, by(libc::SYS_fstatfs, None)),
     (LINK, by(libc::SYS_readlinkat, None)),
     (PROCESS, by(libc::SYS_getpid, None)),
+    (PROCESS, by(libc::SYS_gettid, None)),
     (
         THREAD_NAME,
         Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NAME as u32), None] },
@@ -235,6 +240,7 @@ fn has_queue(layout: &Layout) -> bool {
 fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
+    record::may_look(allowed & STANDING == STANDING);
     life::tell(life::SANDBOXED, allowed != ALL);
 }
 
@@ -381,7 +387,7 @@ fn confines<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
     if result.into() < 0 {
         STRICT.set(false);
     } else {
-        std::mem::forget(inside);
+        inside.into_iter().for_each(Inside::stay);
     }
     result
 }

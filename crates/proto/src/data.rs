@@ -13,7 +13,7 @@
 //! | 2–3 | zero | 2–3 | zero |
 //! | 4–7 | length of the range or message | 4–7 | length of the payload |
 //! | 8–15 | ticket | 8–15 | ticket |
-//! | 16–23 | offset | | |
+//! | 16–23 | offset; of a flush, the [incarnation](PartState::incarnation) | | |
 //! | 24–27 | part | | |
 //! | 28–31 | zero | | |
 //! | 32–47 | tag | | |
@@ -28,6 +28,7 @@
 //! head nothing on it can be trusted.
 
 mod assembler;
+pub mod pieces;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -35,12 +36,13 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::cost;
+use tidegate_model::cluster::{Geometry, VolumeStamp};
 use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
 
 /// The version of these frames and messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
@@ -69,10 +71,15 @@ pub enum Command {
         /// Force unit access.
         durable: bool,
     },
-    /// Everything that was answered before is durable before the answer.
+    /// Everything that was answered before is durable before the answer. The job's offset is the
+    /// incarnation of the part that the client has relied on, zero for none; if the part has
+    /// another one by now, the flush fails.
     Flush,
     /// The range is not needed any more; reading it gives zeros or what was there.
-    Discard,
+    Discard {
+        /// Force unit access.
+        durable: bool,
+    },
     /// The range reads as zeros from now on.
     Zero {
         /// Keep the space allocated.
@@ -98,7 +105,7 @@ impl Command {
             Self::Read => [1, 0],
             Self::Write { durable } => [2, flag(durable, DURABLE)],
             Self::Flush => [3, 0],
-            Self::Discard => [4, 0],
+            Self::Discard { durable } => [4, flag(durable, DURABLE)],
             Self::Zero { allocate, durable } => {
                 [5, flag(durable, DURABLE) | flag(allocate, ALLOCATE)]
             }
@@ -113,7 +120,7 @@ impl Command {
             1 => Self::Read,
             2 => Self::Write { durable },
             3 => Self::Flush,
-            4 => Self::Discard,
+            4 => Self::Discard { durable },
             5 => Self::Zero { allocate, durable },
             6 => Self::Map,
             7 => Self::KeyValue,
@@ -124,14 +131,21 @@ impl Command {
     }
 
     /// What a job over so many bytes weighs in the fair order of a node. Gateways and nodes have to
-    /// agree on that, for what goes to one node counts at the others. Zeros weigh what is written:
-    /// where the store has no better way, they are. A request for several keys has their number as
-    /// the cost in its tag; each takes at least a byte, whatever that says.
+    /// agree on that, for what goes to one node counts at the others. A job that is served in
+    /// [`pieces`] weighs what these do. What is [measured](Self::is_measured) weighs what moves
+    /// nothing until a node knows better. A request for several keys has their number as the cost
+    /// in its tag; each takes at least a byte, whatever that says.
     pub fn work(self, model: &CostModel, length: u32, tag: &Tag) -> u32 {
+        let rest = length % pieces::PIECE;
+        if length > pieces::PIECE && matches!(self, Self::Read | Self::Write { .. }) {
+            let whole = self.work(model, pieces::PIECE, tag);
+            let rest = if rest == 0 { 0 } else { self.work(model, rest, tag) };
+            return whole.saturating_mul(length / pieces::PIECE).saturating_add(rest);
+        }
         let keys = if self == Self::KeyValue { tag.cost.min(length) } else { 1 };
         let bytes = match self {
-            Self::Read | Self::Write { .. } | Self::Zero { .. } | Self::KeyValue => length,
-            Self::Flush | Self::Discard | Self::Map => 0,
+            Self::Read | Self::Write { .. } | Self::KeyValue => length,
+            Self::Flush | Self::Discard { .. } | Self::Zero { .. } | Self::Map => 0,
         };
         let is_write = match self {
             Self::Write { .. } | Self::Zero { .. } => true,
@@ -205,6 +219,8 @@ pub enum ToNode {
         length: Bytes,
         /// Where it begins in a store that is one device.
         offset: Bytes,
+        /// What the gateway knows of the whole volume; a part of another one is refused.
+        geometry: Geometry,
     },
     /// Whoever asked for the jobs with these tickets has gone. Those that still wait need not be
     /// done; each is answered nevertheless, with [`Fault::Ending`].
@@ -237,12 +253,30 @@ pub enum FromNode {
     Opened {
         /// Its number.
         part: u32,
-        /// Why not, in words for people.
-        refused: Option<String>,
+        /// Its state, or the reason why it is refused, for people.
+        opened: Result<PartState, String>,
     },
     /// The node is there, and what it owes is under way: said every [`ALIVE_EVERY`] while nothing
     /// else is. Nobody asks for it, because a node that is at its bounds does not read.
     Alive,
+    /// Acknowledged writes to an open part may have been lost since it was opened.
+    Incarnation {
+        /// Its number.
+        part: u32,
+        /// Its new incarnation.
+        incarnation: u64,
+    },
+}
+
+/// A part that is open at its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartState {
+    /// Changes only when acknowledged writes may have been lost; never zero. A client may rely on
+    /// what it wrote as long as this is what it was when the client opened the volume.
+    pub incarnation: u64,
+    /// Which volume the part was made for, and how often that was resized; none for a part that
+    /// lives only as long as its node.
+    pub identity: Option<VolumeStamp>,
 }
 
 /// A job without its payload.

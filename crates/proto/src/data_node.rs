@@ -20,6 +20,7 @@
 pub mod book;
 pub mod card;
 pub mod message;
+pub mod slots;
 mod steward;
 
 use alloc::format;

@@ -21,8 +21,12 @@
 //!
 //! - NUL, tabs and the like in a command line are refused, with the value behind it: memcached
 //!   stops at some and skips others before numbers. Other control characters are as good in keys
-//!   as any; memaslap has them there. So is a last word of `set` that is not `noreply`.
+//!   as any; memaslap has them there.
 //! - Numbers of `set` and `ms` are digits, without `+`, and fit their type.
+//! - The value of a storage command is never read as commands. Where the line says how long it is,
+//!   it is skipped with a line that is refused: memcached does not skip it if flags are no number,
+//!   the key is too long or an `ms` has too many flags. Where the line does not say it, because a
+//!   word is missing, is one too many or is no number, the connection ends.
 //! - A line of more than 2 KiB that asks for no keys ends the connection, wherever packets end;
 //!   memcached does so if it comes in pieces. A line that asks for keys has at most 1 MiB.
 //! - The binary protocol ends the connection, at its first byte.

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::data::{
     AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, MESSAGE_MAX,
-    PAYLOAD_MAX, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+    PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
 };
 
 use super::tape::Tape;
@@ -149,13 +150,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
             index: 2,
             length: Bytes(4096),
             offset: Bytes(1 << 40),
+            geometry: Geometry::single(Bytes(4096)),
         },
     ];
     let from_node = [
         FromNode::Welcome { version: VERSION, name: "a".into(), release: "0.1".into() },
         FromNode::Refused { version: 2, reason: "no".into() },
-        FromNode::Opened { part: 1, refused: Some("no".into()) },
-        FromNode::Opened { part: 1, refused: None },
+        FromNode::Opened { part: 1, opened: Err("no".into()) },
+        FromNode::Opened { part: 1, opened: Ok(PartState { incarnation: 7, identity: None }) },
+        FromNode::Incarnation { part: 1, incarnation: 9 },
     ];
     let mut seeds = Vec::new();
     let mut add = |listener: u8, frame: Vec<u8>| seeds.push([vec![listener, 7], frame].concat());
@@ -165,7 +168,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Command::Read,
         Command::Write { durable: true },
         Command::Flush,
-        Command::Discard,
+        Command::Discard { durable: true },
         Command::Zero { allocate: true, durable: true },
         Command::Map,
         Command::KeyValue,

@@ -72,7 +72,6 @@ pub(super) struct State {
     stride: u64,
     pub(super) counts: Counts,
     pub(super) served: u64,
-    pub(super) served_before: u64,
     pub(super) total: u64,
     pub(super) arrived: u64,
     pub(super) waiting: u64,
@@ -91,7 +90,15 @@ pub(super) struct State {
     /// The line along which what is allowed becomes eligible begins here, with so many served. It
     /// ends with the period.
     line_since: Time,
-    line_base: u64,
+    line_base: u32,
+    /// What was served in the period before. This and the counts of units below have 32 bits and
+    /// saturate: a period has fewer units than that.
+    pub(super) served_before: u32,
+    /// Units that were served beyond what was allowed and that no period has paid for yet.
+    owed: u32,
+    /// Up to what count reservation tokens are used up by what went by right, in this period or,
+    /// beyond what was reserved, in earlier ones.
+    righted: u32,
     /// When its next request is on the line.
     pub(super) ready_at: Time,
     /// Work by which later requests are to be delayed, in parts of 2^16 of a unit.
@@ -110,6 +117,8 @@ pub(super) struct State {
 const URGENT: u8 = 1;
 /// Requests went by right and counted in the fair race, which has not passed them yet.
 const BY_RIGHT: u8 = 2;
+/// All that was served in this period was a payment of what is owed.
+const PAID_ONLY: u8 = 4;
 
 // With an entry in a heap and its place there, which it has while requests wait.
 const _: () = assert!(size_of::<State>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
@@ -121,7 +130,6 @@ impl State {
             stride: UNIT,
             counts: Counts::UNLIMITED,
             served: 0,
-            served_before: 0,
             total: 0,
             arrived: 0,
             waiting: 0,
@@ -134,6 +142,9 @@ impl State {
             seen: Passed { reserved: 0, fair: 0 },
             line_since: Time::ZERO,
             line_base: 0,
+            served_before: 0,
+            owed: 0,
+            righted: 0,
             ready_at: Time::ZERO,
             debt: 0,
             pending: 0,
@@ -169,13 +180,17 @@ impl State {
             Place::Out
         } else if self.ready_at > now {
             Place::Paced
-        } else if self.served >= self.counts.reserved {
+        } else if !self.has_right() {
             Place::Racing(Step::Fair)
-        } else if discipline == Discipline::Unified && self.flags & URGENT != 0 {
-            Place::Racing(Step::Urgent)
         } else {
-            Place::Racing(Step::Reserved)
+            Place::Racing(self.right(discipline))
         }
+    }
+
+    /// In which step it goes by right.
+    pub(super) const fn right(&self, discipline: Discipline) -> Step {
+        let is_urgent = matches!(discipline, Discipline::Unified) && self.flags & URGENT != 0;
+        if is_urgent { Step::Urgent } else { Step::Reserved }
     }
 
     // The race.
@@ -228,6 +243,34 @@ impl State {
         };
         self.ends[step.end()] = start.saturating_add(length);
         length
+    }
+
+    /// Moves it on in the races that are at `races` for what a request turned out to take beyond
+    /// what it was dispatched with. Says how long that is in the race of `step`.
+    pub(super) fn extend(
+        &mut self,
+        discipline: Discipline,
+        step: Step,
+        races: [u128; 2],
+        (cost, work): (u32, u32),
+    ) -> u128 {
+        use Discipline::{Fifo, RoundRobin, Token, Unified};
+        let [right, fair] = [Step::Reserved, Step::Fair].map(Step::end);
+        let (by_cost, by_work) = (self.length(u64::from(cost)), self.length(u64::from(work)));
+        let mut extend = |end: usize, length: u128| {
+            self.ends[end] = races[end].max(self.ends[end]).saturating_add(length);
+            length
+        };
+        match (discipline, step.is_reserved()) {
+            (Fifo | RoundRobin, _) => 0,
+            (Token, is_right) => extend(if is_right { right } else { fair }, by_cost),
+            (Unified, true) => {
+                extend(fair, by_work);
+                self.flags |= BY_RIGHT;
+                extend(right, by_cost)
+            }
+            _ => extend(fair, by_work),
+        }
     }
 
     /// Counts a request in the fair race that goes by right while that is at `race`.
@@ -291,16 +334,106 @@ impl State {
         self.length(parts) >> 16
     }
 
+    // Tokens and debts.
+
+    /// Whether a reservation token is left.
+    pub(super) fn has_right(&self) -> bool {
+        self.served.max(u64::from(self.righted)) < self.counts.reserved
+    }
+
+    /// Whether nobody may go beyond what is allowed.
+    const fn is_limited(&self) -> bool {
+        self.counts.allowed != u64::MAX
+    }
+
+    /// Takes tokens for so many units in `step`. What goes beyond the counts is owed, if the
+    /// discipline heeds them.
+    pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u64) {
+        self.flags &= !PAID_ONLY;
+        let before = self.served;
+        self.served = before.saturating_add(units);
+        if !discipline.heeds_promises() {
+            return;
+        }
+        if step.is_reserved() {
+            self.righted = self.righted.max(narrow(before)).saturating_add(narrow(units));
+        }
+        let most = self.counts.allowed.max(before);
+        if self.served > most {
+            self.owed = self.owed.saturating_add(narrow(self.served - most));
+            self.served = most;
+        }
+    }
+
+    /// Pays what is owed with the tokens that there are, as though so much more had been served.
+    fn pay(&mut self, until: Time, pacing: Pacing) {
+        if self.owed == 0 {
+            return;
+        }
+        let tokens = self.counts.allowed.saturating_sub(self.served);
+        let paid = self.owed.min(narrow(tokens));
+        self.owed -= paid;
+        if !self.is_limited() {
+            // Without a limit nothing is owed, and nothing has to be paid.
+            return;
+        }
+        if self.served == 0 && paid > 0 {
+            self.flags |= PAID_ONLY;
+        }
+        self.served += u64::from(paid);
+        self.pace(until, pacing);
+    }
+
+    /// Begins a period: nothing has been served in it but what is owed.
+    pub(super) fn begin(&mut self, now: Time, until: Time, pacing: Pacing) {
+        self.served_before = narrow(self.served);
+        self.served = 0;
+        self.flags &= !PAID_ONLY;
+        self.righted = self.righted.saturating_sub(narrow(self.counts.reserved));
+        // The last line ended, so it has no next request to wait for.
+        self.ready_at = now;
+        self.begin_line(now, until, pacing);
+        self.pay(until, pacing);
+    }
+
+    /// Takes other counts for this period.
+    pub(super) fn grant(&mut self, now: Time, until: Time, pacing: Pacing, counts: Counts) {
+        let before = core::mem::replace(&mut self.counts, counts);
+        // Reservation tokens that were used in this period before they were taken are no debt.
+        let is_used = self.served > 0 && self.flags & PAID_ONLY == 0;
+        if is_used && u64::from(self.righted) <= before.reserved {
+            self.righted = self.righted.min(narrow(counts.reserved));
+        }
+        if before.allowed == counts.allowed {
+            return;
+        }
+        if self.flags & PAID_ONLY != 0 {
+            // The period began with other counts than it has: what they paid is owed again.
+            self.owed = self.owed.saturating_add(narrow(self.served));
+            (self.served, self.ready_at) = (0, now);
+            self.flags &= !PAID_ONLY;
+        }
+        self.begin_line(now, until, pacing);
+        self.pay(until, pacing);
+    }
+
     // The line.
 
+    /// Lets it wait until what was served is on its line.
+    pub(super) fn pace(&mut self, until: Time, pacing: Pacing) {
+        if self.is_paced(pacing) {
+            self.ready_at = self.on_line(until);
+        }
+    }
+
     /// Whether what is allowed is spread.
-    pub(super) fn is_paced(&self, pacing: Pacing) -> bool {
-        pacing == Pacing::Even && self.counts.allowed != u64::MAX
+    fn is_paced(&self, pacing: Pacing) -> bool {
+        pacing == Pacing::Even && self.is_limited()
     }
 
     /// The moment at which as many as were served are on the line, so that one more may go.
-    pub(super) fn on_line(&self, until: Time) -> Time {
-        let (since, base) = (self.line_since, self.line_base);
+    fn on_line(&self, until: Time) -> Time {
+        let (since, base) = (self.line_since, u64::from(self.line_base));
         let ahead = self.served.saturating_sub(base);
         let all = self.counts.allowed.saturating_sub(base).max(1);
         // Less than the line's length as long as anything is allowed, so it fits.
@@ -310,7 +443,7 @@ impl State {
 
     /// Begins a line at `now`, or a step of it later, or in between, when its last line had the
     /// next request.
-    pub(super) fn begin_line(&mut self, now: Time, until: Time, pacing: Pacing) {
+    fn begin_line(&mut self, now: Time, until: Time, pacing: Pacing) {
         if !self.is_paced(pacing) {
             self.ready_at = Time::ZERO;
             return;
@@ -319,7 +452,7 @@ impl State {
         let steps = self.counts.allowed.saturating_sub(base).max(1);
         let latest = now.after(Span(until.since(now).0 / steps));
         let since = self.ready_at.clamp(now, latest);
-        (self.line_since, self.line_base) = (since, base);
+        (self.line_since, self.line_base) = (since, narrow(base));
         self.ready_at = since;
     }
 
@@ -347,9 +480,19 @@ impl State {
     /// So many units go to the device.
     pub(super) fn dispatch(&mut self, now: Time, units: u64) {
         self.go(now, units);
-        self.served = self.served.saturating_add(units);
         self.total += units;
         self.in_flight = self.in_flight.saturating_add(units as u32);
+    }
+
+    /// So many units more than were dispatched turn out to have been served: they came, went and
+    /// were finished at once.
+    pub(super) fn add(&mut self, now: Time, units: u64) {
+        self.arrived += units;
+        self.total += units;
+        let sum = at(now, units);
+        self.came = self.came.wrapping_add(sum);
+        self.went = self.went.wrapping_add(sum);
+        self.left = self.left.wrapping_add(sum);
     }
 
     /// So many units that another slot sent to the device are this one's from now on.
@@ -401,7 +544,7 @@ impl State {
         let since = if self.waiting > 0 { now.0 } else { 0 };
         Tally {
             served: self.served,
-            served_before: self.served_before,
+            served_before: u64::from(self.served_before),
             total: self.total,
             arrived: self.arrived,
             waiting: self.waiting,
@@ -411,6 +554,11 @@ impl State {
             left: self.left,
         }
     }
+}
+
+/// A count of units in 32 bits.
+fn narrow(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 /// A difference modulo 2^64 that is not negative; zero if it is. A period may be said to have begun

@@ -9,6 +9,7 @@ use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms, WIND
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::{Discipline, Span, Time};
 
+use super::tokens::Tokens;
 use super::{PART, SCALES, WEIGHTS, bounds, heeded};
 
 const NOW: Time = Time::ZERO;
@@ -26,8 +27,7 @@ struct Machine {
 
 struct Tenant {
     terms: Terms,
-    counts: Counts,
-    served: u64,
+    tokens: Tokens,
     /// Where its last request ended among those that go by right, and in the fair race.
     right: u128,
     fair: u128,
@@ -48,8 +48,7 @@ impl Tenant {
     fn new(terms: Terms) -> Self {
         Self {
             terms,
-            counts: Counts::UNLIMITED,
-            served: 0,
+            tokens: Tokens::unlimited(),
             right: 0,
             fair: 0,
             debt: 0,
@@ -68,11 +67,12 @@ impl Tenant {
         if !discipline.heeds_promises() {
             return Some(2);
         }
-        if self.served >= self.counts.allowed {
-            return None;
-        }
         let is_urgent = discipline == Discipline::Unified && self.terms.is_urgent;
-        Some(if self.served >= self.counts.reserved { 2 } else { usize::from(!is_urgent) })
+        match self.tokens.left() {
+            (true, _) => Some(usize::from(!is_urgent)),
+            (false, true) => Some(2),
+            (false, false) => None,
+        }
     }
 
     fn delay(&self, discipline: Discipline, ask: Ask) -> u64 {
@@ -116,7 +116,7 @@ impl Machine {
         self.races[step] = start;
         let tenant = &mut self.tenants[index];
         let Request { ask, number } = tenant.queue.pop_front()?;
-        tenant.served += u64::from(ask.cost);
+        tenant.tokens.spend(u64::from(ask.cost), discipline.heeds_promises(), step < 2);
         let units = match discipline {
             Discipline::Token => ask.cost,
             Discipline::RoundRobin => 1,
@@ -146,7 +146,7 @@ impl Machine {
             self.windows = [self.windows[1], self.races[2]];
         }
         for tenant in &mut self.tenants {
-            tenant.served = 0;
+            tenant.tokens.begin();
             if core::mem::take(&mut tenant.went_by_right) {
                 tenant.fair = tenant.fair.min(self.races[2]);
             }
@@ -161,6 +161,28 @@ impl Machine {
         for tenant in &mut self.tenants {
             (tenant.right, tenant.fair, tenant.debt) = (0, 0, 0);
             tenant.went_by_right = false;
+        }
+    }
+
+    /// A request turned out to take more than it was dispatched with.
+    fn charge(&mut self, index: usize, more: Ask, by_right: bool) {
+        let Self { discipline, races, tenants, .. } = self;
+        let tenant = &mut tenants[index];
+        tenant.tokens.spend(u64::from(more.cost), discipline.heeds_promises(), by_right);
+        let [cost, work] =
+            [more.cost, more.work].map(|units| tenant.length(u64::from(units) << 16));
+        let is_urgent = *discipline == Discipline::Unified && tenant.terms.is_urgent;
+        let right = races[usize::from(!is_urgent)].max(tenant.right);
+        let fair = races[2].max(tenant.fair);
+        match (*discipline, by_right) {
+            (Discipline::Fifo | Discipline::RoundRobin, _) => {}
+            (Discipline::Token, true) => tenant.right = right + cost,
+            (Discipline::Token, false) => tenant.fair = fair + cost,
+            (Discipline::Unified, true) => {
+                (tenant.right, tenant.fair) = (right + cost, fair + work);
+                tenant.went_by_right = true;
+            }
+            _ => tenant.fair = fair + work,
         }
     }
 
@@ -206,6 +228,7 @@ enum Act {
     Grant(usize, u64, Option<u64>),
     Terms(usize, Terms),
     Replace(usize, Terms),
+    Charge(usize, Ask, bool),
     Cancel(u64),
     Switch(Discipline),
     /// Everything is said again, and asked for.
@@ -236,6 +259,8 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(index, reserved, more)| Act::Grant(index, reserved, more)),
         2 => (tenant.clone(), terms()).prop_map(|(index, terms)| Act::Terms(index, terms)),
         1 => (tenant, terms()).prop_map(|(index, terms)| Act::Replace(index, terms)),
+        3 => (0usize..5, ask(), any::<bool>())
+            .prop_map(|(index, ask, by_right)| Act::Charge(index, ask, by_right)),
         2 => (2u64..6).prop_map(Act::Cancel),
         1 => (0..DISCIPLINES.len()).prop_map(|index| Act::Switch(DISCIPLINES[index].0)),
         3 => (0usize..5).prop_map(Act::Again),
@@ -266,27 +291,31 @@ impl Both {
     /// Says what the scheduler knows, and asks it: nothing comes of that.
     fn say_again(&mut self, index: usize) {
         let Self { scheduler, slots, machine, .. } = self;
-        let Tenant { terms, counts, .. } = machine.tenants[index];
+        let Tenant { terms, tokens, .. } = &machine.tenants[index];
+        let (terms, reserved, allowed) = (*terms, tokens.reserved, tokens.allowed);
         scheduler.set_terms(NOW, slots[index], terms);
-        scheduler.grant(NOW, slots[index], counts);
+        scheduler.grant(NOW, slots[index], Counts { reserved, allowed });
         scheduler.set_discipline(NOW, machine.discipline);
         scheduler.promote(NOW);
         scheduler.waits(NOW, slots[index]);
     }
 
+    fn push(&mut self, index: usize, ask: Ask) {
+        let Self { scale, scheduler, slots, machine } = self;
+        let Machine { number, tenants, .. } = machine;
+        let (work, delay) = (ask.work * *scale, ask.delay * *scale);
+        let ask = Ask { work, delay, ..ask };
+        scheduler.push(NOW, slots[index], ask, *number);
+        let delay = delay.saturating_add(core::mem::take(&mut tenants[index].elsewhere));
+        let request = Request { ask: Ask { delay, ..ask }, number: *number };
+        tenants[index].queue.push_back(request);
+        *number += 1;
+    }
+
     fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
         let Self { scale, scheduler, slots, machine } = self;
         match act {
-            Act::Push(index, ask) => {
-                let Machine { number, tenants, .. } = machine;
-                let (work, delay) = (ask.work * *scale, ask.delay * *scale);
-                let ask = Ask { work, delay, ..ask };
-                scheduler.push(NOW, slots[index], ask, *number);
-                let delay = delay.saturating_add(core::mem::take(&mut tenants[index].elsewhere));
-                let request = Request { ask: Ask { delay, ..ask }, number: *number };
-                tenants[index].queue.push_back(request);
-                *number += 1;
-            }
+            Act::Push(index, ask) => self.push(index, ask),
             Act::Virtual(index, work) => {
                 let work = work * *scale;
                 scheduler.delay(slots[index], u64::from(work));
@@ -305,7 +334,7 @@ impl Both {
             }
             Act::Grant(index, reserved, more) => {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
-                machine.tenants[index].counts = Counts { reserved, allowed };
+                machine.tenants[index].tokens.grant(reserved, allowed);
                 scheduler.grant(NOW, slots[index], Counts { reserved, allowed });
             }
             Act::Terms(index, terms) => {
@@ -316,6 +345,11 @@ impl Both {
                 scheduler.remove(NOW, slots[index]);
                 slots[index] = scheduler.add(terms);
                 machine.replace(index, terms);
+            }
+            Act::Charge(index, ask, by_right) => {
+                let more = Ask { work: ask.work * *scale, delay: 0, ..ask };
+                scheduler.charge(NOW, slots[index], more, by_right);
+                machine.charge(index, more, by_right);
             }
             Act::Cancel(part) => {
                 let cancelled = scheduler.cancel(NOW, |job| job % part == 0);
@@ -352,10 +386,10 @@ proptest! {
             both.act(act)?;
             let Both { scheduler, slots, machine, .. } = &both;
             for (slot, tenant) in slots.iter().zip(&machine.tenants) {
-                prop_assert_eq!(scheduler.served(*slot), tenant.served);
+                prop_assert_eq!(scheduler.served(*slot), tenant.tokens.served);
             }
         }
-        both.machine.tenants.iter_mut().for_each(|tenant| tenant.counts = Counts::UNLIMITED);
+        both.machine.tenants.iter_mut().for_each(|tenant| tenant.tokens.grant(0, u64::MAX));
         for slot in &both.slots {
             both.scheduler.grant(NOW, *slot, Counts::UNLIMITED);
         }

@@ -8,11 +8,13 @@
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
 mod cluster;
+mod debt;
 mod machine;
 mod minimum;
 mod promises;
 mod textbook;
 mod theorems;
+mod tokens;
 mod told;
 mod waits;
 

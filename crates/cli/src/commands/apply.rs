@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::operator::{self, Operator};
 use crate::output::{self, Paint, Tone};
 use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
 
 /// Make a policy the one in force, on all stages at once
 ///
@@ -39,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let file = PolicyFile::read(&args.file)?;
+    let file = PolicyFile::read(&args.file, Reader::User)?;
     file.check_feasible()?;
     let request = Request::Apply {
         policy: file.text,

@@ -14,6 +14,7 @@ use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure, Told};
 use crate::output::{self, Paint, Tone};
 use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
@@ -176,13 +177,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 
 /// Reads everything, and compares what is promised with what there is.
 fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusal> {
-    let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
+    let cluster = args.cluster.as_deref();
+    let cluster = cluster.map(|path| ClusterFile::read(path, Reader::User)).transpose()?;
     let named = || cluster.as_ref().and_then(ClusterFile::policy);
     let Some(file) = args.file.clone().or_else(named) else {
         let failure = Failure::new(Code::Usage, "the cluster names no policy");
         return Err(failure.help("name one: tidegate check POLICY --cluster FILE").into());
     };
-    let file = PolicyFile::read(&file)?;
+    let file = PolicyFile::read(&file, Reader::User)?;
     file.check_feasible()?;
     if let Some(cluster) = &cluster
         && let Err(shortage) = admission::admit(&file.policy, &cluster.cluster)

@@ -9,17 +9,19 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
-use tidegate_controller::{Config, ServeError, log_to_stderr, serve_with};
+use tidegate_controller::{Config, ServeError, log_to_stderr, raise_descriptor_limit, serve_with};
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
+use tidegate_fabric::trusted::{Folder, Problem, Purpose, trust_owner, user_number};
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
-use tidegate_proto::controller::status::Status;
+use tidegate_proto::controller::status::{PolicyText, Status};
 use tidegate_proto::message::Request;
 
 use super::Common;
 use crate::amounts;
+use crate::clock;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::guards::Guards;
@@ -27,6 +29,7 @@ use crate::operator::Operator;
 use crate::output;
 use crate::parts::{Choice, Parts, Site, parties, resolved};
 use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
 
 /// Run the daemons in the foreground until they are told to end
 ///
@@ -76,6 +79,18 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", requires = "role")]
     name: Vec<String>,
 
+    /// Begin without the policies of the last run, because their store is damaged or not wanted any
+    /// more; it is put aside in the state directory
+    #[arg(long, env = "TIDEGATE_FORGET_POLICY", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    forget_policy: bool,
+
+    /// Trust files and folders of this user, too, and not only those of root and of the user who
+    /// starts this; by name or number
+    #[arg(long, value_name = "USER", env = "TIDEGATE_TRUST_OWNER", hide_env_values = true)]
+    #[arg(value_parser = user_number)]
+    trust_owner: Option<u32>,
+
     /// What to log on standard error: error, warn, info, debug, or per module
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     #[arg(env = "TIDEGATE_LOG", hide_env_values = true)]
@@ -113,7 +128,9 @@ struct Plan {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     log_to_stderr(&args.log)?;
-    let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
+    args.trust_owner.into_iter().for_each(trust_owner);
+    let cluster = args.cluster.as_deref();
+    let cluster = cluster.map(|path| ClusterFile::read(path, Reader::Daemon)).transpose()?;
     let base = args.state.clone().unwrap_or_else(default_state);
     let file = cluster.as_ref().map(|file| &file.cluster);
     let socket = socket(common, file, &base);
@@ -159,9 +176,10 @@ fn remote(cluster: &Cluster) -> Option<&Address> {
 /// Runs the controller, and the parts of its cluster that are to run beside it.
 fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
     // A policy that is wrong is a reason not to start, so it is read before anything exists.
-    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let read = |path: &Path| PolicyFile::read(path, Reader::Daemon);
+    let policy = args.policy.as_deref().map(read).transpose()?;
     let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
-    let first = named.as_deref().map(PolicyFile::read).transpose()?;
+    let first = named.as_deref().map(read).transpose()?;
     for policy in policy.iter().chain(&first) {
         policy.check_feasible()?;
         if let Some(file) = &plan.cluster {
@@ -173,6 +191,7 @@ fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
         remote: plan.remote()?,
         socket: plan.socket.clone(),
         state: plan.base.clone(),
+        forget_policy: args.forget_policy,
         http: (!args.no_http).then_some(args.http),
         log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
@@ -180,9 +199,9 @@ fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
     };
     // The daemon is asked as any operator would ask it.
     serve_with(config, move |http| {
-        let status = first_questions(&plan.socket, policy, first)?;
+        let led = first_questions(&plan.socket, policy, first)?;
         let parts = plan.start()?;
-        output::print(&ready(&status, &plan, http, parts.as_ref()))?;
+        output::print(&ready(&led, &plan, http, parts.as_ref()))?;
         Ok::<_, Failure>(parts)
     })
 }
@@ -196,6 +215,7 @@ fn serve(plan: &Plan) -> Result<(), Failure> {
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
+    raise_descriptor_limit();
     let parts = plan.start()?;
     output::print(&part_ready(plan, parts.as_ref()))?;
     signals.forever().next();
@@ -207,10 +227,15 @@ impl Plan {
     /// Starts what is to run in this process besides the controller.
     fn start(&self) -> Result<Option<Parts>, Failure> {
         let Some(file) = &self.cluster else { return Ok(None) };
-        std::fs::create_dir_all(&self.base).map_err(|error| {
-            Failure::new(Code::Failure, format!("cannot make {}", self.base.display()))
-                .cause(error)
-                .help("choose another directory with --state")
+        Folder::make(&self.base, Purpose::Private).map_err(|error| {
+            let base = self.base.display();
+            let told = format!("cannot use the state directory {base}: {error}");
+            match error.problem {
+                Problem::Io(_) => {
+                    Failure::new(Code::Failure, told).help("choose another directory with --state")
+                }
+                _ => Failure::quoted(Code::Failure, &told),
+            }
         })?;
         let site = Site {
             cluster: &file.cluster,
@@ -248,25 +273,66 @@ impl Plan {
     }
 }
 
-/// Applies the policy that was given, or the one that is to be the first, and asks how things are
-/// then.
+/// How things are once the first questions are answered.
+struct Led {
+    status: Status,
+    /// The policy in force, if there is one.
+    policy: Option<PolicyText>,
+    /// The policy that the cluster names, if another one stays in force.
+    passed_over: Option<String>,
+}
+
+/// Applies the policy that was given, or the one that the cluster names if none is in force, and
+/// asks how things are then. A policy that was applied before stays in force: what an operator
+/// applied last outlives a restart, whatever the cluster's file says.
 fn first_questions(
     socket: &Path,
     policy: Option<PolicyFile>,
     first: Option<PolicyFile>,
-) -> Result<Status, Failure> {
+) -> Result<Led, Failure> {
     let mut operator = Operator::connect(socket)?;
+    let before: Status = operator.ask_for(&Request::Status)?;
+    let named = first.as_ref().map(|first| (first.name.clone(), first.text.clone()));
+    let wanted = policy.or(first.filter(|_| before.revision == 0));
+    if let Some(PolicyFile { text: policy, origin: source, .. }) = wanted {
+        operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
+    }
     let status: Status = operator.ask_for(&Request::Status)?;
-    let wanted = policy.or(first.filter(|_| status.revision == 0));
-    let Some(PolicyFile { text: policy, origin: source, .. }) = wanted else { return Ok(status) };
-    operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
-    operator.ask_for(&Request::Status)
+    let policy: Option<PolicyText> = match status.revision {
+        0 => None,
+        _ => Some(operator.ask_for(&Request::Policy)?),
+    };
+    let is_other = |text: &str| policy.as_ref().is_some_and(|policy| policy.text != *text);
+    let passed_over = named.filter(|(_, text)| is_other(text)).map(|(name, _)| name);
+    Ok(Led { status, policy, passed_over })
+}
+
+impl Led {
+    /// Which policy is in force, and where it came from.
+    fn told(&self) -> String {
+        let Some(policy) = &self.policy else { return "no policy yet".into() };
+        let tenants = amounts::plural(self.status.tenants.len() as u64, "tenant");
+        let source = output::on_one_line(&policy.source);
+        format!("policy revision {} with {tenants} from {source}", policy.revision)
+    }
+
+    /// That the cluster's own policy is not in force, if so.
+    fn warning(&self) -> Option<String> {
+        let (policy, named) = (self.policy.as_ref()?, self.passed_over.as_ref()?);
+        let PolicyText { revision, source, applied_at_ms, .. } = policy;
+        let source = output::on_one_line(source);
+        let ago = amounts::age(clock::unix_ms().saturating_sub(*applied_at_ms) * 1_000_000);
+        Some(format!(
+            "revision {revision} from {source}, applied {ago} ago, stays in force, and not \
+             {named}, which the cluster names; to change that, run `tidegate apply {named}`"
+        ))
+    }
 }
 
 /// What is said once everything is there: one line about it, where volumes are, and what to do
 /// next.
-fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
-    let Status { release, revision, tenants, .. } = status;
+fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
+    let Status { release, revision, tenants, .. } = &led.status;
     let (socket, doors, memories) = (&plan.socket, plan.doors(parts), Plan::memories(parts));
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
@@ -279,6 +345,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
             "http": http.map(|address| format!("http://{address}")),
             "revision": revision,
             "tenants": tenants.len(),
+            "policy_source": led.policy.as_ref().map(|policy| &policy.source),
+            "policy_applied_at_ms": led.policy.as_ref().map(|policy| policy.applied_at_ms),
+            "warnings": led.warning().into_iter().collect::<Vec<_>>(),
         });
         if let Some(parts) = parts {
             told["parts"] = parts.names().collect();
@@ -289,13 +358,8 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
     }
     let remote = remote.map(|address| format!(", {address} over TLS")).unwrap_or_default();
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
-    let policy = match revision {
-        0 => "no policy yet".into(),
-        _ => {
-            let tenants = amounts::plural(tenants.len() as u64, "tenant");
-            format!("policy revision {revision} with {tenants}")
-        }
-    };
+    let policy = led.told();
+    let warning = led.warning().map(|warning| format!("warning: {warning}\n")).unwrap_or_default();
     let next = match (doors.first(), tenants.first()) {
         (Some(door), _) if door.starts_with("memcached") => {
             format!("tidegate load \"{door}\" --fill, tidegate status")
@@ -314,7 +378,8 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         false => format!(" (with TIDEGATE_SOCKET={})", socket.display()),
     };
     format!(
-        "tidegate {release} is ready at {}{remote}{http}; {policy}\n{}next: {next}{elsewhere}\n",
+        "tidegate {release} is ready at {}{remote}{http}; {policy}\n{warning}{}next: \
+         {next}{elsewhere}\n",
         socket.display(),
         listed(&doors, &memories),
     )

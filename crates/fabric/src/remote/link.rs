@@ -10,8 +10,7 @@ use tidegate_proto::data::{
     encode,
 };
 
-use super::opened::Opened;
-use super::{Notice, Settings, failed, refused};
+use super::{Notice, Opened, Settings, failed, refused};
 use crate::buffer::Buffer;
 use crate::reactor::{Interest, Reactor, Ready};
 use crate::service::{Command, Job, Part};
@@ -35,9 +34,8 @@ pub(super) struct Link {
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
     interest: Interest,
-    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there;
-    /// with the number of changes to the part that had been answered before.
-    in_flight: HashMap<u64, (Job, u64)>,
+    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there.
+    in_flight: HashMap<u64, Job>,
     next_ticket: u64,
 }
 
@@ -85,8 +83,8 @@ impl Link {
     }
 
     pub(super) fn open(&mut self, part: u32, what: &Part) {
-        let Part { volume, index, length, offset } = what.clone();
-        self.say(&ToNode::Open { part, volume, index, length, offset });
+        let Part { volume, index, length, offset, geometry } = what.clone();
+        self.say(&ToNode::Open { part, volume, index, length, offset, geometry });
     }
 
     fn say(&mut self, message: &impl Serialize) {
@@ -99,7 +97,7 @@ impl Link {
     }
 
     /// Queues a job. Its ticket on the link is our own: another session may use the same number.
-    pub(super) fn submit(&mut self, now: Time, mut job: Job, answered: u64) {
+    pub(super) fn submit(&mut self, now: Time, mut job: Job) {
         if self.in_flight.is_empty() {
             self.heard = now;
         }
@@ -111,12 +109,12 @@ impl Link {
             // Whoever wants to do it again has the bytes; here they are gone once they are sent.
             self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
         }
-        self.in_flight.insert(ticket, (job, answered));
+        self.in_flight.insert(ticket, job);
     }
 
     /// Says that nobody waits for these jobs any more, by the submitter's tickets.
     pub(super) fn cancel(&mut self, tickets: &HashSet<u64>) {
-        let meant = self.in_flight.iter().filter(|(_, (job, _))| tickets.contains(&job.ticket));
+        let meant = self.in_flight.iter().filter(|(_, job)| tickets.contains(&job.ticket));
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
         meant.sort_unstable();
         if !meant.is_empty() {
@@ -169,7 +167,7 @@ impl Link {
             {
                 match head {
                     ReplyHead::Message(_) => self.hear(&payload, parts, notices)?,
-                    ReplyHead::Answer(head) => self.answer(head, payload, parts, done)?,
+                    ReplyHead::Answer(head) => self.answer(head, payload, done)?,
                 }
             }
             if received? == Received::Dry {
@@ -198,39 +196,34 @@ impl Link {
             }
             FromNode::Alive => {}
             FromNode::Refused { reason, .. } => return Err(refused(reason)),
-            FromNode::Opened { part, refused: None } => {
-                notices.push_back(Notice::PartReady { part });
+            FromNode::Opened { part, opened } => {
+                let asked = asked_for(parts, part)?;
+                asked.is_refused = opened.is_err();
+                notices.push_back(match opened {
+                    Ok(state) => Notice::PartReady { part, state },
+                    Err(reason) => Notice::PartRefused { part, reason },
+                });
             }
-            FromNode::Opened { part, refused: Some(reason) } => {
-                let Some(opened) = parts.get_mut(part as usize) else {
-                    return Err(refused(format!("part {part} was never asked for")));
-                };
-                opened.is_refused = true;
-                notices.push_back(Notice::PartRefused { part, reason });
+            FromNode::Incarnation { part, incarnation } => {
+                asked_for(parts, part)?;
+                notices.push_back(Notice::Incarnation { part, incarnation });
             }
         }
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        head: AnswerHead,
-        payload: Buffer,
-        parts: &mut [Opened],
-        done: &mut Vec<Job>,
-    ) -> io::Result<()> {
-        let Some((mut job, answered)) = self.in_flight.remove(&head.ticket) else {
+    fn answer(&mut self, head: AnswerHead, payload: Buffer, done: &mut Vec<Job>) -> io::Result<()> {
+        let Some(mut job) = self.in_flight.remove(&head.ticket) else {
             return Err(refused(format!("an answer to nothing: ticket {}", head.ticket)));
         };
         let is_whole = job.command != Command::Read || payload.len() == job.length as usize;
         if head.outcome.is_ok() && !is_whole {
             let ticket = head.ticket;
-            self.in_flight.insert(ticket, (job, answered));
+            self.in_flight.insert(ticket, job);
             return Err(refused(format!("a read of another length: ticket {ticket}")));
         }
         job.outcome = head.outcome;
         job.buffer = payload;
-        parts[job.part as usize].on_answer(&job, answered);
         done.push(job);
         Ok(())
     }
@@ -240,6 +233,12 @@ impl Link {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();
         jobs.sort_unstable_by_key(|(ticket, _)| *ticket);
-        done.extend(jobs.into_iter().map(|(_, (job, _))| failed(job)));
+        done.extend(jobs.into_iter().map(|(_, job)| failed(job)));
     }
+}
+
+/// The part with this number, if it was asked for.
+fn asked_for(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
+    let asked = parts.get_mut(part as usize);
+    asked.ok_or_else(|| refused(format!("part {part} was never asked for")))
 }

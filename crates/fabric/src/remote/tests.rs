@@ -14,6 +14,7 @@ use super::*;
 use crate::buffer::Buffer;
 use crate::service::Command;
 use crate::stream::Address;
+use tidegate_model::cluster::Geometry;
 
 const TOKEN: u64 = 9;
 const NOW: Time = Time(1_000_000_000);
@@ -41,7 +42,9 @@ fn world() -> World {
     let listener = UnixListener::bind(&path).unwrap();
     let mut remote = Remote::new(Settings::new(Address::Unix(path)), TOKEN);
     remote.tenants(&["a".into()]);
-    let part = Part { volume: "v".into(), index: 0, length: Bytes(1 << 20), offset: Bytes(0) };
+    let length = Bytes(1 << 20);
+    let (volume, geometry) = ("v".into(), Geometry::single(length));
+    let part = Part { volume, index: 0, length, offset: Bytes(0), geometry };
     assert_eq!(remote.open(part), 0);
     let (reactor, done) = (Reactor::new().unwrap(), Vec::new());
     World { folder, listener, reactor, remote, done, now: NOW }
@@ -232,52 +235,50 @@ fn everything_is_said_again_on_a_new_link() {
     world.until(|world| !world.remote.is_up());
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.connected();
-    peer.say(&FromNode::Opened { part: 0, refused: Some("too long".into()) });
+    peer.say(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
     world.until(|world| world.remote.notices.len() == 4);
     let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
     assert_eq!(world.remote.notices.back(), Some(&refused));
 }
 
 #[test]
-fn a_flush_after_a_link_broke_does_not_promise_what_may_be_lost() {
+fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     let mut world = world();
-    for (is_flushed, outcome) in [(true, Ok(())), (false, Err(Fault::Io))] {
-        world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let mut peer = world.connected();
-        world.submit(0, Command::Write { durable: false });
-        peer.accept();
-        world.until(|world| world.done.len() == 1);
-        if is_flushed {
-            world.submit(1, Command::Flush);
-            peer.accept();
-            world.until(|world| world.done.len() == 2);
-        }
-        drop(peer);
-        world.until(|world| !world.remote.is_up());
-        // It is known already while the node is away.
-        world.done.clear();
-        world.submit(2, Command::Flush);
-        world.submit(3, Command::Flush);
-        world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let mut peer = world.connected();
-        world.turn(Duration::ZERO);
-        if outcome.is_ok() {
-            peer.accept();
-        }
-        peer.accept();
-        world.until(|world| world.done.len() == 2);
-        let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
-        assert_eq!(done.collect::<Vec<_>>(), [(2, outcome), (3, Ok(()))], "it is said once");
-        drop(peer);
-        world.until(|world| !world.remote.is_up());
+    let flush = |ticket| Job { offset: 77, length: 0, ..job(ticket, Command::Flush) };
+    let state = |incarnation| PartState { incarnation, identity: None };
+    let mut peer = world.connected();
+    peer.say(&FromNode::Opened { part: 0, opened: Ok(state(77)) });
+    world.submit(1, Command::Write { durable: false });
+    peer.accept();
+    world.until(|world| world.done.len() == 1);
+    drop(peer);
+    world.until(|world| !world.remote.is_up());
+    // Two flushes wait for the node, and it alone can say what became of the write.
+    world.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut world.done);
+    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = world.connected();
+    peer.say(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
+    peer.say(&FromNode::Incarnation { part: 0, incarnation: 79 });
+    for ticket in [2, 3] {
+        let (head, _) = peer.job();
+        assert_eq!((head.command, head.offset), (Command::Flush, 77));
+        peer.answer(head.ticket, Err(Fault::Io), b"");
+        world.until(|world| world.done.last().is_some_and(|job| job.ticket == ticket));
+        assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io), "it stays so");
     }
+    let notices = world.remote.notices.iter().skip(4).cloned();
+    let changed = Notice::Incarnation { part: 0, incarnation: 79 };
+    assert_eq!(
+        notices.collect::<Vec<_>>(),
+        [Notice::PartReady { part: 0, state: state(78) }, changed]
+    );
 }
 
 #[test]
 fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
     let mut world = world();
     let mut peer = world.connected();
-    peer.say(&FromNode::Opened { part: 0, refused: Some("no space".into()) });
+    peer.say(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
     world.until(|world| world.remote.notices.len() == 2);
     world.submit(1, Command::Read);
     assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));

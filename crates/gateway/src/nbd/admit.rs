@@ -40,7 +40,7 @@ impl Entered {
             command::READ => (Action::Submit(Command::Read), self.when_structured(flag::DF)),
             command::WRITE => (Action::Submit(Command::Write { durable }), 0),
             command::FLUSH => (Action::Submit(Command::Flush), 0),
-            command::TRIM => (Action::Submit(Command::Discard), 0),
+            command::TRIM => (Action::Submit(Command::Discard { durable }), 0),
             command::CACHE => (Action::Acknowledge, 0),
             command::WRITE_ZEROES => {
                 let allocate = flags & flag::NO_HOLE != 0;

@@ -342,7 +342,7 @@ fn every_command_is_admitted_or_refused() {
     huge.export.size = 1 << 40;
     assert_eq!(at(&huge, 0, 0, 0, big), Err(Errno::Invalid));
     assert_eq!(at(&huge, 0, flag::DF, 0, big), Err(Errno::Overflow));
-    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard));
+    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard { durable: false }));
     assert_eq!(at(&disk, 1, 0, 0, 512), submit(Command::Write { durable: false }));
     assert_eq!(at(&disk, 1, flag::FUA, 0, 512), submit(Command::Write { durable: true }));
     assert_eq!(at(&disk, 1, 0, size - 1, 2), Err(Errno::NoSpace));
@@ -390,7 +390,10 @@ fn replies_byte_for_byte() {
     assert_eq!(failed(false), format!("{simple}0000001c{cookie}"));
     assert_eq!(failed(true), format!("{chunked}8001{cookie}0000000a0000001c000466756c6c"));
     let data = |structured, bytes: &'static [u8]| {
-        said(&move |o| reply::data(o, structured, 0xaa, 0x1000, Buffer::from(bytes)))
+        said(&move |o| {
+            let body = [Buffer::from(bytes)].into_iter();
+            reply::data(o, structured, 0xaa, (0x1000, bytes.len()), body);
+        })
     };
     assert_eq!(data(false, &[1, 2, 3]), format!("{simple}00000000{cookie}010203"));
     let golden = format!("{chunked}0001{cookie}0000000b0000000000001000010203");

@@ -2,9 +2,11 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::command;
 use tidegate_gateway::{Limits, Node, start};
@@ -18,14 +20,23 @@ const EIO: u32 = 5;
 
 /// A stand whose second node is behind a socket at which nobody listens yet, and is not waited for
 /// as long as usual.
-fn stand() -> (Stand, std::path::PathBuf) {
+fn stand() -> (Stand, PathBuf) {
     stand_with(Duration::from_millis(50))
 }
 
-fn stand_with(patience: Duration) -> (Stand, std::path::PathBuf) {
+fn stand_with(patience: Duration) -> (Stand, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let nodes = [Memory::default(), Memory::default()];
     let path = folder.path().join("node.sock");
+    stand_of(folder, path, patience)
+}
+
+/// The same with a second node that others may have, too.
+fn stand_at(path: &Path) -> Stand {
+    stand_of(tempfile::tempdir().unwrap(), path.into(), Duration::from_millis(50)).0
+}
+
+fn stand_of(folder: TempDir, path: PathBuf, patience: Duration) -> (Stand, PathBuf) {
+    let nodes = [Memory::default(), Memory::default()];
     let limits = Limits { patience, ..Limits::default() };
     let there = Node::There(Address::Unix(path.clone()).into());
     let here = Node::Here(Arc::new(nodes[0].clone()));
@@ -97,23 +108,39 @@ fn requests_wait_for_a_node_that_restarts() {
     assert_eq!(client.hear(512).errno, 0);
 }
 
+fn flush(client: &mut Client) -> u32 {
+    client.command(command::FLUSH, 0, 0, 0)
+}
+
 #[test]
-fn a_flush_after_a_node_was_away_does_not_promise_what_may_be_lost() {
+fn a_flush_fails_on_every_connection_after_a_node_lost_writes_until_it_connects_anew() {
     let (stand, path) = stand();
-    let mut client = Client::enter(&stand, "striped", true);
+    let other = stand_at(&path);
     let mut peer = Peer::start(path.clone(), stand.nodes[1].clone());
-    eventually("the node", || client.read(16 << 10, 512).is_ok());
-    for (is_flushed, outcome) in [(true, 0), (false, EIO)] {
-        assert_eq!(client.write(16 << 10, &[7; 512]), 0);
-        if is_flushed {
-            assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
-        }
-        drop(peer);
-        peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    let enter = |stand| {
+        let mut client = Client::enter(stand, "striped", true);
+        eventually("the node", || client.read(16 << 10, 512).is_ok());
+        client
+    };
+    let mut clients: Vec<_> = (0..3).map(|_| enter(&stand)).collect();
+    clients.push(enter(&other));
+    assert_eq!(clients[0].write(16 << 10, &[7; 512]), 0);
+    // A node that comes back with everything is as good as one that never left.
+    drop(peer);
+    peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    for client in &mut clients {
         eventually("the node again", || client.read(16 << 10, 512).is_ok());
-        assert_eq!(client.command(command::FLUSH, 0, 0, 0), outcome);
-        assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0, "it is said once");
+        assert_eq!(flush(client), 0, "nothing was lost");
     }
+    drop(peer);
+    stand.nodes[1].lose();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    for client in &mut clients {
+        eventually("the node again", || client.read(16 << 10, 512).is_ok());
+        assert_eq!([flush(client), flush(client)], [EIO; 2], "it stays so");
+    }
+    assert_eq!(flush(&mut enter(&stand)), 0, "who comes now has lost nothing");
+    assert_eq!(flush(&mut enter(&other)), 0);
 }
 
 #[test]

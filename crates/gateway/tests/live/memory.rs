@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{
+    Command, Fault, Job, OpenPart, Outlet, Part, PartState, Service, Session,
+};
 use tidegate_model::TenantId;
 
 /// When jobs are done.
@@ -35,6 +37,10 @@ struct Inner {
     /// The tenant's name of the last job that came.
     owner: String,
     cancelled: usize,
+    /// How often acknowledged writes were lost.
+    losses: u64,
+    /// The reply to requests with keys; that there is nothing if it is empty.
+    reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
     moved: u64,
     told: [u64; 2],
@@ -48,6 +54,16 @@ impl Memory {
     /// From here on, jobs are done in this manner.
     pub(crate) fn set(&self, manner: Manner) {
         self.inner().manner = manner;
+    }
+
+    /// Acknowledged writes are lost, as if it had started anew.
+    pub(crate) fn lose(&self) {
+        self.inner().losses += 1;
+    }
+
+    /// From here on, this is the reply to requests with keys.
+    pub(crate) fn set_reply(&self, reply: Vec<u8>) {
+        self.inner().reply = reply;
     }
 
     /// Jobs that wait for [`Self::release`].
@@ -105,16 +121,23 @@ impl Inner {
             return;
         }
         if job.command == Command::KeyValue {
-            job.buffer = Buffer::from(&b"END\r\n"[..]);
+            let reply = if self.reply.is_empty() { b"END\r\n" } else { &self.reply[..] };
+            job.buffer = Buffer::from(reply);
             return;
         }
         let bytes = &mut self.parts[job.part as usize].1;
+        if job.command == Command::Flush {
+            // Zero is of a client that came before any node.
+            let is_lost = ![0, 1 + self.losses].contains(&job.offset);
+            job.outcome = if is_lost { Err(Fault::Io) } else { Ok(()) };
+            job.offset = 0;
+        }
         let range = job.offset as usize..job.offset as usize + job.length as usize;
         assert!(range.end <= bytes.len(), "{job:?} is not in its part");
         match job.command {
             Command::Read => job.buffer.copy_from_slice(&bytes[range]),
             Command::Write { .. } => bytes[range].copy_from_slice(&job.buffer),
-            Command::Discard | Command::Zero { .. } => bytes[range].fill(0),
+            Command::Discard { .. } | Command::Zero { .. } => bytes[range].fill(0),
             Command::Map => job.buffer = extents(&bytes[range]),
             Command::Flush => assert_eq!(job.length, 0),
             Command::KeyValue => unreachable!("it is not about bytes"),
@@ -150,16 +173,17 @@ impl Session for Talk {
         self.tenants = names.to_vec();
     }
 
-    fn open(&mut self, part: &Part) -> Result<u32, String> {
+    fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
         if part.length.0 > 1 << 30 {
             return Err("it has no more than a gibibyte".into());
         }
-        let parts = &mut self.node.inner().parts;
+        let Inner { parts, losses, .. } = &mut *self.node.inner();
         let place = parts.iter().position(|(open, _)| open == part).unwrap_or_else(|| {
             parts.push((part.clone(), vec![0; part.length.0 as usize]));
             parts.len() - 1
         });
-        Ok(place as u32)
+        let state = PartState { incarnation: 1 + *losses, identity: None };
+        Ok(OpenPart { number: place as u32, state })
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {

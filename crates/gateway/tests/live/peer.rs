@@ -113,11 +113,12 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode) {
         ToNode::Tenants(names) => session.tenants(&names),
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
-        ToNode::Open { part, volume, index, length, offset } => {
-            let opened = session.open(&Part { volume, index, length, offset });
+        ToNode::Open { part, volume, index, length, offset, geometry } => {
+            let asked = Part { volume, index, length, offset, geometry };
+            let opened = session.open(&asked);
             // It has these parts only, and in this order.
-            assert!(opened.as_ref().is_err() || opened == Ok(part));
-            mouth.tell(&FromNode::Opened { part, refused: opened.err() });
+            assert!(opened.as_ref().is_ok_and(|opened| opened.number == part) || opened.is_err());
+            mouth.tell(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) });
         }
     }
 }

@@ -86,7 +86,11 @@ pub(super) struct Desk {
 
 impl Outlet for Desk {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        self.mailbox.extend(jobs.drain(..).map(|job| (self.connection, job)));
+        self.mailbox.extend(jobs.drain(..).map(|job| Letter::Finished(self.connection, job)));
+    }
+
+    fn incarnation(&self, part: u32, incarnation: u64) {
+        self.mailbox.push(Letter::Incarnation(self.connection, part, incarnation));
     }
 }
 
@@ -271,11 +275,21 @@ impl Connection {
             ToNode::Open { part, .. } if part as usize >= PARTS_MAX => {
                 Err(Closed::Refused(format!("more than {PARTS_MAX} parts")))
             }
-            ToNode::Open { part, volume, index, length, offset } => {
-                let opened = self.session.open(&Part { volume, index, length, offset });
-                self.parts.push(opened.as_ref().ok().copied());
-                self.say(&FromNode::Opened { part, refused: opened.err() })
+            ToNode::Open { part, volume, index, length, offset, geometry } => {
+                let asked = Part { volume, index, length, offset, geometry };
+                let opened = self.session.open(&asked);
+                self.parts.push(opened.as_ref().ok().map(|opened| opened.number));
+                self.say(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) })
             }
+        }
+    }
+
+    /// Tells the gateway that acknowledged writes may have been lost, if it has the part open.
+    pub(super) fn on_incarnation(&mut self, number: u32, incarnation: u64) -> Result<(), Closed> {
+        let meant = self.parts.iter().position(|part| *part == Some(number));
+        match meant {
+            Some(part) => self.say(&FromNode::Incarnation { part: part as u32, incarnation }),
+            None => Ok(()),
         }
     }
 
@@ -332,6 +346,6 @@ fn held(command: Command, length: u32) -> usize {
         Command::Read | Command::Write { .. } | Command::KeyValue => length as usize,
         // Extents, of which there are few.
         Command::Map => 4096,
-        Command::Flush | Command::Discard | Command::Zero { .. } => 0,
+        Command::Flush | Command::Discard { .. } | Command::Zero { .. } => 0,
     }
 }

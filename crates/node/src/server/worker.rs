@@ -105,9 +105,21 @@ impl Worker {
     /// Hands finished jobs to their connections. Those of one connection mostly come together.
     fn sort(&mut self, mail: &mut Vec<Letter>) {
         let mut mail = mail.drain(..).peekable();
-        while let Some((number, job)) = mail.next() {
-            self.done.push(job);
-            if mail.peek().is_some_and(|(next, _)| *next == number) {
+        while let Some(letter) = mail.next() {
+            let number = match letter {
+                Letter::Finished(number, job) => {
+                    self.done.push(job);
+                    number
+                }
+                Letter::Incarnation(number, part, incarnation) => {
+                    self.with(number, |connection, worker| {
+                        connection.on_incarnation(part, incarnation)?;
+                        connection.serve(&mut worker.jobs, &mut worker.done)
+                    });
+                    continue;
+                }
+            };
+            if matches!(mail.peek(), Some(Letter::Finished(next, _)) if *next == number) {
                 continue;
             }
             let mut done = std::mem::take(&mut self.done);

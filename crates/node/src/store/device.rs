@@ -5,12 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{SeekFrom, seek};
-use tidegate_fabric::service::{Job, Part};
+use tidegate_fabric::service::{Job, OpenPart, Part, PartState};
 use tidegate_model::Bytes;
 
 use super::directory::lock;
 use super::file::{Files, Range};
-use super::parts::{Parts, place};
+use super::incarnation;
+use super::parts::{Found, OpenedPart, Parts, place};
 use super::{Medium, OpenError, Transfer, name_of};
 
 /// Parts as ranges of one file or block device.
@@ -46,20 +47,25 @@ impl Device {
 }
 
 impl Medium for Device {
-    fn open(&self, part: &Part) -> Result<u32, OpenError> {
+    fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
         let (start, end) = (part.offset, part.offset.saturating_add(part.length));
         self.parts.open(part, |others| {
             let what = name_of(part);
             if end > self.length {
                 return Err(OpenError::NoRoom { what, end, room: self.length });
             }
-            let overlaps = |(other, _): &&(Part, u64)| {
+            let overlaps = |other: &&OpenedPart<u64>| {
+                let other = &other.part;
                 start < other.offset.saturating_add(other.length) && other.offset < end
             };
-            match others.iter().find(overlaps) {
-                Some((other, _)) => Err(OpenError::Overlap { what, other: name_of(other) }),
-                None => Ok(start.0),
+            if let Some(other) = others.iter().find(overlaps) {
+                return Err(OpenError::Overlap { what, other: name_of(&other.part) });
             }
+            let incarnation = incarnation::of_file(self.files.file(), 0);
+            let incarnation =
+                incarnation.map_err(|error| OpenError::Io { path: self.path.clone(), error })?;
+            let state = PartState { incarnation, identity: None };
+            Ok(Found { state, has_failed: false, place: start.0 })
         })
     }
 

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     CWD, FallocateFlags, FlockOperation, RenameFlags, fallocate, flock, renameat_with,
 };
-use tidegate_fabric::service::{Job, Part};
+use tidegate_fabric::service::{Job, OpenPart, Part, PartState};
 use tidegate_model::Bytes;
 
 use super::file::{Files, Range};
-use super::parts::{Parts, place};
+use super::incarnation;
+use super::parts::{Found, Parts, place};
 use super::{Medium, OpenError, Transfer, name_of};
 
 /// Parts as files of a directory.
@@ -39,7 +40,7 @@ impl Directory {
         Ok(Self { path: path.into(), reserve, parts: Parts::default(), _lock: lock })
     }
 
-    fn files(&self, part: &Part) -> Result<Files, OpenError> {
+    fn find(&self, part: &Part) -> Result<Found<Files>, OpenError> {
         let path = self.path.join(format!("{}.{}", part.volume, part.index));
         let failed = |error| OpenError::Io { path: path.clone(), error };
         match fs::metadata(&path) {
@@ -59,7 +60,9 @@ impl Directory {
         if !files.is_direct() {
             tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
         }
-        Ok(files)
+        let incarnation = incarnation::of_file(files.file(), 0).map_err(failed)?;
+        let state = PartState { incarnation, identity: None };
+        Ok(Found { state, has_failed: false, place: files })
     }
 
     /// Makes a file of the part's length. It has its name only once it has its length, so whoever
@@ -88,7 +91,7 @@ impl Directory {
 }
 
 impl Medium for Directory {
-    fn open(&self, part: &Part) -> Result<u32, OpenError> {
+    fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let name = &part.volume;
         if name.is_empty()
@@ -100,7 +103,7 @@ impl Medium for Directory {
         }
         // Where it begins is of no meaning here, and must not make two of one.
         let part = Part { offset: Bytes::ZERO, ..part.clone() };
-        self.parts.open(&part, |_| self.files(&part))
+        self.parts.open(&part, |_| self.find(&part))
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {

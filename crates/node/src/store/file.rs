@@ -97,7 +97,8 @@ fn reads_direct(file: &File) -> bool {
 impl Range<'_> {
     /// Does what the job asks, whose range lies within the part.
     pub(super) fn perform(&self, job: &mut Job) -> Result<(), Fault> {
-        let at = self.base + job.offset;
+        // That of a flush is no place.
+        let at = self.base.wrapping_add(job.offset);
         let length = u64::from(job.length);
         let done = match job.command {
             Command::Read => self.read(job, at),
@@ -108,7 +109,11 @@ impl Range<'_> {
                 self.write(&job.buffer, at, durable)
             }
             Command::Flush => self.files.cached.sync_data(),
-            Command::Discard => self.discard(at, length),
+            Command::Discard { durable } => {
+                let discarded = self.discard(at, length);
+                discarded
+                    .and_then(|()| if durable { self.files.cached.sync_data() } else { Ok(()) })
+            }
             Command::Zero { allocate, durable } => {
                 let cleared = self.zero(at, length, allocate);
                 cleared.and_then(|()| if durable { self.files.cached.sync_data() } else { Ok(()) })

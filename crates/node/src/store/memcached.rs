@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
-use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
 use tidegate_model::{Span, Time};
 use tidegate_proto::memcached::Verb;
@@ -51,8 +51,9 @@ pub(crate) struct Memcached {
 }
 
 impl Medium for Memcached {
-    fn open(&self, _: &Part) -> Result<u32, OpenError> {
-        Ok(0)
+    fn open(&self, _: &Part) -> Result<OpenPart, OpenError> {
+        // Nothing is flushed here, so there is nothing to compare.
+        Ok(OpenPart { number: 0, state: PartState { incarnation: 1, identity: None } })
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {

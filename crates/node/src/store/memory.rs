@@ -7,10 +7,11 @@
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::Bytes;
 
-use super::parts::{Parts, place};
+use super::incarnation;
+use super::parts::{Found, Parts, place};
 use super::{Medium, OpenError, name_of};
 
 /// Bytes per chunk: large enough that the kernel gives cleared pages only as they are touched,
@@ -38,15 +39,19 @@ impl Memory {
 }
 
 impl Medium for Memory {
-    fn open(&self, part: &Part) -> Result<u32, OpenError> {
+    fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
         self.parts.open(part, |others| {
-            let others = others.iter().fold(Bytes::ZERO, |sum, o| sum.saturating_add(o.0.length));
+            let lengths = others.iter().map(|other| other.part.length);
+            let others = lengths.fold(Bytes::ZERO, Bytes::saturating_add);
             let end = others.saturating_add(part.length);
             if end > self.room {
                 return Err(OpenError::NoRoom { what: name_of(part), end, room: self.room });
             }
             let chunks = part.length.0.div_ceil(CHUNK as u64);
-            Ok((0..chunks).map(|_| Chunk::default()).collect())
+            // It is empty now, so whatever was acknowledged before is gone.
+            let state = PartState { incarnation: incarnation::of_memory(), identity: None };
+            let place = (0..chunks).map(|_| Chunk::default()).collect();
+            Ok(Found { state, has_failed: false, place })
         })
     }
 
@@ -89,7 +94,7 @@ fn perform(chunks: &[Chunk], job: &mut Job) -> Result<(), Fault> {
             }
         }
         Command::Flush => {}
-        Command::Discard | Command::Zero { .. } => {
+        Command::Discard { .. } | Command::Zero { .. } => {
             for (chunk, at, range) in pieces(offset, length) {
                 let mut chunk = write(&chunks[chunk]);
                 match &mut *chunk {

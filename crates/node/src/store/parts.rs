@@ -1,15 +1,36 @@
 //! The parts that are open, by number.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use tidegate_fabric::service::{Fault, Job, Part};
+use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 
 use super::{OpenError, name_of};
 
 /// Parts and what a medium keeps of each. Parts are opened rarely and used always, and a part that
 /// is open stays open: its number is good for as long as the node lives.
 #[derive(Debug)]
-pub(super) struct Parts<T>(RwLock<Vec<(Part, T)>>);
+pub(super) struct Parts<T>(RwLock<Vec<OpenedPart<T>>>);
+
+/// A part that is open.
+#[derive(Debug)]
+pub(super) struct OpenedPart<T> {
+    pub(super) part: Part,
+    state: PartState,
+    /// That of the state, or a later one.
+    incarnation: AtomicU64,
+    /// A sync has failed, and no later one proves that everything is durable.
+    has_failed: AtomicBool,
+    pub(super) place: T,
+}
+
+/// What a medium found or made of a part.
+pub(super) struct Found<T> {
+    pub(super) state: PartState,
+    /// An error of an earlier sync is stored with it.
+    pub(super) has_failed: bool,
+    pub(super) place: T,
+}
 
 impl<T> Default for Parts<T> {
     fn default() -> Self {
@@ -18,33 +39,83 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
-    /// The number of `part`; if it is not open, it is what `make` makes of it, given the others.
+    /// Opens `part`; if it is not open, it is what `find` makes of it, given the others.
     pub(super) fn open(
         &self,
         part: &Part,
-        make: impl FnOnce(&[(Part, T)]) -> Result<T, OpenError>,
-    ) -> Result<u32, OpenError> {
+        find: impl FnOnce(&[OpenedPart<T>]) -> Result<Found<T>, OpenError>,
+    ) -> Result<OpenPart, OpenError> {
         let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |(other, _): &(Part, T)| (&other.volume, other.index) == key(part);
+        let is_same = |other: &OpenedPart<T>| key(&other.part) == key(part);
         if let Some(at) = list.iter().position(is_same) {
-            let (found, wanted) = (list[at].0.length, part.length);
-            if found != wanted {
-                return Err(OpenError::WrongSize { what: name_of(part), found, wanted });
-            }
-            let (found, wanted) = (list[at].0.offset, part.offset);
-            if found != wanted {
-                return Err(OpenError::Moved { what: name_of(part), found, wanted });
-            }
-            return Ok(at as u32);
+            list[at].admits(part)?;
+            return Ok(OpenPart { number: at as u32, state: list[at].state() });
         }
-        let made = make(&list)?;
-        list.push((part.clone(), made));
-        Ok(list.len() as u32 - 1)
+        let Found { state, has_failed, place } = find(&list)?;
+        list.push(OpenedPart {
+            part: part.clone(),
+            state,
+            incarnation: AtomicU64::new(state.incarnation),
+            has_failed: AtomicBool::new(has_failed),
+            place,
+        });
+        Ok(OpenPart { number: list.len() as u32 - 1, state })
     }
 
     /// All of them, for a batch of jobs.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Vec<(Part, T)>> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Vec<OpenedPart<T>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> OpenedPart<T> {
+    fn state(&self) -> PartState {
+        PartState { incarnation: self.incarnation.load(Ordering::Acquire), ..self.state }
+    }
+
+    /// Whether this is the part that is wanted.
+    fn admits(&self, wanted: &Part) -> Result<(), OpenError> {
+        let what = || name_of(wanted);
+        let (found, wanted) = (&self.part, wanted);
+        if found.length != wanted.length {
+            let (found, wanted) = (found.length, wanted.length);
+            return Err(OpenError::WrongSize { what: what(), found, wanted });
+        }
+        if found.offset != wanted.offset {
+            let (found, wanted) = (found.offset, wanted.offset);
+            return Err(OpenError::Moved { what: what(), found, wanted });
+        }
+        if found.geometry != wanted.geometry {
+            let (found, wanted) = (found.geometry, wanted.geometry);
+            return Err(OpenError::Geometry { what: what(), found, wanted });
+        }
+        Ok(())
+    }
+
+    /// Whether a job may be done: its range lies within the part, what it relies on is still so,
+    /// and where it is to be durable, nothing stands against that.
+    fn check(&self, job: &Job) -> Result<(), Fault> {
+        let is_broken = || self.has_failed.load(Ordering::Acquire);
+        if job.command == Command::Flush {
+            let (wanted, current) = (job.offset, self.incarnation.load(Ordering::Acquire));
+            let is_lost = wanted != 0 && wanted != current;
+            return if is_lost || is_broken() { Err(Fault::Io) } else { Ok(()) };
+        }
+        let end = job.offset.checked_add(u64::from(job.length)).ok_or(Fault::Invalid)?;
+        if end > self.part.length.0 {
+            return Err(Fault::Invalid);
+        }
+        if is_durable(job.command) && is_broken() { Err(Fault::Io) } else { Ok(()) }
+    }
+}
+
+/// Whether what a command changes is to be durable when it is answered.
+pub(super) fn is_durable(command: Command) -> bool {
+    match command {
+        Command::Write { durable } | Command::Discard { durable } => durable,
+        Command::Zero { durable, .. } => durable,
+        Command::Flush => true,
+        Command::Read | Command::Map | Command::KeyValue => false,
     }
 }
 
@@ -52,9 +123,8 @@ fn key(part: &Part) -> (&String, u32) {
     (&part.volume, part.index)
 }
 
-/// The part that a job is about, if its range lies within.
-pub(super) fn place<'a, T>(parts: &'a [(Part, T)], job: &Job) -> Result<&'a T, Fault> {
-    let (part, made) = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
-    let end = job.offset.checked_add(u64::from(job.length)).ok_or(Fault::Invalid)?;
-    if end <= part.length.0 { Ok(made) } else { Err(Fault::Invalid) }
+/// The part that a job is about, if the job may be done.
+pub(super) fn place<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a T, Fault> {
+    let part = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
+    part.check(job).map(|()| &part.place)
 }

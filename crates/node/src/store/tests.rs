@@ -9,6 +9,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 
 use super::*;
@@ -17,7 +18,8 @@ use super::*;
 const LENGTH: u64 = (1 << 20) + 70_000;
 
 fn part(volume: &str, length: u64, offset: u64) -> Part {
-    Part { volume: volume.into(), index: 0, length: Bytes(length), offset: Bytes(offset) }
+    let (length, offset) = (Bytes(length), Bytes(offset));
+    Part { volume: volume.into(), index: 0, length, offset, geometry: Geometry::single(length) }
 }
 
 fn job(part: u32, command: Command, offset: u64, length: u32, buffer: Buffer) -> Job {
@@ -49,7 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
         Command::Read,
         Command::Write { durable: false },
         Command::Write { durable: true },
-        Command::Discard,
+        Command::Discard { durable: false },
+        Command::Discard { durable: true },
         Command::Zero { allocate: false, durable: false },
         Command::Zero { allocate: true, durable: true },
         Command::Flush,
@@ -75,14 +78,18 @@ fn check(medium: &dyn Medium, number: u32, steps: &[Step]) -> Result<(), TestCas
             Command::Write { .. } => Buffer::from(&bytes[..]),
             _ => Buffer::empty(),
         };
-        let answer = perform(medium, job(number, *command, *offset, *length, buffer)).unwrap();
+        let (offset, length) = match command {
+            Command::Flush => (0, 0),
+            _ => (*offset, *length),
+        };
+        let answer = perform(medium, job(number, *command, offset, length, buffer)).unwrap();
         match command {
             Command::Read => prop_assert!(answer[..] == oracle[range]),
             Command::Write { .. } => oracle[range].copy_from_slice(&bytes),
             Command::Zero { .. } => oracle[range].fill(0),
-            Command::Discard => {
+            Command::Discard { .. } => {
                 // Zeros or what was there, byte by byte; whichever it is, it stays.
-                let read = job(number, Command::Read, *offset, *length, Buffer::empty());
+                let read = job(number, Command::Read, offset, length, Buffer::empty());
                 let found = perform(medium, read).unwrap();
                 let is_kept = |(found, was): (&u8, &u8)| *found == 0 || found == was;
                 prop_assert!(found.iter().zip(&oracle[range.clone()]).all(is_kept));
@@ -114,7 +121,7 @@ proptest! {
     #[test]
     fn memory_is_a_vector_of_bytes(steps in prop::collection::vec(step(), 1..40)) {
         let memory = Memory::new(Bytes::MAX);
-        let number = memory.open(&part("v", LENGTH, 0)).unwrap();
+        let number = memory.open(&part("v", LENGTH, 0)).unwrap().number;
         check(&memory, number, &steps)?;
     }
 
@@ -125,7 +132,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let directory = Directory::new(folder.path(), reserve).unwrap();
-        let number = directory.open(&part("v", LENGTH, 0)).unwrap();
+        let number = directory.open(&part("v", LENGTH, 0)).unwrap().number;
         check(&directory, number, &steps)?;
     }
 
@@ -138,7 +145,7 @@ proptest! {
         let path = folder.path().join("device");
         fs::write(&path, vec![0xee; (base + LENGTH) as usize + 5_000]).unwrap();
         let device = Device::new(&path).unwrap();
-        let number = device.open(&part("v", LENGTH, base)).unwrap();
+        let number = device.open(&part("v", LENGTH, base)).unwrap().number;
         let zero = Command::Zero { allocate: true, durable: false };
         perform(&device, job(number, zero, 0, LENGTH as u32, Buffer::empty())).unwrap();
         check(&device, number, &steps)?;
@@ -152,7 +159,7 @@ proptest! {
 #[test]
 fn what_lies_outside_is_invalid() {
     let memory = Memory::new(Bytes::MAX);
-    let number = memory.open(&part("v", 8192, 0)).unwrap();
+    let number = memory.open(&part("v", 8192, 0)).unwrap().number;
     for (number, offset, length) in
         [(number, 8192, 1), (number, 1, 8192), (number, u64::MAX, 2), (number + 1, 0, 1)]
     {
@@ -169,8 +176,8 @@ fn what_lies_outside_is_invalid() {
 fn a_part_is_there_again_and_of_the_right_size() {
     let folder = tempfile::tempdir().unwrap();
     let directory = Directory::new(folder.path(), false).unwrap();
-    let number = directory.open(&part("v", 8192, 0)).unwrap();
-    assert_eq!(directory.open(&part("v", 8192, 77)).unwrap(), number);
+    let number = directory.open(&part("v", 8192, 0)).unwrap().number;
+    assert_eq!(directory.open(&part("v", 8192, 77)).unwrap().number, number);
     let write = job(number, Command::Write { durable: true }, 4096, 2, Buffer::from(&b"ok"[..]));
     perform(&directory, write).unwrap();
     drop(directory);
@@ -180,7 +187,7 @@ fn a_part_is_there_again_and_of_the_right_size() {
     let error = directory.open(&part("v", 4096, 0)).unwrap_err().to_string();
     assert!(error.contains("wrong size: it has 8KiB and is to have 4KiB"), "{error}");
     assert!(error.contains("v.0"), "{error}");
-    let number = directory.open(&part("v", 8192, 0)).unwrap();
+    let number = directory.open(&part("v", 8192, 0)).unwrap().number;
     let read = job(number, Command::Read, 4096, 2, Buffer::empty());
     assert_eq!(&perform(&directory, read).unwrap()[..], b"ok");
 }
@@ -256,7 +263,7 @@ fn a_full_store_says_so_and_keeps_what_it_has() {
         return;
     };
     let directory = Directory::new(small.0.path(), false).unwrap();
-    let number = directory.open(&part("v", 4 << 20, 0)).unwrap();
+    let number = directory.open(&part("v", 4 << 20, 0)).unwrap().number;
     let write = |at: u64| {
         let buffer = Buffer::from(&[7; 65_536][..]);
         perform(&directory, job(number, Command::Write { durable: false }, at, 65_536, buffer))

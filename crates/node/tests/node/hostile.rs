@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use proptest::prelude::*;
 use tidegate_fabric::stream::Address;
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_node::{Running, start};
 use tidegate_proto::data::{
@@ -63,7 +64,8 @@ fn whoever_makes_no_sense_is_told_why_and_left() {
     let node = start(config(folder.path())).unwrap();
     let open = |part| {
         let (volume, length, offset) = ("v".into(), Bytes(1), Bytes(0));
-        frame(&ToNode::Open { part, volume, index: 0, length, offset })
+        let geometry = Geometry::single(length);
+        frame(&ToNode::Open { part, volume, index: 0, length, offset, geometry })
     };
     let cases = [
         (vec![0xff; 48], "a reserved byte"),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job, Outlet, Part, Session};
 use tidegate_fabric::stream::Address;
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_node::{Config, Running, Store};
 
@@ -44,7 +45,7 @@ impl Client {
         let (sender, finished) = channel();
         let mut session = node.service().session(Arc::new(Pipe(Mutex::new(sender))));
         session.tenants(&tenants.iter().map(|name| String::from(*name)).collect::<Vec<_>>());
-        let part = session.open(&part()).unwrap();
+        let part = session.open(&part()).unwrap().number;
         Self { session, finished, part }
     }
 
@@ -81,7 +82,9 @@ impl Client {
 }
 
 pub(crate) fn part() -> Part {
-    Part { volume: "v".into(), index: 0, length: Bytes(16 << 20), offset: Bytes(0) }
+    let length = Bytes(16 << 20);
+    let (volume, geometry) = ("v".into(), Geometry::single(length));
+    Part { volume, index: 0, length, offset: Bytes(0), geometry }
 }
 
 pub(crate) fn read(part: u32, ticket: u64, offset: u64, length: u32) -> Job {

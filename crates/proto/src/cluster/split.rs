@@ -92,6 +92,9 @@ pub struct Node {
     pub connection: Option<ConnectionId>,
     /// What it said last.
     pub report: Option<Report>,
+    /// How often its memory was damaged since its process began, and which structure was last.
+    damages: u64,
+    damaged: Option<String>,
     capacity: Iops,
     client: Iops,
     /// What everybody was last told that it can do.
@@ -146,6 +149,8 @@ impl Split {
             name: setup.name,
             connection: None,
             report: None,
+            damages: 0,
+            damaged: None,
             capacity: setup.capacity,
             capacity_told: setup.capacity,
             client: setup.client,
@@ -194,6 +199,8 @@ impl Split {
         let node = &mut self.nodes[place];
         (node.connection, node.seen) = (Some(connection), now);
         (node.is_known, node.is_heard, node.is_due, node.serial) = (false, false, true, 0);
+        // It says so anew, if it is still the same process.
+        (node.damages, node.damaged) = (0, None);
         self.connections.insert(connection, place);
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
         self.outputs.push_back(Output::Event(joined));
@@ -221,6 +228,10 @@ impl Split {
             FromDataNode::Noticed(notice) => {
                 let event = told::event(&self.nodes[place].name, notice);
                 self.outputs.push_back(Output::Event(event));
+            }
+            FromDataNode::Remade { times, structure } => {
+                let node = &mut self.nodes[place];
+                (node.damages, node.damaged) = (times, Some(structure));
             }
             FromDataNode::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });

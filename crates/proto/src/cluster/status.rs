@@ -233,6 +233,13 @@ pub struct DataNodeStatus {
     pub periods: u64,
     /// Operations done in them, by clients of tenants and by others.
     pub total_operations: u64,
+    /// How often a client damaged its memory since its process began, so that it went on with other
+    /// memory.
+    #[serde(default)]
+    pub memory_damages: u64,
+    /// Which structure of it was damaged last.
+    #[serde(default)]
+    pub damaged_structure: Option<String>,
     /// Tenants that have a share there, a client, or ever did anything, in the order of the policy.
     pub tenants: Vec<TenantAtDataNode>,
 }

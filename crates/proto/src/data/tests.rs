@@ -3,14 +3,16 @@
 use super::*;
 use alloc::vec;
 use proptest::prelude::*;
+use tidegate_model::cluster::Uuid;
 use tidegate_model::{Class, ContextId};
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     Command::Read,
     Command::Write { durable: false },
     Command::Write { durable: true },
     Command::Flush,
-    Command::Discard,
+    Command::Discard { durable: false },
+    Command::Discard { durable: true },
     Command::Zero { allocate: false, durable: false },
     Command::Zero { allocate: true, durable: false },
     Command::Zero { allocate: false, durable: true },
@@ -31,8 +33,8 @@ fn tag() -> Tag {
 }
 
 #[test]
-fn golden_frames_of_version_one() {
-    assert_eq!(VERSION, 1, "a new version needs new golden frames beside these");
+fn golden_frames_of_version_two() {
+    assert_eq!(VERSION, 2, "a new version needs new golden frames beside these");
     let job = JobHead {
         ticket: 0x1122_3344_5566_7788,
         tag: tag(),
@@ -56,7 +58,7 @@ fn golden_frames_of_version_one() {
 }
 
 #[test]
-fn golden_messages_of_version_one() {
+fn golden_messages_of_version_two() {
     fn payload<H: Head, M: Serialize>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
         encode::<H, M>(message, &mut out).unwrap();
@@ -79,17 +81,26 @@ fn golden_messages_of_version_one() {
         index: 2,
         length: Bytes(4096),
         offset: Bytes(5),
+        geometry: Geometry { count: 3, stripe: Bytes(128), size: Bytes(300) },
     };
-    assert_eq!(payload::<RequestHead, _>(&open), b"\x02\x01\x01v\x02\x80\x20\x05");
-    assert_eq!(decode::<ToNode>(b"\x02\x01\x01v\x02\x80\x20\x05"), Ok(open));
+    let golden = b"\x02\x01\x01v\x02\x80\x20\x05\x03\x80\x01\xac\x02";
+    assert_eq!(payload::<RequestHead, _>(&open), golden);
+    assert_eq!(decode::<ToNode>(golden), Ok(open));
     let welcome = FromNode::Welcome { version: 1, name: "n".into(), release: "0".into() };
     assert_eq!(payload::<ReplyHead, _>(&welcome), b"\x00\x01\x01n\x010");
     let refused = FromNode::Refused { version: 1, reason: "no".into() };
     assert_eq!(payload::<ReplyHead, _>(&refused), b"\x01\x01\x02no");
-    let opened = FromNode::Opened { part: 3, refused: None };
-    assert_eq!(payload::<ReplyHead, _>(&opened), b"\x02\x03\x00");
+    let opened = |opened| payload::<ReplyHead, _>(&FromNode::Opened { part: 3, opened });
+    assert_eq!(opened(Err("no".into())), b"\x02\x03\x01\x02no");
+    let state = PartState { incarnation: 300, identity: None };
+    assert_eq!(opened(Ok(state)), b"\x02\x03\x00\xac\x02\x00");
+    let stamp = VolumeStamp { uuid: Uuid(*b"0123456789abcdef"), generation: 2 };
+    let labelled = opened(Ok(PartState { identity: Some(stamp), ..state }));
+    assert_eq!(labelled, b"\x02\x03\x00\xac\x02\x010123456789abcdef\x02");
     assert_eq!(payload::<ReplyHead, _>(&FromNode::Alive), b"\x03");
-    assert_eq!(decode::<FromNode>(b"\x02\x03\x00\x00"), Err(FrameError::Message));
+    let changed = FromNode::Incarnation { part: 3, incarnation: 300 };
+    assert_eq!(payload::<ReplyHead, _>(&changed), b"\x04\x03\xac\x02");
+    assert_eq!(decode::<FromNode>(b"\x03\x00"), Err(FrameError::Message));
 }
 
 #[test]
@@ -120,7 +131,7 @@ fn what_no_version_has_is_refused_with_its_reason() {
 
 #[test]
 fn a_long_range_without_payload_is_no_long_frame() {
-    let command = Command::Discard;
+    let command = Command::Discard { durable: false };
     let job = JobHead { ticket: 0, tag: tag(), command, part: 0, offset: 0, length: u32::MAX };
     let head = RequestHead::parse(&job.to_bytes()).unwrap();
     assert_eq!((head, head.payload()), (RequestHead::Job(job), 0));
@@ -206,8 +217,17 @@ fn what_a_job_weighs() {
         command.work(&CostModel::Bytes, length, &tag(Operation::Read, length))
     };
     assert_eq!(read(Command::Read, 4096), 4096);
-    assert_eq!(read(Command::Zero { allocate: true, durable: false }, 4096), 4096);
-    assert_eq!(read(Command::Discard, 4096), 1, "nothing is moved");
+    assert_eq!(read(Command::Read, 1_000_000), 1_000_000);
+    let zero = Command::Zero { allocate: true, durable: false };
+    assert_eq!(read(zero, 4096), 1, "nobody knows what is moved");
+
+    let requests = |command: Command, length| {
+        command.work(&CostModel::Requests, length, &tag(Operation::Read, length))
+    };
+    let lengths = [1, 128 << 10, (128 << 10) + 1, 32 << 20];
+    assert_eq!(lengths.map(|length| requests(Command::Read, length)), [1, 1, 2, 256]);
+    assert_eq!(lengths.map(|length| requests(zero, length)), [1; 4]);
+    assert_eq!(read(Command::Discard { durable: true }, 4096), 1, "nothing is moved");
     let keys = |length, keys| {
         Command::KeyValue.work(&CostModel::Requests, length, &tag(Operation::Get, keys))
     };

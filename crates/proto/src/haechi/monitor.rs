@@ -22,6 +22,7 @@
 
 mod closing;
 mod event;
+mod integrity;
 mod roster;
 
 use alloc::vec::Vec;
@@ -40,6 +41,7 @@ use roster::{Roster, Seat};
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{Terms, place};
+use crate::data_node::slots::Slots;
 use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
@@ -121,6 +123,8 @@ pub struct Monitor<F> {
     closing: Option<Closing>,
     held: Span,
     looked: Time,
+    /// What the region says of the capacity that was learned.
+    told_capacity: u64,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -154,6 +158,7 @@ impl<F: Fabric> Monitor<F> {
             closing: None,
             held: Span::ZERO,
             looked: now,
+            told_capacity: 0,
         };
         monitor.read(place::HEADER, 0, place::CARD as u32);
         monitor.read_lines(place::GRANTS);
@@ -230,6 +235,11 @@ impl<F: Fabric> Monitor<F> {
         self.roster.next(seat)
     }
 
+    /// How many session slots there are, and how many are not free.
+    pub fn slots(&self) -> Slots {
+        self.roster.slots()
+    }
+
     /// The number of the running period; 0 before the first of this monitor's.
     pub fn epoch(&self) -> u64 {
         self.books.period().epoch
@@ -249,6 +259,11 @@ impl<F: Fabric> Monitor<F> {
     /// be polled until it does not.
     pub fn is_waiting(&self) -> bool {
         self.pending > 0
+    }
+
+    /// Whether it waits for the next tick, and nothing of its own is under way.
+    pub fn is_resting(&self) -> bool {
+        self.step == Step::Resting && self.pending == 0
     }
 
     /// When to poll although none of its operations is done; never, if it waits for one.
@@ -354,6 +369,7 @@ impl<F: Fabric> Monitor<F> {
         let (magic, learned) = (at(place::HEADER), at(place::LEARNED));
         (self.lease, self.seen) = (at(place::LEASE), at(place::POOL));
         self.epoch = self.seen >> 48;
+        self.told_capacity = learned;
         if magic == place::MAGIC {
             let learned = Some(learned).filter(|learned| *learned > 0);
             let mode = self.settings.terms.rules.capacity;
@@ -366,7 +382,8 @@ impl<F: Fabric> Monitor<F> {
         for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
             self.post(WRITE, Operation::WriteWord { word, to: place });
         }
-        let (expected, new) = (self.lease, self.lease + 1);
+        // What stands there may be anything: clients can write to it.
+        let (expected, new) = (self.lease, self.lease.wrapping_add(1));
         self.post(LEASE, Operation::CompareSwap { at: place::LEASE, expected, new });
         self.step = Step::Taking;
     }
@@ -375,7 +392,7 @@ impl<F: Fabric> Monitor<F> {
         if self.seen_lease != Some(self.lease) {
             return self.give_up(events);
         }
-        self.lease += 1;
+        self.lease = self.lease.wrapping_add(1);
         self.look(now);
     }
 

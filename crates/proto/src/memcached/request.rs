@@ -11,7 +11,7 @@ pub const VALUE_MAX_DEFAULT: u32 = 1 << 20;
 /// How large a value may be said to be at most, in bytes: 128 MiB, as in memcached with `-I 128m`.
 pub const VALUE_MAX_MAX: u32 = 128 << 20;
 
-/// How many flags an `ms` may have: memcached refuses more, and then does not skip the value.
+/// How many flags an `ms` may have: memcached refuses more, and then reads the value as commands.
 const META_SET_FLAGS_MAX: usize = 16;
 
 /// The first byte of every request in the binary protocol, and of none in this one.
@@ -42,8 +42,20 @@ pub enum Step<'a> {
         /// How many bytes of input belong to it. They may not have come yet.
         length: u64,
     },
-    /// The connection is of no use any more.
-    Close(Goodbye),
+    /// The connection is of no use any more. The client is told `text` first, if that is not empty.
+    Close {
+        /// What the client is told before the connection is closed.
+        text: &'static str,
+        /// Why it is closed.
+        reason: Goodbye,
+    },
+}
+
+impl Step<'_> {
+    /// Closes the connection without a word to the client.
+    const fn close(reason: Goodbye) -> Self {
+        Self::Close { text: "", reason }
+    }
 }
 
 /// Why a connection is of no use.
@@ -55,6 +67,8 @@ pub enum Goodbye {
     Http,
     /// A request is in memcached's binary protocol.
     Binary,
+    /// The line of a storage command does not say how many bytes of value follow it.
+    ValueLength,
 }
 
 impl core::fmt::Display for Goodbye {
@@ -63,6 +77,10 @@ impl core::fmt::Display for Goodbye {
             Self::Endless => "a line of a request does not end",
             Self::Http => "it speaks HTTP",
             Self::Binary => "it speaks memcached's binary protocol; only text is understood",
+            Self::ValueLength => {
+                "malformed storage command: the length of its value is unknown, and the value must \
+                 not be read as commands"
+            }
         })
     }
 }
@@ -121,16 +139,16 @@ impl<'a> Request<'a> {
 /// ```
 pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
     if input.first() == Some(&BINARY) {
-        return Step::Close(Goodbye::Binary);
+        return Step::close(Goodbye::Binary);
     }
     let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
         return match input.len() >= longest(input) {
-            true => Step::Close(Goodbye::Endless),
+            true => Step::close(Goodbye::Endless),
             false => Step::Incomplete { needed: input.len() + 1 },
         };
     };
     if end >= LINE_MAX && end >= longest(input) {
-        return Step::Close(Goodbye::Endless);
+        return Step::close(Goodbye::Endless);
     }
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut rest = line;
@@ -139,7 +157,7 @@ pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
     let Some(verb) = Verb::named(name) else {
         let last = words(rest).last().unwrap_or_default();
         return match last.starts_with(b"HTTP/") {
-            true => Step::Close(Goodbye::Http),
+            true => Step::close(Goodbye::Http),
             false => parser.refused(ERROR),
         };
     };
@@ -228,46 +246,61 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Refuses a storage command whose line does not say where its value ends. To go on would read
+    /// the value as commands, and whoever chose the value would choose the commands.
+    fn unbounded(&self, text: &'static str) -> Step<'a> {
+        Step::Close { text, reason: Goodbye::ValueLength }
+    }
+
     /// `set KEY FLAGS TIME LENGTH [noreply]`, `cas KEY FLAGS TIME LENGTH UNIQUE [noreply]`.
+    ///
+    /// The length is believed only in a line with the right number of words: with a blank in the
+    /// key, another word would stand in its place. Where it is believed, the value is skipped
+    /// whatever else is wrong with the line.
     fn store(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
         let mut words = words(rest);
         let [key, flags, time, length] = [(); 4].map(|()| words.next().unwrap_or_default());
         let unique = if verb == Verb::Cas { words.next().unwrap_or_default() } else { b"0" };
         let (last, more) = (words.next().unwrap_or_default(), words.next().is_some());
-        if length.is_empty() || unique.is_empty() || more {
-            return self.refused(ERROR);
-        }
         let quiet = last == b"noreply";
+        if length.is_empty() || unique.is_empty() || more {
+            return self.unbounded(ERROR);
+        }
         let hushed = |text| if quiet { "" } else { text };
+        let Some(length) = number(length, VALUE_CLAIM_MAX).filter(|_| quiet || last.is_empty())
+        else {
+            return self.unbounded(hushed(BAD_LINE));
+        };
         let are_numbers = number(flags, u64::from(u32::MAX)).is_some()
             && is_time(time)
             && number(unique, u64::MAX).is_some();
-        match number(length, VALUE_CLAIM_MAX) {
-            Some(length) if are_numbers && key.len() <= KEY_MAX => {
-                // A last word that means nothing is what a server may treat in one way or another.
-                let is_clear = self.is_clean && (quiet || last.is_empty());
-                let parser = Self { is_clean: is_clear, ..*self };
-                parser.value(verb, length, quiet, hushed, key)
-            }
-            _ => self.refused(hushed(BAD_LINE)),
-        }
+        let is_valid = are_numbers && key.len() <= KEY_MAX;
+        self.skip_unless(is_valid, length, hushed(BAD_LINE))
+            .unwrap_or_else(|| self.value(verb, length, quiet, hushed, key))
     }
 
-    /// `ms KEY LENGTH FLAG...`.
+    /// `ms KEY LENGTH FLAG...`. The length is believed if what follows it are flags: letters.
     fn meta_set(&self, rest: &'a [u8]) -> Step<'a> {
         let mut words = words(rest);
-        let (Some(key), length) = (words.next(), words.next()) else { return self.refused(ERROR) };
-        let Some(length) = length.and_then(|length| number(length, VALUE_CLAIM_MAX)) else {
-            return self.refused(BAD_LINE);
+        let (Some(key), length) = (words.next(), words.next()) else {
+            return self.unbounded(ERROR);
+        };
+        let are_flags = words.clone().all(|word| word[0].is_ascii_alphabetic());
+        let length = length.and_then(|length| number(length, VALUE_CLAIM_MAX));
+        let Some(length) = length.filter(|_| are_flags) else {
+            return self.unbounded(BAD_LINE);
         };
         let Flags { count, quiet, base64 } = Flags::of(words);
-        if key.len() > KEY_MAX {
-            return self.refused(BAD_LINE);
-        }
-        if count > META_SET_FLAGS_MAX {
-            return self.refused(TOO_MANY_FLAGS);
-        }
-        with_base64(self.value(Verb::MetaSet, length, quiet, |text| text, key), base64)
+        self.skip_unless(key.len() <= KEY_MAX, length, BAD_LINE)
+            .or_else(|| self.skip_unless(count <= META_SET_FLAGS_MAX, length, TOO_MANY_FLAGS))
+            .unwrap_or_else(|| {
+                with_base64(self.value(Verb::MetaSet, length, quiet, |text| text, key), base64)
+            })
+    }
+
+    /// Refuses the line with the value behind it, unless it is valid.
+    fn skip_unless(&self, is_valid: bool, length: u64, text: &'static str) -> Option<Step<'a>> {
+        (!is_valid).then(|| Step::Refused { text, length: self.line as u64 + length + 2 })
     }
 
     /// The value that follows the line.
@@ -396,7 +429,7 @@ fn word<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
 }
 
 /// The words of `text`.
-pub(super) fn words(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn words(mut text: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     core::iter::from_fn(move || Some(word(&mut text)).filter(|word| !word.is_empty()))
 }
 

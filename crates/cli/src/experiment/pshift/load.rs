@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
+use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
 use tidegate_sim::cluster::Outcome;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
@@ -129,7 +130,9 @@ impl<'a> Load<'a> {
             let offset = Bytes(PART.0 * number as u64);
             let open = |(index, session): (usize, &mut Box<dyn Session>)| {
                 let index = index as u32;
-                session.open(&Part { volume: name.clone(), index, length: PART, offset })
+                let geometry = Geometry::single(PART);
+                let part = Part { volume: name.clone(), index, length: PART, offset, geometry };
+                session.open(&part).map(|opened| opened.number)
             };
             let parts = sessions.iter_mut().enumerate().map(open).collect::<Result<_, _>>();
             let parts = parts.map_err(|why| {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault, Job, Part};
 use tidegate_model::Bytes;
+use tidegate_model::cluster::Geometry;
 
 use super::*;
 use crate::engine::samples::{Pipe, work};
@@ -15,7 +16,9 @@ fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
     let folder = tempfile::tempdir().unwrap();
     let directory = Directory::new(folder.path(), false).unwrap();
     let (length, offset) = (Bytes((1 << 20) + 5), Bytes(0));
-    directory.open(&Part { volume: "v".into(), index: 0, length, offset }).unwrap();
+    let geometry = Geometry::single(length);
+    let (volume, index) = ("v".into(), 0);
+    directory.open(&Part { volume, index, length, offset, geometry }).unwrap();
     let probe = work(0, Command::Read, 0, 4096, b"");
     if directory.transfer(&probe.job).is_none() {
         eprintln!("skipped: no O_DIRECT in {}", folder.path().display());

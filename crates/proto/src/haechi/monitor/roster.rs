@@ -8,6 +8,7 @@ use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Report;
 
 use super::{Denied, EVICT, Event, UNUSED};
+use crate::data_node::slots::Slots;
 use crate::haechi::words::Grant;
 
 /// A seat that is taken.
@@ -75,6 +76,11 @@ impl Roster {
 
     pub(super) fn count(&self) -> usize {
         self.seats.iter().flatten().count()
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        let leaving = self.seats.iter().flatten().filter(|seat| seat.is_leaving).count();
+        Slots { total: self.seats.len(), taken: self.count(), leaving }
     }
 
     pub(super) fn get(&self, seat: u16) -> Option<&Seat> {

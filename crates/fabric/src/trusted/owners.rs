@@ -1,0 +1,138 @@
+//! Which users are trusted, and what a mode leaves to the others.
+
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Stat, getxattr};
+use rustix::process::{getegid, geteuid};
+
+/// No user: the kernel keeps this number for "unchanged".
+const NONE: u32 = u32::MAX;
+
+/// A user who is trusted besides root and the daemon's own.
+static TRUSTED: AtomicU32 = AtomicU32::new(NONE);
+
+/// Trusts one more user as the owner of files and folders, in this process: the one who owns the
+/// checkout that root works in, for example.
+pub fn trust_owner(uid: u32) {
+    TRUSTED.store(uid, Ordering::Relaxed);
+}
+
+/// The number of a user, who is given by name or by number.
+///
+/// # Errors
+/// If this machine's `/etc/passwd` has no user of that name, in words for people.
+pub fn user_number(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_meant = fields.next() == Some(text);
+        fields.nth(1)?.parse().ok().filter(|_| is_meant)
+    });
+    found.ok_or_else(|| format!("/etc/passwd has no user {text:?}; give the user's number"))
+}
+
+/// Whether this user may own what the daemon trusts. Whoever owns `/` decides what every path
+/// means; in a user namespace that is often a user without a number of its own.
+pub(super) fn is_trusted(uid: u32) -> bool {
+    uid == 0
+        || uid == geteuid().as_raw()
+        || uid == TRUSTED.load(Ordering::Relaxed)
+        || rustix::fs::stat("/").is_ok_and(|root| root.st_uid == uid)
+}
+
+/// Whether others than the owner may write.
+pub(super) fn others_write(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
+    let is_group_private = || is_private(stat.st_gid, stat.st_uid) && !has_acl(fd);
+    stat.st_mode & 0o002 != 0 || stat.st_mode & 0o020 != 0 && !is_group_private()
+}
+
+/// Whether others than the owner may read. A file of root's that is readable for our own group is
+/// how packages hand a key to a daemon.
+pub(super) fn others_read(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
+    let is_handed = stat.st_uid == 0
+        && !geteuid().is_root()
+        && stat.st_gid == getegid().as_raw()
+        && stat.st_mode & 0o027 == 0;
+    let is_group_private = || (is_handed || is_private(stat.st_gid, stat.st_uid)) && !has_acl(fd);
+    stat.st_mode & 0o006 != 0 || stat.st_mode & 0o060 != 0 && !is_group_private()
+}
+
+/// Whether a group is its user's alone, as those are that `useradd` makes. Only what the machine's
+/// own files say counts: a group of a directory service is never private.
+fn is_private(gid: u32, uid: u32) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    is_private_by(&read("/etc/passwd"), &read("/etc/group"), gid, uid)
+}
+
+fn is_private_by(passwd: &str, group: &str, gid: u32, uid: u32) -> bool {
+    let users = passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        Some((name, fields.nth(1)?.parse::<u32>().ok()?, fields.next()?.parse::<u32>().ok()?))
+    });
+    let mut owner = None;
+    for (name, user, primary) in users {
+        if user == uid {
+            owner = owner.or(Some(name));
+        } else if primary == gid {
+            return false;
+        }
+    }
+    let Some(owner) = owner else { return false };
+    let mut groups = group.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    groups.any(|fields| match fields[..] {
+        [name, _, number, members] => {
+            let mut members = members.split(',').filter(|member| !member.is_empty());
+            number.parse() == Ok(gid) && name == owner && members.all(|member| member == owner)
+        }
+        _ => false,
+    })
+}
+
+/// Whether an access control list says more than the mode; also if that cannot be found out.
+fn has_acl(fd: BorrowedFd<'_>) -> bool {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let mut bytes = [0_u8; 1];
+    let found = getxattr(path, "system.posix_acl_access", &mut bytes[..]);
+    !matches!(found, Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP))
+}
+
+/// A user's name and number, for people.
+pub(super) fn name(uid: u32) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    });
+    match found {
+        Some(name) => format!("{name} (uid {uid})"),
+        None => format!("uid {uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000:::\nbob:x:1001:1001:::\n\
+                          cy:x:1002:1000:::\n";
+
+    #[test]
+    fn a_group_is_private_if_its_user_is_its_only_member() {
+        let group = |members: &str| format!("root:x:0:\nann:x:1000:\nbob:x:1001:{members}\n");
+        assert!(is_private_by(PASSWD, &group(""), 1001, 1001));
+        assert!(is_private_by(PASSWD, &group("bob"), 1001, 1001));
+        assert!(is_private_by(PASSWD, &group(""), 0, 0));
+        assert!(!is_private_by(PASSWD, &group("bob,ann"), 1001, 1001), "another member");
+        assert!(!is_private_by(PASSWD, &group(""), 1000, 1000), "cy's primary group, too");
+        assert!(!is_private_by(PASSWD, &group(""), 1001, 1000), "another's group");
+        assert!(!is_private_by(PASSWD, "staff:x:1001:\n", 1001, 1001), "another's name");
+        assert!(!is_private_by("", "", 1001, 1001), "nothing is known");
+    }
+}

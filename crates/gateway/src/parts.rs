@@ -1,0 +1,171 @@
+//! What a worker knows of the parts of a volume: their incarnations, and whether they are those of
+//! one volume.
+//!
+//! # Problem
+//! A client may flush long after it wrote, on another connection or through another gateway, and
+//! the node may have lost the writes in between. And parts that were moved, swapped or made anew
+//! must not be served as if they were the volume.
+//!
+//! # Mechanism
+//! When a session opens an export it records, for each part, how many incarnations were known. The
+//! list of a part only grows, so the recorded number names the incarnation that the session relies
+//! on, also where the first one becomes known only later; nobody has to go through the sessions.
+//! Each flush carries that incarnation, and the node compares.
+//!
+//! A volume is refused as a whole while a part is refused by its node, or while the parts that
+//! have said what they are bear different UUIDs or generations. A node that is away refuses
+//! nothing: what is asked of it waits, and the other parts serve.
+
+use tidegate_fabric::service::PartState;
+use tidegate_model::cluster::VolumeStamp;
+
+/// The parts of one volume, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct VolumeParts {
+    parts: Vec<KnownPart>,
+    fault: Option<String>,
+}
+
+/// What is known of one part.
+#[derive(Debug, Default)]
+struct KnownPart {
+    /// Each different from the one before. It grows by eight bytes whenever acknowledged writes may
+    /// have been lost.
+    incarnations: Vec<u64>,
+    stamp: Option<VolumeStamp>,
+    refusal: Option<String>,
+}
+
+/// What a session relies on: for each part, the place of its incarnation among those known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recorded(Box<[u32]>);
+
+impl VolumeParts {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { parts: (0..count).map(|_| KnownPart::default()).collect(), fault: None }
+    }
+
+    /// What a session relies on that opens the volume now: of each part the last incarnation that
+    /// is known, or the first one that becomes known.
+    pub(crate) fn record(&self) -> Recorded {
+        let last = |part: &KnownPart| part.incarnations.len().saturating_sub(1) as u32;
+        Recorded(self.parts.iter().map(last).collect())
+    }
+
+    /// The incarnation of a part that a session relies on; zero while none is known.
+    pub(crate) fn incarnation(&self, recorded: &Recorded, part: u32) -> u64 {
+        let part = part as usize;
+        let known = recorded.0.get(part).zip(self.parts.get(part));
+        let known = known.and_then(|(at, part)| part.incarnations.get(*at as usize));
+        known.copied().unwrap_or(0)
+    }
+
+    /// A part is open.
+    pub(crate) fn on_open(&mut self, part: u32, state: PartState) {
+        let Some(known) = self.parts.get_mut(part as usize) else { return };
+        (known.stamp, known.refusal) = (state.identity, None);
+        self.on_incarnation(part, state.incarnation);
+        self.judge();
+    }
+
+    /// A part is refused by its node.
+    pub(crate) fn on_refused(&mut self, part: u32, reason: String) {
+        let Some(known) = self.parts.get_mut(part as usize) else { return };
+        (known.stamp, known.refusal) = (None, Some(reason));
+        self.judge();
+    }
+
+    /// A part has this incarnation from now on.
+    pub(crate) fn on_incarnation(&mut self, part: u32, incarnation: u64) {
+        let Some(known) = self.parts.get_mut(part as usize) else { return };
+        if known.incarnations.last() != Some(&incarnation) {
+            known.incarnations.push(incarnation);
+        }
+    }
+
+    /// Why the volume is not served; none if it is.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    fn judge(&mut self) {
+        let mut parts = (0..).zip(&self.parts);
+        let refused =
+            parts.find_map(|(index, part): (u32, _)| Some((index, part.refusal.as_ref()?)));
+        self.fault = match refused {
+            Some((index, reason)) => Some(format!("part {index}: {reason}")),
+            None => self.difference(),
+        };
+    }
+
+    /// How parts differ that are to be of one volume.
+    fn difference(&self) -> Option<String> {
+        let mut stamps = (0..)
+            .zip(&self.parts)
+            .filter_map(|(index, part): (u32, &KnownPart)| Some((index, part.stamp?)));
+        let (first, stamp) = stamps.next()?;
+        let (index, other) = stamps.find(|(_, other)| *other != stamp)?;
+        Some(match other.uuid == stamp.uuid {
+            true => format!(
+                "part {first} has generation {} and part {index} has {}: a resize was interrupted; \
+                 run `tidegate volume resize` again",
+                stamp.generation, other.generation
+            ),
+            false => format!(
+                "part {first} is of the volume with UUID {} and part {index} of the one with {}; \
+                 bring back the part that belongs here",
+                stamp.uuid, other.uuid
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::cluster::Uuid;
+
+    use super::*;
+
+    fn state(incarnation: u64, uuid: u8, generation: u64) -> PartState {
+        let stamp = VolumeStamp { uuid: Uuid([uuid; 16]), generation };
+        PartState { incarnation, identity: Some(stamp) }
+    }
+
+    #[test]
+    fn a_session_relies_on_what_was_known_when_it_came() {
+        let mut parts = VolumeParts::new(2);
+        let early = parts.record();
+        assert_eq!(parts.incarnation(&early, 0), 0, "none is known");
+        parts.on_open(0, state(5, 1, 1));
+        let middle = parts.record();
+        parts.on_open(0, state(5, 1, 1));
+        parts.on_incarnation(0, 6);
+        let late = parts.record();
+        parts.on_open(1, state(9, 1, 1));
+        let of = |recorded: &Recorded| [0, 1].map(|part| parts.incarnation(recorded, part));
+        assert_eq!([of(&early), of(&middle), of(&late)], [[5, 9], [5, 9], [6, 9]]);
+        assert_eq!(parts.incarnation(&Recorded::default(), 0), 0);
+    }
+
+    #[test]
+    fn parts_of_two_volumes_or_two_generations_are_refused_and_named() {
+        let mut parts = VolumeParts::new(3);
+        parts.on_open(1, state(1, 7, 1));
+        assert_eq!(parts.fault(), None, "the others are away");
+        parts.on_open(2, state(1, 7, 2));
+        assert!(
+            parts.fault().is_some_and(|fault| fault.contains("part 1 has generation 1 and part 2"))
+        );
+        parts.on_open(2, state(1, 8, 1));
+        assert!(
+            parts.fault().is_some_and(|fault| fault.contains("part 2 of the one with 08080808-"))
+        );
+        parts.on_open(2, state(1, 7, 1));
+        assert_eq!(parts.fault(), None);
+        parts.on_refused(0, "it is not there".into());
+        assert_eq!(parts.fault(), Some("part 0: it is not there"));
+        let memory = PartState { incarnation: 1, identity: None };
+        parts.on_open(0, memory);
+        assert_eq!(parts.fault(), None, "memory has no identity");
+    }
+}
