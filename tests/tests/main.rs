@@ -12,3 +12,4 @@ mod supervision;
 mod sweeps;
 mod transparent;
 mod trusted;
+mod ungated;

@@ -9,8 +9,14 @@
 
 extern crate alloc;
 
+/// The atomics of `versioned`, in whose place its model has those of a model checker.
+mod atomic {
+    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+}
+
 pub mod admission;
 pub mod channel;
+pub mod connection_quota;
 pub mod cost;
 pub mod d2tcp;
 pub mod dcqcn;
@@ -24,6 +30,7 @@ pub mod fair_share;
 pub mod haechi;
 pub mod histogram;
 pub mod lanes;
+pub mod memory_budget;
 pub mod owner;
 pub mod pshift;
 pub mod published;
@@ -33,5 +40,9 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
+pub mod versioned;
+#[cfg(test)]
+mod versioned_tests;
 pub mod wrr;

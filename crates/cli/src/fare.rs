@@ -399,12 +399,7 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             "if it stays so, the node does less than it is declared to, or its clients cannot",
         );
     }
-    for node in cluster.data_nodes.iter().filter(|node| is_nearly_full(node)) {
-        warn(
-            format!("the store of data node {} is nearly full: {}", node.name, memory(node)),
-            "delete values, or give it more `memory` in the cluster's file and start it anew",
-        );
-    }
+    warn_of_memory(cluster, warn);
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));
         let got = rate(tenant.last_served_operations);
@@ -412,6 +407,28 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
         warn(
             format!("{} gets {got} of the {promised} that it is promised at nodes", tenant.name),
             "if it stays so, nodes do less than they are declared to",
+        );
+    }
+}
+
+fn warn_of_memory(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
+    for (node, structure) in cluster.data_nodes.iter().filter_map(|node| {
+        Some((node, node.damaged_structure.as_ref().filter(|_| node.memory_damages > 0)?))
+    }) {
+        let times = amounts::count(node.memory_damages);
+        let name = &node.name;
+        warn(
+            format!(
+                "clients damaged the memory of data node {name} {times} times, {structure} last"
+            ),
+            "see its log for whose clients had it; give tenants that are not trusted data nodes of \
+             their own",
+        );
+    }
+    for node in cluster.data_nodes.iter().filter(|node| is_nearly_full(node)) {
+        warn(
+            format!("the store of data node {} is nearly full: {}", node.name, memory(node)),
+            "delete values, or give it more `memory` in the cluster's file and start it anew",
         );
     }
 }
@@ -489,6 +506,13 @@ pub(crate) fn parties(cluster: &ClusterStatus) -> String {
         (false, true) => data_nodes,
         (false, false) => format!("{nodes}, {gateways}, {data_nodes}"),
     }
+}
+
+/// What a node can do per second, as was measured; none if it never reported.
+pub(crate) fn capacity(cluster: &ClusterStatus, node: &NodeStatus) -> Option<u64> {
+    let estimate = node.measured_operations_per_second;
+    let estimate = estimate.unwrap_or_else(|| per_second(cluster, node.capacity_operations));
+    node.reported_ns.map(|_| estimate.max(node.served_operations_per_second))
 }
 
 /// How much of a data node's store is in use: `3.2GiB of 4GiB`.

@@ -403,10 +403,11 @@ fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
     }
 }
 
-/// Every stage holds a descriptor, and the usual soft limit of 1,024 is below the number of stages
-/// that a controller can serve. The hard limit may be all that there is to have. Returns how many
-/// files may be open, as far as the kernel says.
-fn raise_descriptor_limit() -> Option<usize> {
+/// Raises the limit of open files of this process as far as that is allowed. Every stage and every
+/// client of a gateway holds a descriptor, one with TLS three, and the usual soft limit of 1,024 is
+/// below the number that a daemon can serve. The hard limit may be all that there is to have.
+/// Returns how many files may be open, as far as the kernel says.
+pub fn raise_descriptor_limit() -> Option<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

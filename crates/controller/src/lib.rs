@@ -44,7 +44,7 @@ mod visit;
 
 pub use clock::Clock;
 pub use config::Config;
-pub use daemon::{Daemon, ServeError, log_to_stderr, serve, serve_with};
+pub use daemon::{Daemon, ServeError, log_to_stderr, raise_descriptor_limit, serve, serve_with};
 pub use http::openapi;
 pub use limits::Limits;
 pub use socket::SocketError;

@@ -40,6 +40,7 @@ pub(crate) fn log(event: &Event) {
         | Event::ClientEvicted { .. }
         | Event::ReservationUnused { .. }
         | Event::MemoryMoved { .. }
+        | Event::MemoryDamaged { .. }
         | Event::MonitorLate { .. }
         | Event::CapacityLearned { .. } => log_at_data_node(event),
     }
@@ -76,6 +77,9 @@ fn log_at_data_node(event: &Event) {
             tracing::info!(node, tenant, seat, periods, "reservation not used");
         }
         Event::MemoryMoved { node, took_ns } => tracing::info!(node, took_ns, "memory moved"),
+        Event::MemoryDamaged { node, structure, is_store_kept, took_ns } => {
+            tracing::error!(node, structure, is_store_kept, took_ns, "memory damaged by a client");
+        }
         Event::MonitorLate { node, late_ns } => tracing::warn!(node, late_ns, "monitor late"),
         Event::CapacityLearned {
             node,

@@ -207,11 +207,14 @@ struct OfferLabel {
     name: String,
 }
 
-const NODE_GAUGES: [Of<NodeStatus>; 7] = [
+const NODE_GAUGES: [Of<NodeStatus>; 8] = [
     ("node_connected", "Whether the node is connected", |node| Some(node.is_connected.into())),
     ("node_silent", "Whether the node has stopped answering", |node| Some(node.is_silent.into())),
     ("node_capacity_operations", "What the node is estimated to do in a period", |node| {
         Some(node.capacity_operations)
+    }),
+    ("node_measured_operations_per_second", "What the node measured that it can do", |node| {
+        node.measured_operations_per_second
     }),
     ("node_declared_operations_per_second", "What the node is declared to do", |node| {
         node.declared_operations_per_second
@@ -307,7 +310,10 @@ const DATA_NODE_GAUGES: [Of<DataNodeStatus>; 10] = [
     }),
 ];
 
-const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 2] = [
+const DATA_NODE_COUNTERS: [Of<DataNodeStatus>; 3] = [
+    ("data_node_memory_damages", "Times that a client damaged the node's memory", |node| {
+        Some(node.memory_damages)
+    }),
     ("data_node_periods", "Periods that were over", |node| Some(node.periods)),
     ("data_node_operations", "What all clients did in them", |node| Some(node.total_operations)),
 ];
@@ -527,10 +533,16 @@ fn buckets(counts: &[u64]) -> Vec<(f64, u64)> {
             *sum += count;
         }
     }
-    let seconds = |bound: u64| if bound == u64::MAX { f64::MAX } else { bound as f64 / 1e9 };
+    // Without a last bucket that says `+Inf`, `histogram_quantile` is not a number.
+    let seconds = |bound: u64| match bound {
+        u64::MAX => f64::INFINITY,
+        bound => bound as f64 / 1e9,
+    };
     buckets.into_iter().map(|(bound, count)| (seconds(bound), count)).collect()
 }
 
+#[cfg(test)]
+mod lint_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -585,6 +597,6 @@ mod tests {
         counts[255] = 2;
         let buckets = buckets(&counts);
         assert_eq!(buckets[0], (0.0001, 1));
-        assert_eq!(buckets[10], (f64::MAX, 2));
+        assert_eq!(buckets[10], (f64::INFINITY, 2));
     }
 }

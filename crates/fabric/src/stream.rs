@@ -29,6 +29,7 @@ pub use listener::{BindError, Door, Listener};
 #[cfg(feature = "cluster")]
 pub use outgoing::Outgoing;
 pub use seal::Seal;
+use tidegate_model::Origin;
 
 /// How long a TCP peer may be silent before it is asked whether it is there, and between questions.
 const PROBE: Duration = Duration::from_secs(3);
@@ -108,6 +109,21 @@ impl Stream {
         match self.0 {
             Socket::Unix(stream) => Self(Socket::Sealed(stream, seal)),
             _ => self,
+        }
+    }
+
+    /// Where the connection comes from, if it does not come through a lock.
+    ///
+    /// # Errors
+    /// If it is gone; kind `Unsupported` for one that comes through a lock, behind which nobody
+    /// sees the other end.
+    pub fn origin(&self) -> io::Result<Origin> {
+        match &self.0 {
+            Socket::Unix(stream) => {
+                Ok(Origin::User(sockopt::socket_peercred(stream)?.uid.as_raw()))
+            }
+            Socket::Tcp(stream) => Ok(Origin::of_address(stream.peer_addr()?.ip())),
+            Socket::Sealed(..) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

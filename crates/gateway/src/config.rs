@@ -3,12 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_fabric::stream::{Address, BindError, Door};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
 
 use crate::memcached::Pool;
+use crate::nbd::wire::REQUEST_MAX;
 use crate::nodes::PartError;
 
 /// What a gateway serves, where, and how much of it.
@@ -50,19 +52,31 @@ pub struct Lock {
 /// What clients may take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time; whoever comes then is turned away.
+    /// Connections at a time that have said what they want, to volumes or to one pool. One user or
+    /// address may have three quarters of them, one tenant three quarters, and the last eighth is
+    /// for tenants with a reservation; whoever comes beyond that is turned away.
     pub connections: usize,
-    /// How long a client may take to choose an export.
+    /// Connections of one worker that have not yet said what they want. At the bound a new one
+    /// takes the place of the oldest one from the address or user that has the most.
+    pub pending: usize,
+    /// How long a client may take in all to choose an export, with its TLS handshake; for
+    /// memcached, to send something.
     pub handshake: Duration,
+    /// While clients wait for memory: how often it is looked for others that hold more than 64 KiB
+    /// of replies or of a request and send or receive hardly anything. Found twice in a row, they
+    /// are closed.
+    pub stall: Duration,
     /// Requests of one connection that are served at a time. Those behind wait in its socket.
     pub requests: usize,
-    /// Bytes that requests of one connection carry at a time. One request may exceed it.
-    pub bytes: usize,
     /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
     /// connection may have an even part of them, one at least. So a tenant that is kept waiting
     /// fills no node, and keeps nobody out, with however many clients it comes.
     pub all_requests: usize,
-    /// Bytes that those carry at a time, divided likewise.
+    /// Bytes of memory for requests and replies of all connections to volumes, or to one pool, from
+    /// when a request is admitted until the kernel has taken its reply. Divided over the workers;
+    /// 32 MiB of a worker's part are for one large request at a time, and the rest for its clients,
+    /// each an even part. In addition each connection may have 64 KiB under way, and 128 KiB that
+    /// were read and not looked at.
     pub all_bytes: usize,
     /// How long a request waits for a node that is away before it fails.
     pub patience: Duration,
@@ -74,9 +88,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 512,
-            handshake: Duration::from_secs(30),
+            pending: 64,
+            handshake: Duration::from_secs(10),
+            stall: Duration::from_secs(5),
             requests: 1024,
-            bytes: 64 << 20,
             all_requests: 32 << 10,
             all_bytes: 128 << 20,
             patience: Duration::from_secs(5),
@@ -86,12 +101,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether one of so many clients has as much under way as it may.
-    pub(crate) fn is_reached(&self, clients: usize, requests: usize, bytes: usize) -> bool {
+    /// Whether one of so many clients has as many requests under way as it may.
+    pub(crate) fn is_reached(&self, clients: usize, requests: usize) -> bool {
         requests >= self.requests
-            || bytes >= self.bytes
             || requests.saturating_mul(clients) >= self.all_requests.max(clients)
-            || bytes.saturating_mul(clients) >= self.all_bytes
+    }
+
+    /// The memory of the clients of one of so many workers.
+    pub(crate) fn budget(&self, workers: usize) -> MemoryBudget {
+        let part = self.all_bytes / workers.max(1);
+        // The largest request has to fit, with its reply's head.
+        let lane = REQUEST_MAX as usize + FLOOR;
+        MemoryBudget::new(part.saturating_sub(lane), lane)
     }
 }
 

@@ -2,13 +2,16 @@
 //! written on it.
 //!
 //! A connection that has as much under way as it may is not read from; its client's socket fills
-//! up, and the client waits. What had already been read is held until there is room.
+//! up, and the client waits. What had already been read is held until there is room. A request is
+//! under way from when its head has arrived until the kernel has taken the reply
+//! ([`tidegate_algo::memory_budget`]), so a client that does not read its replies comes to its
+//! share, and is not read from either.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
+use tidegate_algo::memory_budget::MemoryBudget;
 use tidegate_algo::owner::Asked;
-use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
@@ -25,7 +28,11 @@ use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::volumes::Volumes;
-use crate::worker::{self, Hall};
+use crate::worker::{self, Charge, Hall};
+
+/// What a reply takes up besides its data, in bytes, with room for a message. So a client that asks
+/// for what brings no data, and does not read, comes to its share too.
+const ANSWER: usize = 128;
 
 /// What the connections of one worker share.
 pub(crate) struct Shop {
@@ -33,6 +40,7 @@ pub(crate) struct Shop {
     pub(crate) nodes: Nodes,
     pub(crate) flights: Flights,
     pub(crate) hall: Arc<Hall>,
+    pub(crate) budget: MemoryBudget,
     pub(crate) lock: Option<Lock>,
     /// Whose requests are.
     pub(crate) table: Arc<Table>,
@@ -64,6 +72,9 @@ pub(crate) struct Connection {
     /// Requests that are out at nodes, and the bytes that they carry.
     requests: usize,
     bytes: usize,
+    /// What the budget is charged with for it, and the bytes that it has sent and received.
+    charged: usize,
+    moved: u64,
     /// The client has said that it leaves: it is answered, and then that is all.
     is_leaving: bool,
     /// Once it is answered, it goes on encrypted.
@@ -105,6 +116,8 @@ impl Connection {
             held: Vec::new(),
             requests: 0,
             bytes: 0,
+            charged: 0,
+            moved: 0,
             is_leaving: false,
             is_encrypting: false,
         }
@@ -113,18 +126,39 @@ impl Connection {
     /// Whether as much is under way as may be. Where others have left since, an answer to what is
     /// under way has it looked at again.
     fn is_full(&self, hall: &Hall) -> bool {
-        hall.limits.is_reached(hall.present(), self.requests, self.bytes)
-            || self.out.len() >= hall.limits.bytes
+        hall.limits.is_reached(hall.present(), self.requests)
     }
 
-    /// Takes what had to wait, if there is room now. Says whether there was something to take.
+    /// Whether a request has arrived that was not admitted.
+    fn is_pending(&self) -> bool {
+        matches!(&self.phase, Phase::Serving(client) if client.receiver.is_pending())
+    }
+
+    /// The bytes of its requests, from when they were admitted until the kernel has the replies.
+    fn load(&self) -> usize {
+        let arriving = match &self.phase {
+            Phase::Shaking(_) => 0,
+            Phase::Serving(client) => client.receiver.reserved(),
+        };
+        self.bytes + self.out.len() + arriving
+    }
+
+    /// Has the budget know what it takes up now.
+    fn settle(&mut self, budget: &mut MemoryBudget) {
+        let now = self.load() + self.held.len();
+        budget.charge(self.token, self.charged, now);
+        self.charged = now;
+    }
+
+    /// Takes what had to wait, if there is room now. Says whether something of it was taken.
     fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
-        if self.held.is_empty() || self.is_full(&shop.hall) {
+        if (self.held.is_empty() && !self.is_pending()) || self.is_full(&shop.hall) {
             return Ok(false);
         }
         let held = std::mem::take(&mut self.held);
+        let was_pending = self.is_pending();
         self.take(&held, shop)?;
-        Ok(true)
+        Ok(self.held.len() < held.len() || (was_pending && !self.is_pending()))
     }
 
     fn take(&mut self, mut bytes: &[u8], shop: &mut Shop) -> Result<(), Goodbye> {
@@ -153,10 +187,20 @@ impl Connection {
                     self.held.extend_from_slice(bytes);
                     return Ok(());
                 }
-                Phase::Serving(client) => match client.receiver.next_request(&mut bytes)? {
-                    None => return Ok(()),
-                    Some(request) => self.on_request(request, shop),
-                },
+                Phase::Serving(_) => {
+                    let load = self.load();
+                    let Phase::Serving(client) = &mut self.phase else { return Ok(()) };
+                    let admits = |size| shop.budget.admits(self.token, load, size + ANSWER);
+                    match client.receiver.next_admitted(&mut bytes, admits)? {
+                        None => {
+                            // What is behind a request that waits; else nothing is left.
+                            self.held.extend_from_slice(bytes);
+                            return Ok(());
+                        }
+                        Some(request) => self.on_request(request, shop),
+                    }
+                    self.settle(&mut shop.budget);
+                }
             }
         }
         Ok(())
@@ -179,7 +223,8 @@ impl Connection {
                 return;
             }
             Action::Acknowledge if request.command == command::READ => {
-                return reply::data(&mut self.out, structured, cookie, offset, Buffer::empty());
+                let nothing = std::iter::empty();
+                return reply::data(&mut self.out, structured, cookie, (offset, 0), nothing);
             }
             Action::Acknowledge => return reply::done(&mut self.out, cookie),
             Action::Submit(_) if shop.is_ending => {
@@ -212,27 +257,27 @@ impl Connection {
         });
         if let Err((flight, fault)) = launched {
             shop.hall.counts.refuse();
-            self.reply(Landed { flight, outcome: Err(fault), extents: Vec::new() });
+            self.reply(Landed::new(flight, Err(fault)));
         }
     }
 
     /// Queues the answer to a request.
     fn reply(&mut self, landed: Landed) {
         let Phase::Serving(client) = &self.phase else { return };
-        let Landed { flight, outcome, extents } = landed;
         self.requests -= 1;
-        self.bytes -= weight(&flight);
+        self.bytes -= weight(&landed.flight);
         let structured = client.entered.structured;
-        let Flight { cookie, command, offset, buffer, .. } = flight;
-        match (outcome, command) {
+        let Flight { cookie, command, offset, length, .. } = landed.flight;
+        match (landed.outcome, command) {
             (Err(fault), _) => {
                 let refusal = Refusal { errno: Errno::of(fault), message: wire::message(fault) };
                 reply::fail(&mut self.out, structured, cookie, refusal);
             }
             (Ok(()), Command::Read) => {
-                reply::data(&mut self.out, structured, cookie, offset, buffer);
+                let range = (offset, length as usize);
+                reply::data(&mut self.out, structured, cookie, range, landed.data());
             }
-            (Ok(()), Command::Map) => reply::extents(&mut self.out, cookie, &extents),
+            (Ok(()), Command::Map) => reply::extents(&mut self.out, cookie, &landed.extents),
             (Ok(()), _) => reply::done(&mut self.out, cookie),
         }
     }
@@ -248,6 +293,13 @@ impl worker::Client for Connection {
 
     fn is_shaking(&self) -> bool {
         matches!(self.phase, Phase::Shaking(_))
+    }
+
+    fn tenant<'a>(&'a self, _: &'a Shop) -> &'a str {
+        match &self.phase {
+            Phase::Shaking(_) => "",
+            Phase::Serving(client) => &client.entered.export.tenant,
+        }
     }
 
     /// What a client had asked before it said that it leaves is carried out, also if it does not
@@ -279,10 +331,12 @@ impl worker::Client for Connection {
                 Err(error) => return Err(Goodbye::Io(error)),
             }
         };
+        self.moved += count as u64;
         if let Phase::Serving(client) = &mut self.phase {
             client.receiver.on_filled(count.min(direct));
         }
         self.take(&scratch[..count.saturating_sub(direct)], shop)?;
+        self.settle(&mut shop.budget);
         Ok(true)
     }
 
@@ -296,23 +350,38 @@ impl worker::Client for Connection {
         Ok(lock.map_or(Ok(()), |lock| lock.guard.encrypt(&mut self.stream))?)
     }
 
-    fn answer(&mut self, landed: Landed) {
+    fn answer(&mut self, landed: Landed, _: &mut Shop) {
         self.reply(landed);
     }
 
     fn look_after(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
+        let before = self.out.len();
         self.out.flush(&self.stream)?;
-        self.go_on(shop)
+        self.moved += (before - self.out.len()) as u64;
+        self.settle(&mut shop.budget);
+        let is_more = self.go_on(shop);
+        self.settle(&mut shop.budget);
+        is_more
+    }
+
+    fn is_waiting_for_memory(&self) -> bool {
+        self.is_pending()
+    }
+
+    fn charge(&self) -> Charge {
+        Charge { all: self.charged, at_nodes: self.bytes.min(self.charged), moved: self.moved }
     }
 
     fn wanted(&self, shop: &Shop) -> Interest {
         let is_able = !self.is_leaving && !self.is_encrypting;
-        let read = is_able && self.held.is_empty() && !self.is_full(&shop.hall);
+        let read =
+            is_able && self.held.is_empty() && !self.is_pending() && !self.is_full(&shop.hall);
         Interest { read, write: !self.out.is_empty() }
     }
 
     fn is_over(&self, is_ending: bool) -> bool {
-        let is_idle = self.requests == 0 && self.out.is_empty() && self.held.is_empty();
+        let is_idle =
+            self.requests == 0 && self.out.is_empty() && self.held.is_empty() && !self.is_pending();
         (self.is_leaving || is_ending) && is_idle
     }
 }
@@ -335,6 +404,14 @@ impl worker::Shop for Shop {
 
     fn nodes(&mut self) -> &mut Nodes {
         &mut self.nodes
+    }
+
+    fn budget(&mut self) -> &mut MemoryBudget {
+        &mut self.budget
+    }
+
+    fn charge_of(landed: &Landed) -> usize {
+        weight(&landed.flight)
     }
 
     fn nodes_deadline(&self) -> Time {
@@ -364,10 +441,7 @@ impl worker::Shop for Shop {
     }
 
     fn abandon(&mut self) -> Vec<(u64, Landed)> {
-        let ended = |flight: Flight| {
-            let outcome = Err(Fault::Ending);
-            (flight.connection, Landed { flight, outcome, extents: Vec::new() })
-        };
+        let ended = |flight: Flight| (flight.connection, Landed::new(flight, Err(Fault::Ending)));
         self.flights.abandon().into_iter().map(ended).collect()
     }
 }

@@ -15,6 +15,10 @@ use tidegate_proto::gateway::{Errand, Gateway, Reach, Refusal};
 /// The most extents in one answer to a client.
 const EXTENTS_MAX: usize = 256;
 
+/// The most stripes that one answer about holes is about. To walk over so many takes a tenth of a
+/// millisecond or two, in which the worker does nothing else; who wants to know more asks again.
+const MAP_STRIPES: u32 = 1_024;
+
 /// A request.
 #[derive(Debug)]
 pub(crate) struct Flight {
@@ -34,7 +38,7 @@ pub(crate) struct Flight {
     pub(crate) length: u32,
     /// One extent is enough.
     pub(crate) one: bool,
-    /// What is written; in the answer, what was read.
+    /// What is written; in the answer, what one node has read.
     pub(crate) buffer: Buffer,
 }
 
@@ -43,8 +47,22 @@ pub(crate) struct Flight {
 pub(crate) struct Landed {
     pub(crate) flight: Flight,
     pub(crate) outcome: Result<(), Fault>,
+    /// What several nodes have read, in order; nothing if one has read all.
+    pub(crate) pieces: Vec<Buffer>,
     /// The answer about holes.
     pub(crate) extents: Vec<(u32, u32)>,
+}
+
+impl Landed {
+    /// An answer without data.
+    pub(crate) fn new(flight: Flight, outcome: Result<(), Fault>) -> Self {
+        Self { flight, outcome, pieces: Vec::new(), extents: Vec::new() }
+    }
+
+    /// What was read, one buffer behind the other.
+    pub(crate) fn data(self) -> impl Iterator<Item = Buffer> {
+        [self.flight.buffer].into_iter().chain(self.pieces)
+    }
 }
 
 /// A flight and what has come back of it.
@@ -52,8 +70,8 @@ pub(crate) struct Landed {
 struct Seat {
     generation: u32,
     flight: Option<Flight>,
-    /// By part, what it says about holes.
-    maps: Vec<(Piece, Buffer)>,
+    /// What came back: what was read, or by part what it says about holes.
+    pieces: Vec<(Piece, Buffer)>,
 }
 
 /// Where an errand of several belongs.
@@ -84,6 +102,9 @@ impl Flights {
         layout: &Layout,
         mut send: impl FnMut(usize, u32, Job),
     ) -> Result<(), (Flight, Fault)> {
+        if flight.command == Command::Map {
+            flight.length = layout.within(flight.offset, flight.length, MAP_STRIPES);
+        }
         let Flight { offset, length, command, .. } = flight;
         let reach = match command {
             Command::Flush => Reach::All,
@@ -102,11 +123,9 @@ impl Flights {
         };
         let is_whole = errands.len() == 1;
         let (volume, tag) = (flight.volume, tag(&flight));
-        if !is_whole && command == Command::Read {
-            flight.buffer = Buffer::with_length(length as usize);
-        }
         for Errand { ticket: errand, piece } in errands {
             let buffer = match command {
+                // Allocated here and not before: the request was admitted.
                 Command::Read => Buffer::with_length(piece.length as usize),
                 Command::Write { .. } if is_whole => std::mem::take(&mut flight.buffer),
                 Command::Write { .. } => Buffer::from(&flight.buffer[range(&piece)]),
@@ -121,6 +140,7 @@ impl Flights {
                 Job { ticket: errand, tag, command, part: 0, offset, length, buffer, outcome };
             send(volume, part, job);
         }
+        flight.buffer = Buffer::empty();
         self.sit(ticket, flight);
         Ok(())
     }
@@ -138,7 +158,7 @@ impl Flights {
         match self.seats.get_mut(index) {
             Some(seat) => seat.flight = Some(flight),
             None => {
-                self.seats.push(Seat { generation: 0, flight: Some(flight), maps: Vec::new() });
+                self.seats.push(Seat { generation: 0, flight: Some(flight), pieces: Vec::new() });
             }
         }
     }
@@ -171,26 +191,28 @@ impl Flights {
         let flight = seat.flight.take()?;
         // A ticket has 63 bits.
         seat.generation = (seat.generation + 1) & (u32::MAX >> 1);
-        let maps = std::mem::take(&mut seat.maps);
+        let mut pieces = std::mem::take(&mut seat.pieces);
         self.free.push(index);
-        let mut landed = Landed { flight, outcome: answer.outcome, extents: Vec::new() };
-        if landed.flight.command == Command::Map {
-            let layout = layout(landed.flight.volume);
-            join_maps(&mut landed, &layout, maps);
+        let mut landed = Landed::new(flight, answer.outcome);
+        match landed.flight.command {
+            Command::Map => {
+                let layout = layout(landed.flight.volume);
+                join_maps(&mut landed, &layout, pieces);
+            }
+            Command::Read if !pieces.is_empty() => {
+                pieces.sort_unstable_by_key(|(piece, _)| piece.at);
+                landed.pieces = pieces.into_iter().map(|(_, buffer)| buffer).collect();
+            }
+            _ => {}
         }
         Some(landed)
     }
 
-    /// Puts what one errand of several brought to where it belongs.
+    /// Keeps what one errand of several brought.
     fn arrive(&mut self, place: Place, command: Command, buffer: &mut Buffer) {
         let Some(seat) = self.seats.get_mut(place.ticket as u32 as usize) else { return };
-        let Some(flight) = &mut seat.flight else { return };
-        match command {
-            Command::Read if buffer.len() == place.piece.length as usize => {
-                flight.buffer[range(&place.piece)].copy_from_slice(buffer);
-            }
-            Command::Map => seat.maps.push((place.piece, std::mem::take(buffer))),
-            _ => {}
+        if seat.flight.is_some() && matches!(command, Command::Read | Command::Map) {
+            seat.pieces.push((place.piece, std::mem::take(buffer)));
         }
     }
 

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::dsfq::Elsewhere;
 use tidegate_algo::owner::{Asked, Owners};
+use tidegate_model::policy::Levels;
 use tidegate_model::{Policy, TenantId};
 
 use crate::status::Count;
@@ -141,6 +142,13 @@ impl Table {
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, &Count)> {
         let names = [""].into_iter().chain(self.names.iter().map(String::as_str));
         names.zip(self.counts.iter().map(|count| &**count))
+    }
+
+    /// Whether the policy promises this tenant something.
+    pub(crate) fn has_reservation(&self, tenant: &str) -> bool {
+        let policy = self.policy.as_ref().map(|rules| &rules.policy);
+        let tenant = policy.and_then(|policy| policy.tenant_named(tenant));
+        tenant.is_some_and(|(_, tenant)| tenant.reservation != Levels::default())
     }
 
     /// All names, as nodes want to hear them.

@@ -1,10 +1,11 @@
 //! Starting and ending a gateway.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_model::Span;
@@ -57,8 +58,9 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
             let (flights, table, hall) =
                 (Flights::default(), register.table(), volumes_hall.clone());
-            let lock = lock.clone();
-            Ok(connection::Shop { volumes, nodes, flights, hall, lock, table, is_ending: false })
+            let (lock, budget) = (lock.clone(), limits.budget(threads));
+            let is_ending = false;
+            Ok(connection::Shop { volumes, nodes, flights, hall, budget, lock, table, is_ending })
         })?);
     }
     for pool in pools {
@@ -73,7 +75,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
                 let nodes = Nodes::open(nodes, &[pool.parts()], (cost, patience), reactor)?;
-                Ok(memcached::Shop::new(pool, nodes, hall.clone(), &register.table()))
+                let shared = (hall.clone(), limits.budget(threads));
+                Ok(memcached::Shop::new(pool, nodes, shared, &register.table()))
             })?);
         }
         halls.push(hall);
@@ -126,8 +129,9 @@ impl Hall {
     ) -> Result<Self, StartError> {
         let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
         let listeners = listeners.collect::<Result<_, _>>()?;
-        let (clients, counts) = (AtomicUsize::new(0), Counts::new(names));
-        Ok(Self { listeners, limits, clients, counts })
+        let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let open = Mutex::new(OpenConnections::new(limits.connections));
+        Ok(Self { listeners, limits, clients, open, memory, counts: Counts::new(names) })
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {
@@ -150,6 +154,12 @@ impl Running {
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
         self.books.clients()
+    }
+
+    /// The memory that requests and replies of clients take up, in bytes. See
+    /// [`Limits::all_bytes`] for its bound.
+    pub fn memory(&self) -> usize {
+        self.books.memory()
     }
 
     /// What it has counted since it started.

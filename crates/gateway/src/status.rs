@@ -128,6 +128,11 @@ impl Books {
         self.halls().map(|hall| hall.clients.load(Ordering::Relaxed)).sum()
     }
 
+    /// The memory that requests and replies of clients take up, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.halls().map(|hall| hall.memory.load(Ordering::Relaxed)).sum()
+    }
+
     /// Everything.
     pub(crate) fn counts(&self) -> GatewayCounts {
         let sum = |of: fn(&Counts) -> &AtomicU64| {

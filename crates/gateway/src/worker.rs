@@ -6,18 +6,23 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_algo::connection_quota::{OpenConnections, PendingConnections};
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
-use tidegate_model::{Span, Time};
+use tidegate_model::{Origin, Span, Time};
+
+mod frontend;
+mod limits;
+
+pub(crate) use frontend::{Charge, Client, Shop};
 
 use crate::clock;
 use crate::config::Limits;
-use crate::nodes::Nodes;
 use crate::owners::{Register, Table};
 use crate::status::Counts;
 
@@ -56,98 +61,25 @@ pub(crate) struct Hall {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
+    /// Those that have said what they want.
+    pub(crate) open: Mutex<OpenConnections>,
+    /// The bytes that their requests and replies take up, as their workers told last.
+    pub(crate) memory: AtomicUsize,
     /// What happened there.
     pub(crate) counts: Counts,
 }
 
 impl Hall {
+    /// Those that have said what they want.
+    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
+        // Every change of it is whole before anything else can fail.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How many clients there are.
     pub(crate) fn present(&self) -> usize {
         self.clients.load(Ordering::Relaxed)
     }
-}
-
-/// What is offered behind a door, and what the clients of one worker share: block devices, or keys
-/// and values.
-pub(crate) trait Shop {
-    /// One who has come.
-    type Client: Client<Shop = Self>;
-    /// What a client is told in the end.
-    type Answer;
-
-    /// Lets a client in, whose number at the worker is `token`.
-    fn welcome(&mut self, token: u64, stream: Stream) -> Self::Client;
-
-    /// The way to the nodes.
-    fn nodes(&mut self) -> &mut Nodes;
-
-    /// The same, for those who only look.
-    fn nodes_deadline(&self) -> Time;
-
-    /// From now on this table says whose requests are.
-    fn on_table(&mut self, table: &Arc<Table>);
-
-    /// Whom a finished job is for, and the answer, if there is one now.
-    fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
-
-    /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
-    fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
-
-    /// The tickets of the jobs that are out for a client.
-    fn errands(&self, token: u64) -> Vec<u64>;
-
-    /// Nothing new is taken any more.
-    fn begin_to_end(&mut self) {}
-
-    /// Ends everything that is out, and says what those who wait for it are told.
-    fn abandon(&mut self) -> Vec<(u64, Self::Answer)>;
-}
-
-/// One client's connection.
-pub(crate) trait Client {
-    /// Where it is.
-    type Shop: Shop;
-    /// Why it ends, in words for people.
-    type Goodbye: std::error::Error + From<io::Error>;
-
-    fn stream(&self) -> &Stream;
-
-    /// Whether it has not yet said what it wants.
-    fn is_shaking(&self) -> bool;
-
-    /// Whether what is out for it has no sense once it is gone.
-    fn is_waiting(&self) -> bool;
-
-    /// From now on another table says whose its requests are.
-    fn on_table(&mut self, shop: &Self::Shop);
-
-    /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
-    /// memory for what has no place of its own yet.
-    fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
-    -> Result<bool, Self::Goodbye>;
-
-    /// Whether it is to go on encrypted now.
-    fn is_encrypting(&self) -> bool {
-        false
-    }
-
-    /// Has it go on encrypted, with another stream.
-    fn encrypt(&mut self, _shop: &Self::Shop) -> Result<(), Self::Goodbye> {
-        Ok(())
-    }
-
-    /// Queues an answer.
-    fn answer(&mut self, answer: <Self::Shop as Shop>::Answer);
-
-    /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
-    /// something to take.
-    fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
-
-    /// What to wait for now.
-    fn wanted(&self, shop: &Self::Shop) -> Interest;
-
-    /// Whether there is nothing more to be done for it.
-    fn is_over(&self, is_ending: bool) -> bool;
 }
 
 /// A worker, before and while it works.
@@ -161,8 +93,18 @@ pub(crate) struct Worker<S: Shop> {
     free: Vec<u32>,
     /// Who has not said what it wants, with the time until which it may, the first one first.
     shaking: VecDeque<(Time, u64)>,
+    pending: PendingConnections,
+    /// Not before then is it logged again that clients are turned away, and how many were since.
+    complain_at: Time,
+    unlogged: u64,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
+    /// Clients that wait for memory.
+    waiting: Vec<u64>,
+    /// When it is looked for clients that hold memory and move nothing, if others wait for it.
+    memory_at: Time,
+    /// The bytes that were told last.
+    memory_told: usize,
     done: Vec<Job>,
     scratch: Vec<u8>,
     /// When clients are let in again.
@@ -181,10 +123,19 @@ struct Seat<C> {
 /// A client, and how its worker stands with it.
 struct Guest<C> {
     client: C,
+    /// Where it comes from, and the tenant that it is counted for; none while it is pending.
+    origin: Origin,
+    open: Option<Box<str>>,
     /// What the reactor waits for.
     interest: Interest,
     /// It is on the list of those that something was done for.
     is_listed: bool,
+    /// It is on the list of those that wait for memory.
+    is_waiting: bool,
+    /// When the memory was last looked at for clients that hold it: how much had been moved.
+    moved: u64,
+    /// It has held memory and moved hardly anything since the look before.
+    is_stalled: bool,
 }
 
 impl<S: Shop> Worker<S> {
@@ -194,6 +145,7 @@ impl<S: Shop> Worker<S> {
         register: Arc<Register>,
         shop: S,
     ) -> io::Result<Self> {
+        let limits = hall.limits;
         let mut worker = Self {
             reactor,
             hall,
@@ -203,7 +155,13 @@ impl<S: Shop> Worker<S> {
             seats: Vec::new(),
             free: Vec::new(),
             shaking: VecDeque::new(),
+            pending: PendingConnections::new(limits.pending),
+            complain_at: Time::ZERO,
+            unlogged: 0,
             listed: Vec::new(),
+            waiting: Vec::new(),
+            memory_at: Time::MAX,
+            memory_told: 0,
             done: Vec::new(),
             scratch: vec![0; SCRATCH],
             accept_at: Time::MAX,
@@ -256,6 +214,10 @@ impl<S: Shop> Worker<S> {
             self.shop.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
             self.settle();
             self.on_deadline(clock::now());
+            if self.shop.budget().used() != self.memory_told {
+                // Whoever was closed has left memory for those that wait.
+                self.settle();
+            }
             if self.end_at.is_some() && self.free.len() == self.seats.len() {
                 return;
             }
@@ -266,6 +228,7 @@ impl<S: Shop> Worker<S> {
     fn patience(&self) -> Option<Duration> {
         let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
         let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
+        let own = own.min(self.memory_at);
         clock::until(own.min(self.shop.nodes_deadline()))
     }
 
@@ -293,7 +256,8 @@ impl<S: Shop> Worker<S> {
             _ => Ok(true),
         };
         match received {
-            Ok(true) => self.list(ready.token),
+            Ok(true) if self.open(ready.token) => self.list(ready.token),
+            Ok(true) => {}
             Ok(false) => self.close(ready.token),
             Err(goodbye) => self.close_because(ready.token, &goodbye),
         }
@@ -317,8 +281,7 @@ impl<S: Shop> Worker<S> {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.hall.counts.turn_away();
-                    tracing::warn!("a client is turned away: {error}");
+                    self.turn_away(&error);
                 }
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
@@ -331,15 +294,8 @@ impl<S: Shop> Worker<S> {
     }
 
     fn admit(&mut self, stream: Stream) {
-        let limits = self.hall.limits;
-        if self.hall.clients.fetch_add(1, Ordering::Relaxed) >= limits.connections {
-            self.hall.clients.fetch_sub(1, Ordering::Relaxed);
-            self.hall.counts.turn_away();
-            let most = limits.connections;
-            tracing::warn!("a client is turned away: {most} are connected, which is the limit");
-            return;
-        }
-        self.hall.counts.admit();
+        let Ok(origin) = stream.origin() else { return };
+        self.hall.clients.fetch_add(1, Ordering::Relaxed);
         let index = self.free.pop().unwrap_or_else(|| {
             self.seats.push(Seat { generation: 0, guest: None });
             self.seats.len() as u32 - 1
@@ -347,15 +303,28 @@ impl<S: Shop> Worker<S> {
         let seat = &mut self.seats[index as usize];
         let token = u64::from(seat.generation) << 32 | u64::from(index);
         let client = self.shop.welcome(token, stream);
-        if client.is_shaking() {
-            self.shaking.push_back((clock::after(limits.handshake), token));
-        }
+        self.shaking.push_back((clock::after(self.hall.limits.handshake), token));
         let (interest, is_listed) = (Interest::READ, false);
         let added = self.reactor.add(client.stream(), token, interest);
-        seat.guest = Some(Guest { client, interest, is_listed });
-        match added {
-            Ok(()) => self.list(token),
-            Err(error) => self.close_because(token, &error),
+        let (is_waiting, moved, is_stalled, open) = (false, 0, false, None);
+        seat.guest = Some(Guest {
+            client,
+            origin,
+            open,
+            interest,
+            is_listed,
+            is_waiting,
+            moved,
+            is_stalled,
+        });
+        self.shop.budget().enter();
+        if let Err(error) = added {
+            return self.close_because(token, &error);
+        }
+        self.list(token);
+        if let Some(evicted) = self.pending.insert(token, origin) {
+            self.turn_away(&"too many have not yet said what they want");
+            self.close(evicted);
         }
     }
 
@@ -364,6 +333,15 @@ impl<S: Shop> Worker<S> {
         loop {
             self.shop.nodes().submit(&self.reactor, &mut self.done);
             self.land();
+            if self.shop.budget().resumes() {
+                for token in std::mem::take(&mut self.waiting) {
+                    if let Some(guest) = seated(&mut self.seats, token) {
+                        guest.is_waiting = false;
+                        self.list(token);
+                    }
+                }
+            }
+            self.tell_memory();
             if self.listed.is_empty() {
                 return;
             }
@@ -382,9 +360,12 @@ impl<S: Shop> Worker<S> {
             let (place, outcome) = S::weigh(&answer);
             self.hall.counts.add(place, outcome);
             self.table.count(tenant).add(outcome);
-            if let Some(guest) = seated(&mut self.seats, token) {
-                guest.client.answer(answer);
-                self.list(token);
+            match seated(&mut self.seats, token) {
+                Some(guest) => {
+                    guest.client.answer(answer, &mut self.shop);
+                    self.list(token);
+                }
+                None => self.shop.budget().release(S::charge_of(&answer)),
             }
         }
         self.done = done;
@@ -402,6 +383,13 @@ impl<S: Shop> Worker<S> {
             Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
             Ok(false) if guest.client.is_encrypting() => return self.encrypt(token),
             Ok(false) => {}
+        }
+        if guest.client.is_waiting_for_memory() && !std::mem::replace(&mut guest.is_waiting, true) {
+            self.shop.budget().wait();
+            self.waiting.push(token);
+            if self.memory_at == Time::MAX {
+                self.memory_at = clock::after(self.hall.limits.stall);
+            }
         }
         let wanted = guest.client.wanted(&self.shop);
         if wanted != guest.interest {
@@ -433,11 +421,17 @@ impl<S: Shop> Worker<S> {
 
     fn close(&mut self, token: u64) {
         let seat = &mut self.seats[token as u32 as usize];
-        let Some(Guest { client, .. }) = seat.guest.take() else { return };
+        let Some(Guest { client, origin, open, .. }) = seat.guest.take() else { return };
+        match open {
+            Some(tenant) => self.hall.connections().remove(origin, &tenant),
+            None => drop(self.pending.remove(token)),
+        }
         // The highest bits are the listeners' and the nodes'.
         seat.generation = (seat.generation + 1) & (u32::MAX >> 2);
         self.free.push(token as u32);
         self.hall.clients.fetch_sub(1, Ordering::Relaxed);
+        let Charge { all, at_nodes, .. } = client.charge();
+        self.shop.budget().leave(token, all, at_nodes);
         if client.is_waiting() {
             let lost = self.shop.errands(token);
             self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
@@ -448,8 +442,7 @@ impl<S: Shop> Worker<S> {
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
             if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
-                self.hall.counts.turn_away();
-                tracing::warn!("a client has not said what it wants in time, and is turned away");
+                self.turn_away(&"it has not said what it wants in time");
                 self.close(token);
             }
         }
@@ -460,6 +453,10 @@ impl<S: Shop> Worker<S> {
                 self.stop_listening();
                 self.accept_at = now.after(ACCEPT_PAUSE);
             }
+        }
+        if self.memory_at <= now {
+            self.memory_at = Time::MAX;
+            self.close_stalled();
         }
         if self.end_at.is_some_and(|at| at <= now) {
             self.end_now();
@@ -483,7 +480,7 @@ impl<S: Shop> Worker<S> {
     fn end_now(&mut self) {
         for (token, answer) in self.shop.abandon() {
             if let Some(guest) = seated(&mut self.seats, token) {
-                guest.client.answer(answer);
+                guest.client.answer(answer, &mut self.shop);
             }
         }
         for token in self.tokens() {

@@ -157,6 +157,18 @@ pub enum Event {
         /// How long nothing was answered.
         took_ns: u64,
     },
+    /// A client damaged a structure of a data node's memory, and the node goes on with other
+    /// memory.
+    MemoryDamaged {
+        /// The data node.
+        node: String,
+        /// Which structure, in words for people.
+        structure: String,
+        /// Whether what was stored is still there; if not, the store is empty.
+        is_store_kept: bool,
+        /// How long nothing was answered.
+        took_ns: u64,
+    },
     /// A data node's monitor looked later than it should have: its machine had no time for it.
     MonitorLate {
         /// The data node.

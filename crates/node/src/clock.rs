@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 
 /// Nanoseconds since the node started.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,13 @@ impl Clock {
     /// The time.
     pub(crate) fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The kernel's monotonic time, which clients of a data node go by, too.
+    pub(crate) fn kernel_time() -> Time {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let second = Span::SECOND.0;
+        Time(now.tv_sec.cast_unsigned() * second + now.tv_nsec.cast_unsigned())
     }
 
     /// How long it is until `time`; zero if it has passed.

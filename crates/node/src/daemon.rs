@@ -22,6 +22,7 @@ use crate::engine::{Engine, Inline, Sink, Work};
 use crate::keeper::{Keeper, Standing, Watch};
 use crate::lanes::Lanes;
 use crate::live::{Live, Local};
+use crate::measure::Measure;
 use crate::server::{Counts, Server};
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
 
@@ -125,7 +126,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let node::Config { depth, discipline, pacing, .. } = machine_config(&config);
     let lanes = Lanes::new(lanes(&config), depth, discipline, pacing);
     let steward = Steward::new(clock.now(), info(&config), machine_config(&config), &mut &lanes);
-    let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), config.cost));
+    let decide = (config.cost, measure(&config));
+    let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), decide));
     let watch = Arc::new(Watch::new());
     let keeper = Keeper::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
@@ -174,6 +176,18 @@ fn lanes(config: &Config) -> usize {
     match config.store {
         Store::Memory { .. } if config.speed.is_none() => config.workers,
         _ => 1,
+    }
+}
+
+/// What is measured of the store: how many requests a model or a memory serves at the same time is
+/// known, and memory is quicker than a clock.
+fn measure(config: &Config) -> Measure {
+    match config.store {
+        _ if config.speed.is_some() => Measure::new(Some(1), true),
+        Store::Memory { .. } => {
+            Measure::new(Some(u32::try_from(config.workers).unwrap_or(u32::MAX)), false)
+        }
+        _ => Measure::new(None, true),
     }
 }
 

@@ -24,8 +24,10 @@ mod engine;
 mod keeper;
 mod lanes;
 mod live;
+mod measure;
 pub mod memory;
 mod mutex;
+mod pieces;
 mod server;
 mod store;
 

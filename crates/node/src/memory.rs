@@ -29,8 +29,11 @@
 //! Behind a card nobody has it but the node, so it ends with its process.
 
 mod card;
+#[cfg(test)]
+mod damage_tests;
 mod door;
 mod host;
+mod inspector;
 mod pulse;
 mod room;
 #[cfg(test)]
@@ -40,6 +43,7 @@ mod visitor;
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -165,8 +169,18 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let (host, bell) = (running.host.clone(), running.bell.clone());
     let ending = running.is_ending.clone();
     let thread = thread::Builder::new().name("memory-pulse".into());
-    running.threads.push(thread.spawn(move || pulse::run(&host, clock, &bell, &ending))?);
+    running.threads.push(thread.spawn(move || watch(&host, clock, &bell, &ending))?);
     Ok(running)
+}
+
+/// Runs the monitor's thread until the node ends. What is in the memory may be anything, so a panic
+/// over it is treated as damage: there is other memory then, and the thread goes on with that.
+fn watch(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
+    let run = || pulse::run(host, clock, door, is_ending);
+    while catch_unwind(AssertUnwindSafe(run)).is_err() {
+        host.fail();
+        door.push(Letter::Damaged);
+    }
 }
 
 impl Running {

@@ -7,14 +7,18 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 use tidegate_stage::segment::VARIABLE;
-use tidegate_stage::{Inside, Stage};
+use tidegate_stage::{Inside, Stage, files, scratch};
 
 use crate::errno::Errno;
+use crate::ops::programs::NOT_STARTED;
 use crate::real::find_all;
-use crate::{raw, sandbox};
+use crate::{probe, raw, sandbox};
 
 /// Set to anything, it makes the shim say on standard error why it lets everything pass.
 const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
+
+/// Set to anything but a word for no, it says that this program is not to run without its stage.
+const FAIL_CLOSED: &[u8] = b"TIDEGATE_FAIL_CLOSED";
 
 /// Set by the constructor and never taken away: somebody may be in a gate when the program ends.
 static STAGE: OnceLock<Stage> = OnceLock::new();
@@ -45,10 +49,17 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     std::panic::set_hook(Box::new(|_| {}));
     let _inside = Inside::enter();
     find_all();
+    probe::learn();
     // SAFETY: glibc passes the environment, which nobody has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
-    let Some(path) = value(VARIABLE.as_bytes()) else { return };
+    let is_strict = value(FAIL_CLOSED).is_some_and(is_yes);
+    let Some(path) = value(VARIABLE.as_bytes()) else {
+        if is_strict {
+            end(b"TIDEGATE_SEGMENT is not in its environment");
+        }
+        return;
+    };
     let attached = std::panic::catch_unwind(|| {
         let stage = Stage::attach(Path::new(OsStr::from_bytes(path)))?;
         stage.join();
@@ -56,9 +67,28 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     });
     match attached {
         Ok(Ok(stage)) => keep(stage),
+        _ if is_strict => end(path),
         _ if value(DEBUG).is_some() => say(&[b"tidegate: no segment of this release at ", path]),
         _ => {}
     }
+}
+
+/// Whether a variable's value is none of the words that the command takes for no.
+fn is_yes(value: &[u8]) -> bool {
+    let no: [&[u8]; 6] = [b"", b"0", b"n", b"no", b"f", b"false"];
+    !no.iter().chain([&&b"off"[..]]).any(|no| no.eq_ignore_ascii_case(value))
+}
+
+/// Ends the program before its first instruction: it cannot have its stage, and is not to run
+/// without.
+fn end(reason: &[u8]) -> ! {
+    say(&[
+        b"tidegate: ended before it began (--fail-closed): no stage of this release that it may \
+          open: ",
+        reason,
+    ]);
+    // SAFETY: nothing of the program has run that would have to be undone.
+    unsafe { libc::_exit(NOT_STARTED) }
 }
 
 /// Gives this process its stage, and those that it forks.
@@ -74,6 +104,8 @@ fn keep(stage: Stage) {
 unsafe extern "C" fn forked() {
     let _errno = Errno::keep();
     Inside::reset();
+    files::abandon_all();
+    scratch::abandon_others();
     if let Some(stage) = stage()
         && !sandbox::forbids(sandbox::CHILD)
     {
@@ -105,6 +137,13 @@ fn say(pieces: &[&[u8]]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_for_no_are_those_of_the_command() {
+        assert!(is_yes(b"1") && is_yes(b"true") && is_yes(b"yes"));
+        let no: [&[u8]; 5] = [b"", b"0", b"False", b"NO", b"off"];
+        assert!(!no.iter().any(|no| is_yes(no)));
+    }
 
     #[test]
     fn a_variable_has_exactly_its_name() {

@@ -91,6 +91,8 @@ pub mod copies;
 pub mod data;
 pub mod files;
 pub mod life;
+#[cfg(target_arch = "x86_64")]
+pub mod lists;
 pub mod memory;
 pub mod metadata;
 #[cfg(target_arch = "x86_64")]

@@ -187,6 +187,8 @@ struct Site {
     /// From the last report to the end of its period, and in a whole period.
     capacity_left: u64,
     capacity: u64,
+    /// What it estimates to do per second, whatever is declared.
+    measured: u64,
     /// The last grant's, and that of the one to be confirmed before something is raised.
     serial: u64,
     awaited: Option<u64>,

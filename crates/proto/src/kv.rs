@@ -117,12 +117,14 @@
 //! [RACE]: https://www.usenix.org/conference/atc21/presentation/zuo
 pub use block::{ENTRY_MAX, KEY_MAX, VALUE_MAX};
 pub use client::{Answer, Client, EXTENT_MAX, Outcome, Refused, Settings, Value};
+pub use inspect::Inspector;
 pub use layout::{Area, BLOCK, HEADER, HOLDERS, LAYOUT_VERSION, Layout, LayoutError};
 pub use opening::{OpenError, Opening};
 pub use sweep::{Pass, Stock, Sweep};
 
 mod block;
 mod client;
+mod inspect;
 mod layout;
 mod locations;
 mod opening;

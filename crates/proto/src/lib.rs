@@ -16,6 +16,7 @@ pub mod data;
 pub mod data_node;
 pub mod gateway;
 pub mod haechi;
+pub mod integrity;
 #[cfg(feature = "kv")]
 pub mod kv;
 pub mod memcached;
@@ -23,4 +24,5 @@ pub mod message;
 pub mod meters;
 pub mod node;
 pub mod one_sided;
+pub mod pages;
 pub mod stage;

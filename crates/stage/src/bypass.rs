@@ -33,10 +33,21 @@ pub enum Bypass {
     /// A filter on system calls that the program has installed forbids what the shim would have to
     /// ask the kernel.
     Sandboxed = 12,
+    /// A program was started that cannot open the shim or the segment: as another user, or in
+    /// another root directory.
+    Unreachable = 13,
+    /// A program was to be started that may be run but not read, so that it is not known whether
+    /// the shim would be in it.
+    Unreadable = 14,
+    /// A program was not started, because the shim would not be in it (`--fail-closed`).
+    Refused = 15,
+    /// No call that passed by, but one that brought more into service than a queue's depth, because
+    /// a permit of a stopped thread was passed on.
+    OverDepth = 16,
 }
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
-pub const BYPASSES: [(Bypass, &str, &str); 13] = [
+pub const BYPASSES: [(Bypass, &str, &str); 17] = [
     (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
@@ -50,6 +61,18 @@ pub const BYPASSES: [(Bypass, &str, &str); 13] = [
     (Bypass::Unloaded, "unloaded", "keep LD_PRELOAD in the environment that it is started in"),
     (Bypass::Failure, "failure", "report it: this is a defect of the shim"),
     (Bypass::Sandboxed, "sandboxed", "its own filter forbids futex or fstat; allow them there"),
+    (
+        Bypass::Unreachable,
+        "unreachable",
+        "it may not open the shim or the segment; start `tidegate run` as that user, in that root",
+    ),
+    (Bypass::Unreadable, "unreadable", "let whoever runs its file also read it"),
+    (
+        Bypass::Refused,
+        "refused",
+        "not started, as --fail-closed asks; start them otherwise, or leave --fail-closed out",
+    ),
+    (Bypass::OverDepth, "over_depth", "stopped threads held permits at a queue, which passed on"),
 ];
 
 impl Bypass {

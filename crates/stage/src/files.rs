@@ -8,14 +8,13 @@
 //! forgets it, and that a call which makes one forgets what its number meant before.
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType};
 use tidegate_algo::channel::{Classifier, Mask, Table, Words};
 
-use crate::identity;
+use crate::{identity, scratch};
 
 /// Descriptors below this number are remembered; those above are asked about each time. Programs
 /// with more open files than this have a descriptor limit that an administrator raised.
@@ -30,24 +29,21 @@ pub enum File {
     Other,
 }
 
-/// One descriptor. `state` is: kind 2 bits, change counter 30 bits, generation 32 bits.
-#[repr(C)]
-struct Entry {
-    state: AtomicU64,
-    mask: [AtomicU64; 4],
+/// The atomics of the entries; a test puts those of a model checker in their place.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
+mod entry;
 
-const UNKNOWN: u64 = 0;
-const STORAGE: u64 = 1;
-const OTHER: u64 = 2;
-const KIND: u64 = 0b11;
-const CHANGE: u64 = 0b100;
-const CHANGES: u64 = 0xffff_fffc;
+use entry::{Entry, Kind, Known};
 
 /// Untouched pages of it cost nothing, so it is as large as it may have to be.
-static ENTRIES: [Entry; DESCRIPTORS_MAX] =
-    [const { Entry { state: AtomicU64::new(0), mask: [const { AtomicU64::new(0) }; 4] } };
+static ENTRIES: [Entry<MASK_WORDS>; DESCRIPTORS_MAX] =
+    [const { Entry { state: AtomicU64::new(0), mask: [const { AtomicU64::new(0) }; MASK_WORDS] } };
         DESCRIPTORS_MAX];
+
+/// The words of a [`Mask`].
+const MASK_WORDS: usize = 4;
 
 /// One more than the highest descriptor ever remembered, so that closing "all" does not walk pages
 /// that were never touched.
@@ -84,7 +80,7 @@ static PARTED: AtomicBool = AtomicBool::new(false);
 /// nothing without the thread. There is one table, so nothing is remembered any more: each request
 /// asks. Threads that do this are too few for a table each.
 pub fn part() {
-    PARTED.store(true, Ordering::Release);
+    PARTED.store(true, Ordering::SeqCst);
     forget_range(0, u32::MAX);
 }
 
@@ -114,11 +110,30 @@ thread_local! {
     };
 }
 
+thread_local! {
+    /// The descriptor whose entry the thread is writing.
+    static TAKEN: Cell<i32> = const { Cell::new(-1) };
+}
+
+/// Gives back what the thread was writing: a signal handler has interrupted it there and leaves for
+/// another place.
+pub fn abandon() {
+    if let Ok(descriptor) = usize::try_from(TAKEN.replace(-1)) {
+        ENTRIES[descriptor].abandon();
+    }
+}
+
+/// Gives back what other threads were writing when this process was forked: they are not in it.
+pub fn abandon_all() {
+    let reach = REACH.load(Ordering::Relaxed) as usize;
+    ENTRIES[..reach.min(DESCRIPTORS_MAX)].iter().for_each(Entry::abandon);
+}
+
 /// To be called before a program asks for the status of `descriptor`; what it gives is for
 /// [`tell`].
 pub fn about_to_ask(descriptor: i32) -> Option<u64> {
     let entry = ENTRIES.get(usize::try_from(descriptor).ok()?)?;
-    Some(entry.state.load(Ordering::Acquire))
+    Some(entry.state())
 }
 
 /// Says what a program found out about `descriptor`, which most do as soon as they have opened a
@@ -153,53 +168,38 @@ pub(crate) fn lookup<W: Words + ?Sized>(
 
 /// What an entry says under the table of `generation`.
 #[inline(always)]
-fn remembered(entry: &Entry, generation: u32) -> Option<File> {
-    let state = entry.state.load(Ordering::Acquire);
-    if state & KIND != UNKNOWN && (state >> 32) as u32 == generation {
-        if state & KIND == OTHER {
-            return Some(File::Other);
-        }
-        let mask = Mask(core::array::from_fn(|word| entry.mask[word].load(Ordering::Relaxed)));
-        std::sync::atomic::fence(Ordering::Acquire);
-        if entry.state.load(Ordering::Relaxed) == state {
-            return Some(File::Storage(mask));
-        }
-    }
-    None
+fn remembered(entry: &Entry<MASK_WORDS>, generation: u32) -> Option<File> {
+    entry.known(generation).map(|known| match known {
+        Known { kind: Kind::Storage, mask } => File::Storage(Mask(mask)),
+        Known { kind: Kind::Other, .. } => File::Other,
+    })
 }
 
 #[cold]
 #[inline(never)]
 fn remember<W: Words + ?Sized>(
     descriptor: i32,
-    entry: &Entry,
+    entry: &Entry<MASK_WORDS>,
     generation: u32,
     table: &Table<'_, W>,
 ) -> File {
-    let seen = entry.state.load(Ordering::Acquire);
+    // Before the kernel is asked: whoever closes a range of descriptors after this sees that the
+    // entry is to be forgotten, and whoever did so before this has closed the descriptor already.
+    // And before `PARTED` is looked at, for the same reason.
+    REACH.fetch_max(descriptor as u32 + 1, Ordering::SeqCst);
+    let seen = entry.state();
     let file = find_out(descriptor, Some(seen), table);
-    if MUTE.load(Ordering::Acquire) || PARTED.load(Ordering::Acquire) || !is_own() {
+    if MUTE.load(Ordering::Acquire) || PARTED.load(Ordering::SeqCst) || !is_own() {
         return file;
     }
-    let kind = match file {
-        File::Storage(_) => STORAGE,
-        File::Other => OTHER,
+    let known = match file {
+        File::Storage(Mask(mask)) => Known { kind: Kind::Storage, mask },
+        File::Other => Known { kind: Kind::Other, mask: [0; MASK_WORDS] },
     };
-    // The entry is taken first, as unknown, so that two threads do not write different masks into
-    // it; and if the descriptor was closed meanwhile, the change counter differs and what was found
-    // out is not kept.
-    let taken = seen & CHANGES & !KIND;
-    let taken = taken.wrapping_add(CHANGE) & CHANGES;
-    let exchange = |from, to| {
-        entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    if exchange(seen, taken) {
-        REACH.fetch_max(descriptor as u32 + 1, Ordering::Relaxed);
-        if let File::Storage(mask) = file {
-            let cells = entry.mask.iter().zip(mask.0);
-            cells.for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
-        }
-        exchange(taken, taken | kind | u64::from(generation) << 32);
+    if let Some(taken) = entry.take(seen) {
+        TAKEN.set(descriptor);
+        entry.give(taken, generation, &known);
+        TAKEN.set(-1);
     }
     file
 }
@@ -240,29 +240,18 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table
     let Ok(link) = std::ffi::CStr::from_bytes_with_nul(&link[..=length]) else {
         return File::Storage(Mask::ALL);
     };
-    let mask = by_path::<SHORT, W>(link, table).or_else(|| by_path::<PATH_MAX, W>(link, table));
-    File::Storage(mask.unwrap_or(Mask::ALL))
+    File::Storage(by_path(link, table))
 }
 
-/// The longest path that the kernel takes, and one that most are shorter than.
-const PATH_MAX: usize = 4096;
-const SHORT: usize = 256;
-
 /// The rules that accept the path of the open file behind `link`; those that accept none if it
-/// cannot be had. None if it may be longer than `LENGTH`.
+/// cannot be had.
 #[cold]
 #[inline(never)]
-fn by_path<const LENGTH: usize, W: Words + ?Sized>(
-    link: &std::ffi::CStr,
-    table: &Table<'_, W>,
-) -> Option<Mask> {
-    let mut path = [MaybeUninit::uninit(); LENGTH];
-    let path: &[u8] = match rustix::fs::readlinkat_raw(CWD, link, &mut path) {
-        Ok((path, _)) if path.len() == LENGTH && LENGTH < PATH_MAX => return None,
-        Ok((path, _)) => path,
-        Err(_) => b"",
-    };
-    Some(table.accepts(Classifier::Path, path).0)
+fn by_path<W: Words + ?Sized>(link: &std::ffi::CStr, table: &Table<'_, W>) -> Mask {
+    scratch::with_page(|page| {
+        let length = rustix::fs::readlinkat_raw(CWD, link, &mut page[..]).unwrap_or(0);
+        table.accepts(Classifier::Path, &page[..length]).0
+    })
 }
 
 /// Whether a file's bytes are in memory only: `tmpfs` (which is `/dev/shm`), `proc` and the like.
@@ -290,24 +279,12 @@ fn is_in_memory(file: BorrowedFd<'_>, device: u64) -> bool {
 #[inline]
 pub fn forget(descriptor: i32) {
     if let Some(entry) = usize::try_from(descriptor).ok().and_then(|index| ENTRIES.get(index)) {
-        let mut state = entry.state.load(Ordering::Relaxed);
-        loop {
-            let next = (state & CHANGES).wrapping_add(CHANGE) & CHANGES;
-            match entry.state.compare_exchange_weak(
-                state,
-                next,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(seen) => state = seen,
-            }
-        }
+        entry.forget();
     }
 }
 
 /// Forgets what is known of every descriptor from `first` to `last`, both included.
 pub fn forget_range(first: u32, last: u32) {
-    let end = last.saturating_add(1).min(REACH.load(Ordering::Relaxed));
+    let end = last.saturating_add(1).min(REACH.load(Ordering::SeqCst));
     (first..end).for_each(|descriptor| forget(descriptor as i32));
 }

@@ -11,6 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::bypass::Bypass;
+use crate::scratch;
 
 /// What is found of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,64 @@ pub enum Verdict {
 /// assert_eq!(program(c"/nowhere"), Err(rustix::io::Errno::NOENT));
 /// ```
 pub fn program(path: &CStr) -> Result<Verdict, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    program_at(CWD, path)
+}
+
+/// What the program at `path` is, which begins at `folder` if it is relative.
+///
+/// # Errors
+/// As [`program`].
+pub fn program_at(folder: BorrowedFd<'_>, path: &CStr) -> Result<Verdict, Errno> {
+    let file = match rustix::fs::openat(folder, path, FLAGS, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::ACCESS) if may_run(folder, path) => {
+            return Ok(Verdict::Not(Bypass::Unreadable));
+        }
+        Err(error) => return Err(error),
+    };
     // The loader itself has no loader. It may be called with a program, and then takes the shim.
     if is_loader(path.to_bytes()) {
         return Ok(Verdict::Covered);
     }
-    inspect(file.as_fd(), true)
+    inspect(file.as_fd(), SCRIPTS_MAX)
+}
+
+/// How a program is opened to be looked at.
+const FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// How many interpreters the kernel follows that are scripts themselves.
+const SCRIPTS_MAX: u32 = 5;
+
+/// Whether a file may be run: the kernel would start it.
+fn may_run(folder: BorrowedFd<'_>, path: &CStr) -> bool {
+    let is_file = rustix::fs::statat(folder, path, AtFlags::empty())
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
+    is_file && rustix::fs::accessat(folder, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether this process may read the file at `path`, as the user that it acts for.
+pub fn is_readable(path: &CStr) -> bool {
+    is_accessible(path, Access::READ_OK)
+}
+
+fn is_accessible(path: &CStr, access: Access) -> bool {
+    rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether a program that this process starts may read and write the file at `path`, which only its
+/// owner may. Capabilities that let this process do so are gone then, unless its user is root.
+pub fn is_open_to_programs(path: &CStr) -> bool {
+    let user = rustix::process::geteuid();
+    let is_owner = || rustix::fs::stat(path).is_ok_and(|status| status.st_uid == user.as_raw());
+    is_accessible(path, Access::READ_OK.union(Access::WRITE_OK)) && (user.is_root() || is_owner())
+}
+
+/// Whether the loader will ignore the shim in whatever this process starts: it acts for another
+/// user or group than it belongs to.
+pub fn is_secure() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    getuid() != geteuid() || getgid() != getegid()
 }
 
 /// What an open program is.
@@ -51,11 +103,11 @@ pub fn open_program(descriptor: i32) -> Result<Verdict, Errno> {
         return Err(Errno::BADF);
     }
     // SAFETY: the caller is about to run it; if it is not open, the kernel says so.
-    inspect(unsafe { BorrowedFd::borrow_raw(descriptor) }, true)
+    inspect(unsafe { BorrowedFd::borrow_raw(descriptor) }, SCRIPTS_MAX)
 }
 
 /// The longest path that is looked at.
-const PATH_MAX: usize = 4096;
+const PATH_MAX: usize = scratch::PAGE;
 
 /// What the program is that `execvp` runs for `name`: the one at this path if it has a slash, else
 /// the first in the directories of `search`, the value of `PATH`.
@@ -69,7 +121,11 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     }
     // What the C library assumes where there is no PATH.
     let search = search.unwrap_or(b"/bin:/usr/bin");
-    let mut path = [0; PATH_MAX];
+    scratch::with_page(|path| found_in(bytes, search, path))
+}
+
+/// The same, with room for a path.
+fn found_in(bytes: &[u8], search: &[u8], path: &mut [u8; PATH_MAX]) -> Result<Verdict, Errno> {
     for directory in search.split(|byte| *byte == b':') {
         let length = directory.len() + 1 + bytes.len();
         if length >= PATH_MAX {
@@ -89,21 +145,22 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     Err(Errno::NOENT)
 }
 
-/// What is read of a file at once.
-const BLOCK: usize = 1024;
+/// What is read of the beginning of a file: as much as the kernel looks at.
+const HEAD: usize = 256;
+/// What is read of a part of it.
+const BLOCK: usize = scratch::PAGE;
 
-/// Looks at an open file; a script is followed if `follow` says so, one step as the kernel does for
-/// the usual case.
-fn inspect(file: BorrowedFd<'_>, follow: bool) -> Result<Verdict, Errno> {
+/// Looks at an open file; scripts are followed to their interpreter so many times.
+fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
     let status = rustix::fs::fstat(file)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Err(Errno::ACCESS);
     }
-    let mut block = [0; BLOCK];
-    let length = rustix::io::pread(file, &mut block[..], 0)?;
-    let head = &block[..length];
+    let mut head = [0; HEAD];
+    let length = rustix::io::pread(file, &mut head[..], 0)?;
+    let head = &head[..length];
     if head.starts_with(b"#!") {
-        return if follow { script(head) } else { Err(Errno::LOOP) };
+        return if scripts > 0 { script(head, scripts - 1) } else { Err(Errno::LOOP) };
     }
     if !head.starts_with(b"\x7fELF") {
         // What the kernel does not know, a shell reads as a script of its own.
@@ -112,21 +169,25 @@ fn inspect(file: BorrowedFd<'_>, follow: bool) -> Result<Verdict, Errno> {
     if gains_rights(file, &status) {
         return Ok(Verdict::Not(Bypass::SetuidProgram));
     }
-    Ok(elf(file, head))
+    Ok(scratch::with_page(|block| elf(file, head, block)))
 }
 
 /// What the interpreter in the first line of a script is.
-fn script(head: &[u8]) -> Result<Verdict, Errno> {
+fn script(head: &[u8], scripts: u32) -> Result<Verdict, Errno> {
     let line = head[2..].split(|byte| *byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let interpreter = words.next().ok_or(Errno::NOEXEC)?;
     let mut path = [0; 256];
     path.get_mut(..interpreter.len()).ok_or(Errno::NAMETOOLONG)?.copy_from_slice(interpreter);
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::NAMETOOLONG)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
-    // An interpreter that is a script itself is rare, and leads to a program in the end.
-    let verdict = inspect(file.as_fd(), false).unwrap_or(Verdict::Script);
+    let file = match rustix::fs::open(path, FLAGS, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::ACCESS) if may_run(CWD, path) => {
+            return Ok(Verdict::Not(Bypass::Unreadable));
+        }
+        Err(error) => return Err(error),
+    };
+    let verdict = inspect(file.as_fd(), scripts)?;
     Ok(if verdict == Verdict::Covered { Verdict::Script } else { verdict })
 }
 
@@ -150,8 +211,8 @@ const NOTE: u32 = 4; // PT_NOTE
 /// The most parts of a program that are looked at; there are about a dozen.
 const PARTS_MAX: usize = 64;
 
-/// What an ELF file with this head is.
-fn elf(file: BorrowedFd<'_>, head: &[u8]) -> Verdict {
+/// What an ELF file with this head is, with room for one of its parts.
+fn elf(file: BorrowedFd<'_>, head: &[u8], block: &mut [u8; BLOCK]) -> Verdict {
     const WIDE: u8 = 2;
     if head.get(4) != Some(&WIDE) || half(head, 18) != MACHINE {
         // Another machine's loader would complain about the shim, and run on without.
@@ -166,14 +227,13 @@ fn elf(file: BorrowedFd<'_>, head: &[u8]) -> Verdict {
             break;
         }
         let (offset, length) = (long(&part, 8), long(&part, 32));
-        let mut block = [0; BLOCK];
         match word(&part, 0) {
             LOADER => {
                 dynamic = true;
-                let path = content(file, offset, length, &mut block);
+                let path = content(file, offset, length, block);
                 foreign = !is_loader(path.strip_suffix(b"\0").unwrap_or(path));
             }
-            NOTE => go |= has_go_note(content(file, offset, length, &mut block)),
+            NOTE => go |= has_go_note(content(file, offset, length, block)),
             _ => {}
         }
     }

@@ -6,6 +6,7 @@
 //! use the stage (a daemon, a background job), the supervisor goes on in the background, so that
 //! whoever waits for the program does not wait for them.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -14,6 +15,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tidegate_model::Span;
@@ -44,6 +46,8 @@ const FORWARDED: [libc::c_int; 7] = [
     libc::SIGUSR2,
     libc::SIGALRM,
 ];
+/// Tells the shim in each program below that it is to end rather than run without its stage.
+const FAIL_CLOSED: &str = "TIDEGATE_FAIL_CLOSED";
 /// Less than this share of a program's bytes unseen is noise: the loader's reads, a shell's.
 const UNSEEN_SHARE: f64 = 0.01;
 /// Nor is less than this worth a word.
@@ -163,13 +167,14 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
             eprintln!("tidegate: {text}");
         }
     };
-    let uncovered = uncovered(&options.program);
+    let uncovered = uncovered(&options.program, options.fail_closed);
     if let Some(reason) = uncovered {
         warn_uncovered(options, reason, tell)?;
     }
     usage::sweep();
     let (segment, path) = Segment::create().map_err(RunError::Segment)?;
     let file = Removed(path);
+    segment.header.strict.store(u32::from(options.fail_closed), Ordering::Relaxed);
     let settings = Settings {
         tenant: options.tenant.clone(),
         socket: options.socket.clone(),
@@ -183,7 +188,10 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     // The loader of another C library would fail on the shim rather than leave it out.
     let shim = (uncovered != Some(Bypass::ForeignProgram)).then_some(shim);
     let mut child = start(options, shim.as_deref(), &file.0, &signals)?;
-    let code = supervise(&mut driver, &mut child, &signals).map_err(RunError::Supervise)?;
+    let mut programs = Programs::new(options);
+    let code =
+        supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
+    programs.tell();
     let coverage = report::coverage(driver.segment(), driver.census());
     tell_coverage(options.report, &coverage);
     if !is_used(&driver, &file.0) {
@@ -265,6 +273,9 @@ fn start(
 ) -> Result<Child, RunError> {
     let mut command = Command::new(&options.program);
     command.args(&options.arguments).env(VARIABLE, segment);
+    if options.fail_closed {
+        command.env(FAIL_CLOSED, "1");
+    }
     if let Some(shim) = shim {
         let mut preload = OsString::from(shim);
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -285,17 +296,24 @@ fn start(
 }
 
 /// Keeps the stage until the program has ended.
-fn supervise(driver: &mut Driver, child: &mut Child, signals: &Signals) -> io::Result<Exit> {
+fn supervise(
+    driver: &mut Driver,
+    child: &mut Child,
+    signals: &Signals,
+    programs: &mut Programs,
+) -> io::Result<Exit> {
     let pid = Pid::from_child(child);
     let ended = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
         driver.turn(&[signals.as_fd(), ended.as_fd()], Span::SECOND)?;
         driver.notices.clear();
+        programs.read(driver.segment());
         for signal in signals.received() {
             let _ = kill_process(pid, signal);
         }
         if let Some(status) = child.try_wait()? {
             driver.last_look();
+            programs.read(driver.segment());
             let code = status.code().map(|code| Exit::Code(code as u8));
             return Ok(code.unwrap_or(Exit::Signal(status.signal().unwrap_or(0))));
         }
@@ -400,6 +418,54 @@ impl Signals {
     }
 }
 
+/// Programs without the shim, for the user.
+struct Programs {
+    report: Report,
+    read: u32,
+    /// The names that are told at the end, by reason.
+    names: BTreeMap<&'static str, Vec<String>>,
+}
+
+/// How many names of programs are told for one reason.
+const NAMES: usize = 3;
+
+impl Programs {
+    fn new(options: &Options) -> Self {
+        Self { report: options.report, read: 0, names: BTreeMap::new() }
+    }
+
+    /// Takes in what processes have noted, and says at once what was refused: the program that
+    /// asked for it only sees that it was not permitted.
+    fn read(&mut self, segment: &Segment) {
+        for program in segment.programs.since(&mut self.read) {
+            let (_, reason, advice) = BYPASSES[program.reason as usize];
+            if program.is_refused {
+                if self.report != Report::Quiet {
+                    let name = &program.name;
+                    eprintln!("tidegate: {name} was not started ({reason}): {advice}");
+                }
+                continue;
+            }
+            let names = self.names.entry(reason).or_default();
+            if names.len() <= NAMES && !names.contains(&program.name) {
+                names.push(program.name);
+            }
+        }
+    }
+
+    /// Says which programs ran without limits.
+    fn tell(&self) {
+        if self.report == Report::Quiet {
+            return;
+        }
+        for (reason, names) in &self.names {
+            let more = if names.len() > NAMES { " and others" } else { "" };
+            let names = names[..names.len().min(NAMES)].join(", ");
+            eprintln!("tidegate: {names}{more} ran without limits ({reason})");
+        }
+    }
+}
+
 /// Says what passed the gates by.
 fn tell_coverage(report: Report, coverage: &Coverage) {
     if report == Report::Quiet {
@@ -433,10 +499,12 @@ fn tell_coverage(report: Report, coverage: &Coverage) {
 
 /// Why the shim will not see this program, if it will not. A program that cannot be looked at is
 /// left to its start, which says why better than a guess could.
-fn uncovered(program: &OsStr) -> Option<Bypass> {
+fn uncovered(program: &OsStr, fail_closed: bool) -> Option<Bypass> {
     let name = CString::new(program.as_encoded_bytes()).ok()?;
     let search = std::env::var_os("PATH");
     match inspect::program_in(&name, search.as_deref().map(OsStr::as_encoded_bytes)) {
+        // Of such a one nothing is known; most have the shim.
+        Ok(Verdict::Not(Bypass::Unreadable)) if !fail_closed => None,
         Ok(Verdict::Not(reason)) => Some(reason),
         Ok(Verdict::Covered | Verdict::Script) | Err(_) => None,
     }

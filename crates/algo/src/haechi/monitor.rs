@@ -474,6 +474,12 @@ impl Pool {
         open
     }
 
+    /// What the word was when it was last looked at or changed: it only falls until it is changed
+    /// again.
+    pub fn left(&self) -> i64 {
+        self.left
+    }
+
     /// Pool tokens granted in this period, exactly.
     pub fn granted(&self) -> u64 {
         self.granted

@@ -32,7 +32,8 @@ pub(crate) struct Args {
     #[arg(env = "TIDEGATE_TENANT", hide_env_values = true)]
     tenant: String,
 
-    /// Do not start the program if there are no rules for it, or it cannot be covered
+    /// Do not start the program if there are no rules for it, nor any program below that cannot be
+    /// covered
     #[arg(long, env = "TIDEGATE_FAIL_CLOSED", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     fail_closed: bool,

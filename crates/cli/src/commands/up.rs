@@ -9,7 +9,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
-use tidegate_controller::{Config, ServeError, log_to_stderr, serve_with};
+use tidegate_controller::{Config, ServeError, log_to_stderr, raise_descriptor_limit, serve_with};
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
@@ -223,6 +223,7 @@ fn serve(plan: &Plan) -> Result<(), Failure> {
     // Before anything exists that a signal would have to clean up.
     let mut signals = Signals::new([SIGTERM, SIGINT])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
+    raise_descriptor_limit();
     let parts = plan.start()?;
     output::print(&part_ready(plan, parts.as_ref()))?;
     signals.forever().next();

@@ -101,6 +101,22 @@ pub fn set(region: &Region, at: u64, speed: Speed) {
     store(LEAST, u64::from(speed.least.min(SLOT)));
 }
 
+/// Whether the card at `at` is of that speed, and busy until `latest` at the most, by the clock of
+/// its clients: whether its words are what [`set`] and operations have made of them.
+///
+/// # Panics
+/// As [`set`].
+pub fn is_sound(region: &Region, at: u64, speed: Speed, latest: Time) -> bool {
+    check(region, at);
+    let slot = |rate: Iops| (1_000_000_000 * PARTS).checked_div(rate.0).unwrap_or(u64::MAX);
+    let load = |word| region.word(at + word).load(Relaxed);
+    load(TOTAL) == slot(speed.total)
+        && load(EACH) == slot(speed.each)
+        && load(ROUND_TRIP) == speed.round_trip.0.saturating_mul(PARTS)
+        && load(LEAST) == u64::from(speed.least.min(SLOT))
+        && load(BUSY) <= latest.0.saturating_mul(PARTS)
+}
+
 fn check(region: &Region, at: u64) {
     let is_inside = at.checked_add(CARD).is_some_and(|end| end <= region.length());
     assert!(at.is_multiple_of(64) && is_inside, "a card does not fit there");

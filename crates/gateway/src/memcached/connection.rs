@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::owner::Asked;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
@@ -17,10 +18,18 @@ use crate::ketama::Ketama;
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
-use crate::worker::{self, Hall};
+use crate::worker::{self, Charge, Hall};
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
+
+/// How long the reply for a key is expected to be before one has come, and at least, in bytes. What
+/// is expected is charged while a request is at its node; then what has come.
+const ESTIMATE: usize = 16 << 10;
+const ESTIMATE_MIN: usize = 128;
+
+/// What memcached says where it has no memory for a reply.
+const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response\r\n";
 
 /// What the connections of one worker share.
 pub(crate) struct Shop {
@@ -30,13 +39,19 @@ pub(crate) struct Shop {
     nodes: Nodes,
     flights: Flights,
     hall: Arc<Hall>,
+    budget: MemoryBudget,
 }
 
 impl Shop {
-    pub(crate) fn new(pool: Arc<Pool>, nodes: Nodes, hall: Arc<Hall>, table: &Table) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        nodes: Nodes,
+        (hall, budget): (Arc<Hall>, MemoryBudget),
+        table: &Table,
+    ) -> Self {
         let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
         let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, flights: Flights::default(), hall }
+        Self { pool, circle, owner, nodes, flights: Flights::default(), hall, budget }
     }
 
     /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
@@ -58,8 +73,17 @@ pub(crate) struct Connection {
     held: Vec<u8>,
     /// How long that has to be before it is looked at again; zero until a reply has left.
     needed: usize,
-    /// What requests without a reply carry.
+    /// What requests without a reply carry, and their replies are expected to.
     bytes: usize,
+    /// The bytes of reply that are expected for each key: the most of late.
+    estimate: usize,
+    /// How much input it may hold: what it was admitted for.
+    input_max: usize,
+    /// It needs to hold more, and was not admitted.
+    is_pending: bool,
+    /// What the budget is charged with for it, and the bytes that it has sent and received.
+    charged: usize,
+    moved: u64,
     output: Outgoing,
     /// The client says nothing more.
     is_silent: bool,
@@ -74,14 +98,55 @@ impl Connection {
             held: Vec::new(),
             needed: 1,
             bytes: 0,
+            estimate: ESTIMATE,
+            input_max: FLOOR,
+            is_pending: false,
+            charged: 0,
+            moved: 0,
             output: Outgoing::new(),
             is_silent: false,
         }
     }
 
+    /// The bytes of its requests and replies, from when a request is taken until the kernel has the
+    /// reply.
+    fn load(&self) -> usize {
+        self.bytes + self.conversation.stored() + self.output.len()
+    }
+
+    /// Has the budget know what it takes up now.
+    fn settle(&mut self, budget: &mut MemoryBudget) {
+        let input = if self.input_max > FLOOR { self.input_max } else { self.held.len() };
+        let now = self.load() + input;
+        budget.charge(self.token, self.charged, now);
+        self.charged = now;
+    }
+
+    /// Asks for memory if the input that is needed to go on is more than it may hold.
+    fn reserve_input(&mut self, budget: &mut MemoryBudget) {
+        self.is_pending = false;
+        if self.needed > self.input_max {
+            let wanted = self.needed.next_power_of_two();
+            match budget.admits(self.token, 0, wanted) {
+                true => self.input_max = wanted,
+                false => self.is_pending = true,
+            }
+        } else if self.held.len() <= FLOOR && self.needed <= FLOOR && self.input_max > FLOOR {
+            self.input_max = FLOOR;
+            self.held.shrink_to(FLOOR);
+        }
+    }
+
     /// Looks at what is held, if that makes sense now. Says whether anything came of it.
     fn go_on(&mut self, shop: &mut Shop) -> bool {
-        if self.held.len() < self.needed || self.held.is_empty() {
+        if self.held.is_empty() {
+            // All was taken that had come, and what is behind it may come again.
+            if self.conversation.has_room() && shop.budget.headroom(self.load()) > 0 {
+                self.needed = 1;
+            }
+            return false;
+        }
+        if self.held.len() < self.needed {
             return false;
         }
         let held = std::mem::take(&mut self.held);
@@ -92,27 +157,45 @@ impl Connection {
     }
 
     fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
-        let Shop { circle, owner, nodes, flights, hall, .. } = shop;
+        let load = self.load();
+        let Shop { circle, owner, nodes, flights, hall, budget, .. } = shop;
         let clients = hall.present().max(1);
-        if hall.limits.is_reached(clients, 0, self.bytes) {
-            // The next reply has it looked at again.
-            self.needed = 0;
-            return 0;
-        }
         let spot = |key: &[u8], operation| Spot {
             // There is at least one node, so somebody owns the key.
             node: circle.owner(key).unwrap_or_default() as u32,
             tenant: owner.of(Asked { operation, size: Bytes::ZERO, key: Some(key) }),
         };
-        let (token, bytes) = (self.token, &mut self.bytes);
+        let (token, bytes, estimate) = (self.token, &mut self.bytes, self.estimate);
         self.conversation.set_ahead_max(hall.limits.all_requests / clients);
+        self.conversation.set_credit(budget.headroom(load), estimate);
         let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
-            let job = flights.launch(token, &ask);
-            *bytes += ask.bytes.len();
+            let reply = estimate.saturating_mul(ask.keys as usize);
+            let charge = ask.bytes.len().saturating_add(reply);
+            let job = flights.launch(token, &ask, charge);
+            *bytes += charge;
             nodes.queue((0, ask.place.node), job, &Recorded::default());
         });
+        // Zero where it depends on a reply, or on what the kernel takes.
         self.needed = progress.needed;
         progress.consumed
+    }
+
+    /// Takes a reply, or drops it if there is no memory for it.
+    fn take_reply(
+        &mut self,
+        flight: Flight,
+        reply: Result<Buffer, Fault>,
+        budget: &mut MemoryBudget,
+    ) {
+        let Flight { ticket, bytes, keys, .. } = flight;
+        self.bytes -= bytes;
+        self.settle(budget);
+        let length = reply.as_ref().map_or(0, |reply| reply.len());
+        let by_key = (length / keys.max(1) as usize).max(ESTIMATE_MIN);
+        self.estimate = by_key.max(self.estimate - self.estimate / 8);
+        let is_too_much = length > 0 && budget.overflows(self.load(), length);
+        let reply = if is_too_much { Err(OUT_OF_MEMORY) } else { reply.map_err(complaint) };
+        self.conversation.on_reply(ticket, reply);
     }
 }
 
@@ -124,9 +207,14 @@ impl worker::Client for Connection {
         &self.stream
     }
 
-    /// A client of memcached says nothing before its first request.
+    /// A client of memcached has no handshake. One that has never sent anything is as one that does
+    /// not go on with it.
     fn is_shaking(&self) -> bool {
-        false
+        self.moved == 0
+    }
+
+    fn tenant<'a>(&'a self, shop: &'a Shop) -> &'a str {
+        &shop.pool.tenant
     }
 
     fn is_waiting(&self) -> bool {
@@ -147,6 +235,7 @@ impl worker::Client for Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
             Err(error) => return Err(error),
         };
+        self.moved += count as u64;
         if self.held.is_empty() {
             let consumed = self.hear(&scratch[..count], shop);
             self.held.extend_from_slice(&scratch[consumed..count]);
@@ -154,12 +243,13 @@ impl worker::Client for Connection {
             self.held.extend_from_slice(&scratch[..count]);
             self.go_on(shop);
         }
+        self.settle(&mut shop.budget);
         Ok(true)
     }
 
-    fn answer(&mut self, (Flight { ticket, bytes, .. }, reply): Reply) {
-        self.bytes -= bytes;
-        self.conversation.on_reply(ticket, reply.map_err(complaint));
+    fn answer(&mut self, (flight, reply): Reply, shop: &mut Shop) {
+        self.take_reply(flight, reply, &mut shop.budget);
+        self.settle(&mut shop.budget);
     }
 
     fn look_after(&mut self, shop: &mut Shop) -> io::Result<bool> {
@@ -169,15 +259,29 @@ impl worker::Client for Connection {
                 piece => self.output.push(&piece),
             }
         }
+        let before = self.output.len();
         self.output.flush(&self.stream)?;
+        self.moved += (before - self.output.len()) as u64;
         if let (true, Some(goodbye)) = (self.is_over(false), self.conversation.goodbye()) {
             return Err(io::Error::other(goodbye));
         }
-        Ok(self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(shop))
+        let is_more = self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(shop);
+        self.reserve_input(&mut shop.budget);
+        self.settle(&mut shop.budget);
+        Ok(is_more)
+    }
+
+    fn is_waiting_for_memory(&self) -> bool {
+        self.is_pending
+    }
+
+    fn charge(&self) -> Charge {
+        Charge { all: self.charged, at_nodes: self.bytes.min(self.charged), moved: self.moved }
     }
 
     fn wanted(&self, _: &Shop) -> Interest {
-        let read = self.needed > 0 && self.output.len() < OUTPUT_MAX && !self.is_silent;
+        let has_room = self.output.len() < OUTPUT_MAX && !self.is_pending;
+        let read = self.needed > 0 && has_room && !self.is_silent;
         Interest { read, write: !self.output.is_empty() }
     }
 
@@ -200,6 +304,14 @@ impl worker::Shop for Shop {
 
     fn nodes(&mut self) -> &mut Nodes {
         &mut self.nodes
+    }
+
+    fn budget(&mut self) -> &mut MemoryBudget {
+        &mut self.budget
+    }
+
+    fn charge_of((flight, _): &Reply) -> usize {
+        flight.bytes
     }
 
     fn nodes_deadline(&self) -> Time {

@@ -19,8 +19,10 @@ pub(crate) struct Flight {
     /// The connection that it came on.
     pub(super) token: u64,
     pub(super) ticket: Ticket,
-    /// What it carries, in bytes.
+    /// What it carries and what its reply is expected to bring, in bytes.
     pub(super) bytes: usize,
+    /// How many keys it is about.
+    pub(super) keys: u32,
 }
 
 /// Jobs that are out at nodes: each is the seat of its ticket.
@@ -31,13 +33,13 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// A job for what is asked on the connection `token`.
-    pub(super) fn launch(&mut self, token: u64, ask: &Ask<'_, Spot>) -> Job {
+    /// A job for what is asked on the connection `token`, which is charged with `bytes`.
+    pub(super) fn launch(&mut self, token: u64, ask: &Ask<'_, Spot>, bytes: usize) -> Job {
         let seat = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() as u32 - 1
         });
-        let flight = Flight { token, ticket: ask.ticket, bytes: ask.bytes.len() };
+        let flight = Flight { token, ticket: ask.ticket, bytes, keys: ask.keys };
         self.seats[seat as usize] = Some(flight);
         let tag = Tag {
             tenant: ask.place.tenant,

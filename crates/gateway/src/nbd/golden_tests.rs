@@ -390,7 +390,10 @@ fn replies_byte_for_byte() {
     assert_eq!(failed(false), format!("{simple}0000001c{cookie}"));
     assert_eq!(failed(true), format!("{chunked}8001{cookie}0000000a0000001c000466756c6c"));
     let data = |structured, bytes: &'static [u8]| {
-        said(&move |o| reply::data(o, structured, 0xaa, 0x1000, Buffer::from(bytes)))
+        said(&move |o| {
+            let body = [Buffer::from(bytes)].into_iter();
+            reply::data(o, structured, 0xaa, (0x1000, bytes.len()), body);
+        })
     };
     assert_eq!(data(false, &[1, 2, 3]), format!("{simple}00000000{cookie}010203"));
     let golden = format!("{chunked}0001{cookie}0000000b0000000000001000010203");

@@ -12,19 +12,26 @@ pub fn done(out: &mut Outgoing, cookie: u64) {
     simple(out, 0, cookie);
 }
 
-/// A read from `offset` has succeeded, of all that is in `body`.
-pub fn data(out: &mut Outgoing, structured: bool, cookie: u64, offset: u64, body: Buffer) {
-    match (structured, body.is_empty()) {
+/// A read of `length` bytes from `offset` has succeeded: of all that is in `body`, one buffer
+/// behind the other.
+pub fn data(
+    out: &mut Outgoing,
+    structured: bool,
+    cookie: u64,
+    (offset, length): (u64, usize),
+    body: impl Iterator<Item = Buffer>,
+) {
+    match (structured, length) {
         (false, _) => simple(out, 0, cookie),
-        (true, true) => out.push(&head(chunk::NONE, cookie, 0)),
-        (true, false) => {
+        (true, 0) => out.push(&head(chunk::NONE, cookie, 0)),
+        (true, _) => {
             let mut bytes = [0; 28];
-            bytes[..20].copy_from_slice(&head(chunk::OFFSET_DATA, cookie, 8 + body.len()));
+            bytes[..20].copy_from_slice(&head(chunk::OFFSET_DATA, cookie, 8 + length));
             bytes[20..].copy_from_slice(&offset.to_be_bytes());
             out.push(&bytes);
         }
     }
-    out.push_buffer(body);
+    body.for_each(|buffer| out.push_buffer(buffer));
 }
 
 /// A request has failed.

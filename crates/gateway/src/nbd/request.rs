@@ -26,6 +26,18 @@ pub struct Request {
     pub payload: Buffer,
 }
 
+impl Request {
+    /// The bytes of memory that it needs: those that it reads or writes. A read of more than is
+    /// allowed is refused, and needs none.
+    pub fn weight(&self) -> usize {
+        match self.command {
+            command::WRITE => self.length as usize,
+            command::READ if self.length <= REQUEST_MAX => self.length as usize,
+            _ => 0,
+        }
+    }
+}
+
 /// After which nothing that arrives can be understood any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -48,6 +60,8 @@ pub struct Receiver {
     held: usize,
     /// A write and how much of its data has arrived.
     write: Option<(Request, usize)>,
+    /// A request that is to be admitted before memory is allocated for it.
+    pending: Option<Request>,
 }
 
 impl Receiver {
@@ -57,13 +71,38 @@ impl Receiver {
     /// # Errors
     /// If the client breaks the protocol; the connection is to be closed.
     pub fn next_request(&mut self, bytes: &mut &[u8]) -> Result<Option<Request>, RequestError> {
+        self.next_admitted(bytes, |_| true)
+    }
+
+    /// The same, if `admits` says yes to the bytes of memory that the request needs, for what it
+    /// writes or reads; it is asked once the head has arrived and before memory is allocated. If it
+    /// says no, there is no request either, [`Self::is_pending`] says so, and `bytes` keeps what is
+    /// behind the head; the next call asks again.
+    ///
+    /// # Errors
+    /// If the client breaks the protocol; the connection is to be closed.
+    pub fn next_admitted(
+        &mut self,
+        bytes: &mut &[u8],
+        admits: impl FnOnce(usize) -> bool,
+    ) -> Result<Option<Request>, RequestError> {
         if self.write.is_none() {
-            let Some(head) = self.next_head(bytes) else { return Ok(None) };
-            let request = parse(&head)?;
+            let request = match self.pending.take() {
+                Some(request) => request,
+                None => {
+                    let Some(head) = self.next_head(bytes) else { return Ok(None) };
+                    parse(&head)?
+                }
+            };
+            if !admits(request.weight()) {
+                self.pending = Some(request);
+                return Ok(None);
+            }
             if request.command != command::WRITE {
                 return Ok(Some(request));
             }
-            self.write = Some((request, 0));
+            let payload = Buffer::with_length((request.length as usize).min(FIRST));
+            self.write = Some((Request { payload, ..request }, 0));
         }
         loop {
             let vacancy = self.vacancy();
@@ -78,6 +117,16 @@ impl Receiver {
         let is_whole =
             |(request, filled): &mut (Request, usize)| *filled == request.length as usize;
         Ok(self.write.take_if(is_whole).map(|(request, _)| request))
+    }
+
+    /// Whether a request has arrived that was not admitted.
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The bytes of memory that a write was admitted with of which not all has arrived.
+    pub fn reserved(&self) -> usize {
+        self.write.as_ref().map_or(0, |(request, _)| request.weight())
     }
 
     /// The next head, if all of it has arrived.
@@ -134,17 +183,15 @@ fn parse(head: &[u8; REQUEST_LENGTH]) -> Result<Request, RequestError> {
     let (numbers, _) = rest.as_chunks::<4>();
     let [k0, k1, o0, o1, length] = [0, 1, 2, 3, 4].map(|at| u32::from_be_bytes(numbers[at]));
     let command = u16::from_be_bytes([c0, c1]);
-    let payload = match command {
-        command::WRITE if length > REQUEST_MAX => return Err(RequestError::TooLong(length)),
-        command::WRITE => Buffer::with_length((length as usize).min(FIRST)),
-        _ => Buffer::empty(),
-    };
+    if command == command::WRITE && length > REQUEST_MAX {
+        return Err(RequestError::TooLong(length));
+    }
     Ok(Request {
         cookie: u64::from(k0) << 32 | u64::from(k1),
         command,
         flags: u16::from_be_bytes([f0, f1]),
         offset: u64::from(o0) << 32 | u64::from(o1),
         length,
-        payload,
+        payload: Buffer::empty(),
     })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
 mod away;
+mod bounds;
 mod client;
 mod memory;
 mod owners;
@@ -50,9 +51,14 @@ impl Stand {
     }
 
     fn with(limits: Limits, workers: usize) -> Self {
+        Self::adapted(|config| (config.limits, config.workers) = (limits, workers))
+    }
+
+    fn adapted(adapt: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let nodes = [Memory::default(), Memory::default()];
-        let config = config(&folder, limits, workers);
+        let mut config = config(&folder, Limits::default(), 1);
+        adapt(&mut config);
         let gateway = start(config, &here(&nodes)).unwrap();
         Self { folder, nodes, gateway }
     }

@@ -39,6 +39,8 @@ struct Inner {
     cancelled: usize,
     /// How often acknowledged writes were lost.
     losses: u64,
+    /// The reply to requests with keys; that there is nothing if it is empty.
+    reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
     moved: u64,
     told: [u64; 2],
@@ -57,6 +59,11 @@ impl Memory {
     /// Acknowledged writes are lost, as if it had started anew.
     pub(crate) fn lose(&self) {
         self.inner().losses += 1;
+    }
+
+    /// From here on, this is the reply to requests with keys.
+    pub(crate) fn set_reply(&self, reply: Vec<u8>) {
+        self.inner().reply = reply;
     }
 
     /// Jobs that wait for [`Self::release`].
@@ -114,7 +121,8 @@ impl Inner {
             return;
         }
         if job.command == Command::KeyValue {
-            job.buffer = Buffer::from(&b"END\r\n"[..]);
+            let reply = if self.reply.is_empty() { b"END\r\n" } else { &self.reply[..] };
+            job.buffer = Buffer::from(reply);
             return;
         }
         let bytes = &mut self.parts[job.part as usize].1;

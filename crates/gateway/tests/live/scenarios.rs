@@ -94,9 +94,14 @@ fn while_a_node_is_away_the_others_serve_and_then_it_is_back() {
     assert_eq!(client.read(0, 64 << 10), Ok(pattern(1, 64 << 10)));
 }
 
+/// The memory of a worker that is for one large request.
+const LANE: usize = (32 << 20) + (64 << 10);
+
 #[test]
 fn a_connection_has_no_more_under_way_than_it_may() {
-    let limits = Limits { requests: 4, bytes: 1 << 20, ..Limits::default() };
+    // Two clients, of which each may have a little more than a mebibyte.
+    let all_bytes = LANE + 2 * ((1 << 20) + 4096);
+    let limits = Limits { requests: 4, all_bytes, ..Limits::default() };
     let stand = Stand::with(limits, 1);
     let node = &stand.nodes[0];
     node.set(Manner::OnDemand);
@@ -156,7 +161,7 @@ fn many_clients_have_no_more_under_way_than_few_and_nobody_is_kept_out() {
 
 #[test]
 fn a_client_that_does_not_read_its_answers_is_not_read_from() {
-    let limits = Limits { bytes: 256 << 10, ..Limits::default() };
+    let limits = Limits { all_bytes: LANE + (512 << 10), ..Limits::default() };
     let stand = Stand::with(limits, 1);
     let mut client = Client::enter(&stand, "plain", true);
     // So few that they fit the socket, whether or not they are read.

@@ -1,6 +1,8 @@
 //! The door's thread: it finds out who comes, hands out the region, hears from the controller which
 //! policy holds, and moves the memory away from those who may not have it.
 
+mod moving;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -21,12 +23,11 @@ use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::card::Request;
-use tidegate_proto::data_node::message::{Notice, ToDataNode};
-use tidegate_proto::data_node::slots::SlotDenied;
+use tidegate_proto::data_node::message::ToDataNode;
 use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor, Welcome};
 use tidegate_proto::message;
 
-use super::host::Host;
+use super::host::{Denied, Host};
 use super::visitor;
 use crate::clock::Clock;
 
@@ -64,6 +65,8 @@ pub(super) enum Letter {
     Fence(u16),
     /// The node's own card does not reach the memory any more.
     Lost,
+    /// The memory is damaged.
+    Damaged,
     /// A period is over: there may be something to say to the controller.
     Period,
     /// The slot of a client that has left is free.
@@ -179,6 +182,7 @@ impl DoorKeeper {
                 match letter {
                     Letter::Fence(seat) => self.fence(seat),
                     Letter::Lost => self.lose(),
+                    Letter::Damaged => self.remake(),
                     Letter::Period => {}
                     Letter::SlotFree => is_slot_free = true,
                 }
@@ -303,11 +307,15 @@ impl DoorKeeper {
                 let region = self.host.card().is_none().then_some(region);
                 guest.welcome(welcome, region.as_deref())
             }
-            Err(SlotDenied::Wait) => {
+            Err(Denied::Wait) => {
                 guest.hello = Some(hello);
                 return;
             }
-            Err(SlotDenied::Refused(reason)) => {
+            Err(Denied::Damaged) => {
+                guest.hello = Some(hello);
+                return self.remake();
+            }
+            Err(Denied::Refused(reason)) => {
                 tracing::info!(client, "a client is refused: {reason}");
                 let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
@@ -338,69 +346,6 @@ impl DoorKeeper {
             let _ = guest.say(&ToClient::Refused { version: VERSION, reason });
             self.leave(token);
         }
-    }
-
-    /// The node's own card does not reach the memory any more, and so nor does anybody's for long:
-    /// all have to come again, once it does.
-    fn lose(&mut self) {
-        if self.moving.is_some() || !self.host.is_lost() {
-            return;
-        }
-        tracing::error!("the node's own card has lost the memory; clients have to come again");
-        let guests: Vec<u64> =
-            self.guests.iter().filter(|(_, guest)| guest.is_in).map(|(token, _)| *token).collect();
-        guests.into_iter().for_each(|token| self.leave(token));
-        self.moving = Some(self.clock.now());
-    }
-
-    /// Shuts out the client of a seat: by its card, or else by moving away from it.
-    fn fence(&mut self, seat: u16) {
-        let client = self.guests.iter().find(|(_, guest)| guest.seat == Some(seat));
-        // Who has left by itself has no memory any more.
-        let Some((&token, _)) = client else { return };
-        self.leave(token);
-        if self.host.card().is_some() {
-            return;
-        }
-        self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
-        for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
-            // Who does not hear it is closed later.
-            let _ = guest.say(&ToClient::Moving);
-        }
-    }
-
-    /// Moves, once nobody uses the memory any more or time is up, and answers who came meanwhile.
-    fn move_if_due(&mut self) {
-        let Some(deadline) = self.moving else { return };
-        let is_used = || self.guests.values().any(|guest| guest.is_in);
-        // Behind a card nobody is waited for, but for the card itself.
-        if self.clock.now() < deadline && (self.host.card().is_some() || is_used()) {
-            return;
-        }
-        let gone: Vec<Guest> =
-            self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
-        let started = self.clock.now();
-        match self.host.move_memory() {
-            Ok(()) if self.host.card().is_some() => {
-                tracing::warn!("the node's own card reaches the memory again; clients come again");
-            }
-            Ok(()) => {
-                let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
-                tracing::warn!(took_ms, "the memory was moved; clients come again");
-                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
-            }
-            Err(error) if self.host.card().is_some() => {
-                tracing::error!("the node's own card does not reach the memory: {error}");
-                self.moving = Some(self.clock.now().after(CARD_WAIT));
-                return;
-            }
-            Err(error) => {
-                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
-                self.host.stay(gone.iter().map(|guest| guest.seat));
-            }
-        }
-        self.moving = None;
-        self.answer_all();
     }
 
     /// Opens to those who came before there was a policy, if none is to be expected any more.

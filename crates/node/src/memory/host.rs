@@ -1,8 +1,10 @@
 //! What the two threads share: the region, the monitor over it, and who has which seat.
 
+pub(super) mod remake;
+
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom};
+use std::fs;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,10 +12,9 @@ use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 
-use rustix::fs::sendfile;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::haechi::capacity::Profile;
-use tidegate_fabric::memory::model::{self, Speed};
+use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
@@ -25,15 +26,18 @@ use tidegate_proto::data_node::slots::{self, SlotDenied};
 use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
 use tidegate_proto::haechi::monitor::Settings;
 use tidegate_proto::haechi::{Event, Monitor, Terms, place};
+use tidegate_proto::integrity::Structure;
 use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
-use tidegate_proto::one_sided::{BUFFER, Fabric as _, Lost, Operation, Place};
+use tidegate_proto::one_sided::{Fabric as _, Lost, Operation, Place};
 
 use super::StartError;
 use super::card::{Card, Own};
+use super::inspector::{Inspector, speed};
 use super::room;
 use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
+use remake::Store;
 
 /// What a profile strays by, in parts of its mean: cluster files do not say.
 const DEVIATION: u64 = 100;
@@ -42,8 +46,34 @@ const DEVIATION: u64 = 100;
 /// some microseconds; a thread that sleeps wakes up after 50 at the earliest.
 const LOOK: Span = Span(20 * Span::MICROSECOND.0);
 
-/// The largest piece that is copied at once.
-const PIECE: u64 = 1 << 30;
+/// Why the monitor's thread cannot go on with the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// The node's own card does not reach it any more.
+    Lost,
+    /// This is not what it must be.
+    Damaged(Structure),
+}
+
+/// Why a client does not get the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// A session slot is free when the period ends: it is to be asked for again then.
+    Wait,
+    /// In words for people.
+    Refused(String),
+    /// The memory is damaged, and to be made anew first.
+    Damaged,
+}
+
+impl From<SlotDenied> for Denied {
+    fn from(denied: SlotDenied) -> Self {
+        match denied {
+            SlotDenied::Wait => Self::Wait,
+            SlotDenied::Refused(reason) => Self::Refused(reason),
+        }
+    }
+}
 
 /// A data node without its threads.
 pub(super) struct Host {
@@ -62,6 +92,7 @@ struct Inner {
     region: Arc<Region>,
     monitor: Monitor<Own>,
     sweeper: Sweeper,
+    inspector: Inspector,
     /// Who has a seat, and what is promised.
     steward: Steward,
     /// The memory of this node's former life, which a client may bring back.
@@ -70,14 +101,16 @@ struct Inner {
     orphans: BTreeSet<u16>,
     /// Whether the node's own card has lost the memory.
     is_lost: bool,
+    /// What of the memory is damaged, until there is other memory.
+    damaged: Option<Structure>,
 }
 
 impl Host {
     /// Makes the memory and what is in it.
     pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
-        if node.fabric == Fabric::Model {
-            model::set(&region, place::CARD, Speed::new(node.capacity, node.client));
+        if let Some(speed) = speed(&node) {
+            model::set(&region, place::CARD, speed);
         }
         format(&region)?;
         let card = match node.fabric {
@@ -90,8 +123,18 @@ impl Host {
         let former = if card.is_some() { None } else { Identity::noted(&note) };
         let orphans = BTreeSet::new();
         let sweeper = sweeper(&node, card.as_ref(), &region, true)?;
-        let inner = Inner { region, monitor, sweeper, steward, former, orphans, is_lost: false };
-        let inner = Mutex::new(inner);
+        let inspector = Inspector::new(&node, &region).map_err(StartError::Store)?;
+        let inner = Mutex::new(Inner {
+            region,
+            monitor,
+            sweeper,
+            inspector,
+            steward,
+            former,
+            orphans,
+            is_lost: false,
+            damaged: None,
+        });
         Ok(Self { node, note, clock, card, inner, pulse: OnceLock::new() })
     }
 
@@ -123,13 +166,19 @@ impl Host {
             return problem("it is of another release");
         }
         let sweeper = sweeper(&self.node, None, &region, false)?;
+        let mut inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
+        let damaged = inspector.look_over_store();
         let monitor = monitor(&self.node, None, &region, self.clock.now())?;
+        let damaged = damaged.or((!monitor.is_feasible()).then_some(Structure::Grants));
+        if let Some(structure) = damaged {
+            return Err(StartError::Io(io::Error::other(format!("{structure} is damaged"))));
+        }
         // That life may have ended while it moved away from this.
         set_left(&region, false);
         let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
         inner.orphans = seats.collect();
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
-        inner.former = None;
+        (inner.inspector, inner.former) = (inspector, None);
         self.pulse.get().inspect(|thread| thread.unpark());
         Ok(true)
     }
@@ -154,12 +203,26 @@ impl Host {
     /// takes a seat.
     ///
     /// # Errors
-    /// If the node's own card does not reach the memory any more.
-    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Lost> {
+    /// If the node's own card does not reach the memory any more, or the memory is damaged.
+    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Halt> {
         self.pulse.get_or_init(thread::current);
-        let Inner { monitor, sweeper, steward, orphans, is_lost, .. } = &mut *lock(&self.inner);
+        let mut inner = lock(&self.inner);
+        if let Some(structure) = inner.damaged {
+            return Err(Halt::Damaged(structure));
+        }
+        let Inner { monitor, sweeper, inspector, steward, orphans, is_lost, damaged, .. } =
+            &mut *inner;
         let now = self.clock.now();
-        monitor.poll(now, events).inspect_err(|_| *is_lost = true)?;
+        let is_idle = |steward: &Steward, monitor: &Monitor<Own>| {
+            steward.book.guests() == 0 && orphans.is_empty() && monitor.slots().taken == 0
+        };
+        // While nobody is there no period need begin.
+        if !is_idle(steward, monitor) || !monitor.is_resting() {
+            monitor.poll(now, events).map_err(|Lost| {
+                *is_lost = true;
+                Halt::Lost
+            })?;
+        }
         for event in &*events {
             if let Event::Over(summary) = event {
                 steward.on_period(summary);
@@ -169,7 +232,12 @@ impl Host {
             }
         }
         let is_alone = steward.book.guests() == 0 && orphans.is_empty();
-        let looks = match is_alone && monitor.slots().taken == 0 {
+        let is_idle = is_idle(steward, monitor);
+        if let Some(structure) = inspector.poll(now, is_idle, monitor) {
+            *damaged = Some(structure);
+            return Err(Halt::Damaged(structure));
+        }
+        let looks = match is_idle {
             true => Time::MAX,
             // Slots of clients that have left are free once another period begins.
             false if monitor.is_waiting() => now.after(LOOK),
@@ -179,12 +247,22 @@ impl Host {
         let Stock { blocks, free } = sweeper.stock();
         let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
         steward.on_store(bytes(blocks), bytes(blocks - free));
-        Ok(looks.min(sweeps))
+        Ok(looks.min(sweeps).min(inspector.next()))
     }
 
     /// Whether the node's own card has lost the memory, and it was not begun anew since.
     pub(super) fn is_lost(&self) -> bool {
         lock(&self.inner).is_lost
+    }
+
+    /// What of the memory is damaged, if it was not made anew since.
+    pub(super) fn damaged(&self) -> Option<Structure> {
+        lock(&self.inner).damaged
+    }
+
+    /// Notes that the monitor's thread has failed on what is in the memory.
+    pub(super) fn fail(&self) {
+        lock(&self.inner).damaged.get_or_insert(Structure::Unknown);
     }
 
     /// Notes that a seat is free: the client of this node's former life has not come again.
@@ -200,17 +278,23 @@ impl Host {
         &self,
         visitor: &Visitor,
         hello: &Hello,
-    ) -> Result<(Welcome, Arc<Region>), SlotDenied> {
+    ) -> Result<(Welcome, Arc<Region>), Denied> {
         if hello.version != VERSION {
-            return Err(SlotDenied::Refused(format!(
+            return Err(Denied::Refused(format!(
                 "the client speaks version {} and this data node version {VERSION}; run both from \
                  the same release of Tidegate",
                 hello.version
             )));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, sweeper, steward, orphans, .. } = &mut *inner;
-        let tenant = tenant(steward.policy(), visitor, hello).map_err(SlotDenied::Refused)?;
+        let Inner { region, monitor, sweeper, inspector, steward, orphans, damaged, .. } =
+            &mut *inner;
+        *damaged = damaged.or_else(|| inspector.check(monitor));
+        if damaged.is_some() {
+            return Err(Denied::Damaged);
+        }
+        inspector.wake(self.clock.now());
+        let tenant = tenant(steward.policy(), visitor, hello).map_err(Denied::Refused)?;
         let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
         let seat = match hello.is_bare {
             true => {
@@ -224,7 +308,7 @@ impl Host {
                     let clients = |name: &str| steward.book.clients_of(name);
                     slots::admit(steward.policy(), tenant, clients, monitor.slots())?;
                 }
-                let promise = steward.book.offer(tenant, hello).map_err(SlotDenied::Refused)?;
+                let promise = steward.book.offer(tenant, hello).map_err(Denied::Refused)?;
                 had.iter().for_each(|seat| _ = orphans.remove(seat));
                 let number = match had {
                     Some(seat) => monitor.renew(seat, promise).map(|()| seat),
@@ -234,7 +318,7 @@ impl Host {
                         monitor.seat_early(*seat, rest);
                     }),
                 };
-                let number = number.map_err(|denied| SlotDenied::Refused(denied.to_string()))?;
+                let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
                 sweeper.admit(self.clock.now(), Some(number));
                 steward.book.seat(number, &name, hello);
                 // Those who have equal parts have smaller ones now.
@@ -270,6 +354,11 @@ impl Host {
         lock(&self.inner).steward.book.tenant(seat).into()
     }
 
+    /// The tenants that have clients, for people.
+    pub(super) fn tenants(&self) -> String {
+        lock(&self.inner).steward.book.tenants().join(", ")
+    }
+
     /// Whether a seat is taken by a client that has not left.
     pub(super) fn has_guest(&self, seat: u16) -> bool {
         lock(&self.inner).steward.book.has(seat)
@@ -299,6 +388,12 @@ impl Host {
         lock(&self.inner).steward.poll_output()
     }
 
+    /// The memory was made anew because this was damaged, which took so long.
+    pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
+        let is_store_kept = store == Store::Kept;
+        lock(&self.inner).steward.on_remade(structure, is_store_kept, took);
+    }
+
     /// Something was noticed that the controller is to hear.
     pub(super) fn notice(&self, notice: Notice) {
         lock(&self.inner).steward.on_notice(notice);
@@ -307,52 +402,6 @@ impl Host {
     /// The node ends.
     pub(super) fn end(&self) {
         lock(&self.inner).steward.on_ending();
-    }
-
-    /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
-    /// any more. Behind a card it is the same memory, and nobody may reach it.
-    ///
-    /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
-    /// says that it was left before the first byte of the store is copied, and clients look at that
-    /// after what they have done (`fabric::memory::shm` says why that is enough).
-    ///
-    /// # Errors
-    /// If there is not so much memory, or the card cannot be used. The old one is still there then.
-    pub(super) fn move_memory(&self) -> Result<(), StartError> {
-        let old = lock(&self.inner).region.clone();
-        if self.card.is_some() {
-            clear(&old)?;
-            return self.begin_anew(old);
-        }
-        let new = region(&self.node)?;
-        // Without grants and reports, which are between the two.
-        copy(&old, &new, 0, place::GRANTS)?;
-        set_left(&old, true);
-        self.go_on_with(&old, new).inspect_err(|_| set_left(&old, false))?;
-        self.settle();
-        Ok(())
-    }
-
-    /// Copies the store to memory that has the words before it already, and goes on there.
-    fn go_on_with(&self, old: &Region, new: Arc<Region>) -> Result<(), StartError> {
-        copy(old, &new, place::DATA, old.length())?;
-        self.begin_anew(new)
-    }
-
-    /// Goes on with this memory, in which nobody has a seat.
-    fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
-        let card = self.card.as_ref();
-        let monitor = monitor(&self.node, card, &region, self.clock.now())?;
-        let sweeper = sweeper(&self.node, card, &region, true)?;
-        let mut inner = lock(&self.inner);
-        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
-        inner.steward.book.clear();
-        inner.steward.on_nobody();
-        inner.orphans.clear();
-        inner.is_lost = false;
-        drop(inner);
-        self.pulse.get().inspect(|thread| thread.unpark());
-        Ok(())
     }
 
     /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
@@ -503,31 +552,6 @@ impl Identity {
     }
 }
 
-/// Takes all grants and reports out of memory that nobody reaches.
-fn clear(region: &Arc<Region>) -> io::Result<()> {
-    let mut fabric = Shm::new(region.clone(), 1);
-    for to in (place::GRANTS..place::DATA).step_by(BUFFER as usize) {
-        let length = u64::from(BUFFER).min(place::DATA - to) as u32;
-        let write = Operation::Write { from: Place::start(0), to, length };
-        fabric.perform(&write).map_err(io::Error::other)?;
-    }
-    Ok(())
-}
-
-/// Copies a part of a region to the same place of another.
-fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
-    let mut target = File::from(to.as_fd().try_clone_to_owned()?);
-    target.seek(SeekFrom::Start(start))?;
-    let mut at = start;
-    while at < end {
-        let piece = (end - at).min(PIECE) as usize;
-        if sendfile(&target, from.as_fd(), Some(&mut at), piece)? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -598,8 +622,8 @@ mod tests {
         Visitor { peer, is_operator: uid == 0, ..Visitor::default() }
     }
 
-    fn reason(denied: &SlotDenied) -> String {
-        let SlotDenied::Refused(reason) = denied else { panic!("{denied:?}") };
+    fn reason(denied: &Denied) -> String {
+        let Denied::Refused(reason) = denied else { panic!("{denied:?}") };
         reason.clone()
     }
 
@@ -748,7 +772,7 @@ mod tests {
         let last = place::DATA - 8;
         let write = Operation::WriteWord { word: 7, to: last };
         Shm::new(region.clone(), 0).perform(&write).unwrap();
-        clear(&region).unwrap();
+        remake::clear(&region, place::GRANTS, place::DATA).unwrap();
         assert_eq!((word(&region, place::GRANTS), word(&region, last)), (0, 0));
         assert_eq!(kept.map(|at| word(&region, at)), before);
     }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_model::{Span, Time};
@@ -10,12 +11,15 @@ use tidegate_proto::data_node::message::Notice;
 use tidegate_proto::haechi::Event;
 
 use super::door::Letter;
-use super::host::Host;
+use super::host::{Halt, Host};
 use crate::clock::Clock;
 
 /// A look that is so much late is worth a word: reports are older then than clients count on, and
 /// pool tokens wait. Chosen by hand.
 const LATE: Span = Span(20 * Span::MILLISECOND.0);
+
+/// After this time it looks again whether the memory can be used, if nobody woke it.
+const HALT_MAX: Duration = Duration::from_secs(1);
 
 /// There is no more than one such word in this time.
 const PAUSE: Span = Span(10 * Span::SECOND.0);
@@ -27,11 +31,17 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
     while !is_ending.load(Ordering::Acquire) {
         let ticked = host.tick(&mut events);
         events.drain(..).filter_map(|event| note(host, &event)).for_each(|note| door.push(note));
-        let Ok(deadline) = ticked else {
-            // Who makes the memory one that is reached again wakes us.
-            door.push(Letter::Lost);
-            thread::park();
-            continue;
+        let deadline = match ticked {
+            Ok(deadline) => deadline,
+            Err(halt) => {
+                door.push(match halt {
+                    Halt::Lost => Letter::Lost,
+                    Halt::Damaged(_) => Letter::Damaged,
+                });
+                // Whoever makes other memory, or has it reached again, wakes us.
+                thread::park_timeout(HALT_MAX);
+                continue;
+            }
         };
         match deadline {
             // Who takes a seat wakes us, and whoever ends the node.

@@ -1,11 +1,12 @@
-//! Programs that are started, names that threads get, and the door for scopes.
+//! Programs that are started, names that threads get, and the entry for scopes.
 
-use libc::{c_char, c_int, c_void, pid_t, pthread_t};
+use libc::{FILE, c_char, c_int, c_void, pid_t, pthread_t};
 use tidegate_model::ContextId;
 use tidegate_stage::scope::{self, ShimEnter};
 
 use crate::cancel::types;
-use crate::ops::life::{Environment, Program, beside, controls, inherited, names, starts};
+use crate::ops::life::{controls, names};
+use crate::ops::programs::{Environment, Program, beside, inherited, pipes, runs, spawns, starts};
 use crate::raw::path;
 use crate::real::{Outcome, Real};
 
@@ -25,11 +26,13 @@ hooks! {
     fn posix_spawn(
         child: *mut pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
         arguments: Arguments, variables: Environment,
-    ) -> c_int = starts[Program::At(path(name)), variables] |variables|;
+    ) -> c_int = spawns[Program::At(path(name)), variables] |variables|;
     fn posix_spawnp(
         child: *mut pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
         arguments: Arguments, variables: Environment,
-    ) -> c_int = starts[Program::Named(path(name)), variables] |variables|;
+    ) -> c_int = spawns[Program::Named(path(name)), variables] |variables|;
+    fn system(command: *const c_char) -> c_int = runs[!command.is_null()];
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE = pipes[];
 
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int = types[kind];
     fn pthread_setname_np(thread: pthread_t, name: *const c_char) -> c_int
@@ -51,7 +54,7 @@ macro_rules! jumps {
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !> =
                 Real::new(concat!(stringify!($name), "\0"), <c_int as Outcome>::ABSENT);
-            crate::sandbox::jumps();
+            crate::ops::threads::jumps();
             // SAFETY: as for `hooks!`.
             unsafe { REAL.get()(place, value) }
         }

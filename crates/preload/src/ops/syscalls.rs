@@ -5,6 +5,7 @@ use tidegate_model::Operation;
 use tidegate_stage::Bypass;
 use tidegate_stage::files::forget;
 
+use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
 use super::{copies, files, life, moves, opened};
 use crate::attach::stage;
@@ -30,6 +31,10 @@ pub(crate) unsafe fn made(
             return copied(first, third, 4, arguments, call);
         }
         libc::SYS_sendfile => return copied(second, first, 3, arguments, call),
+        // SAFETY: as the caller promises.
+        libc::SYS_execve | libc::SYS_execveat => unsafe {
+            return started(number, arguments, call);
+        },
         _ => {}
     }
     let call = || call(arguments);
@@ -72,6 +77,31 @@ pub(crate) unsafe fn made(
         // SAFETY: as the caller promises.
         libc::SYS_seccomp => unsafe { sandbox::asks(first, third, call) },
         _ => call(),
+    }
+}
+
+/// Starts a program.
+///
+/// # Safety
+/// The arguments are those of `execve` or `execveat`.
+unsafe fn started(
+    number: c_long,
+    mut arguments: Arguments,
+    call: impl FnOnce(Arguments) -> c_long,
+) -> c_long {
+    let [first, second, third, fourth, fifth, _] = arguments;
+    // SAFETY: as the caller promises.
+    unsafe {
+        let (program, place) = if number == libc::SYS_execve {
+            (Program::At(raw::path(at(first))), 2)
+        } else {
+            (programs::beside(first as c_int, raw::path(at(second)), fifth as c_int), 3)
+        };
+        let environment = if place == 2 { third } else { fourth };
+        programs::starts(program, at(environment), |environment| {
+            arguments[place] = environment.expose_provenance() as c_long;
+            call(arguments)
+        })
     }
 }
 

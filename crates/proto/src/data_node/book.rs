@@ -169,6 +169,15 @@ impl Book {
         self.guests.len()
     }
 
+    /// The tenants that have clients, in the order of their names; an empty one stands for clients
+    /// without a tenant.
+    pub fn tenants(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.guests.iter().map(|guest| guest.tenant.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// How many clients of a tenant have a slot; with an empty name those without a tenant.
     pub fn clients_of(&self, tenant: &str) -> usize {
         self.guests.iter().filter(|guest| guest.tenant == tenant).count()
@@ -205,9 +214,6 @@ impl Book {
     /// What each seat is promised, with the shares as they are and a policy that may be another
     /// than when its client came: whatever is left for it of what it asked for.
     pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
-        let mut names: Vec<&str> = self.guests.iter().map(|guest| guest.tenant.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
         let of_tenant = |name: &str| {
             let guests = self.guests.iter().filter(move |guest| guest.tenant == name);
             match policy.and_then(|policy| policy.tenant_named(name)) {
@@ -220,7 +226,7 @@ impl Book {
                     .collect(),
             }
         };
-        names.into_iter().flat_map(of_tenant).collect()
+        self.tenants().into_iter().flat_map(of_tenant).collect()
     }
 
     /// Operations of a period at a rate, rounded down.

@@ -71,6 +71,14 @@ pub enum FromDataNode {
     Goodbye,
     /// Something happened that somebody should know.
     Noticed(Notice),
+    /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
+    /// and the beginning of a connection.
+    Remade {
+        /// How often.
+        times: u64,
+        /// Which structure was damaged last.
+        structure: String,
+    },
 }
 
 /// What a data node has noticed.
@@ -112,6 +120,15 @@ pub enum Notice {
     Late {
         /// By so much.
         by: Span,
+    },
+    /// A structure of the memory was damaged, and the node goes on with other memory.
+    Damaged {
+        /// Which structure.
+        structure: String,
+        /// Whether what was stored is still there.
+        is_store_kept: bool,
+        /// How long nothing was answered.
+        took: Span,
     },
 }
 
@@ -212,5 +229,11 @@ mod tests {
         let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();
         assert_eq!(granted, b"\x01\x01");
         assert_eq!(postcard::to_allocvec(&FromDataNode::Goodbye).unwrap(), b"\x02");
+        let notice =
+            Notice::Damaged { structure: "s".into(), is_store_kept: true, took: Span(300) };
+        let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
+        assert_eq!(bytes, b"\x03\x05\x01s\x01\xac\x02");
+        let remade = FromDataNode::Remade { times: 300, structure: "s".into() };
+        assert_eq!(postcard::to_allocvec(&remade).unwrap(), b"\x04\xac\x02\x01s");
     }
 }

@@ -19,18 +19,19 @@
 //! grant, some 50 us, counts by what it was promised before.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Iops, Policy};
+use tidegate_model::{Bytes, Iops, Policy, Span};
 
 use super::book::{Book, Part};
 use super::message::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
 use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
+use crate::integrity::Structure;
 use crate::one_sided::Fabric;
 
 /// Who has had work and no token, or as much under way as may be, for this part of a period or more
@@ -76,6 +77,8 @@ pub struct Steward {
     pool: u64,
     /// Bytes of the store, and those in use.
     store: [Bytes; 2],
+    /// How often the memory was damaged, and which structure was last.
+    remade: Option<(u64, Structure)>,
     outputs: VecDeque<FromDataNode>,
 }
 
@@ -94,6 +97,7 @@ impl Steward {
             operations: 0,
             pool: 0,
             store: [Bytes(0); 2],
+            remade: None,
             outputs: VecDeque::new(),
         }
     }
@@ -108,6 +112,7 @@ impl Steward {
         self.outputs.clear();
         self.serial = 0;
         self.due.iter_mut().for_each(|(serial, _)| *serial = 0);
+        self.tell_remade();
     }
 
     /// The controller has said something.
@@ -230,6 +235,23 @@ impl Steward {
     /// Something was noticed that the controller is to hear.
     pub fn on_notice(&mut self, notice: Notice) {
         self.outputs.push_back(FromDataNode::Noticed(notice));
+    }
+
+    /// This structure of the memory was damaged, so the node goes on with other memory, which took
+    /// so long to make.
+    pub fn on_remade(&mut self, structure: Structure, is_store_kept: bool, took: Span) {
+        let times = self.remade.map_or(0, |(times, _)| times) + 1;
+        self.remade = Some((times, structure));
+        let structure = structure.to_string();
+        self.on_notice(Notice::Damaged { structure, is_store_kept, took });
+        self.tell_remade();
+    }
+
+    fn tell_remade(&mut self) {
+        if let Some((times, structure)) = self.remade {
+            let structure = structure.to_string();
+            self.outputs.push_back(FromDataNode::Remade { times, structure });
+        }
     }
 
     /// Nobody has done or wanted anything.

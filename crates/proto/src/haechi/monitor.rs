@@ -22,6 +22,7 @@
 
 mod closing;
 mod event;
+mod integrity;
 mod roster;
 
 use alloc::vec::Vec;
@@ -122,6 +123,8 @@ pub struct Monitor<F> {
     closing: Option<Closing>,
     held: Span,
     looked: Time,
+    /// What the region says of the capacity that was learned.
+    told_capacity: u64,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -155,6 +158,7 @@ impl<F: Fabric> Monitor<F> {
             closing: None,
             held: Span::ZERO,
             looked: now,
+            told_capacity: 0,
         };
         monitor.read(place::HEADER, 0, place::CARD as u32);
         monitor.read_lines(place::GRANTS);
@@ -255,6 +259,11 @@ impl<F: Fabric> Monitor<F> {
     /// be polled until it does not.
     pub fn is_waiting(&self) -> bool {
         self.pending > 0
+    }
+
+    /// Whether it waits for the next tick, and nothing of its own is under way.
+    pub fn is_resting(&self) -> bool {
+        self.step == Step::Resting && self.pending == 0
     }
 
     /// When to poll although none of its operations is done; never, if it waits for one.
@@ -360,6 +369,7 @@ impl<F: Fabric> Monitor<F> {
         let (magic, learned) = (at(place::HEADER), at(place::LEARNED));
         (self.lease, self.seen) = (at(place::LEASE), at(place::POOL));
         self.epoch = self.seen >> 48;
+        self.told_capacity = learned;
         if magic == place::MAGIC {
             let learned = Some(learned).filter(|learned| *learned > 0);
             let mode = self.settings.terms.rules.capacity;
@@ -372,7 +382,8 @@ impl<F: Fabric> Monitor<F> {
         for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
             self.post(WRITE, Operation::WriteWord { word, to: place });
         }
-        let (expected, new) = (self.lease, self.lease + 1);
+        // What stands there may be anything: clients can write to it.
+        let (expected, new) = (self.lease, self.lease.wrapping_add(1));
         self.post(LEASE, Operation::CompareSwap { at: place::LEASE, expected, new });
         self.step = Step::Taking;
     }
@@ -381,7 +392,7 @@ impl<F: Fabric> Monitor<F> {
         if self.seen_lease != Some(self.lease) {
             return self.give_up(events);
         }
-        self.lease += 1;
+        self.lease = self.lease.wrapping_add(1);
         self.look(now);
     }
 

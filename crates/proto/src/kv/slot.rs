@@ -9,7 +9,7 @@
 //! place for a key that is being inserted, which has no value yet; one that was *expelled* lost it
 //! to another claim for the same key, and waits for its owner to take notice and empty the slot.
 
-use super::layout::LINE;
+use super::layout::{BLOCK, LINE};
 
 /// Versions go from 1 to this, and around.
 pub(super) const VERSION_MAX: u16 = 0xfff;
@@ -62,6 +62,16 @@ impl Slot {
 
     pub(super) const fn is_claim(self) -> bool {
         self.0 & Self::STATE == Self::CLAIM
+    }
+
+    /// Whether a client can have written it, to a store of so many blocks.
+    pub(super) const fn is_of(self, blocks: u32) -> bool {
+        let lines = self.lines();
+        self.block() < blocks
+            && lines >= 1
+            && lines <= BLOCK / LINE
+            && self.version() >= 1
+            && self.0 & Self::STATE != Self::STATE
     }
 
     /// The same with a value, as a claim, and expelled.

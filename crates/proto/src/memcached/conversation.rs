@@ -11,7 +11,8 @@
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
 //! the first of them has left, so the row is as long as that at most. Whoever has many clients may
-//! allow each fewer.
+//! allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is cut
+//! so that the reply to one part has at most [`PART_REPLY_MAX`] bytes.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -27,6 +28,19 @@ use super::{KEY_MAX, Verb, split};
 /// How many requests of one client may be without a reply. Chosen by hand: enough to keep a node
 /// busy from one connection.
 pub const AHEAD_MAX: usize = 1_024;
+
+/// The values that one part of a request for several keys may bring, in bytes, if values are at
+/// most 1 MiB long: a node holds at most so much of a reply that is not whole. With longer values
+/// a part is of 16 keys.
+pub const PART_REPLY_MAX: u32 = 16 << 20;
+
+/// How many keys a part has at least before another one is begun, whatever the longest value is: a
+/// part has a number of 16 bits.
+const PART_KEYS_MIN: u32 = 16;
+
+/// How many keys one part has at most: as many as make the cost of a part small against that of its
+/// keys.
+const PART_KEYS_MAX: u32 = 256;
 
 /// What the protocol here is that of, for clients that look before they use a command.
 const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
@@ -90,6 +104,17 @@ impl<R: Deref<Target = [u8]>> Deref for Piece<R> {
     }
 }
 
+impl<R: Deref<Target = [u8]>> Piece<R> {
+    /// The bytes of memory that it takes up.
+    fn stored(&self) -> usize {
+        match self {
+            Self::Text(_) => 0,
+            Self::Made(bytes) => bytes.len(),
+            Self::Reply(reply) => reply.len(),
+        }
+    }
+}
+
 /// How far a conversation came with its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -108,6 +133,12 @@ pub struct Conversation<P, R> {
     everywhere: Vec<P>,
     /// How many requests may be without a reply.
     ahead_max: usize,
+    /// How many bytes of requests and replies may still be asked for, and the bytes of reply that
+    /// are expected for each key.
+    credit: usize,
+    reply_estimate: usize,
+    /// The bytes of replies that are here and have not left.
+    stored: usize,
     /// How many bytes of input are nobody's.
     skip: u64,
     /// The number of the seat at the head of the row.
@@ -115,6 +146,13 @@ pub struct Conversation<P, R> {
     row: VecDeque<Seat<R>>,
     is_over: bool,
     goodbye: Option<Goodbye>,
+}
+
+/// A part of a request for several keys: what is asked of one place.
+struct Part<P> {
+    place: P,
+    bytes: Vec<u8>,
+    keys: u32,
 }
 
 #[derive(Debug)]
@@ -145,8 +183,31 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
         let row = VecDeque::new();
         let (skip, first, is_over, goodbye) = (0, 0, false, None);
-        let ahead_max = AHEAD_MAX;
-        Self { value_max, everywhere, ahead_max, skip, first, row, is_over, goodbye }
+        Self {
+            value_max,
+            everywhere,
+            ahead_max: AHEAD_MAX,
+            credit: usize::MAX,
+            reply_estimate: 0,
+            stored: 0,
+            skip,
+            first,
+            row,
+            is_over,
+            goodbye,
+        }
+    }
+
+    /// Until this is said again, requests are taken while they and the replies that are expected to
+    /// them have less than `credit` bytes: the last request may exceed it. A reply is expected to
+    /// have `reply_estimate` bytes for each key.
+    pub fn set_credit(&mut self, credit: usize, reply_estimate: usize) {
+        (self.credit, self.reply_estimate) = (credit, reply_estimate);
+    }
+
+    /// The bytes of replies that have come from nodes and not left with [`Self::poll_output`].
+    pub fn stored(&self) -> usize {
+        self.stored
     }
 
     /// From now on no more requests are taken while so many are without a reply: at least one, and
@@ -169,7 +230,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         mut ask: impl FnMut(Ask<'_, P>),
     ) -> Progress {
         let mut consumed = 0;
-        while !self.is_over && self.row.len() < self.ahead_max {
+        while !self.is_over && self.row.len() < self.ahead_max && self.credit > 0 {
             // What is skipped here has come, so it fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
             self.skip -= skipped;
@@ -191,6 +252,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 }
                 Step::Request(request) => {
                     consumed += request.bytes.len();
+                    let reply = self.reply_estimate.saturating_mul(request.keys.max(1) as usize);
+                    self.credit = self.credit.saturating_sub(request.bytes.len() + reply);
                     self.request(&request, &place, &mut ask);
                 }
             }
@@ -216,7 +279,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
     }
 
-    /// A request for several keys: one for each place that has any of them.
+    /// A request for several keys: one for each place that has any of them, or several if one reply
+    /// could be too long.
     fn several(
         &mut self,
         request: &Request<'_>,
@@ -224,31 +288,39 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         operation: Operation,
         mut ask: impl FnMut(Ask<'_, P>),
     ) {
-        let (mut places, mut text, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut parts, mut text, mut keys) = (Vec::<Part<P>>::new(), Vec::new(), Vec::new());
+        let keys_max = (PART_REPLY_MAX / self.value_max.max(1)).clamp(PART_KEYS_MIN, PART_KEYS_MAX);
+        // The parts that are not full, at most one for each place.
+        let mut open: Vec<usize> = Vec::new();
         for key in request.keys() {
             let place = place(key);
-            let known = places.iter().position(|known| *known == place);
-            let part = known.unwrap_or_else(|| {
-                places.push(place);
-                places.len() - 1
-            });
+            let known = open.iter().position(|part| parts[*part].place == place);
+            let number = known.map_or(parts.len(), |known| open[known]);
+            if known.is_none() {
+                let mut bytes = Vec::new();
+                split::begin(request, &mut bytes);
+                parts.push(Part { place, bytes, keys: 0 });
+                open.push(number);
+            }
+            let part = &mut parts[number];
+            split::add(key, &mut part.bytes);
+            part.keys += 1;
+            if part.keys == keys_max {
+                open.retain(|part| *part != number);
+            }
             text.extend_from_slice(key);
-            // A line has less than 2^32 bytes, and there are fewer places than nodes and tenants.
-            keys.push((text.len() as u32, part as u16));
+            // A line has at most 2^20 bytes and so at most 2^19 keys, in parts of at least
+            // `PART_KEYS_MIN`: 2^15 parts, and one for each node and tenant.
+            keys.push((text.len() as u32, number as u16));
         }
-        if let [place] = places[..] {
+        if let [Part { place, .. }] = parts[..] {
             let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false }), 0);
             return ask(Ask { ticket, place, bytes: request.bytes, operation, keys: request.keys });
         }
-        let owners: Vec<u16> = keys.iter().map(|(_, part)| *part).collect();
-        let seat = self.shared(places.len(), text, keys, false);
-        let mut bytes = Vec::new();
-        for (part, place) in places.into_iter().enumerate() {
-            let is_mine = |key: usize| usize::from(owners[key]) == part;
-            bytes.clear();
-            split::part(request, is_mine, &mut bytes);
-            let keys = owners.iter().filter(|owner| usize::from(**owner) == part).count() as u32;
-            let ticket = Ticket::new(seat, part);
+        let seat = self.shared(parts.len(), text, keys, false);
+        for (number, Part { place, mut bytes, keys }) in parts.into_iter().enumerate() {
+            split::end(&mut bytes);
+            let ticket = Ticket::new(seat, number);
             ask(Ask { ticket, place, bytes: &bytes, operation, keys });
         }
     }
@@ -278,6 +350,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             Verb::Stats => Piece::Text("ERROR\r\n"),
             _ => Piece::Text(OK),
         };
+        self.stored += piece.stored();
         self.row.push_back(Seat::Taken(piece));
     }
 
@@ -311,19 +384,23 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     pub fn on_reply(&mut self, ticket: Ticket, reply: Result<R, &'static str>) {
         let place = ticket.seat().checked_sub(self.first).map(|place| place as usize);
         let Some(seat) = place.and_then(|place| self.row.get_mut(place)) else { return };
+        let length = reply.as_deref().map_or(0, <[u8]>::len);
         match seat {
             Seat::Taken(_) => {}
             Seat::Empty { hushed } => {
                 let complaint = |text| Piece::Text(if *hushed { "" } else { text });
                 *seat = Seat::Taken(reply.map_or_else(complaint, Piece::Reply));
+                self.stored += length;
             }
             Seat::Shared(shared) => {
                 let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };
                 let complaint = |text| Piece::Text(if shared.hushed { "" } else { text });
                 *part = Some(reply.map_or_else(complaint, Piece::Reply));
                 shared.missing -= 1;
+                self.stored += length;
                 if shared.missing == 0 {
                     let piece = shared.joined();
+                    self.stored = self.stored + piece.stored() - shared.stored();
                     *seat = Seat::Taken(piece);
                 }
             }
@@ -337,9 +414,17 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         }
         self.first += 1;
         match self.row.pop_front() {
-            Some(Seat::Taken(piece)) => Some(piece),
+            Some(Seat::Taken(piece)) => {
+                self.stored = self.stored.saturating_sub(piece.stored());
+                Some(piece)
+            }
             _ => None,
         }
+    }
+
+    /// Whether another request could be taken, as far as those before it decide.
+    pub fn has_room(&self) -> bool {
+        self.row.len() < self.ahead_max
     }
 
     /// Everything was said, and the connection may be closed.
@@ -359,6 +444,11 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
 }
 
 impl<R: Deref<Target = [u8]>> Shared<R> {
+    /// The bytes of memory that its parts take up.
+    fn stored(&self) -> usize {
+        self.parts.iter().flatten().map(Piece::stored).sum()
+    }
+
     fn joined(&mut self) -> Piece<R> {
         let parts: Vec<&[u8]> =
             self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();

@@ -71,6 +71,41 @@ fn keys_of_several_nodes_are_one_reply() {
 }
 
 #[test]
+fn a_request_for_many_keys_is_cut_where_its_reply_could_be_too_long() {
+    let mut client = Client::new(1 << 20, Vec::new());
+    let keys = |range: core::ops::Range<u32>| -> String {
+        range.map(|number| alloc::format!(" a{number}")).collect()
+    };
+    let (asked, _) = said(&mut client, alloc::format!("get{}\r\n", keys(0..40)).as_bytes());
+    let bytes: Vec<_> = asked.iter().map(|(_, _, bytes)| bytes.clone()).collect();
+    let expected = [0..16, 16..32, 32..40].map(|range| alloc::format!("get{}\r\n", keys(range)));
+    assert_eq!(bytes, expected.map(String::into_bytes));
+    let value = |key: &str| alloc::format!("VALUE {key} 0 1\r\n1\r\n");
+    for (ticket, _, bytes) in asked.iter().rev() {
+        let is_last = bytes.ends_with(b"a39\r\n");
+        let reply = if is_last { value("a33") } else { String::new() } + "END\r\n";
+        client.on_reply(*ticket, Ok(reply.into_bytes()));
+    }
+    assert!(client.stored() > 0);
+    assert_eq!(heard(&mut client), value("a33") + "END\r\n");
+    assert_eq!(client.stored(), 0);
+}
+
+#[test]
+fn no_request_is_taken_without_credit() {
+    let mut client = Client::new(100, Vec::new());
+    client.set_credit(1000, 500);
+    let input = b"get a\r\nget a b\r\nget c\r\n";
+    let (asked, progress) = said(&mut client, input);
+    assert_eq!((asked.len(), progress), (3, Progress { consumed: 16, needed: 0 }));
+    client.set_credit(1, 500);
+    assert_eq!(said(&mut client, &input[16..]).1, Progress { consumed: 7, needed: 0 });
+    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(client.stored(), 5);
+    assert_eq!((heard(&mut client).as_str(), client.stored()), ("END\r\n", 0));
+}
+
+#[test]
 fn flush_all_goes_everywhere_or_nowhere() {
     let mut client = Client::new(100, Vec::new());
     said(&mut client, b"flush_all\r\nflush_all noreply\r\n");

@@ -8,19 +8,24 @@ use alloc::vec::Vec;
 use super::reply::{Broken, Shape, block};
 use super::request::Request;
 
-/// Writes the request for those keys of `request` that `is_mine` says yes to, by their place.
-pub fn part(request: &Request<'_>, mut is_mine: impl FnMut(usize) -> bool, out: &mut Vec<u8>) {
+/// Writes the beginning of a request for some of the keys of `request`: all that stands before the
+/// keys.
+pub fn begin(request: &Request<'_>, out: &mut Vec<u8>) {
     let name = request.bytes.iter().position(|byte| *byte != b' ').unwrap_or(0);
     let name = &request.bytes[name..];
     let end = name.iter().position(|byte| *byte == b' ').unwrap_or(name.len());
     out.extend_from_slice(&name[..end]);
     out.extend_from_slice(request.middle);
-    for (place, key) in request.keys().enumerate() {
-        if is_mine(place) {
-            out.push(b' ');
-            out.extend_from_slice(key);
-        }
-    }
+}
+
+/// Writes one of the keys of a request that was begun.
+pub fn add(key: &[u8], out: &mut Vec<u8>) {
+    out.push(b' ');
+    out.extend_from_slice(key);
+}
+
+/// Writes the end of a request that was begun.
+pub fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 

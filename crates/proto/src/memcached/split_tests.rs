@@ -31,6 +31,14 @@ fn get(text: &str) -> Request<'_> {
     }
 }
 
+/// Writes the request for those keys that `is_mine` says yes to, by their index.
+fn part(request: &Request<'_>, mut is_mine: impl FnMut(usize) -> bool, out: &mut Vec<u8>) {
+    begin(request, out);
+    let keys = request.keys().enumerate().filter(|(index, _)| is_mine(*index));
+    keys.for_each(|(_, key)| add(key, out));
+    end(out);
+}
+
 proptest! {
     #[test]
     fn many_nodes_answer_as_one(

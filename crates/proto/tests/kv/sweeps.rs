@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use tidegate_model::{Span, Time};
-use tidegate_proto::kv::{Answer, Client, Layout, Pass, Settings, Sweep};
+use tidegate_proto::kv::{Answer, Client, Inspector, Layout, Pass, Settings, Sweep};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
@@ -29,6 +29,7 @@ struct World {
     layout: Layout,
     players: Vec<Player>,
     sweep: Sweep<Double>,
+    inspector: Inspector,
     enough: u32,
     now: u64,
     next: u32,
@@ -52,6 +53,7 @@ impl World {
             layout,
             players,
             sweep,
+            inspector: Inspector::new(layout),
             enough: u32::MAX,
             now: 1,
             next: 0,
@@ -158,8 +160,15 @@ impl World {
         (reached, free.collect())
     }
 
-    /// No block is in the pool twice, or there and in the index.
-    fn check(&self) {
+    /// No block is in the pool twice, or there and in the index; and what clients and the sweep do
+    /// is never taken for damage.
+    fn check(&mut self) {
+        let memory = self.memory.borrow();
+        let mut read = |at: u64, into: &mut [u8]| {
+            into.copy_from_slice(&memory[at as usize..][..into.len()]);
+        };
+        assert_eq!(self.inspector.look_over(&mut read), None);
+        drop(memory);
         let (reached, free) = self.blocks();
         let mut all: Vec<u32> = reached.into_iter().chain(free).collect();
         let count = all.len();

@@ -94,3 +94,28 @@ fn stopping_waits_for_what_the_kernel_has() {
     ring.stop();
     assert_eq!(finished.try_iter().count(), 32);
 }
+
+/// A kernel that is out of memory for a moment is asked again, and meanwhile what it has done is
+/// taken in: the thread that hands over neither holds the lock nor the processor.
+#[test]
+fn a_submission_that_is_refused_holds_nobody_up() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let Some((_folder, ring, finished)) = ring(8) else { return };
+    let read = |n: u64| work(n, Command::Read, n * 4096, 4096, b"");
+    ring.shared.is_refused.store(true, Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| ring.run(&mut vec![read(1)], &mut Vec::new()));
+        let start = std::time::Instant::now();
+        let mut is_free = false;
+        // The thread has pushed its work, and the lock is free all the same.
+        while !is_free && start.elapsed() < Duration::from_secs(20) {
+            is_free = ring.shared.slots.try_lock().is_ok_and(|slots| !slots.is_empty());
+            thread::yield_now();
+        }
+        // Before anything can fail, or the thread would not end.
+        ring.shared.is_refused.store(false, Relaxed);
+        assert!(is_free, "who hands over holds the lock");
+    });
+    assert_eq!(finished.recv_timeout(Duration::from_secs(20)).unwrap().job.outcome, Ok(()));
+    ring.stop();
+}

@@ -82,6 +82,8 @@ impl Node {
             used_bytes: used.0,
             periods,
             total_operations: operations,
+            memory_damages: self.damages,
+            damaged_structure: self.damaged.clone(),
             tenants: tenants.iter().filter_map(told).collect(),
         }
     }
@@ -122,6 +124,9 @@ pub(super) fn event(node: &str, notice: Notice) -> Event {
             Event::ReservationUnused { node, tenant, seat, periods }
         }
         Notice::Moved { took } => Event::MemoryMoved { node, took_ns: took.0 },
+        Notice::Damaged { structure, is_store_kept, took } => {
+            Event::MemoryDamaged { node, structure, is_store_kept, took_ns: took.0 }
+        }
         Notice::Late { by } => Event::MonitorLate { node, late_ns: by.0 },
     }
 }

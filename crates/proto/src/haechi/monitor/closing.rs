@@ -87,6 +87,7 @@ impl<F: Fabric> Monitor<F> {
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
         self.books.revise(learned);
+        self.told_capacity = learned;
         self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
         for (number, told) in closing.seats.iter().enumerate() {
             events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));

@@ -1,0 +1,229 @@
+//! How much memory each client of a gateway may take up.
+//!
+//! # Problem
+//! A request of 30 bytes can ask for 32 MiB, and a client that asks and does not read the replies
+//! leaves them with the gateway. 24 such clients took more than 2 GB. The memory of all clients
+//! together must have a bound, and a client that reads must be served whatever the others do.
+//!
+//! # Model
+//! A client's *load* is the bytes of its requests from the moment in which the request is admitted
+//! until the kernel has taken the reply. The budget is one worker's, so that no lock is needed.
+//!
+//! # Mechanism
+//! A request is admitted if one of these holds:
+//!
+//! - *floor*: the client's load with it is at most [`FLOOR`];
+//! - *share*: the client's load with it is at most its share, `limit / clients` but at most half of
+//!   the limit, and the load of all clients with it is at most the limit;
+//! - *large lane*: it is larger than the share, the client has no load, and no other client's large
+//!   request is under way. It has to be at most `lane` bytes.
+//!
+//! A client that is refused is not read from until memory was released. Example with a limit of
+//! 32 MiB and four clients: each may have 8 MiB under way. One that asks for 32 MiB at once waits
+//! until its other requests are done, and then for the large lane.
+//!
+//! # Bound
+//! `limit + lane + clients * FLOOR` bytes. What a client has sent and the gateway has not looked at
+//! comes on top; the gateway bounds it by its read buffer.
+
+/// What each client may take up whatever the others do, in bytes: sixteen requests of 4 KiB.
+/// Chosen by hand.
+pub const FLOOR: usize = 64 << 10;
+
+/// The memory of one worker's clients.
+#[derive(Clone, Debug)]
+pub struct MemoryBudget {
+    limit: usize,
+    lane: usize,
+    used: usize,
+    /// The client whose large request is under way.
+    large: Option<u64>,
+    /// Bytes that were released since clients that wait were last told.
+    released: usize,
+    /// Clients that wait for memory.
+    waiting: usize,
+    /// Clients that there are.
+    clients: usize,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit` bytes, and of `lane` bytes for one large request at a time.
+    pub const fn new(limit: usize, lane: usize) -> Self {
+        Self { limit, lane, used: 0, large: None, released: 0, waiting: 0, clients: 0 }
+    }
+
+    /// The bytes that all clients take up.
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// A client has connected.
+    pub const fn enter(&mut self) {
+        self.clients += 1;
+    }
+
+    /// A client with this charge has left. What it has at nodes, `remains`, is released as it comes
+    /// back: see [`Self::release`].
+    pub fn leave(&mut self, client: u64, charge: usize, remains: usize) {
+        self.clients = self.clients.saturating_sub(1);
+        self.charge(client, charge, remains);
+        if self.large == Some(client) {
+            self.large = None;
+        }
+    }
+
+    /// The bytes that one client may take up, at least [`FLOOR`].
+    pub fn share(&self) -> usize {
+        (self.limit / self.clients.max(2)).max(FLOOR)
+    }
+
+    /// Whether `client`, which has this load, may have a request of `size` bytes. It takes the
+    /// large lane if it needs it.
+    pub fn admits(&mut self, client: u64, load: usize, size: usize) -> bool {
+        let (share, wanted) = (self.share(), load.saturating_add(size));
+        if wanted <= FLOOR {
+            return true;
+        }
+        if size <= share {
+            return wanted <= share && self.used.saturating_add(size) <= self.limit;
+        }
+        let is_free = self.large.is_none_or(|holder| holder == client);
+        if load == 0 && size <= self.lane && is_free {
+            self.large = Some(client);
+            return true;
+        }
+        false
+    }
+
+    /// The bytes of further requests that a client with this load may have; more than zero for one
+    /// without load. For requests whose size is an estimate.
+    pub fn headroom(&self, load: usize) -> usize {
+        let common = self.limit.saturating_sub(self.used);
+        let share = self.share().saturating_sub(load).min(common);
+        share.max(FLOOR.saturating_sub(load))
+    }
+
+    /// Whether a reply of `size` bytes has to be dropped, whose size was not known when it was
+    /// asked for: the client has more than its share and the limit is reached, or everything is
+    /// used up.
+    pub fn overflows(&self, load: usize, size: usize) -> bool {
+        let (used, wanted) = (self.used.saturating_add(size), load.saturating_add(size));
+        let most = self.share().max(self.lane);
+        wanted > most
+            || (used > self.limit && wanted > self.share())
+            || (used > self.limit + self.lane && wanted > FLOOR)
+    }
+
+    /// The charge of `client` was `before` bytes and is `now` bytes. A client that has at most
+    /// [`FLOOR`] bytes left gives back the large lane.
+    pub fn charge(&mut self, client: u64, before: usize, now: usize) {
+        self.used = (self.used + now).saturating_sub(before);
+        self.released += before.saturating_sub(now);
+        if now <= FLOOR && self.large == Some(client) {
+            self.large = None;
+            self.released += FLOOR;
+        }
+    }
+
+    /// Bytes of a client that has left are released, as its requests come back.
+    pub fn release(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes);
+        self.released += bytes;
+    }
+
+    /// A client that was refused waits.
+    pub fn wait(&mut self) {
+        self.waiting += 1;
+    }
+
+    /// Whether clients wait for memory.
+    pub const fn is_contended(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Whether the clients that wait are to be looked at again, because memory was released. If so,
+    /// none of them waits any more.
+    pub fn resumes(&mut self) -> bool {
+        let resumes = self.waiting > 0 && self.released >= FLOOR;
+        if resumes {
+            (self.waiting, self.released) = (0, 0);
+        }
+        resumes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    const LIMIT: usize = 32 << 20;
+    const LANE: usize = 32 << 20;
+
+    #[test]
+    fn a_client_has_its_share_and_one_large_request_is_under_way() {
+        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        budget.enter();
+        assert_eq!(budget.share(), 16 << 20);
+        (0..3).for_each(|_| budget.enter());
+        assert_eq!(budget.share(), 8 << 20);
+        assert!(budget.admits(1, 0, 8 << 20));
+        budget.charge(1, 0, 8 << 20);
+        assert!(!budget.admits(1, 8 << 20, 1), "its share is used up");
+        assert!(budget.admits(2, 0, 32 << 20), "the large lane");
+        budget.charge(2, 0, 32 << 20);
+        assert!(!budget.admits(3, 0, 32 << 20), "the large lane is taken");
+        assert!(!budget.admits(3, 0, 1 << 20), "the limit is reached");
+        assert!(budget.admits(3, 0, FLOOR), "there is always the floor");
+        budget.wait();
+        assert!(!budget.resumes());
+        budget.charge(2, 32 << 20, 0);
+        assert!(budget.resumes() && budget.admits(3, 0, 32 << 20));
+        assert!(!budget.admits(4, 0, LANE + 1), "larger than anything is admitted");
+    }
+
+    #[test]
+    fn a_reply_is_dropped_where_its_client_has_more_than_its_share() {
+        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        (0..4).for_each(|_| budget.enter());
+        assert!(!budget.overflows(0, LANE) && budget.overflows(0, LANE + 1));
+        budget.charge(1, 0, LIMIT);
+        assert!(budget.overflows(8 << 20, 1));
+        assert!(!budget.overflows(7 << 20, 1 << 20), "a client within its share is served");
+        budget.charge(1, LIMIT, LIMIT + LANE);
+        assert!(budget.overflows(FLOOR, 1) && !budget.overflows(0, FLOOR));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_admitted_stays_within_the_bound(
+            steps in prop::collection::vec((0..6_usize, 0..40_usize << 20, any::<bool>()), 0..200),
+            clients in 1..6_usize,
+        ) {
+            let mut budget = MemoryBudget::new(LIMIT, LANE);
+            (0..clients).for_each(|_| budget.enter());
+            let mut loads = vec![0_usize; clients];
+            for (client, size, is_done) in steps {
+                let client = client % clients;
+                let load = loads[client];
+                let next = match is_done {
+                    true => load.saturating_sub(size),
+                    false if budget.admits(client as u64, load, size) => load + size,
+                    false => load,
+                };
+                budget.charge(client as u64, load, next);
+                loads[client] = next;
+                prop_assert_eq!(budget.used(), loads.iter().sum::<usize>());
+                prop_assert!(budget.used() <= LIMIT + LANE + clients * FLOOR);
+                // A client without load may always ask for something, and nobody needs more
+                // memory than there is for the floor.
+                let idle = loads.iter().position(|load| *load == 0);
+                if let Some(idle) = idle {
+                    prop_assert!(budget.admits(idle as u64, 0, FLOOR));
+                    prop_assert!(budget.headroom(0) >= FLOOR);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a worker asks of the protocol that its clients speak.
+
+use std::io;
+use std::sync::Arc;
+
+use tidegate_algo::memory_budget::MemoryBudget;
+use tidegate_fabric::reactor::Interest;
+use tidegate_fabric::service::{Fault, Job};
+use tidegate_fabric::stream::Stream;
+use tidegate_model::Time;
+
+use crate::nodes::Nodes;
+use crate::owners::Table;
+
+/// What is offered behind a door, and what the clients of one worker share: block devices, or keys
+/// and values.
+pub(crate) trait Shop {
+    /// One who has come.
+    type Client: Client<Shop = Self>;
+    /// What a client is told in the end.
+    type Answer;
+
+    /// Lets a client in, whose number at the worker is `token`.
+    fn welcome(&mut self, token: u64, stream: Stream) -> Self::Client;
+
+    /// The way to the nodes.
+    fn nodes(&mut self) -> &mut Nodes;
+
+    /// The memory of the clients.
+    fn budget(&mut self) -> &mut MemoryBudget;
+
+    /// The bytes with which an answer is charged while it is at nodes.
+    fn charge_of(answer: &Self::Answer) -> usize;
+
+    /// The same, for those who only look.
+    fn nodes_deadline(&self) -> Time;
+
+    /// From now on this table says whose requests are.
+    fn on_table(&mut self, table: &Arc<Table>);
+
+    /// Whom a finished job is for, and the answer, if there is one now.
+    fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
+
+    /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
+    fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
+
+    /// The tickets of the jobs that are out for a client.
+    fn errands(&self, token: u64) -> Vec<u64>;
+
+    /// Nothing new is taken any more.
+    fn begin_to_end(&mut self) {}
+
+    /// Ends everything that is out, and says what those who wait for it are told.
+    fn abandon(&mut self) -> Vec<(u64, Self::Answer)>;
+}
+
+/// One client's connection.
+pub(crate) trait Client {
+    /// Where it is.
+    type Shop: Shop;
+    /// Why it ends, in words for people.
+    type Goodbye: std::error::Error + From<io::Error>;
+
+    fn stream(&self) -> &Stream;
+
+    /// Whether it has not yet said what it wants.
+    fn is_shaking(&self) -> bool;
+
+    /// The tenant that it came for, once it has said what it wants.
+    fn tenant<'a>(&'a self, shop: &'a Self::Shop) -> &'a str;
+
+    /// Whether what is out for it has no sense once it is gone.
+    fn is_waiting(&self) -> bool;
+
+    /// From now on another table says whose its requests are.
+    fn on_table(&mut self, shop: &Self::Shop);
+
+    /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
+    /// memory for what has no place of its own yet.
+    fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
+    -> Result<bool, Self::Goodbye>;
+
+    /// Whether it is to go on encrypted now.
+    fn is_encrypting(&self) -> bool {
+        false
+    }
+
+    /// Has it go on encrypted, with another stream.
+    fn encrypt(&mut self, _shop: &Self::Shop) -> Result<(), Self::Goodbye> {
+        Ok(())
+    }
+
+    /// Queues an answer.
+    fn answer(&mut self, answer: <Self::Shop as Shop>::Answer, shop: &mut Self::Shop);
+
+    /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
+    /// something to take.
+    fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
+
+    /// Whether it has sent a request for which there is no memory now.
+    fn is_waiting_for_memory(&self) -> bool;
+
+    /// The memory that it takes up, in bytes, and how much of that is at nodes.
+    fn charge(&self) -> Charge;
+
+    /// What to wait for now.
+    fn wanted(&self, shop: &Self::Shop) -> Interest;
+
+    /// Whether there is nothing more to be done for it.
+    fn is_over(&self, is_ending: bool) -> bool;
+}
+
+/// The memory that a client takes up, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// All that the budget is charged with.
+    pub(crate) all: usize,
+    /// As much of it as is at nodes, and comes back without the client.
+    pub(crate) at_nodes: usize,
+    /// Bytes that the client has sent and received so far.
+    pub(crate) moved: u64,
+}

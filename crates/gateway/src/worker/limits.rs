@@ -1,0 +1,95 @@
+//! What a worker does about clients that take up too much: connections and memory.
+
+use std::sync::atomic::Ordering;
+
+use tidegate_algo::memory_budget::FLOOR;
+use tidegate_model::Span;
+
+use super::{Charge, Client, Shop, Worker, seated};
+use crate::clock;
+
+/// The bytes that a client has to send or receive between two looks for clients that hold memory:
+/// with fewer, it is taken to have stopped. A line of 1 Mbit/s moves more in five seconds. Chosen
+/// by hand.
+const STALL_BYTES: u64 = 256 << 10;
+
+/// The least time between two lines of the log about clients that are turned away.
+const COMPLAINT: Span = Span::SECOND;
+
+impl<S: Shop> Worker<S> {
+    /// Counts a client that is turned away, and says so, at most once a second: whoever floods us
+    /// does not fill the log.
+    pub(super) fn turn_away(&mut self, why: &dyn std::fmt::Display) {
+        self.hall.counts.turn_away();
+        let now = clock::now();
+        if now < self.complain_at {
+            self.unlogged += 1;
+            return;
+        }
+        self.complain_at = now.after(COMPLAINT);
+        let others = std::mem::take(&mut self.unlogged);
+        tracing::warn!(others, "a client is turned away: {why}");
+    }
+
+    /// A client has said what it wants: it stays if that is within the quotas. Whether it stays.
+    pub(super) fn open(&mut self, token: u64) -> bool {
+        let Some(guest) = seated(&mut self.seats, token) else { return false };
+        if guest.open.is_some() || guest.client.is_shaking() {
+            return true;
+        }
+        self.pending.remove(token);
+        let tenant = guest.client.tenant(&self.shop);
+        let has_reservation = self.table.has_reservation(tenant);
+        let kept = self.hall.connections().insert(guest.origin, tenant, has_reservation);
+        match kept {
+            Ok(()) => {
+                guest.open = Some(tenant.into());
+                self.hall.counts.admit();
+                true
+            }
+            Err(excess) => {
+                self.turn_away(&excess);
+                self.close(token);
+                false
+            }
+        }
+    }
+
+    /// Has everybody see how much memory is in use.
+    pub(super) fn tell_memory(&mut self) {
+        let used = self.shop.budget().used();
+        if used != self.memory_told {
+            // It wraps around where less is used than before, and the sum is right all the same.
+            self.hall.memory.fetch_add(used.wrapping_sub(self.memory_told), Ordering::Relaxed);
+            self.memory_told = used;
+        }
+    }
+
+    /// Closes clients that hold memory, for which others wait, and have moved hardly anything since
+    /// it was last looked, and the time before.
+    pub(super) fn close_stalled(&mut self) {
+        let is_contended = self.shop.budget().is_contended();
+        for token in self.tokens() {
+            let Some(guest) = seated(&mut self.seats, token) else { continue };
+            let Charge { all, at_nodes, moved } = guest.client.charge();
+            let is_slow = moved.saturating_sub(guest.moved) < STALL_BYTES;
+            guest.moved = moved;
+            let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
+            if is_stalled && guest.is_stalled {
+                self.hall.counts.turn_away();
+                tracing::warn!(
+                    "a client is closed: it holds {} bytes of replies or of a request and moves \
+                     less than {STALL_BYTES} bytes in {:?}, and others wait for memory",
+                    all - at_nodes,
+                    self.hall.limits.stall
+                );
+                self.close(token);
+            } else {
+                guest.is_stalled = is_stalled;
+            }
+        }
+        if is_contended {
+            self.memory_at = clock::after(self.hall.limits.stall);
+        }
+    }
+}

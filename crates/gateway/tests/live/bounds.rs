@@ -1,0 +1,242 @@
+//! What clients of bad faith may take up: memory, and connections.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway::Limits;
+use tidegate_gateway::ketama::Place;
+use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
+use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAX, command};
+use tidegate_model::NodeId;
+
+use crate::client::{self, Client};
+use crate::{PATIENCE, Stand, eventually, volume};
+
+const WORKERS: usize = 2;
+
+/// What each connection may take up in addition to the limit of all: 64 KiB under way, and 128 KiB
+/// that were read and not looked at.
+const EACH: usize = 192 << 10;
+
+/// The bound of the memory of so many clients.
+fn bound(clients: usize) -> usize {
+    Limits::default().all_bytes + clients * EACH
+}
+
+#[test]
+fn replies_that_are_not_read_take_up_bounded_memory() {
+    let limits = Limits { stall: Duration::from_secs(600), ..Limits::default() };
+    let stand = Stand::with(limits, WORKERS);
+    let mut greedy: Vec<_> = (0..24).map(|_| Client::enter(&stand, "striped", true)).collect();
+    for client in &mut greedy {
+        for _ in 0..500 {
+            client.ask(command::READ, 0, 0, 1 << 20);
+        }
+    }
+    let mut honest = Client::enter(&stand, "plain", true);
+    for round in 0..200 {
+        assert_eq!(honest.read(0, 64 << 10).map(|data| data.len()), Ok(64 << 10), "{round}");
+        let memory = stand.gateway.memory();
+        assert!(memory <= bound(25), "{memory} bytes");
+    }
+    // Nothing is lost: who reads again has all of it.
+    let client = &mut greedy[0];
+    (1..=500).for_each(|cookie| assert_eq!(client.hear(1 << 20).cookie, cookie));
+    drop((greedy, honest));
+    eventually("all memory is given back", || stand.gateway.memory() == 0);
+}
+
+#[test]
+fn who_holds_memory_and_does_not_read_is_closed_once_others_wait() {
+    let limits = Limits { stall: Duration::from_millis(50), ..Limits::default() };
+    let stand = Stand::with(limits, 1);
+    let mut greedy = Client::enter(&stand, "plain", true);
+    for _ in 0..500 {
+        greedy.ask(command::READ, 0, 0, 1 << 20);
+    }
+    // It waits itself, for what it would have if it read.
+    eventually("it is closed", || stand.gateway.clients() == 0);
+    assert_eq!(stand.gateway.counts().turned_away, 1);
+    eventually("all memory is given back", || stand.gateway.memory() == 0);
+}
+
+#[test]
+fn the_largest_requests_of_many_clients_are_all_served() {
+    let stand = Stand::adapted(|config| {
+        config.workers = WORKERS;
+        config.volumes.push(volume("big", REQUEST_MAX.into(), &[0, 1]));
+    });
+    let client = |number: usize| {
+        let mut client = Client::enter(&stand, "big", true);
+        let bytes = vec![number as u8; REQUEST_MAX as usize];
+        assert_eq!(client.write(0, &bytes), 0);
+        assert_eq!(client.read(0, REQUEST_MAX).map(|data| data.len()), Ok(bytes.len()));
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || client(number))).collect();
+        while !clients.iter().all(|client| client.is_finished()) {
+            let memory = stand.gateway.memory();
+            assert!(memory <= bound(8), "{memory} bytes");
+            std::thread::yield_now();
+        }
+    });
+    eventually("all memory is given back", || stand.gateway.memory() == 0);
+}
+
+#[test]
+fn writes_that_do_not_arrive_take_up_bounded_memory() {
+    let stand = Stand::with(Limits::default(), WORKERS);
+    let mut slow: Vec<_> = (0..24).map(|_| Client::enter(&stand, "plain", true)).collect();
+    for client in &mut slow {
+        client.ask(command::WRITE, 0, 0, 8 << 20);
+        // What the socket takes and no more: who is not admitted is not read from.
+        client.say(&[1; 64 << 10]);
+    }
+    let mut honest = Client::enter(&stand, "plain", true);
+    for round in 0..100 {
+        assert_eq!(honest.write(0, &[2; 32 << 10]), 0, "{round}");
+        let memory = stand.gateway.memory();
+        assert!(memory <= bound(25), "{memory} bytes");
+    }
+    drop((slow, honest));
+    eventually("all memory is given back", || stand.gateway.memory() == 0);
+}
+
+/// A stand with a pool on its first node.
+fn with_pool(limits: Limits) -> Stand {
+    Stand::adapted(|config| {
+        let Address::Unix(beside) = &config.doors[0].0 else { panic!("it was to be a path") };
+        config.pools.push(Pool {
+            address: Address::Unix(beside.with_file_name("cache.sock")),
+            door: Door::PRIVATE,
+            name: "cache".into(),
+            nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
+            tenant: "kv".into(),
+            value_max: VALUE_MAX_DEFAULT,
+            flush_all: false,
+        });
+        (config.limits, config.workers) = (limits, WORKERS);
+    })
+}
+
+/// A client of its pool.
+fn connect(stand: &Stand) -> UnixStream {
+    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn who_has_asked_for_exactly_as_much_as_it_may_is_read_from_again() {
+    let stand = with_pool(Limits { all_requests: 4, ..Limits::default() });
+    let mut client = connect(&stand);
+    for _ in 0..3 {
+        client.write_all(&b"get k\r\n".repeat(4)).unwrap();
+        client.read_exact(&mut [0; 4 * 5]).unwrap();
+    }
+}
+
+#[test]
+fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
+    let stand = with_pool(Limits::default());
+    let gateway = &stand.gateway;
+    let connect = || connect(&stand);
+    let value = vec![b'x'; 1_000_000];
+    let reply = [&b"VALUE k 0 1000000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
+    stand.nodes[0].set_reply(reply);
+    let mut greedy: Vec<_> = (0..24).map(|_| connect()).collect();
+    for stream in &mut greedy {
+        stream.write_all(&b"get k\r\n".repeat(1000)).unwrap();
+    }
+    let mut slow: Vec<_> = (0..24).map(|_| connect()).collect();
+    for stream in &mut slow {
+        stream.write_all(b"set k 0 0 1000000\r\n").unwrap();
+        stream.write_all(&value[..64 << 10]).unwrap();
+    }
+    let mut honest = connect();
+    for round in 0..200 {
+        honest.write_all(b"set k 0 0 1\r\n1\r\nmn\r\n").unwrap();
+        let mut heard = Vec::new();
+        // Its node answers everything with the value.
+        while !heard.ends_with(b"MN\r\n") {
+            let mut some = [0; 64 << 10];
+            let count = honest.read(&mut some).unwrap_or_else(|error| {
+                panic!(
+                    "{error} in round {round} behind {} bytes, {} memory",
+                    heard.len(),
+                    gateway.memory()
+                )
+            });
+            assert_ne!(count, 0, "it is served in round {round}");
+            heard.extend_from_slice(&some[..count]);
+        }
+        let memory = gateway.memory();
+        assert!(memory <= bound(49), "{memory} bytes");
+    }
+    drop((greedy, slow, honest));
+    eventually("all memory is given back", || gateway.memory() == 0);
+}
+
+#[test]
+fn silent_connections_do_not_shut_out_others() {
+    let stand = with_pool(Limits::default());
+    let Address::Unix(path) = &stand.gateway.addresses()[0] else { panic!("the first is a path") };
+    let mut silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
+    // Greeted or not: some have begun their handshake.
+    for stream in silent.iter_mut().step_by(3) {
+        let _ = stream.write_all(&[0, 0, 0, 3]);
+    }
+    for _ in 0..20 {
+        assert!(Client::enter(&stand, "plain", true).read(0, 512).is_ok());
+    }
+    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let _silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
+    for _ in 0..20 {
+        let mut client = connect(&stand);
+        client.write_all(b"get k\r\n").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    let counts = stand.gateway.counts();
+    assert!(counts.turned_away >= 2 * (520 - 2 * WORKERS as u64 * 64), "{counts:?}");
+}
+
+#[test]
+fn clients_that_drip_their_handshake_have_no_longer_than_others() {
+    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
+    let stand = with_pool(limits);
+    let mut stream = client::connect(&stand);
+    // Every byte is on time, and the handshake is not.
+    let began = Instant::now();
+    let said = [&3_u32.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 3, 0, 1, 0, 0]];
+    let mut drip = said.concat().into_iter().chain(std::iter::repeat(0));
+    while stream.write_all(&[drip.next().unwrap()]).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it is still listened to");
+        std::thread::yield_now();
+    }
+    let mut silent = connect(&stand);
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "one that never asks is closed");
+}
+
+#[test]
+fn one_user_or_address_does_not_have_all_connections() {
+    let stand = Stand::with(Limits { connections: 16, ..Limits::default() }, 1);
+    let user: Vec<_> = (0..12).map(|_| Client::enter(&stand, "plain", true)).collect();
+    let mut thirteenth = client::connect(&stand);
+    let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
+    thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    assert!(client::is_closed(&mut thirteenth));
+    // From elsewhere, and for another tenant, there is room.
+    let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
+    let mut far = TcpStream::connect(address).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    far.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    far.read_exact(&mut [0; 18 + 10]).unwrap();
+    assert_eq!(stand.gateway.clients(), 13);
+    drop((user, far));
+    eventually("nobody is there", || stand.gateway.clients() == 0);
+    Client::enter(&stand, "plain", true);
+}

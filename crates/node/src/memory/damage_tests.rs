@@ -1,0 +1,278 @@
+//! Garbage in a data node's memory: any client can write to all of it. The node notices within a
+//! bounded time, gives out other memory, and serves those who come again.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tidegate_fabric::memory::handover;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_fabric::stream::Address;
+use tidegate_model::{Cluster, Span, Time};
+use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::data_node::{Hello, ToClient, VERSION};
+use tidegate_proto::haechi::place;
+use tidegate_proto::kv::{self, Answer, Layout, Opening};
+use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
+
+use super::{Config, Running, start};
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A data node that has no controller: operators come in.
+struct Bed {
+    folder: TempDir,
+    _running: Running,
+}
+
+/// A client with a session slot, which has the memory.
+struct Client {
+    stream: UnixStream,
+    memory: Arc<Region>,
+}
+
+impl Bed {
+    fn new(fabric: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[[data-node]]\nname = \"m\"\nlisten = \"unix:m.sock\"\nmemory = \"4MiB\"\n\
+             capacity = \"1k iops\"\nclient = \"1k iops\"\nperiod = \"100ms\"\n\
+             fabric = \"{fabric}\"\n"
+        );
+        let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
+        let listen = Address::Unix(folder.path().join("m.sock"));
+        let running = start(Config { node, listen, guard: None, controller: None }).unwrap();
+        Self { folder, _running: running }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("m.sock")
+    }
+
+    fn come(&self) -> Client {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let hello = Hello {
+            version: VERSION,
+            tenant: String::new(),
+            reservation: None,
+            limit: None,
+            parts: 1,
+            seat: None,
+            is_bare: false,
+        };
+        let mut bytes = Vec::new();
+        encode(&hello, &mut bytes).unwrap();
+        (&stream).write_all(&bytes).unwrap();
+        let (answer, file) = answer(&stream);
+        assert!(matches!(answer, ToClient::Welcome(_)), "{answer:?}");
+        Client { stream, memory: Arc::new(Region::from_fd(file.unwrap()).unwrap()) }
+    }
+}
+
+fn answer(stream: &UnixStream) -> (ToClient, Option<OwnedFd>) {
+    let (mut decoder, mut piece, mut file) = (Decoder::<ToClient>::new(), [0; 4096], None);
+    loop {
+        if let Some(message) = decoder.next_message().unwrap() {
+            return (message, file);
+        }
+        let (count, came) = handover::receive(stream, &mut piece).unwrap();
+        assert!(count > 0, "the node closed the connection without an answer");
+        file = file.or(came);
+        decoder.extend(&piece[..count]);
+    }
+}
+
+impl Client {
+    fn write(&self, to: u64, bytes: &[u8]) {
+        let mut shm = Shm::new(self.memory.clone(), 1);
+        for (to, bytes) in (to..).step_by(4096).zip(bytes.chunks(4096)) {
+            shm.buffer_mut(0)[..bytes.len()].copy_from_slice(bytes);
+            let (from, length) = (Place::start(0), bytes.len() as u32);
+            shm.perform(&Operation::Write { from, to, length }).unwrap();
+        }
+    }
+
+    fn set(&self, to: u64, word: u64) {
+        self.write(to, &word.to_le_bytes());
+    }
+
+    fn layout(&self) -> Layout {
+        Opening::at_once(Shm::new(self.memory.clone(), 1), place::DATA).unwrap()
+    }
+
+    /// Damages the memory until the node says that it goes on with other: a word that the node
+    /// writes itself now and then is damaged again. Tells how long that took.
+    fn damage(&mut self, damage: impl Fn(&Self)) -> Duration {
+        let started = Instant::now();
+        self.stream.set_nonblocking(true).unwrap();
+        while self.hear() != Some(ToClient::Moving) {
+            damage(self);
+            assert!(started.elapsed() < PATIENCE, "the damage is not noticed");
+        }
+        started.elapsed()
+    }
+
+    /// The next message; none while nothing was said.
+    fn hear(&mut self) -> Option<ToClient> {
+        let (mut decoder, mut piece) = (Decoder::<ToClient>::new(), [0; 64]);
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(count) if count > 0 => decoder.extend(&piece[..count]),
+                Ok(_) => panic!("the connection ended without a word"),
+                Err(_) => return None,
+            }
+            if let Some(message) = decoder.next_message().unwrap() {
+                return Some(message);
+            }
+        }
+    }
+
+    /// A store in the memory that works, with what is under this key.
+    fn get_and_put(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let rest = Span(200_000_000);
+        let settings = kv::Settings { outstanding: 4, locations: 0, extent: 4, seat: None, rest };
+        let shm = Shm::new(self.memory.clone(), 16).until_left(place::LEFT);
+        let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
+        let run = |client: &mut kv::Client<Shm>| {
+            let mut outcomes = Vec::new();
+            while client.outstanding() > 0 {
+                client.poll(Time(1), &mut outcomes).unwrap();
+            }
+            outcomes.remove(0).answer
+        };
+        client.get(key, 0).unwrap();
+        let found = match run(&mut client) {
+            Answer::Found(value) => {
+                let bytes = client.value(&value).to_vec();
+                client.release(value);
+                Some(bytes)
+            }
+            Answer::Missing => None,
+            other => panic!("{other:?}"),
+        };
+        client.put(key, b"value", 0).unwrap();
+        assert_eq!(run(&mut client), Answer::Stored);
+        found
+    }
+}
+
+/// Garbage from a seed.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let words = (0..length.div_ceil(8)).flat_map(|_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
+    });
+    words.take(length).collect()
+}
+
+/// Damages one structure after the other; those that come again find memory that works, with what
+/// was stored, unless the store itself was damaged.
+fn damage_each(fabric: &str, cases: &[(&str, u64, u64, bool)]) {
+    let bed = Bed::new(fabric);
+    bed.come().get_and_put(b"key");
+    for (what, at, word, is_kept) in cases.iter().copied() {
+        let mut client = bed.come();
+        let took = client.damage(|client| client.set(at, word));
+        println!("{what} {word:#x}: {took:?}");
+        let found = bed.come().get_and_put(b"key");
+        assert_eq!(found.is_some(), is_kept, "{what} {word:#x}");
+    }
+}
+
+#[test]
+fn each_damaged_structure_is_noticed_and_clients_go_on() {
+    let layout = Bed::new("shm").come().layout();
+    let (store, index) = (place::DATA, place::DATA + 64 + 64 + 256 * 8);
+    let last = place::DATA + layout.area().length - 8;
+    let block = last - u64::from(layout.blocks()) * u64::from(kv::BLOCK);
+    let ring = index + layout.slots() * 8;
+    assert!(ring < block);
+    damage_each(
+        "shm",
+        &[
+            ("header", place::HEADER, 0, true),
+            ("version", place::LAYOUT, 99, true),
+            ("lease", place::LEASE, u64::MAX, true),
+            ("lease", place::LEASE, 0, true),
+            ("capacity", place::LEARNED, u64::MAX, true),
+            ("left", place::LEFT, 1, true),
+            ("grants", place::GRANTS, u64::MAX, true),
+            ("grants", place::line(place::GRANTS, 63), 1, true),
+            ("store header", store + 24, 1, false),
+            ("taken", store + 64 + 8, u64::MAX, false),
+            ("given", store + 64 + 16, u64::MAX, false),
+            ("census", store + 128 + 7 * 8, u64::MAX, false),
+            ("index", index + 8, u64::MAX, false),
+            ("free blocks", ring, u64::MAX, false),
+        ],
+    );
+}
+
+/// The word at a place.
+fn word(memory: &Arc<Region>, at: u64) -> u64 {
+    let mut shm = Shm::new(memory.clone(), 1);
+    let read = Operation::Read { from: at, into: Place::start(0), length: 8 };
+    shm.perform(&read).unwrap();
+    u64::from_le_bytes(shm.buffer(0)[..8].try_into().unwrap())
+}
+
+#[test]
+fn pool_tokens_that_nobody_made_are_not_used() {
+    let bed = Bed::new("shm");
+    let mut client = bed.come();
+    // As many as fit, whatever period runs when they are written.
+    client.damage(|client| {
+        client.set(place::POOL, word(&client.memory, place::POOL) | ((1 << 48) - 1));
+    });
+    // A pool of another period is replaced by that of the next one.
+    let deadline = Instant::now() + PATIENCE;
+    for garbage in [0, u64::MAX] {
+        let client = bed.come();
+        client.set(place::POOL, garbage);
+        while word(&client.memory, place::POOL) == garbage {
+            assert!(deadline > Instant::now());
+        }
+    }
+    bed.come().get_and_put(b"key");
+}
+
+#[test]
+fn a_damaged_card_model_is_noticed() {
+    damage_each(
+        "model",
+        &[("busy", place::CARD, u64::MAX, true), ("slot", place::CARD + 64, 0, true)],
+    );
+}
+
+#[test]
+fn random_garbage_in_any_part_is_survived() {
+    let bed = Bed::new("shm");
+    for seed in 0..24 {
+        let mut client = bed.come();
+        let length = client.memory.length();
+        let (at, bytes) = match seed % 4 {
+            0 => (0, length),
+            1 => (0, place::DATA),
+            2 => (place::DATA, length - place::DATA),
+            _ => (place::REPORTS, 64 * place::LINE),
+        };
+        let garbage = noise(seed + 1, bytes as usize);
+        match seed % 4 {
+            3 => client.write(at, &garbage),
+            _ => drop(client.damage(|client| client.write(at, &garbage))),
+        }
+        // Reports are clients' own words: who writes garbage there is shut out, at most.
+        drop(client);
+        bed.come().get_and_put(b"key");
+    }
+}

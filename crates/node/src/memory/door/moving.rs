@@ -1,0 +1,118 @@
+//! How clients are brought to other memory: all of them, because one is to be shut out, because the
+//! memory is damaged, or because the node's own card has lost it.
+
+use tidegate_model::Span;
+use tidegate_proto::data_node::ToClient;
+use tidegate_proto::data_node::message::Notice;
+
+use super::super::host::remake::Store;
+use super::{CARD_WAIT, DoorKeeper, Guest, MOVE_MAX};
+
+impl DoorKeeper {
+    /// The node's own card does not reach the memory any more, and so nor does anybody's for long:
+    /// all have to come again, once it does.
+    pub(super) fn lose(&mut self) {
+        if self.moving.is_some() || !self.host.is_lost() {
+            return;
+        }
+        tracing::error!("the node's own card has lost the memory; clients have to come again");
+        let guests: Vec<u64> =
+            self.guests.iter().filter(|(_, guest)| guest.is_in).map(|(token, _)| *token).collect();
+        guests.into_iter().for_each(|token| self.leave(token));
+        self.moving = Some(self.clock.now());
+    }
+
+    /// Shuts out the client of a seat: by its card, or else by moving away from it.
+    pub(super) fn fence(&mut self, seat: u16) {
+        let client = self.guests.iter().find(|(_, guest)| guest.seat == Some(seat));
+        // Who has left by itself has no memory any more.
+        let Some((&token, _)) = client else { return };
+        self.leave(token);
+        if self.host.card().is_some() {
+            return;
+        }
+        self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
+        for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
+            // Who does not hear it is closed later.
+            let _ = guest.say(&ToClient::Moving);
+        }
+    }
+
+    /// Moves, once nobody uses the memory any more or time is up, and answers who came meanwhile.
+    pub(super) fn move_if_due(&mut self) {
+        let Some(deadline) = self.moving else { return };
+        let is_used = || self.guests.values().any(|guest| guest.is_in);
+        // Behind a card nobody is waited for, but for the card itself.
+        if self.clock.now() < deadline && (self.host.card().is_some() || is_used()) {
+            return;
+        }
+        let gone: Vec<Guest> =
+            self.guests.extract_if(.., |_, guest| guest.is_in).map(|it| it.1).collect();
+        let started = self.clock.now();
+        match self.host.move_memory() {
+            Ok(_) if self.host.card().is_some() => {
+                tracing::warn!("the node's own card reaches the memory again; clients come again");
+            }
+            Ok(store) => {
+                if let Store::Emptied(structure) = store {
+                    tracing::error!("{structure} was damaged, so the store is empty");
+                    let took = self.clock.now().since(started);
+                    self.host.remade(structure, store, took);
+                }
+                let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
+                tracing::warn!(took_ms, "the memory was moved; clients come again");
+                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
+            }
+            Err(error) if self.host.card().is_some() => {
+                tracing::error!("the node's own card does not reach the memory: {error}");
+                self.moving = Some(self.clock.now().after(CARD_WAIT));
+                return;
+            }
+            Err(error) => {
+                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
+                self.host.stay(gone.iter().map(|guest| guest.seat));
+            }
+        }
+        self.moving = None;
+        self.answer_all();
+    }
+
+    /// Goes on with other memory, because a structure of this one is damaged. Clients have nothing
+    /// to finish there, so they are not waited for: they hear of it and come again.
+    pub(super) fn remake(&mut self) {
+        // It may have been told twice, and done already.
+        let Some(structure) = self.host.damaged() else { return };
+        let started = self.clock.now();
+        let clients: Vec<u64> =
+            self.guests.iter().filter(|(_, guest)| guest.is_in).map(|(token, _)| *token).collect();
+        let whose = self.host.tenants();
+        for token in clients {
+            if let Some(guest) = self.guests.get_mut(&token) {
+                let _ = guest.say(&ToClient::Moving);
+            }
+            self.leave(token);
+        }
+        match self.host.remake(structure) {
+            Ok(store) => {
+                let took = self.clock.now().since(started);
+                let took_ms = took.0 / Span::MILLISECOND.0;
+                let is_store_kept = store == Store::Kept;
+                tracing::error!(
+                    took_ms,
+                    is_store_kept,
+                    tenants = whose,
+                    "{structure} was damaged by a client that has the memory, so the node goes on \
+                     with other memory; clients come again"
+                );
+                self.host.remade(structure, store, took);
+            }
+            Err(error) => {
+                tracing::error!("{structure} is damaged, and no other memory can be made: {error}");
+                self.moving = Some(self.clock.now().after(CARD_WAIT));
+                return;
+            }
+        }
+        self.moving = None;
+        self.answer_all();
+    }
+}

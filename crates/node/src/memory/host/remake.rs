@@ -1,0 +1,194 @@
+//! Other memory for a data node: it moves away from a client, or makes damaged memory anew.
+//!
+//! # Mechanism
+//! New memory gets its words of control from the monitor, never from the old memory, which clients
+//! write to. The store is copied after the old memory says that it was left, and the copy, which
+//! nobody else has, is looked over. A store that is damaged is not handed on: the new memory has an
+//! empty one then. Where there is no room for a second one, and behind a card, where clients can be
+//! shut out, the memory stays and is made anew in place.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::sendfile;
+use tidegate_fabric::memory::model;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_proto::haechi::place;
+use tidegate_proto::integrity::Structure;
+use tidegate_proto::one_sided::{BUFFER, Operation, Place};
+
+use super::super::StartError;
+use super::super::inspector::{Inspector, speed};
+use super::{Host, format, monitor, region, set_left, sweeper};
+use crate::mutex::lock;
+
+/// The largest piece that is copied at once.
+const PIECE: u64 = 1 << 30;
+
+/// What has become of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Store {
+    /// It has all that it had.
+    Kept,
+    /// This structure of it was damaged, so it is empty now.
+    Emptied(Structure),
+}
+
+impl Host {
+    /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
+    /// any more. Behind a card it is the same memory, and nobody may reach it.
+    ///
+    /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
+    /// says that it was left before the first byte of the store is copied, and clients look at that
+    /// after what they have done (`fabric::memory::shm` says why that is enough).
+    ///
+    /// # Errors
+    /// If there is not so much memory, or the card cannot be used. The old one is still there then.
+    pub(in super::super) fn move_memory(&self) -> Result<Store, StartError> {
+        let old = lock(&self.inner).region.clone();
+        if self.card.is_some() {
+            return self.make_anew_in_place(&old);
+        }
+        let new = region(&self.node)?;
+        set_left(&old, true);
+        let moved = self.go_on_with(&old, new).inspect_err(|_| set_left(&old, false))?;
+        self.settle();
+        Ok(moved)
+    }
+
+    /// As [`Self::move_memory`], because a structure of the memory is damaged. Where there is no
+    /// room for a copy, it is made anew in place, without what was stored.
+    ///
+    /// # Errors
+    /// If the card cannot be used.
+    pub(in super::super) fn remake(&self, damaged: Structure) -> Result<Store, StartError> {
+        match self.move_memory() {
+            Err(error @ StartError::Memory { .. }) => {
+                tracing::warn!("the damaged memory is emptied where it is: {error}");
+                let old = lock(&self.inner).region.clone();
+                let control = self.control_words();
+                wipe(&old)?;
+                self.fill(&old, &control)?;
+                self.begin_anew(old)?;
+                // Clients that have left still map it.
+                lock(&self.inner).sweeper.doubt();
+                Ok(Store::Emptied(damaged))
+            }
+            remade => remade,
+        }
+    }
+
+    fn control_words(&self) -> [(u64, u64); 5] {
+        lock(&self.inner).monitor.control_words()
+    }
+
+    /// Copies the store to new memory, and goes on there.
+    fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<Store, StartError> {
+        let control = self.control_words();
+        copy(old, &new, place::DATA, old.length())?;
+        let store = self.look_over(&new);
+        if store != Store::Kept {
+            drop(new);
+            new = region(&self.node)?;
+            self.fill(&new, &control)?;
+        } else {
+            self.write_control(&new, &control);
+        }
+        self.begin_anew(new)?;
+        Ok(store)
+    }
+
+    /// Goes on with the same memory, which no client reaches.
+    fn make_anew_in_place(&self, memory: &Arc<Region>) -> Result<Store, StartError> {
+        let (control, store) = (self.control_words(), self.look_over(memory));
+        match store {
+            Store::Kept => {
+                clear(memory, 0, place::DATA)?;
+                self.write_control(memory, &control);
+            }
+            Store::Emptied(_) => {
+                wipe(memory)?;
+                self.fill(memory, &control)?;
+            }
+        }
+        self.begin_anew(memory.clone())?;
+        Ok(store)
+    }
+
+    /// Whether the store in memory that nobody else has or reaches can be gone on with.
+    fn look_over(&self, memory: &Arc<Region>) -> Store {
+        match Inspector::new(&self.node, memory).map(|mut inspector| inspector.look_over_store()) {
+            Ok(None) => Store::Kept,
+            Ok(Some(structure)) => Store::Emptied(structure),
+            Err(_) => Store::Emptied(Structure::StoreHeader),
+        }
+    }
+
+    /// Makes memory of zeros that of a node with an empty store.
+    fn fill(&self, memory: &Arc<Region>, control: &[(u64, u64)]) -> Result<(), StartError> {
+        format(memory)?;
+        self.write_control(memory, control);
+        Ok(())
+    }
+
+    fn write_control(&self, memory: &Arc<Region>, control: &[(u64, u64)]) {
+        if let Some(speed) = speed(&self.node) {
+            model::set(memory, place::CARD, speed);
+        }
+        for (to, word) in control.iter().copied() {
+            let written = Shm::new(memory.clone(), 0).perform(&Operation::WriteWord { word, to });
+            debug_assert!(written.is_ok(), "a region has control words");
+        }
+    }
+
+    /// Goes on with this memory, in which nobody has a seat.
+    fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
+        let card = self.card.as_ref();
+        let monitor = monitor(&self.node, card, &region, self.clock.now())?;
+        let sweeper = sweeper(&self.node, card, &region, true)?;
+        let inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
+        let mut inner = lock(&self.inner);
+        (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
+        inner.inspector = inspector;
+        inner.steward.book.clear();
+        inner.steward.on_nobody();
+        inner.orphans.clear();
+        (inner.is_lost, inner.damaged) = (false, None);
+        drop(inner);
+        self.pulse.get().inspect(|thread| thread.unpark());
+        Ok(())
+    }
+}
+
+/// Makes a part of memory that nobody reaches zero.
+pub(super) fn clear(memory: &Arc<Region>, start: u64, end: u64) -> io::Result<()> {
+    let mut fabric = Shm::new(memory.clone(), 1);
+    for to in (start..end).step_by(BUFFER as usize) {
+        let length = u64::from(BUFFER).min(end - to) as u32;
+        let write = Operation::Write { from: Place::start(0), to, length };
+        fabric.perform(&write).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Makes all of it zero.
+fn wipe(memory: &Arc<Region>) -> io::Result<()> {
+    clear(memory, 0, memory.length())
+}
+
+/// Copies a part of a region to the same place of another.
+fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
+    let mut target = File::from(to.as_fd().try_clone_to_owned()?);
+    target.seek(SeekFrom::Start(start))?;
+    let mut at = start;
+    while at < end {
+        let piece = (end - at).min(PIECE) as usize;
+        if sendfile(&target, from.as_fd(), Some(&mut at), piece)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! When the memory is inspected: every client can write to all of it, so the node looks whether
+//! what it and its clients share is still what they can have made of it.
+//!
+//! # Mechanism
+//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20
+//! KB; the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
+//! While nobody has a session slot only the words are looked at, once a second. What a client is
+//! given is looked at before it is given.
+//!
+//! The processor reads also where clients come by a card: it changes nothing.
+
+use std::sync::Arc;
+
+use tidegate_fabric::memory::model::{self, Speed};
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_model::cluster::{DataNode, Fabric};
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::{Monitor, place};
+use tidegate_proto::integrity::Structure;
+use tidegate_proto::kv::{self, Layout, OpenError, Opening};
+use tidegate_proto::one_sided::{BUFFER, Fabric as _, Operation, Place};
+
+use super::card::Own;
+use crate::clock::Clock;
+
+/// How often the words are looked at while clients are there.
+pub(super) const CHECK: Span = Span(10 * Span::MILLISECOND.0);
+
+/// How often while nobody is.
+pub(super) const IDLE_CHECK: Span = Span::SECOND;
+
+/// Within what time the index and the list of free blocks are looked over, while clients are there.
+pub(super) const PASS: Span = Span(5 * Span::SECOND.0);
+
+/// How far a modelled card may be ahead of the time: twice what all its clients can have under way
+/// is less, whatever the card's speed. Chosen by hand.
+const CARD_AHEAD: Span = Span(600 * Span::SECOND.0);
+
+/// Inspects the memory of a data node.
+pub(super) struct Inspector {
+    memory: Shm,
+    region: Arc<Region>,
+    store: kv::Inspector,
+    /// What the modelled card can do, if there is one.
+    card: Option<Speed>,
+    at: Time,
+}
+
+/// What a modelled card of this node can do.
+pub(super) fn speed(node: &DataNode) -> Option<Speed> {
+    (node.fabric == Fabric::Model).then(|| Speed::new(node.capacity, node.client))
+}
+
+impl Inspector {
+    /// Of this memory, which has a store.
+    ///
+    /// # Errors
+    /// If there is no store that this release can use.
+    pub(super) fn new(node: &DataNode, region: &Arc<Region>) -> Result<Self, OpenError> {
+        let layout = Opening::at_once(Shm::new(region.clone(), 1), place::DATA)?;
+        Ok(Self::of(node, region, layout))
+    }
+
+    fn of(node: &DataNode, region: &Arc<Region>, layout: Layout) -> Self {
+        let memory = Shm::new(region.clone(), 1);
+        let (store, card) = (kv::Inspector::new(layout), speed(node));
+        Self { memory, region: region.clone(), store, card, at: Time::ZERO }
+    }
+
+    /// Does what is due, and tells what is damaged.
+    pub(super) fn poll(
+        &mut self,
+        now: Time,
+        is_idle: bool,
+        monitor: &Monitor<Own>,
+    ) -> Option<Structure> {
+        if now < self.at {
+            return None;
+        }
+        self.at = now.after(if is_idle { IDLE_CHECK } else { CHECK });
+        let damaged = self.check(monitor);
+        if damaged.is_some() || is_idle {
+            return damaged;
+        }
+        let piece = u128::from(self.store.length()) * u128::from(CHECK.0) / u128::from(PASS.0);
+        let (memory, store) = (&mut self.memory, &mut self.store);
+        store.scan(u64::try_from(piece).unwrap_or(u64::MAX) + 1, &mut |at, into| {
+            read(memory, at, into)
+        })
+    }
+
+    /// When it is to be polled again.
+    pub(super) const fn next(&self) -> Time {
+        self.at
+    }
+
+    /// Somebody comes: what is looked at rarely is to be looked at often.
+    pub(super) fn wake(&mut self, now: Time) {
+        self.at = self.at.min(now);
+    }
+
+    /// Looks at the words of control, the grants and the store's words.
+    pub(super) fn check(&mut self, monitor: &Monitor<Own>) -> Option<Structure> {
+        let memory = &mut self.memory;
+        let mut read = |at, into: &mut [u8]| read(memory, at, into);
+        let damaged = monitor.inspect(&mut read).or_else(|| self.store.check(&mut read));
+        damaged.or_else(|| {
+            let now = Clock::kernel_time();
+            let is_sound =
+                |speed| model::is_sound(&self.region, place::CARD, speed, now.after(CARD_AHEAD));
+            (!self.card.is_none_or(is_sound)).then_some(Structure::Card)
+        })
+    }
+
+    /// Looks over the whole store, at once.
+    pub(super) fn look_over_store(&mut self) -> Option<Structure> {
+        let memory = &mut self.memory;
+        self.store.look_over(&mut |at, into| read(memory, at, into))
+    }
+}
+
+/// Copies bytes of the memory.
+fn read(memory: &mut Shm, at: u64, into: &mut [u8]) {
+    for (from, into) in (at..).step_by(BUFFER as usize).zip(into.chunks_mut(BUFFER as usize)) {
+        let length = into.len() as u32;
+        let done = memory.perform(&Operation::Read { from, into: Place::start(0), length });
+        // What is looked at was laid out in this region.
+        debug_assert!(done.is_ok(), "{done:?}");
+        into.copy_from_slice(&memory.buffer(0)[..into.len()]);
+    }
+}

@@ -1,0 +1,357 @@
+//! Programs that a process starts.
+//!
+//! A program that is started is looked at first. If the shim will not be in it, that is counted by
+//! reason and noted for the user; if it could not even start with the shim, which happens to
+//! programs for another C library, it is started without. Where the user wants limits or nothing
+//! (`--fail-closed`), it is not started: the call fails with `EACCES`.
+//!
+//! Nothing here writes to memory of the process but its own stack: the caller may be a child of
+//! `vfork`.
+
+use std::ffi::{CStr, c_char};
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
+use std::sync::atomic::Ordering;
+
+use libc::{FILE, c_int};
+use tidegate_stage::inspect::{self, Verdict};
+use tidegate_stage::segment::VARIABLE;
+use tidegate_stage::{Bypass, Inside, Stage, scratch};
+
+use crate::attach::{stage, value_of};
+use crate::cancel::Shielded;
+use crate::errno::{self, Errno};
+use crate::{raw, sandbox};
+
+/// Where the loader is told of the shim, and how our file is called.
+const PRELOAD: &[u8] = b"LD_PRELOAD";
+const SHIM: &[u8] = b"libtidegate_preload";
+
+/// An environment, as `execve` takes it.
+pub(crate) type Environment = *const *const c_char;
+
+/// Which program is to be started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Program<'a> {
+    /// The file at this path.
+    At(Option<&'a CStr>),
+    /// The file with this name in the directories of `PATH`, or at this path if it has a slash.
+    Named(Option<&'a CStr>),
+    /// The file at this path, which begins at an open directory if it is relative.
+    Beside(c_int, Option<&'a CStr>),
+    /// An open file.
+    Open(c_int),
+}
+
+/// Which program `execveat` starts: an open file, or the one with this name.
+pub(crate) fn beside(directory: c_int, name: Option<&CStr>, flags: c_int) -> Program<'_> {
+    match name {
+        Some(name) if name.is_empty() && flags & libc::AT_EMPTY_PATH != 0 => {
+            Program::Open(directory)
+        }
+        name if directory == libc::AT_FDCWD => Program::At(name),
+        name => Program::Beside(directory, name),
+    }
+}
+
+impl<'a> Program<'a> {
+    /// What the user knows it by.
+    fn name(self) -> &'a [u8] {
+        match self {
+            Self::At(name) | Self::Named(name) | Self::Beside(_, name) => {
+                name.map_or(&b""[..], CStr::to_bytes)
+            }
+            Self::Open(_) => b"an open file",
+        }
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// If it will not start, or nothing is known of it.
+    fn inspected(self) -> Result<Verdict, rustix::io::Errno> {
+        const NONE: rustix::io::Errno = rustix::io::Errno::FAULT;
+        match self {
+            Self::At(path) => inspect::program(path.ok_or(NONE)?),
+            Self::Open(descriptor) => inspect::open_program(descriptor),
+            Self::Beside(directory, path) => {
+                let path = path.ok_or(NONE)?;
+                if path.to_bytes().starts_with(b"/") {
+                    return inspect::program(path);
+                }
+                if directory < 0 {
+                    return Err(rustix::io::Errno::BADF);
+                }
+                // SAFETY: the program's directory; if it is not open, the kernel says so.
+                inspect::program_at(unsafe { BorrowedFd::borrow_raw(directory) }, path)
+            }
+            Self::Named(name) => {
+                // SAFETY: the environment of this process; a thread that changes it while another
+                // starts a program by name confuses the C library as well.
+                let mut variables = unsafe { raw::strings(inherited()) };
+                let search = variables.find_map(|variable| value_of(variable, b"PATH"));
+                inspect::program_in(name.ok_or(NONE)?, search)
+            }
+        }
+    }
+}
+
+/// How a program is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// As the process asked.
+    AsAsked,
+    /// In an environment without the shim, which it could not start with.
+    WithoutShim,
+    /// Not at all.
+    Not,
+}
+
+/// The exit code of a program that ends before it begins: what shells say of one that they find and
+/// cannot start.
+pub(crate) const NOT_STARTED: c_int = 126;
+
+/// The error of a program that is not started.
+const REFUSED: c_int = libc::EACCES;
+
+/// Starts a program in an environment, which `call` is given, perhaps changed. Fails in the way of
+/// `execve`.
+///
+/// # Safety
+/// `environment` is null or an environment.
+pub(crate) unsafe fn starts<T: From<i8>>(
+    program: Program<'_>,
+    environment: Environment,
+    call: impl FnOnce(Environment) -> T,
+) -> T {
+    // SAFETY: as the caller promises.
+    match unsafe { decides(program, environment) } {
+        Start::AsAsked => call(environment),
+        // SAFETY: as the caller promises.
+        Start::WithoutShim => unsafe { without_shim(environment, call) },
+        Start::Not => {
+            errno::set(REFUSED);
+            T::from(-1)
+        }
+    }
+}
+
+/// The same for `posix_spawn`, which returns its error.
+///
+/// # Safety
+/// As for [`starts`].
+pub(crate) unsafe fn spawns(
+    program: Program<'_>,
+    environment: Environment,
+    call: impl FnOnce(Environment) -> c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    match unsafe { decides(program, environment) } {
+        Start::AsAsked => call(environment),
+        // SAFETY: as the caller promises.
+        Start::WithoutShim => unsafe { without_shim(environment, call) },
+        Start::Not => REFUSED,
+    }
+}
+
+/// The shell that the C library runs, in the environment of the process.
+const SHELL: Program<'static> = Program::At(Some(c"/bin/sh"));
+
+/// Runs a command by a shell, if there is one.
+pub(crate) fn runs(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: the environment of this process.
+    if is_command && unsafe { decides(SHELL, inherited()) } == Start::Not {
+        errno::set(REFUSED);
+        return -1;
+    }
+    call()
+}
+
+/// Runs a command by a shell, with a pipe to it.
+pub(crate) fn pipes(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    // SAFETY: the environment of this process.
+    if unsafe { decides(SHELL, inherited()) } == Start::Not {
+        errno::set(REFUSED);
+        return std::ptr::null_mut();
+    }
+    call()
+}
+
+/// Looks at a program, and counts and notes it if the shim will not be in it.
+unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
+    let Some(stage) = stage() else { return Start::AsAsked };
+    let is_strict = stage.layout().header.strict.load(Ordering::Relaxed) != 0;
+    // SAFETY: as the caller promises.
+    let looks = || unsafe { looks(program, environment) };
+    let found = match sandbox::start() {
+        sandbox::Start::Known => safely(stage, looks),
+        sandbox::Start::Unknown if !is_strict => return Start::AsAsked,
+        sandbox::Start::Unknown | sandbox::Start::WithoutShim => Some(sandbox::SANDBOXED),
+    };
+    // Of a program that may not be read nothing is known; most have the shim.
+    let Some(reason) = found.filter(|reason| is_strict || *reason != Bypass::Unreadable) else {
+        return Start::AsAsked;
+    };
+    stage.layout().programs.note(program.name(), reason, is_strict);
+    if is_strict {
+        stage.bypass(Bypass::Refused, 0);
+        return Start::Not;
+    }
+    stage.bypass(reason, 0);
+    // Behind a filter the shim would be ended with the program that it comes with.
+    if reason == Bypass::ForeignProgram || reason == sandbox::SANDBOXED {
+        return Start::WithoutShim;
+    }
+    Start::AsAsked
+}
+
+/// Thinks, also where a signal handler has interrupted the shim: nothing here depends on what it
+/// was doing. If this is where the shim is broken, that is the reason.
+fn safely(stage: &Stage, think: impl FnOnce() -> Option<Bypass>) -> Option<Bypass> {
+    let _shielded = Shielded::new();
+    let _inside = Inside::enter();
+    let _errno = Errno::keep();
+    catch_unwind(AssertUnwindSafe(think)).unwrap_or_else(|panic| {
+        // What it says is of no use here, and dropping it could panic again.
+        std::mem::forget(panic);
+        stage.bypass(Bypass::Failure, 0);
+        Some(Bypass::Failure)
+    })
+}
+
+/// Why the shim will not be in a program, if so.
+unsafe fn looks(program: Program<'_>, environment: Environment) -> Option<Bypass> {
+    match program.inspected() {
+        Ok(Verdict::Not(reason)) => Some(reason),
+        // SAFETY: as the caller promises.
+        Ok(Verdict::Covered | Verdict::Script) => unsafe { lacks_shim(environment) },
+        // It will not start, and the kernel says why.
+        Err(_) => None,
+    }
+}
+
+/// The environment of this process.
+pub(crate) fn inherited() -> Environment {
+    unsafe extern "C" {
+        static environ: Environment;
+    }
+    // SAFETY: a pointer that the C library keeps.
+    unsafe { environ }
+}
+
+/// Why a program in this environment will not have the shim and its stage, if so.
+unsafe fn lacks_shim(environment: Environment) -> Option<Bypass> {
+    let (mut shim, mut segment) = (None, None);
+    // SAFETY: as the caller promises.
+    for variable in unsafe { raw::strings(environment) } {
+        if let Some(libraries) = value_of(variable, PRELOAD) {
+            let mut libraries = libraries.split(|byte| matches!(byte, b':' | b' '));
+            shim = libraries.find(|name| name.windows(SHIM.len()).any(|part| part == SHIM));
+        } else if let Some(path) = value_of(variable, VARIABLE.as_bytes()) {
+            segment = Some(path);
+        }
+    }
+    let (Some(shim), Some(segment)) = (shim, segment) else { return Some(Bypass::Unloaded) };
+    if inspect::is_secure() {
+        return Some(Bypass::SetuidProgram);
+    }
+    // The loader looks for a name without a slash in places that are not known here.
+    let has_shim = !shim.contains(&b'/') || with_path(shim, inspect::is_readable);
+    let has_segment = with_path(segment, inspect::is_open_to_programs);
+    (!has_shim || !has_segment).then_some(Bypass::Unreachable)
+}
+
+/// Asks about a path; of one that is too long nothing is known, and it is taken to be there.
+fn with_path(path: &[u8], ask: impl FnOnce(&CStr) -> bool) -> bool {
+    scratch::with_page(|page| {
+        let Some(place) = page.get_mut(..=path.len()) else { return true };
+        place[..path.len()].copy_from_slice(path);
+        place[path.len()] = 0;
+        CStr::from_bytes_with_nul(place).is_ok_and(ask)
+    })
+}
+
+/// Calls `call` with the environment less what tells the loader of the shim.
+///
+/// The copy lies on the stack, for the caller may be a child of `vfork`; and no more of the stack
+/// is used than the environment needs, for the caller may be a signal handler.
+unsafe fn without_shim<T>(environment: Environment, call: impl FnOnce(Environment) -> T) -> T {
+    // SAFETY: as the caller promises, here and below.
+    unsafe {
+        match raw::strings(environment).count() {
+            0..64 => with_copy::<64, T>(environment, call),
+            64..256 => with_copy::<256, T>(environment, call),
+            256..1024 => with_copy::<1024, T>(environment, call),
+            _ => call(environment),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn with_copy<const LENGTH: usize, T>(
+    environment: Environment,
+    call: impl FnOnce(Environment) -> T,
+) -> T {
+    let mut copy = [null::<c_char>(); LENGTH];
+    // SAFETY: as the caller promises.
+    let variables = unsafe { raw::strings(environment) };
+    let kept = variables.filter(|variable| value_of(variable, PRELOAD).is_none());
+    // The last place stays null.
+    for (place, variable) in copy[..LENGTH - 1].iter_mut().zip(kept) {
+        *place = variable.as_ptr();
+    }
+    call(copy.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[&CStr]) -> Vec<*const c_char> {
+        variables.iter().map(|variable| variable.as_ptr()).chain([null()]).collect()
+    }
+
+    fn lacks(variables: &[&CStr]) -> Option<Bypass> {
+        // SAFETY: a terminated array of C strings.
+        unsafe { lacks_shim(environment(variables).as_ptr()) }
+    }
+
+    #[test]
+    fn an_environment_carries_the_shim_with_both_variables() {
+        let file = std::env::temp_dir().join(format!("libtidegate_preload-{}", std::process::id()));
+        std::fs::write(&file, "").unwrap();
+        let value =
+            |name: &str| std::ffi::CString::new(format!("{name}{}", file.display())).unwrap();
+        let (shim, segment) = (value("LD_PRELOAD=/usr/lib/a.so:"), value("TIDEGATE_SEGMENT="));
+        assert_eq!(lacks(&[c"A=1", &shim, &segment]), None);
+        assert_eq!(lacks(&[&shim]), Some(Bypass::Unloaded));
+        assert_eq!(lacks(&[&segment]), Some(Bypass::Unloaded));
+        assert_eq!(lacks(&[]), Some(Bypass::Unloaded));
+        assert_eq!(lacks(&[c"LD_PRELOAD=/usr/lib/a.so", &segment]), Some(Bypass::Unloaded));
+        let nowhere = c"TIDEGATE_SEGMENT=/nowhere/segment";
+        assert_eq!(lacks(&[&shim, nowhere]), Some(Bypass::Unreachable));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(lacks(&[&shim, &segment]), Some(Bypass::Unreachable), "without the shim");
+    }
+
+    #[test]
+    fn a_foreign_program_gets_the_environment_less_the_shim() {
+        let variables = environment(&[c"A=1", c"LD_PRELOAD=x", c"B=2"]);
+        // SAFETY: terminated arrays of C strings.
+        unsafe {
+            without_shim(variables.as_ptr(), |left| {
+                assert!(raw::strings(left).eq([c"A=1", c"B=2"]));
+            });
+            for many in [63, 64, 255, 256, 1023] {
+                let many = environment(&vec![c"A=1"; many]);
+                without_shim(many.as_ptr(), |left| {
+                    assert_ne!(left, many.as_ptr());
+                    assert_eq!(raw::strings(left).count(), many.len() - 1);
+                });
+            }
+            let many = environment(&[c"A=1"; 1024]);
+            without_shim(many.as_ptr(), |left| assert_eq!(left, many.as_ptr()));
+        }
+    }
+}

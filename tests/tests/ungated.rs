@@ -1,0 +1,209 @@
+//! A program that cannot be gated is told of, whoever starts it and in whatever way; and under
+//! `--fail-closed` it does not run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tidegate_tests::bed::Bed;
+use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::{built, eventually, tools};
+
+use crate::limits::held;
+use crate::transparent::FREE;
+
+/// How many ways to start a program `starts.c` knows.
+const WAYS: usize = 15;
+
+/// `tidegate run --fail-closed` of a program, in the bed's folder.
+fn closed(bed: &Bed, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = bed.tidegate(&["run", "--fail-closed", "--tenant", "free", "--"]);
+    command.arg(program).current_dir(bed.folder());
+    command
+}
+
+/// The files that `mark.c` has written, by the way in which it was started.
+fn marks(bed: &Bed) -> Vec<String> {
+    let entries = fs::read_dir(bed.folder()).unwrap().map(Result::unwrap);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut marks: Vec<String> = names.filter(|name| name.starts_with("mark-")).collect();
+    marks.sort();
+    marks
+}
+
+/// Nothing of it ran, and each attempt failed in the way of its call.
+#[track_caller]
+fn all_refused(bed: &Bed, outcome: &Outcome) {
+    assert_eq!(marks(bed), [] as [&str; 0], "{outcome:?}");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert_eq!(lines.len(), WAYS, "{outcome:?}");
+    // The shell that `system` and `popen` start is gated, and says 126 of what it may not start.
+    let is_refused = |line: &&str| line.ends_with(": Permission denied") || line.ends_with(": 126");
+    assert!(lines.iter().all(|line| is_refused(&line.trim())), "{outcome:?}");
+}
+
+#[test]
+fn fail_closed_holds_for_every_way_to_start_a_program() {
+    let bed = Bed::new(FREE);
+    let program = tools::compiled("mark", &["-static"]);
+    let starts = tools::compiled("starts", &[]);
+    let outcome = process::run(closed(&bed, &starts).arg(&program)).success();
+    all_refused(&bed, &outcome);
+    let notices = outcome.notices();
+    assert_eq!(notices.matches("was not started (static_program): ").count(), WAYS, "{notices}");
+    assert!(notices.contains(&format!("refused: {WAYS} calls")), "{notices}");
+}
+
+#[test]
+fn fail_closed_holds_where_the_environment_is_cleared() {
+    let bed = Bed::new(FREE);
+    let (program, starts) = (tools::compiled("mark", &[]), tools::compiled("starts", &[]));
+    let outcome = process::run(closed(&bed, &starts).arg(&program)).success();
+    assert_eq!(marks(&bed).len(), WAYS, "with its environment all of them run: {outcome:?}");
+    marks(&bed).iter().for_each(|mark| fs::remove_file(bed.path(mark)).unwrap());
+    let outcome = process::run(closed(&bed, &starts).arg(&program).arg("cleared")).success();
+    all_refused(&bed, &outcome);
+    let env = format!("env -i {} mark-env || echo refused", program.display());
+    let outcome = process::run(closed(&bed, "sh").args(["-c", &env])).success();
+    assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("refused\n", 0), "{outcome:?}");
+    assert!(outcome.notices().contains("(unloaded)"), "{outcome:?}");
+}
+
+#[test]
+fn every_way_to_start_a_program_past_the_gates_is_told() {
+    let bed = Bed::new(FREE);
+    let program = tools::compiled("mark", &["-static"]);
+    let starts = tools::compiled("starts", &[]);
+    let outcome = process::run(bed.run("free", &starts).arg(&program)).success();
+    assert_eq!(marks(&bed).len(), WAYS, "{outcome:?}");
+    let notices = outcome.notices();
+    assert!(notices.contains(&format!("static_program: {WAYS} calls")), "{notices}");
+    let names = notices.lines().find(|line| line.ends_with(" ran without limits (static_program)"));
+    let name = program.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(names.is_some_and(|names| names.contains(&name)), "{notices}");
+}
+
+/// Children of a shell, however deep.
+#[test]
+fn fail_closed_holds_for_children_of_children() {
+    let bed = Bed::new(FREE);
+    let program = tools::compiled("mark", &["-static"]);
+    let script = format!("sh -c 'env A=b nice sh -c \"{} mark-deep\"'; echo $?", program.display());
+    let outcome = process::run(closed(&bed, "sh").args(["-c", &script])).success();
+    assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("126\n", 0), "{outcome:?}");
+}
+
+/// A folder that everybody may write to, and a program there that everybody may run.
+fn open_to_all(bed: &Bed) -> PathBuf {
+    let everybody = |path: &Path| {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    everybody(bed.folder());
+    let program = bed.path("program");
+    fs::copy(tools::compiled("mark", &[]), &program).unwrap();
+    everybody(&program);
+    program
+}
+
+/// What may not open the segment runs without gates, where it is not to run at all: it does not.
+#[track_caller]
+fn unreachable(bed: &Bed, script: &str) {
+    let open = process::run(&mut bed.run_script("free", script)).success();
+    assert_eq!(marks(bed).len(), 1, "{open:?}");
+    let notices = open.notices();
+    assert!(notices.contains("ran without limits (unreachable)"), "{notices}");
+    assert!(notices.contains("unreachable: 1 calls"), "{notices}");
+    fs::remove_file(bed.path(&marks(bed)[0])).unwrap();
+    let closed = process::run(closed(bed, "sh").args(["-c", script]));
+    assert_ne!(closed.code, Some(0), "{closed:?}");
+    assert_eq!(marks(bed).len(), 0, "{closed:?}");
+    assert!(closed.notices().contains("was not started (unreachable)"), "{closed:?}");
+}
+
+#[test]
+fn a_change_of_user_is_told_and_refused_where_limits_must_hold() {
+    if !tools::is_root() {
+        return tools::skipped("only root may change its user");
+    }
+    tools::need("setpriv");
+    let bed = Bed::new(FREE);
+    let program = open_to_all(&bed);
+    let program = program.display();
+    unreachable(&bed, &format!("setpriv --reuid 65534 --clear-groups {program} mark-setpriv"));
+    if tools::find("su").is_some() {
+        let change = format!("su nobody -s /bin/sh -c 'exec {program} mark-su'");
+        let open = process::run(&mut bed.run_script("free", &change)).success();
+        assert!(open.notices().contains("ran without limits (unreachable)"), "{open:?}");
+        assert_eq!(marks(&bed), ["mark-su"], "{open:?}");
+        fs::remove_file(bed.path("mark-su")).unwrap();
+        let closed = process::run(closed(&bed, "sh").args(["-c", &change]));
+        assert!(closed.notices().contains("was not started (unreachable)"), "{closed:?}");
+        assert_eq!((closed.code == Some(0), marks(&bed).len()), (false, 0), "{closed:?}");
+    }
+    // The controller's answer says so, too.
+    let script = format!("setpriv --reuid 65534 --clear-groups {program} mark-2");
+    let running = held(&bed, "free", &script);
+    eventually("status names the reason", || {
+        let stages = bed.status()["stages"].clone();
+        let reasons = stages[0]["coverage"]["bypasses"].as_array().cloned().unwrap_or_default();
+        reasons.iter().any(|reason| reason["reason"] == "unreachable" && reason["calls"] == 1)
+    });
+    running.finish().success();
+}
+
+#[test]
+fn another_root_without_the_segment_is_told_and_refused_where_limits_must_hold() {
+    if !tools::is_root() {
+        return tools::skipped("only root may change its root directory");
+    }
+    let bed = Bed::new(FREE);
+    let root = bed.subfolder("root");
+    let program = tools::compiled("mark", &[]);
+    let needed = process::run(Command::new("ldd").arg(&program)).success().stdout;
+    let libraries = needed.split_whitespace().filter(|word| word.starts_with('/'));
+    let shim = built::shim();
+    let also = process::run(Command::new("ldd").arg(&shim)).success().stdout;
+    let also = also.split_whitespace().filter(|word| word.starts_with('/'));
+    for library in libraries.chain(also).map(Path::new).chain([shim.as_path()]) {
+        let copy = root.join(library.strip_prefix("/").unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(library, copy).unwrap();
+    }
+    fs::copy(&program, root.join("program")).unwrap();
+    let script = "chroot root /program mark-root && mv root/mark-root mark-root";
+    unreachable(&bed, script);
+}
+
+/// What the hooks of its parent did not see, a program finds out itself before it begins.
+#[test]
+fn a_program_that_finds_no_stage_ends_before_its_first_instruction() {
+    let bed = Bed::empty();
+    let program = tools::compiled("mark", &[]);
+    let run = |segment: Option<&str>, closed: &str| {
+        let mut command = Command::new(&program);
+        command.arg("mark-1").current_dir(bed.folder()).env("LD_PRELOAD", built::shim());
+        command.env("TIDEGATE_FAIL_CLOSED", closed);
+        segment.map(|segment| command.env("TIDEGATE_SEGMENT", segment));
+        process::run(&mut command)
+    };
+    for segment in [Some("/nowhere"), None] {
+        let outcome = run(segment, "1").failure(126);
+        assert!(outcome.notices().contains("--fail-closed"), "{outcome:?}");
+        assert_eq!(marks(&bed).len(), 0, "{outcome:?}");
+    }
+    run(Some("/nowhere"), "0").success();
+    assert_eq!(marks(&bed), ["mark-1"]);
+}
+
+#[test]
+fn a_program_that_may_be_run_but_not_read_is_refused_where_limits_must_hold() {
+    let bed = Bed::new(FREE);
+    let program = open_to_all(&bed);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o111)).unwrap();
+    if tools::is_root() {
+        return tools::skipped("root may read every file");
+    }
+    let outcome = process::run(closed(&bed, &program).arg("mark-1")).failure(126);
+    assert_eq!(marks(&bed).len(), 0, "{outcome:?}");
+}
