@@ -2,7 +2,7 @@
 
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::eventually;
-use tidegate_tests::nbd::{Client, EIO};
+use tidegate_tests::nbd::{Client, EIO, ENOSPC};
 
 use super::OPEN;
 
@@ -177,4 +177,98 @@ fn nothing_is_made_where_nobody_said_so() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("--create") && outcome.stderr.contains("part 0 of volume db"));
     assert!(!cluster.path("a").exists());
+}
+
+/// A file system of 48 MiB in a file on a disk that has less; none where only root may mount.
+struct Thin {
+    disk: tempfile::TempDir,
+}
+
+impl Thin {
+    fn mount() -> Option<Self> {
+        let disk = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let outcome = std::process::Command::new(program).args(arguments).output();
+            outcome.is_ok_and(|outcome| outcome.status.success())
+        };
+        let thin = Self { disk };
+        let (at, image, inner) = (thin.text(""), thin.text("image"), thin.inner());
+        let inner = inner.display().to_string();
+        let is_mounted = run("mount", &["-t", "tmpfs", "-o", "size=24m", "tidegate-test", &at])
+            && std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).is_ok()
+            && run("mkfs.ext4", &["-q", "-O", "^has_journal", &image])
+            && std::fs::create_dir(&inner).is_ok()
+            && run("mount", &["-o", "loop", &image, &inner]);
+        is_mounted.then_some(thin)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.disk.path().join(name).display().to_string()
+    }
+
+    fn inner(&self) -> std::path::PathBuf {
+        self.disk.path().join("inner")
+    }
+
+    /// Takes all that is left of the disk.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.disk.path().join("filler")).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.disk.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Thin {
+    fn drop(&mut self) {
+        for path in [self.inner(), self.disk.path().into()] {
+            let _ = std::process::Command::new("umount").arg(path).status();
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_behind_the_file_system_fails_every_flush() {
+    let Some(thin) = Thin::mount() else {
+        eprintln!("skipped: a thin file system can only be mounted by root, with loop devices");
+        return;
+    };
+    let place = thin.inner().join("parts").display().to_string();
+    let file = directories(&["a"]).replace("directory = \"a\"", &format!("directory = {place:?}"));
+    let db = volume("db", "oltp", "32MiB", &["a"]);
+    let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
+    cluster.up_apart(&["a"], &["db"]);
+    let [mut writer, mut other] = [cluster.enter("db"), cluster.enter("db")];
+    thin.fill();
+    // Not whole pages, so they are answered from the kernel's cache.
+    for number in 0..40 {
+        writer.write(number * (256 << 10) + 100, &[9; 3000]).unwrap();
+    }
+    // ENOSPC is what the kernel says of a full disk.
+    let failed = |client: &mut Client| client.flush().unwrap_err().raw_os_error().unwrap();
+    assert!([EIO, ENOSPC].contains(&failed(&mut other)), "somebody else is told first");
+    for client in [&mut writer, &mut other] {
+        assert_eq!([failed(client), failed(client)], [EIO; 2], "and everybody after that");
+        assert_eq!(client.write_durably(0, &[9; 4096]).unwrap_err().raw_os_error(), Some(EIO));
+    }
+    assert_eq!(failed(&mut cluster.enter("db")), EIO, "also who comes now");
+    cluster.kill("a");
+    cluster.start("node", "a");
+    let mut client = cluster.enter("db");
+    eventually("the node again", || client.read(0, 512).is_ok());
+    assert_eq!(failed(&mut client), EIO, "and after a restart");
+    let shown = cluster.volume(&["show"]);
+    assert!(shown.code == Some(1) && shown.stdout.contains("clear-error db"), "{shown:?}");
+    cluster.kill("a");
+    thin.free();
+    cluster.volume(&["clear-error", "db"]).success();
+    cluster.start("node", "a");
+    eventually("the node once more", || client.read(0, 512).is_ok());
+    let mut anew = cluster.enter("db");
+    anew.write(0, &[8; 4096]).unwrap();
+    anew.flush().unwrap();
+    assert_eq!(failed(&mut writer), EIO, "what it wrote is lost, whatever was cleared");
+    drop(cluster);
 }

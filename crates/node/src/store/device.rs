@@ -60,6 +60,11 @@ impl Device {
         Ok(Self { path: path.into(), files, length, disk, parts, _lock: lock })
     }
 
+    #[cfg(test)]
+    pub(super) fn fail_next_sync(&self) {
+        self.files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn range(&self, base: u64) -> Range<'_> {
         Range { files: &self.files, base }
     }

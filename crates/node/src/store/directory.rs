@@ -58,6 +58,13 @@ impl Directory {
         Ok(Self { path: path.into(), disk, parts, lock: Mutex::new(lock) })
     }
 
+    #[cfg(test)]
+    pub(super) fn fail_next_sync(&self, part: u32) {
+        let parts = self.parts.read();
+        let files = &parts[part as usize].place.files;
+        files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn find(&self, part: &Part) -> Result<Found<FilePart>, OpenError> {
         let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
         let folder = self.path.display();

@@ -40,6 +40,8 @@ pub(super) struct Files {
     synced: File,
     syncs: Mutex<Syncs>,
     is_synced: Condvar,
+    #[cfg(test)]
+    pub(super) fails_next_sync: AtomicBool,
     has_failed: AtomicBool,
 }
 
@@ -94,7 +96,17 @@ impl Files {
         let direct = options.custom_flags(OFlags::DIRECT.bits() as i32).open(path);
         let direct = direct.ok().filter(reads_direct);
         let (syncs, is_synced, has_failed) = Default::default();
-        Ok(Self { path: path.into(), cached, direct, synced, syncs, is_synced, has_failed })
+        Ok(Self {
+            path: path.into(),
+            cached,
+            direct,
+            synced,
+            syncs,
+            is_synced,
+            #[cfg(test)]
+            fails_next_sync: AtomicBool::new(false),
+            has_failed,
+        })
     }
 
     pub(super) fn is_direct(&self) -> bool {
@@ -119,7 +131,7 @@ impl Files {
             }
             syncs.begun += 1;
             drop(syncs);
-            let done = self.synced.sync_data();
+            let done = self.sync_once();
             syncs = lock();
             syncs.ended = syncs.begun;
             if let Err(error) = done {
@@ -128,6 +140,14 @@ impl Files {
             self.is_synced.notify_all();
         }
         syncs.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+
+    fn sync_once(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.fails_next_sync.swap(false, Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.synced.sync_data()
     }
 
     /// What a sync ended with, if a durable command failed with `errno` because of that, or that is

@@ -300,3 +300,98 @@ fn a_full_store_says_so_and_keeps_what_it_has() {
     let flush = job(number, Command::Flush, 0, 0, Buffer::empty());
     perform(&directory, flush).unwrap();
 }
+
+/// Requests that promise something, on a part whose incarnation the client knows.
+fn durable(number: u32, incarnation: u64) -> Vec<Job> {
+    let page = || Buffer::from(&[7; 4096][..]);
+    let zero = Command::Zero { allocate: true, durable: true };
+    vec![
+        job(number, Command::Flush, incarnation, 0, Buffer::empty()),
+        job(number, Command::Write { durable: true }, 0, 4096, page()),
+        job(number, Command::Discard { durable: true }, 0, 4096, Buffer::empty()),
+        job(number, zero, 0, 4096, Buffer::empty()),
+    ]
+}
+
+/// A medium whose next sync fails, and then every promise; reads and plain writes go on.
+fn fails_from_here(medium: &dyn Medium, number: u32, incarnation: u64) {
+    for (first, job) in [(true, 0), (false, 0), (false, 1), (false, 2), (false, 3)] {
+        let job = durable(number, incarnation).swap_remove(job);
+        let command = job.command;
+        assert_eq!(perform(medium, job), Err(Fault::Io), "{command:?}, first {first}");
+    }
+    let page = Buffer::from(&[7; 4096][..]);
+    let write = Command::Write { durable: false };
+    perform(medium, job(number, write, 0, 4096, page)).unwrap();
+    perform(medium, job(number, Command::Read, 0, 4096, Buffer::empty())).unwrap();
+    assert!(medium.faults().iter().any(|(volume, ..)| volume == "v"), "{:?}", medium.faults());
+}
+
+#[test]
+fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, wanted) = (folder.path().join("device"), part("v", 8192, 4096));
+    sized(&path, (1 << 20) + 65_536);
+    let stores = [PartStore::Directory(folder.path().join("parts")), PartStore::Device(path, None)];
+    for store in stores {
+        let offset = if matches!(store, PartStore::Device(..)) { 4096 } else { 0 };
+        let plan = PartPlan {
+            node: "a".into(),
+            store: store.clone(),
+            volume: "v".into(),
+            index: 0,
+            offset: Bytes(offset),
+            geometry: wanted.geometry,
+        };
+        volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
+        let open = || -> (Box<dyn Medium>, OpenPart) {
+            let medium: Box<dyn Medium> = match &store {
+                PartStore::Directory(path) => Box::new(Directory::new(path).unwrap()),
+                PartStore::Device(path, size) => Box::new(Device::new(path, *size).unwrap()),
+            };
+            let opened = medium.open(&wanted).unwrap();
+            (medium, opened)
+        };
+        let (before, told) = match &store {
+            PartStore::Directory(path) => {
+                let medium = Directory::new(path).unwrap();
+                let opened = medium.open(&wanted).unwrap();
+                medium.fail_next_sync(opened.number);
+                watched(&medium, opened)
+            }
+            PartStore::Device(path, size) => {
+                let medium = Device::new(path, *size).unwrap();
+                let opened = medium.open(&wanted).unwrap();
+                medium.fail_next_sync();
+                watched(&medium, opened)
+            }
+        };
+        // A restart changes nothing, and who comes now is told the same.
+        let (medium, again) = open();
+        assert!(again.state.incarnation == told && told != before);
+        fails_from_here(&*medium, again.number, told);
+        drop(medium);
+        assert!(volumes::show(std::slice::from_ref(&plan))[0].fault.is_some());
+        assert_eq!(volumes::clear_error(std::slice::from_ref(&plan)), Ok(1));
+        let (medium, cleared) = open();
+        assert_eq!(cleared.state.incarnation, told);
+        for job in durable(cleared.number, told) {
+            perform(&*medium, job).unwrap();
+        }
+        let old = durable(cleared.number, before).swap_remove(0);
+        assert_eq!(perform(&*medium, old), Err(Fault::Io), "who was there before has lost writes");
+    }
+}
+
+/// Has a sync fail; the incarnation before, and the one that was told.
+fn watched(medium: &dyn Medium, opened: OpenPart) -> (u64, u64) {
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let teller = told.clone();
+    medium.watch(Box::new(move |part, incarnation| {
+        teller.lock().unwrap().push((part, incarnation));
+    }));
+    fails_from_here(medium, opened.number, opened.state.incarnation);
+    let told = told.lock().unwrap();
+    assert!(told.len() == 1 && told[0].0 == opened.number, "{told:?}");
+    (opened.state.incarnation, told[0].1)
+}
