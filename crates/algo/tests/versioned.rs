@@ -74,14 +74,17 @@ fn changes_are_whole_and_none_is_lost() {
 fn a_reader_sees_one_version_while_buffers_go_round() {
     explore(3, || {
         let memory = Memory::<2>::new(1, 1);
+        memory.shared().change(0, 0, count).unwrap();
         let other = Arc::clone(&memory);
+        // The reader is the thread that is started: loom takes what the first thread has read for
+        // done.
         let thread = thread::spawn(move || {
-            for _ in 0..3 {
-                other.shared().change(0, 0, count).unwrap();
-            }
+            let words = other.shared().look(0, |word| [word(0), word(1)]);
+            assert_eq!(words[0], words[1], "half of two versions");
         });
-        let words = memory.shared().look(0, |word| [word(0), word(1)]);
-        assert_eq!(words[0], words[1], "half of two versions");
+        // The second change writes the buffer that the reader may still be reading.
+        memory.shared().change(0, 0, count).unwrap();
+        memory.shared().change(0, 0, count).unwrap();
         thread.join().unwrap();
     });
 }

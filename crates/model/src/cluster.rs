@@ -226,6 +226,15 @@ impl Cluster {
         read::cluster(text)
     }
 
+    /// Reads a cluster from TOML, and tells all that is wrong with it.
+    ///
+    /// # Errors
+    /// All errors, at least one, in the order of the text.
+    /// What only follows from another one is left out.
+    pub fn parse_all(text: &str) -> Result<Self, Vec<TextError>> {
+        read::cluster_all(text)
+    }
+
     /// The node with this id.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(usize::from(id.0))

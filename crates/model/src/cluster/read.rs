@@ -126,6 +126,10 @@ pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
     text::read(text, meaning)
 }
 
+pub(super) fn cluster_all(text: &str) -> Result<Cluster, Vec<TextError>> {
+    text::read_all(text, meaning)
+}
+
 fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     let mut taken = Taken(Vec::new());
     let mut cluster = Cluster { policy: raw.policy, ..Cluster::default() };
