@@ -169,6 +169,9 @@ pub struct Volume {
     pub size: Bytes,
     /// Whose its requests are where nothing else says so.
     pub tenant: String,
+    /// The tenants that clients may choose instead, as `volume@tenant`; with none here, only those
+    /// whose `users` the policy names.
+    pub tenants: Vec<String>,
     /// Where its parts lie, the first part first; no node twice.
     pub nodes: Vec<NodeId>,
     /// How much lies on one node before the next one follows; a power of two from 4 KiB.
