@@ -1,11 +1,11 @@
 /* A program that keeps keys and values in a data node's memory.
  *
  * From the root of the repository, while this runs:
- *   tidegate up examples/data-node.toml --state /tmp/tidegate
+ *   tidegate up examples/data-node.toml --state target/memory
  * do:
  *   cargo build --release -p tidegate-capi
  *   cc -Iinclude examples/c/store.c -Ltarget/release -ltidegate -Wl,-rpath,$PWD/target/release
- *   ./a.out /tmp/tidegate/memory.sock web
+ *   ./a.out target/memory/memory.sock web
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 """Keeps keys and values in a data node's memory.
 
-From the root of the repository, while `tidegate up examples/data-node.toml --state /tmp/tidegate`
+From the root of the repository, while `tidegate up examples/data-node.toml --state target/memory`
 runs:
 
     cargo build --release -p tidegate-capi
     pip install ./python
-    python3 examples/python/store.py /tmp/tidegate/memory.sock web
+    python3 examples/python/store.py target/memory/memory.sock web
 """
 
 import sys

@@ -22,7 +22,7 @@
 //! added to an account. One that is finished takes its even part of it, with those that are
 //! still there. So all that was lost is charged, and once. A charge is at least one unit and at
 //! most [`CHARGE_MAX`]: a device that hangs is nobody's fault. When no measured request is there
-//! any more, the account begins anew.
+//! any more, the account begins anew but for what rounding left.
 //!
 //! Example: a device serves one request at a time, 1,000 units per second. A trim comes alone and
 //! is finished after 40 ms: the device could have done 40, and did none, so the trim cost 40. If 31
@@ -121,7 +121,9 @@ impl DeviceTime {
     /// A measured request goes to the device.
     pub fn on_dispatch(&mut self, moment: Moment) {
         if self.present == 0 {
-            (self.since, self.done, self.lost) = (moment.now, self.others(&moment), 0);
+            // What rounding left over stays, so that over many nothing is lost by it.
+            self.lost = self.lost.clamp(-PARTS / 2, PARTS / 2);
+            (self.since, self.done) = (moment.now, self.others(&moment));
         } else {
             self.make_up(&moment);
         }

@@ -164,6 +164,11 @@ impl Capacity {
         Iops(self.estimate)
     }
 
+    /// Units of cost per second, if that was declared or ever seen.
+    pub fn known(&self) -> Option<Iops> {
+        (self.declared.is_some() || self.was_busy).then_some(Iops(self.estimate))
+    }
+
     /// Units of cost in `span`.
     pub fn within(&self, span: Span) -> u64 {
         within(self.estimate, span)

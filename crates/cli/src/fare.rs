@@ -508,6 +508,13 @@ pub(crate) fn parties(cluster: &ClusterStatus) -> String {
     }
 }
 
+/// What a node can do per second, as was measured; none if it never reported.
+pub(crate) fn capacity(cluster: &ClusterStatus, node: &NodeStatus) -> Option<u64> {
+    let estimate = node.measured_operations_per_second;
+    let estimate = estimate.unwrap_or_else(|| per_second(cluster, node.capacity_operations));
+    node.reported_ns.map(|_| estimate.max(node.served_operations_per_second))
+}
+
 /// How much of a data node's store is in use: `3.2GiB of 4GiB`.
 pub(crate) fn memory(node: &DataNodeStatus) -> String {
     match node.memory_bytes {

@@ -10,6 +10,7 @@ mod experiment;
 mod failure;
 mod fare;
 mod guards;
+mod inputs;
 mod kv;
 mod load;
 mod operator;
@@ -19,6 +20,7 @@ mod policy_file;
 mod table;
 mod text_file;
 mod top;
+mod volumes;
 
 fn main() -> std::process::ExitCode {
     commands::main()

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Span;
 use tidegate_proto::message::{Hello, Reply, Request, VERSION};
+use tidegate_proto::pages::Pages;
 
 use crate::failure::{Code, Failure};
 
@@ -49,9 +50,18 @@ impl Operator {
     /// # Errors
     /// If no answer comes, or the controller refuses.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<String, Failure> {
-        let asked = self.link.send(request).and_then(|()| self.link.wait(self.patience));
-        match asked.map_err(|error| unreachable_at(&self.socket, error))? {
-            Reply::Json(text) => Ok(text),
+        let unreachable = |error| unreachable_at(&self.socket, error);
+        self.link.send(request).map_err(unreachable)?;
+        let mut pages = Pages::default();
+        let reply = loop {
+            let reply = self.link.wait(self.patience).map_err(unreachable)?;
+            if let Some(reply) = pages.add(reply) {
+                break reply;
+            }
+        };
+        match reply {
+            // An answer that is put together is a whole one.
+            Reply::Json(text) | Reply::Page(text) => Ok(text),
             Reply::Error { code, message } => Err(Failure::quoted(Code::Other(code), &message)),
             Reply::Refused { version, reason } if version != VERSION => {
                 Err(Failure::quoted(Code::Unreachable, &reason))

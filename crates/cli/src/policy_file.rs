@@ -1,12 +1,12 @@
 //! A policy as somebody hands it over: read, understood, and if it is wrong, shown with the place
 //! that is wrong.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use miette::LabeledSpan;
+use nix::unistd::{Uid, User};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tidegate_model::Policy;
@@ -15,7 +15,7 @@ use tidegate_model::policy::Infeasible;
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
-use crate::text_file;
+use crate::text_file::{self, Reader};
 
 /// A policy that was read: its text and what it means.
 #[derive(Debug)]
@@ -33,18 +33,21 @@ impl PolicyFile {
     ///
     /// # Errors
     /// If it cannot be read, or does not make sense.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path, reader: Reader) -> Result<Self, Failure> {
         let is_stdin = path == "-";
         let name = if is_stdin { "<stdin>".into() } else { path.display().to_string() };
-        let text = read_text(path, is_stdin)
-            .map_err(|error| text_file::unreadable("policy", &name, &error))?;
+        let text = match is_stdin {
+            true => io::read_to_string(io::stdin())
+                .map_err(|error| text_file::unreadable("policy", &name, &error)),
+            false => text_file::read("policy", path, reader),
+        }?;
         // Nobody means to take every tenant's promise away with a file that was cut short.
         if text.trim().is_empty() {
             return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
                 .help("check the file; a policy without tenants has at least a comment"));
         }
-        let policy =
-            Policy::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
+        let policy = Policy::parse_all(&text)
+            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
         let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
         Ok(Self { name, origin, text, policy })
@@ -56,6 +59,16 @@ impl PolicyFile {
     /// If it does not.
     pub(crate) fn check_feasible(&self) -> Result<(), Failure> {
         self.policy.feasible().map_err(|error| self.infeasible(error))
+    }
+
+    /// What it says that cannot mean anything, a line each.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let is_user = |name: &str| match name.parse() {
+            Ok(uid) => User::from_uid(Uid::from_raw(uid)).is_ok_and(|user| user.is_some()),
+            Err(_) => User::from_name(name).is_ok_and(|user| user.is_some()),
+        };
+        let doubts = Policy::doubts(&self.text, is_user);
+        doubts.iter().map(|doubt| format!("{}: {doubt}", self.name)).collect()
     }
 
     fn infeasible(&self, error: Infeasible) -> Failure {
@@ -96,13 +109,4 @@ struct Places {
 #[derive(Deserialize)]
 struct TenantPlace {
     reservation: Option<Spanned<IgnoredAny>>,
-}
-
-fn read_text(path: &Path, is_stdin: bool) -> io::Result<String> {
-    if !is_stdin {
-        return fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text)?;
-    Ok(text)
 }

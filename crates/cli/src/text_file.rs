@@ -1,9 +1,12 @@
 //! What is wrong with a file that an operator wrote, shown as every command shows it.
 
+use std::fs;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 
 use miette::LabeledSpan;
+use tidegate_fabric::trusted::{self, Problem, Secrecy};
 use tidegate_model::TextError;
 
 use crate::failure::{Code, Failure};
@@ -25,6 +28,40 @@ const WANTED: [(&str, &str); 9] = [
 ];
 const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
 
+/// For whom a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// For the user who names it, to look at or to hand on.
+    User,
+    /// For a daemon that does what it says. One of root takes it only from files that other users
+    /// cannot change.
+    Daemon,
+}
+
+/// The text of the file at `path`, which is a `what`.
+///
+/// # Errors
+/// If it cannot be read, or is not to be trusted.
+pub(crate) fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> {
+    let name = path.display().to_string();
+    let is_exposed = reader == Reader::Daemon && rustix::process::geteuid().is_root();
+    let text = match is_exposed {
+        false => fs::read_to_string(path),
+        true => match trusted::read(path, Secrecy::Open) {
+            Ok(bytes) => String::from_utf8(bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(error) => match error.problem {
+                Problem::Io(error) => Err(error),
+                _ => {
+                    let told = format!("cannot trust the {what} {name}: {error}");
+                    return Err(Failure::quoted(Code::Failure, &told));
+                }
+            },
+        },
+    };
+    text.map_err(|error| unreadable(what, &name, &error))
+}
+
 /// The failure for a `what` that cannot be read.
 pub(crate) fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
     let help = match error.kind() {
@@ -39,6 +76,13 @@ pub(crate) fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
     Failure::new(Code::Invalid, format!("cannot read the {what} {name}"))
         .cause(error.to_string())
         .help(help)
+}
+
+/// The failure for a text in which all of this is wrong.
+pub(crate) fn all_invalid(name: &str, text: &str, errors: &[TextError]) -> Failure {
+    let failures = errors.iter().map(|error| invalid(name, text, error));
+    let none = || Failure::new(Code::Invalid, format!("{name} makes no sense"));
+    Failure::all(failures).unwrap_or_else(none)
 }
 
 /// The failure for a text that makes no sense, shown with the place that is wrong.

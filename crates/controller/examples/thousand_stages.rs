@@ -251,6 +251,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let config = Config {
         socket: state.join("controller.sock"),
         state: state.clone(),
+        forget_policy: false,
         http: None::<SocketAddr>,
         log: "warn".into(),
         remote: None,

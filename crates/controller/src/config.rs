@@ -22,8 +22,14 @@ pub struct Config {
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
     pub state: PathBuf,
+    /// Whether to begin without the policies of the last run: the store, which may be damaged, is
+    /// put aside and not removed.
+    pub forget_policy: bool,
     /// Where to serve HTTP, on loopback; none for not at all. By default port 7171.
     pub http: Option<SocketAddr>,
+    /// Names by which HTTP is asked for besides those of this machine, as behind a proxy. Requests
+    /// for other hosts are refused.
+    pub http_hosts: Vec<String>,
     /// What to log, for example `info` or `warn,tidegate_controller=debug`.
     pub log: String,
     /// How long a new connection may take to say hello. By default five seconds: long for a
@@ -40,7 +46,9 @@ impl Default for Config {
             socket: default_socket(),
             remote: None,
             state: default_state(),
+            forget_policy: false,
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
+            http_hosts: Vec::new(),
             log: "info".into(),
             hello_max: Duration::from_secs(5),
             cluster: None,

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tidegate_fabric::tls::Guard;
+use tidegate_fabric::trusted::TrustError;
 use tidegate_model::Policy;
 use tidegate_proto::controller::Controller;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -36,6 +37,9 @@ use crate::switchboard::Switchboard;
 use crate::token::Token;
 use crate::users::Users;
 use crate::visit::Entrance;
+
+/// The policy store's file in the state directory.
+const STORE: &str = "policies.redb";
 
 /// Events that a watcher may fall behind before it loses some.
 const EVENTS_MAX: usize = 1024;
@@ -85,13 +89,8 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The token cannot be read or made.
-    #[error("cannot read or make the token {path}: {error}")]
-    Token {
-        /// Its file.
-        path: PathBuf,
-        /// Why not.
-        error: io::Error,
-    },
+    #[error("cannot read or make the token: {0}")]
+    Token(TrustError),
     /// The log filter is none.
     #[error(
         "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
@@ -182,7 +181,11 @@ impl Daemon {
     /// If anything that it needs is missing or another's.
     pub async fn start_within(config: Config, limits: Limits) -> Result<Self, ServeError> {
         let state = State::open(&config.state)?;
-        let store = Redb::open(&state.file("policies.redb"))?;
+        let path = state.folder.path().join(STORE);
+        if config.forget_policy {
+            forget(&path)?;
+        }
+        let store = Redb::open(&path)?;
         Self::start_with(config, limits, state, Box::new(store)).await
     }
 
@@ -205,9 +208,7 @@ impl Daemon {
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
         let limits = raise_descriptor_limit().map_or(limits, |files| limits.within(files));
-        let token_path = state.file("token");
-        let token = Token::open(&token_path)
-            .map_err(|error| ServeError::Token { path: token_path, error })?;
+        let token = Token::open(&state.folder).map_err(ServeError::Token)?;
         let current = load(store.as_ref())?;
         let chosen = store.schedulers()?;
         let Ears { http, remote, socket } = Ears::open(&config).await?;
@@ -246,10 +247,12 @@ impl Daemon {
         let mut http_address = None;
         if let Some(listener) = http {
             http_address = listener.local_addr().ok();
+            let address = http_address.or(config.http).unwrap_or(([127, 0, 0, 1], 0).into());
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
             let desk = http::Desk { register, events, watchers, cycle_seconds, token };
-            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, stop_rx));
+            let hosts = http::Hosts::new(address, &config.http_hosts);
+            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, hosts, stop_rx));
         }
         let pid = std::process::id();
         let http = http_address.map(|address| address.to_string()).unwrap_or_default();
@@ -378,6 +381,14 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     }
     let bound = TcpListener::bind(address).await;
     bound.map_err(|error| ServeError::Http { address, error })
+}
+
+/// Puts the store aside, because the operator says so.
+fn forget(path: &Path) -> Result<(), StoreError> {
+    if let Some(kept) = Redb::forget(path)? {
+        tracing::warn!("the policy store is forgotten; it is kept as {}", kept.display());
+    }
+    Ok(())
 }
 
 /// The policy of the last life. One that this release does not accept is named and left alone: no

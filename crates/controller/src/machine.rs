@@ -373,7 +373,9 @@ impl Machine {
 
     fn delays(&self, now: Time, tenant: &str) -> Result<Delays, DelaysError> {
         let cluster = self.cluster_status(now).ok_or(DelaysError::NoCluster)?;
-        Ok(self.meters.delays(now, tenant, &cluster)?)
+        let mut delays = self.meters.delays(now, tenant, &cluster)?;
+        delays.data_nodes = self.split.demand(now, tenant);
+        Ok(delays)
     }
 
     fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {

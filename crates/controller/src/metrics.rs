@@ -207,11 +207,14 @@ struct OfferLabel {
     name: String,
 }
 
-const NODE_GAUGES: [Of<NodeStatus>; 7] = [
+const NODE_GAUGES: [Of<NodeStatus>; 8] = [
     ("node_connected", "Whether the node is connected", |node| Some(node.is_connected.into())),
     ("node_silent", "Whether the node has stopped answering", |node| Some(node.is_silent.into())),
     ("node_capacity_operations", "What the node is estimated to do in a period", |node| {
         Some(node.capacity_operations)
+    }),
+    ("node_measured_operations_per_second", "What the node measured that it can do", |node| {
+        node.measured_operations_per_second
     }),
     ("node_declared_operations_per_second", "What the node is declared to do", |node| {
         node.declared_operations_per_second

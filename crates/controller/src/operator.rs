@@ -5,6 +5,7 @@ use std::io;
 use serde::Serialize;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{Reply, Request, VERSION};
+use tidegate_proto::pages;
 use tokio::net::UnixStream;
 
 use crate::register::{ApplyError, Order, Register};
@@ -41,7 +42,14 @@ pub(crate) async fn attend(
     decoder.extend(&rest);
     loop {
         while let Some(request) = decoder.next_message()? {
-            write(stream, &answer(request, register).await).await?;
+            match answer(request, register).await {
+                Reply::Json(text) => {
+                    for reply in pages::split(text) {
+                        write(stream, &reply).await?;
+                    }
+                }
+                reply => write(stream, &reply).await?,
+            }
         }
         stream.readable().await?;
         let mut piece = [0; 4096];
@@ -105,10 +113,7 @@ fn json(value: &impl Serialize) -> Reply {
 
 async fn write(stream: &UnixStream, reply: &Reply) -> Result<(), OperatorError> {
     let mut bytes = Vec::new();
-    if let Err(error) = encode(reply, &mut bytes) {
-        let message = format!("the answer does not fit a message: {error}; ask over HTTP");
-        encode(&Reply::Error { code: FAILURE, message }, &mut bytes).map_err(io::Error::other)?;
-    }
+    encode(reply, &mut bytes).map_err(io::Error::other)?;
     let mut sent = 0;
     while sent < bytes.len() {
         stream.writable().await?;

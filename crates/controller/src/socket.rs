@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use tidegate_fabric::trusted::{Folder, Purpose, TrustError};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::config::is_root;
-use crate::state::make_socket_directory;
 
 /// Why a socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,14 @@ pub enum SocketError {
     NoSocket {
         /// What is in the way.
         path: PathBuf,
+    },
+    /// Its folder cannot be made, or other users could put a socket of their own in its place.
+    #[error("cannot listen on {path}: {error}")]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// The folder that is wrong, why, and how to mend it.
+        error: TrustError,
     },
     /// The kernel refuses.
     #[error("cannot listen on {path}: {error}")]
@@ -56,7 +64,10 @@ impl Socket {
     /// serves its own user, and the file's mode sees to that.
     pub(crate) async fn listen(path: &Path) -> Result<Self, SocketError> {
         let failed = |error| SocketError::Io { path: path.into(), error };
-        make_socket_directory(path, is_root()).map_err(failed)?;
+        let refused = |error| SocketError::Refused { path: path.into(), error };
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        Folder::make(folder, Purpose::Public).map_err(refused)?;
         remove_stale(path).await?;
         let listener = UnixListener::bind(path).map_err(failed)?;
         let mode = if is_root() { 0o666 } else { 0o600 };

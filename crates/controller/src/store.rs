@@ -1,12 +1,23 @@
 //! Where policies, and schedulers that were chosen for nodes, outlive the daemon.
 
+mod caught;
+#[cfg(test)]
+mod damage_tests;
+
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::TableHandle;
+use redb::{Database, MultimapTableHandle, ReadableDatabase, ReadableTable, TableDefinition};
+use tidegate_fabric::trusted::{Access, FILE_MODE, Folder, Purpose, Secrecy, TrustError};
 use tidegate_model::Discipline;
 use tidegate_proto::controller::status::PolicyText;
+
+use crate::clock::now_ms;
+use caught::caught;
 
 /// Revisions that are kept. Older ones are removed, for a store must not grow for ever.
 const HISTORY_MAX: u64 = 1_000;
@@ -20,6 +31,12 @@ const POLICIES: TableDefinition<u64, &[u8]> = TableDefinition::new("policies");
 
 /// Names of schedulers by the names of their nodes.
 const SCHEDULERS: TableDefinition<&str, &str> = TableDefinition::new("schedulers");
+
+/// Numbers about the store itself, by name.
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+
+/// How many writes the store has seen.
+const GENERATION: &str = "generation";
 
 /// Where policies are kept. Whatever `put` returned survives the death of process and machine.
 pub trait PolicyStore: Send {
@@ -73,9 +90,32 @@ pub struct Draft {
 pub struct StoreError {
     /// The store's file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// What is wrong, and how to mend it.
     pub error: Box<dyn std::error::Error + Send + Sync>,
 }
+
+/// What is wrong with the file of a store.
+#[derive(Debug, thiserror::Error)]
+enum Damage {
+    #[error("it is empty; {REMEDY}")]
+    Empty,
+    #[error("it is damaged or no policy store ({0}); {REMEDY}")]
+    Unreadable(redb::Error),
+    #[error("it is a database of another program, with the table {0:?}; {REMEDY}")]
+    Foreign(String),
+    #[error("it is missing, and {note} says that there was one; {REMEDY}", note = note.display())]
+    Missing { note: PathBuf },
+    #[error(
+        "it has lost its last {lost} of {noted} changes, by damage or because an older copy took \
+         its place; remove {note} to accept it as it is, or {REMEDY}",
+        note = note.display()
+    )]
+    Older { noted: u64, lost: u64, note: PathBuf },
+}
+
+/// What an operator can do about a store that cannot be used.
+const REMEDY: &str = "restore the file from a copy, or start with `tidegate up --forget-policy`, \
+                      which puts it aside and begins without a policy";
 
 /// Why a policy was not stored.
 #[derive(Debug, thiserror::Error)]
@@ -100,9 +140,18 @@ pub enum PutError {
 }
 
 /// A store in one file.
+///
+/// # Damage
+/// A file that was cut, overwritten or exchanged is an error when the store is opened, never a
+/// panic, and never a store without policies. The library's checksums find most damage. Of the
+/// rest, what matters is that the library goes back to the state before the last write if that
+/// write's pages are damaged, without a word. So each write has a number, the *generation*; it is
+/// in the store, and noted in a small file beside it. A store behind its note has lost something.
 #[derive(Debug)]
 pub struct Redb {
     path: PathBuf,
+    folder: Folder,
+    name: OsString,
     /// None after a write failed: the library refuses to go on with a file that it could not write,
     /// until it is opened anew.
     database: Option<Database>,
@@ -113,24 +162,149 @@ impl Redb {
     /// brought back to the last whole one.
     ///
     /// # Errors
-    /// If it cannot be read, or is no store.
+    /// If it cannot be read, is damaged, empty or no store, has lost what was written to it, or if
+    /// other users could have changed it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let mut store = Self { path: path.into(), database: None };
-        match store.database() {
-            Ok(_) => Ok(store),
-            Err(error) => Err(store.failed(error)),
+        let failed = |error: TrustError| StoreError { path: path.into(), error: error.into() };
+        let absolute = std::path::absolute(path)
+            .map_err(|error| StoreError { path: path.into(), error: error.into() })?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        let folder = Folder::make(folder, Purpose::Private).map_err(failed)?;
+        let name = absolute.file_name().unwrap_or_default().to_owned();
+        let mut store = Self { path: path.into(), folder, name, database: None };
+        match store.folder.has(&store.name) {
+            true => store.check(),
+            false => store.make(),
+        }?;
+        Ok(store)
+    }
+
+    /// Puts the store at `path` aside, and gives its new name; none if there is no store. The next
+    /// [`Self::open`] makes a new one.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub fn forget(path: &Path) -> Result<Option<PathBuf>, StoreError> {
+        let failed = |error: TrustError| StoreError { path: path.into(), error: error.into() };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        let folder = Folder::make(parent, Purpose::Private).map_err(failed)?;
+        let (note, name) = (note_of(&name.to_owned()), name.to_string_lossy());
+        if folder.has(&note) {
+            let kept = format!("{}.forgotten-{}", note.to_string_lossy(), now_ms());
+            folder.rename(&note.to_string_lossy(), &kept).map_err(failed)?;
+        }
+        if !folder.has(name.as_ref()) {
+            return Ok(None);
+        }
+        let kept = format!("{name}.forgotten-{}", now_ms());
+        folder.rename(&name, &kept).map_err(failed)?;
+        Ok(Some(folder.path().join(kept)))
+    }
+
+    /// Makes a store. It has its name only once it is whole.
+    fn make(&mut self) -> Result<(), StoreError> {
+        let note = note_of(&self.name);
+        if self.folder.has(&note) {
+            return Err(self.damaged(Damage::Missing { note: self.folder.path().join(note) }));
+        }
+        let begun =
+            self.folder.begin(&self.name, FILE_MODE).map_err(|error| self.refused(error))?;
+        let file = begun.file.try_clone().map_err(|error| self.failed(error.into()))?;
+        caught(|| fill(&open_database(file)?)).map_err(|error| self.failed(error))?;
+        begun.publish(true).map_err(|error| self.refused(error))?;
+        self.database().map(drop).map_err(|error| self.failed(error))?;
+        self.note(0).map_err(|error| self.refused(error))
+    }
+
+    /// Opens a store that is there, and looks at all of it before anything is believed.
+    fn check(&mut self) -> Result<(), StoreError> {
+        let file = self.folder.open_file(&self.name, Access::Write);
+        let file = file.map_err(|error| self.refused(error))?;
+        if file.metadata().is_ok_and(|found| found.len() == 0) {
+            return Err(self.damaged(Damage::Empty));
+        }
+        let opened = caught(|| {
+            let mut database = open_database(file)?;
+            database.check_integrity()?;
+            let tables = tables(&database)?;
+            Ok((database, tables))
+        });
+        let unreadable = |error| Damage::Unreadable(error);
+        let (database, tables) = match opened {
+            Ok(opened) => opened,
+            Err(error @ redb::Error::DatabaseAlreadyOpen) => return Err(self.failed(error)),
+            Err(error) => return Err(self.damaged(unreadable(error))),
+        };
+        let known = [POLICIES.name(), SCHEDULERS.name(), NUMBERS.name()];
+        if let Some(foreign) = tables.iter().find(|table| !known.contains(&table.as_str())) {
+            return Err(self.damaged(Damage::Foreign(foreign.clone())));
+        }
+        self.database = Some(database);
+        let read = caught(|| {
+            self.read(usize::MAX)?;
+            self.read_schedulers()?;
+            self.generation()
+        });
+        let found = read.map_err(|error| self.damaged(unreadable(error)))?;
+        self.compare(found)
+    }
+
+    /// Whether the store has all that was noted.
+    fn compare(&self, found: Option<u64>) -> Result<(), StoreError> {
+        let name = note_of(&self.name);
+        let noted = match self.folder.read(&name, Secrecy::Open) {
+            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim().parse().unwrap_or(u64::MAX)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(self.refused(error)),
+        };
+        let reached = found.unwrap_or(0);
+        match noted {
+            // Nothing was ever noted by releases before this one.
+            None => self.note(reached).map_err(|error| self.refused(error)),
+            Some(noted) if noted > reached || found.is_none() => {
+                let note = self.folder.path().join(name);
+                Err(self.damaged(Damage::Older { noted, lost: noted - reached, note }))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Notes beside the store how many writes it has seen.
+    fn note(&self, generation: u64) -> Result<(), TrustError> {
+        let text = format!("{generation}\n");
+        self.folder.replace(note_of(&self.name), text.as_bytes(), FILE_MODE)
+    }
+
+    /// How many writes the store has seen; none if an earlier release made it.
+    fn generation(&self) -> Result<Option<u64>, redb::Error> {
+        let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
+        match database.begin_read()?.open_table(NUMBERS) {
+            Ok(table) => Ok(table.get(GENERATION)?.map(|number| number.value())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn database(&mut self) -> Result<&Database, redb::Error> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => Database::builder().set_cache_size(CACHE_BYTES).create(&self.path)?,
+            None => {
+                let file = self.folder.open_file(&self.name, Access::Write);
+                caught(|| open_database(file.map_err(io::Error::from)?))?
+            }
         };
         Ok(self.database.insert(database))
     }
 
     fn failed(&self, error: redb::Error) -> StoreError {
+        StoreError { path: self.path.clone(), error: Box::new(error) }
+    }
+
+    fn damaged(&self, damage: Damage) -> StoreError {
+        StoreError { path: self.path.clone(), error: Box::new(damage) }
+    }
+
+    fn refused(&self, error: TrustError) -> StoreError {
         StoreError { path: self.path.clone(), error: Box::new(error) }
     }
 
@@ -156,6 +330,7 @@ impl Redb {
     fn write(&mut self, expect: u64, draft: &Draft) -> Result<Outcome, redb::Error> {
         let writing = self.database()?.begin_write()?;
         let revision;
+        let generation;
         {
             let mut table = writing.open_table(POLICIES)?;
             let found = table.last()?.map_or(0, |(revision, _)| revision.value());
@@ -173,8 +348,10 @@ impl Redb {
             table.insert(revision, bytes.as_slice())?;
             let oldest = revision.saturating_sub(HISTORY_MAX);
             table.retain_in(..=oldest, |_, _| false)?;
+            generation = next_generation(&writing)?;
         }
         writing.commit()?;
+        self.noted(generation);
         Ok(Outcome::Stored { revision })
     }
 }
@@ -215,7 +392,19 @@ impl Redb {
                 };
             }
         }
-        Ok(writing.commit()?)
+        let generation = next_generation(&writing)?;
+        writing.commit()?;
+        self.noted(generation);
+        Ok(())
+    }
+
+    /// Notes a write that is in the store. Where that fails, only a later loss goes unnoticed.
+    fn noted(&self, generation: u64) {
+        if let Err(error) = self.note(generation) {
+            tracing::warn!(
+                "a loss of the last change to the policy store would go unseen: {error}"
+            );
+        }
     }
 
     /// After a write that failed. The store is opened again at once, so that what is there can
@@ -228,6 +417,41 @@ impl Redb {
         }
         PutError::Store(self.failed(error))
     }
+}
+
+/// The file beside a store that notes how many writes it has seen.
+fn note_of(name: &OsString) -> OsString {
+    let mut note = name.clone();
+    note.push(".generation");
+    note
+}
+
+fn open_database(file: File) -> Result<Database, redb::Error> {
+    Ok(Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?)
+}
+
+/// Makes what every store has.
+fn fill(database: &Database) -> Result<(), redb::Error> {
+    let writing = database.begin_write()?;
+    writing.open_table(POLICIES)?;
+    writing.open_table(SCHEDULERS)?;
+    writing.open_table(NUMBERS)?.insert(GENERATION, 0)?;
+    Ok(writing.commit()?)
+}
+
+fn tables(database: &Database) -> Result<Vec<String>, redb::Error> {
+    let reading = database.begin_read()?;
+    let mut names: Vec<_> = reading.list_tables()?.map(|table| table.name().to_owned()).collect();
+    names.extend(reading.list_multimap_tables()?.map(|table| table.name().to_owned()));
+    Ok(names)
+}
+
+/// The number of a write, which is stored with it.
+fn next_generation(writing: &redb::WriteTransaction) -> Result<u64, redb::Error> {
+    let mut numbers = writing.open_table(NUMBERS)?;
+    let last = numbers.get(GENERATION)?.map_or(0, |number| number.value());
+    numbers.insert(GENERATION, last + 1)?;
+    Ok(last + 1)
 }
 
 /// How a write ended that the store could do.
@@ -247,7 +471,7 @@ impl PolicyStore for Redb {
     }
 
     fn put(&mut self, expect: u64, draft: Draft) -> Result<u64, PutError> {
-        match self.write(expect, &draft) {
+        match caught(|| self.write(expect, &draft)) {
             Ok(Outcome::Stored { revision }) => Ok(revision),
             Ok(Outcome::Conflict { found }) => Err(PutError::Conflict { expected: expect, found }),
             Err(error) => Err(self.recover(error)),
@@ -255,15 +479,15 @@ impl PolicyStore for Redb {
     }
 
     fn history(&self, count: usize) -> Result<Vec<PolicyText>, StoreError> {
-        self.read(count).map_err(|error| self.failed(error))
+        caught(|| self.read(count)).map_err(|error| self.failed(error))
     }
 
     fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError> {
-        self.read_schedulers().map_err(|error| self.failed(error))
+        caught(|| self.read_schedulers()).map_err(|error| self.failed(error))
     }
 
     fn choose(&mut self, nodes: &[String], chosen: Option<Discipline>) -> Result<(), PutError> {
-        self.write_schedulers(nodes, chosen).map_err(|error| self.recover(error))
+        caught(|| self.write_schedulers(nodes, chosen)).map_err(|error| self.recover(error))
     }
 }
 

@@ -51,7 +51,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 pub use error::{Problem, TrustError};
-pub use owners::trust_owner;
+pub use owners::{trust_owner, user_number};
 
 /// The mode of a daemon's own files.
 pub const FILE_MODE: u32 = 0o600;
@@ -136,7 +136,7 @@ impl Folder {
         let file = self.opened(name, access)?;
         let stat = self.examine(&file, name, Secrecy::Open)?;
         if stat.st_nlink > 1 && (self.is_shared || access != Access::Read) {
-            return Err(self.problem(name, Problem::Names { count: stat.st_nlink as u64 }));
+            return Err(self.problem(name, Problem::Names));
         }
         if access != Access::Read && FileType::from_raw_mode(stat.st_mode).is_file() {
             self.tighten(&file, name, &stat)?;

@@ -15,6 +15,10 @@ use tidegate_proto::gateway::{Errand, Gateway, Reach, Refusal};
 /// The most extents in one answer to a client.
 const EXTENTS_MAX: usize = 256;
 
+/// The most stripes that one answer about holes is about. To walk over so many takes a tenth of a
+/// millisecond or two, in which the worker does nothing else; who wants to know more asks again.
+const MAP_STRIPES: u32 = 1_024;
+
 /// A request.
 #[derive(Debug)]
 pub(crate) struct Flight {
@@ -98,6 +102,9 @@ impl Flights {
         layout: &Layout,
         mut send: impl FnMut(usize, u32, Job),
     ) -> Result<(), (Flight, Fault)> {
+        if flight.command == Command::Map {
+            flight.length = layout.within(flight.offset, flight.length, MAP_STRIPES);
+        }
         let Flight { offset, length, command, .. } = flight;
         let reach = match command {
             Command::Flush => Reach::All,

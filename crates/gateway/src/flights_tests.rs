@@ -147,6 +147,28 @@ fn holes_of_parts_are_holes_of_the_volume() {
     assert_eq!(ask(1, 0, 4096, false, &|_| extents(&[(0, 3)])), (Err(Fault::Io), vec![]));
 }
 
+/// The answer is about less than was asked, and nobody waits for a walk over a million stripes.
+#[test]
+fn a_question_about_many_stripes_is_answered_in_bounded_steps() {
+    let layout = Layout::new(Bytes(1 << 40), 3, Bytes(4096));
+    let stripes = u64::from(MAP_STRIPES);
+    for (offset, length, one) in [(0, u32::MAX, false), (2048, u32::MAX, true), (1 << 39, 9, false)]
+    {
+        let (mut flights, mut jobs) = (Flights::default(), Vec::new());
+        let asked = Flight { one, ..flight(Command::Map, offset, length) };
+        flights.launch(asked, &layout, |_, _, job| jobs.push(job)).unwrap();
+        let bytes: u64 = jobs.iter().map(|job| u64::from(job.length)).sum();
+        assert!(bytes <= stripes * 4096 && bytes > 0, "{bytes}");
+        let mut landed = None;
+        for mut job in jobs {
+            job.buffer = extents(&[(u64::from(job.length), 3)]);
+            landed = flights.land(|_| layout, job);
+        }
+        let landed = landed.expect("all jobs were done");
+        assert_eq!((landed.outcome, landed.extents), (Ok(()), vec![(bytes as u32, 3)]));
+    }
+}
+
 #[test]
 fn who_cannot_tell_holes_has_data() {
     let landed = flown(3, flight(Command::Map, 0, 16_384), &[], |part, job| {

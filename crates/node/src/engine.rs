@@ -11,13 +11,16 @@ pub(crate) mod ring;
 #[cfg(test)]
 mod samples;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::service::{Job, Outlet};
 use tidegate_model::Time;
-use tidegate_proto::node::Slot;
+use tidegate_proto::node::{Dispatched, Slot};
 
+use crate::mutex::lock;
+use crate::pieces::Split;
 use crate::store::Medium;
 
 /// A job on its way through the node.
@@ -29,6 +32,33 @@ pub(crate) struct Work {
     pub(crate) cost: u32,
     /// Before when it does not count as done.
     pub(crate) due: Time,
+    /// When it went to the device, of what is timed; else zero.
+    pub(crate) since: Time,
+    /// What it turned out to cost beyond [`Self::cost`].
+    pub(crate) more: u32,
+    /// It went by right.
+    pub(crate) is_reserved: bool,
+    /// The job that it is a piece of. Its own answer is nobody's.
+    pub(crate) split: Option<Arc<Split>>,
+}
+
+impl Work {
+    /// Work for a slot, at this cost.
+    pub(crate) fn new(job: Job, owner: Arc<Owner>, slot: Slot, cost: u32) -> Self {
+        let (due, since) = (Time::ZERO, Time::ZERO);
+        Self { job, owner, slot, cost, due, since, more: 0, is_reserved: false, split: None }
+    }
+
+    /// It was the last piece, and answers its job.
+    pub(crate) fn answer(&mut self, job: Job) {
+        lock(&self.owner.splits).remove(&job.ticket);
+        (self.job, self.split) = (job, None);
+    }
+
+    /// The scheduler has let it through.
+    pub(crate) fn dispatched(next: Dispatched<Self>) -> Self {
+        Self { is_reserved: next.is_reserved, ..next.job }
+    }
 }
 
 /// Whose work it is.
@@ -36,6 +66,14 @@ pub(crate) struct Owner {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// The session is closed, and nobody wants the answer.
     pub(crate) is_gone: AtomicBool,
+    /// Its jobs that are served in pieces, by ticket.
+    pub(crate) splits: Mutex<HashMap<u64, Arc<Split>>>,
+}
+
+impl Owner {
+    pub(crate) fn new(outlet: Arc<dyn Outlet>) -> Self {
+        Self { outlet, is_gone: AtomicBool::new(false), splits: Mutex::default() }
+    }
 }
 
 /// Where work goes that was not finished at once.

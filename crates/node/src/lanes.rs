@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tidegate_algo::device::Device;
 use tidegate_algo::lanes::{Fronts, LANES_MAX, Others};
-use tidegate_algo::scheduler::{Pacing, Scheduler};
+use tidegate_algo::scheduler::{Dispatched, Pacing, Scheduler};
 use tidegate_model::{Discipline, Time};
 use tidegate_proto::node::Site;
 
@@ -103,9 +103,21 @@ impl<J> Lanes<J> {
     pub fn fill(
         &self,
         home: usize,
+        now: Time,
+        clock: &impl Fn() -> Time,
+        batch: &mut Vec<J>,
+    ) -> Time {
+        self.fill_with(home, now, clock, batch, |next| next.job)
+    }
+
+    /// As [`Self::fill`], with what `accept` makes of each.
+    pub(crate) fn fill_with(
+        &self,
+        home: usize,
         mut now: Time,
         clock: &impl Fn() -> Time,
         batch: &mut Vec<J>,
+        mut accept: impl FnMut(Dispatched<J>) -> J,
     ) -> Time {
         // Whether there is room is looked at last: see the words on sleeping in `algo::lanes`.
         while batch.len() < self.share
@@ -114,7 +126,7 @@ impl<J> Lanes<J> {
         {
             let mut visit = self.visit(lane);
             now = clock();
-            visit.take(now, 0, batch);
+            visit.take_with(now, 0, batch, &mut accept);
         }
         now
     }
@@ -150,6 +162,18 @@ impl<J> Visit<'_, J> {
     /// more. What is left of the former is given back.
     #[inline]
     pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
+        self.take_with(now, finished, batch, |next| next.job);
+    }
+
+    /// As [`Self::take`], with what `accept` makes of each.
+    #[inline]
+    pub(crate) fn take_with(
+        &mut self,
+        now: Time,
+        finished: u32,
+        batch: &mut Vec<J>,
+        mut accept: impl FnMut(Dispatched<J>) -> J,
+    ) {
         let Self { lanes, others, scheduler, .. } = self;
         let wanted = lanes.share.saturating_sub(batch.len()) as u32;
         let more = wanted.saturating_sub(finished);
@@ -157,7 +181,7 @@ impl<J> Visit<'_, J> {
         let most = room.min(wanted);
         for _ in 0..most {
             let Some(next) = scheduler.pop_beside(now, others) else { break };
-            batch.push(next.job);
+            batch.push(accept(next));
             room -= 1;
         }
         if room > 0 {

@@ -15,27 +15,28 @@
 //! What nobody's coming will set in motion (the next period, a paced request that becomes eligible)
 //! is the keeper's business: it is woken when there is a deadline before the one it sleeps for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tidegate_fabric::reactor::Mailbox;
-use tidegate_fabric::service::{Fault, Job, OpenPart, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Outlet, Part, Service, Session};
 use tidegate_model::{CostModel, TenantId, Time};
+use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
 use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Owner, Sink, Work};
 use crate::lanes::{Lanes, Visit};
+use crate::measure::Measure;
+use crate::mutex::lock;
+use crate::pieces::{self, Split, Step};
 use crate::store::Medium;
 
 /// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
 /// meanwhile. With 32 requests at the device and two workers, of whom each takes half, that is two
 /// thousand, or two milliseconds.
 const BATCHES_MAX: usize = 128;
-
-/// A request of up to this many bytes costs one; each further one begun costs one more.
-const UNIT: u32 = 128 << 10;
 
 /// The lanes, the steward, the engine, and what wakes the keeper.
 pub(crate) struct Live {
@@ -50,11 +51,16 @@ pub(crate) struct Live {
     is_left: AtomicBool,
     is_ending: AtomicBool,
     engine: OnceLock<Box<dyn Engine>>,
+    /// Those who are told of new incarnations.
+    sessions: Mutex<Vec<Weak<Owner>>>,
+    /// Parts that were refused when they were last asked for, by volume and index.
+    refused: Mutex<BTreeMap<(String, u32), String>>,
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
     bell: Arc<Mailbox<()>>,
     /// What shares of the node are shares of.
     cost: CostModel,
+    measure: Measure,
 }
 
 impl Live {
@@ -63,7 +69,7 @@ impl Live {
         medium: Arc<dyn Medium>,
         clock: Clock,
         bell: Arc<Mailbox<()>>,
-        cost: CostModel,
+        (cost, measure): (CostModel, Measure),
     ) -> Self {
         Self {
             lanes,
@@ -74,10 +80,13 @@ impl Live {
             is_left: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             engine: OnceLock::new(),
+            sessions: Mutex::default(),
+            refused: Mutex::default(),
             medium,
             clock,
             bell,
             cost,
+            measure,
         }
     }
 
@@ -85,6 +94,25 @@ impl Live {
     pub(crate) fn set_engine(&self, engine: Box<dyn Engine>) {
         let is_first = self.engine.set(engine).is_ok();
         assert!(is_first, "a node has one engine");
+    }
+
+    /// Tells all sessions that acknowledged writes to a part may have been lost.
+    pub(crate) fn announce(&self, part: u32, incarnation: u64) {
+        let sessions = lock(&self.sessions).clone();
+        for owner in sessions.iter().filter_map(Weak::upgrade) {
+            owner.outlet.incarnation(part, incarnation);
+        }
+    }
+
+    /// Parts that are refused or not durable: volume, index and reason.
+    pub(crate) fn faults(&self) -> Vec<(String, u32, String)> {
+        let mut faults = self.medium.faults();
+        let refused = lock(&self.refused);
+        let refused = refused.iter();
+        faults.extend(
+            refused.map(|((volume, index), reason)| (volume.clone(), *index, reason.clone())),
+        );
+        faults
     }
 
     /// Takes in jobs, and goes on until nothing may be dispatched.
@@ -118,18 +146,54 @@ impl Live {
                 break;
             }
             while let Some(job) = jobs.next_if(|job| lane_of(job) == lane) {
-                let (slot, cost) = (slot_of(&job), cost(&job));
-                let work = job.command.work(&self.cost, job.length, &job.tag);
-                let ask = Ask { cost, work, delay: job.tag.delay };
-                let work = Work { job, owner: owner.clone(), slot, cost, due: Time::ZERO };
-                visit.push(now, slot, ask, work);
+                self.take_in(&mut visit, now, slot_of(&job), owner, job);
             }
             if jobs.peek().is_none() {
-                visit.take(now, 0, batch);
+                visit.take_with(now, 0, batch, Work::dispatched);
             }
         }
         self.fill(home, now, batch);
         home
+    }
+
+    /// Puts a job into its tenant's queue, or the first pieces of it.
+    #[inline]
+    fn take_in(
+        &self,
+        visit: &mut Visit<'_, Work>,
+        now: Time,
+        slot: Slot,
+        owner: &Arc<Owner>,
+        mut job: Job,
+    ) {
+        if job.command == Command::Map {
+            // The answer may be about less than was asked.
+            job.length = job.length.min(MAP_MAX);
+        }
+        if pieces::is_large(&job, self.measure.range()) {
+            let ticket = job.ticket;
+            let split = Arc::new(Split::new(job));
+            lock(&owner.splits).insert(ticket, split.clone());
+            while let Step::Next(piece) = split.step(self.measure.range()) {
+                self.push(visit, now, (slot, owner.clone()), piece, Some(split.clone()));
+            }
+        } else {
+            self.push(visit, now, (slot, owner.clone()), job, None);
+        }
+    }
+
+    fn push(
+        &self,
+        visit: &mut Visit<'_, Work>,
+        now: Time,
+        (slot, owner): (Slot, Arc<Owner>),
+        job: Job,
+        split: Option<Arc<Split>>,
+    ) {
+        let cost = cost(&job);
+        let work = job.command.work(&self.cost, job.length, &job.tag);
+        let ask = Ask { cost, work, delay: job.tag.delay };
+        visit.push(now, slot, ask, Work { split, ..Work::new(job, owner, slot, cost) });
     }
 
     /// Runs `batch`, and whatever may be dispatched because of it.
@@ -143,7 +207,7 @@ impl Live {
         let Some(engine) = self.engine.get() else { return };
         for count in 1.. {
             if !batch.is_empty() {
-                engine.run(batch, finished);
+                self.run(&**engine, batch, finished);
             } else if finished.is_empty() {
                 return;
             }
@@ -167,10 +231,41 @@ impl Live {
         }
     }
 
+    /// Gives work to the engine; what is measured alone, so that nothing else is taken for it.
+    fn run(&self, engine: &dyn Engine, batch: &mut Vec<Work>, finished: &mut Vec<Work>) {
+        let is_measured = |work: &mut Work| work.job.command.is_measured();
+        if batch.iter_mut().all(|work| !is_measured(work)) {
+            self.measure.on_batch(batch, || self.clock.now());
+            return engine.run(batch, finished);
+        }
+        let measured: Vec<Work> = batch.extract_if(.., is_measured).collect();
+        if !batch.is_empty() {
+            engine.run(batch, finished);
+        }
+        let device = self.lanes.device();
+        for mut work in measured {
+            self.measure.on_dispatch(&mut work, self.clock.now(), device);
+            let before = finished.len();
+            engine.run(&mut vec![work], finished);
+            for work in &mut finished[before..] {
+                self.measure.on_finished(work, self.clock.now(), device);
+            }
+        }
+    }
+
     /// Tells the lanes what is finished, and takes out what may go instead from the one whose turn
     /// it is.
-    fn finish(&self, home: usize, finished: &[Work], batch: Option<&mut Vec<Work>>) -> Time {
-        let next = self.lanes.next(self.advance(), home);
+    fn finish(&self, home: usize, finished: &mut [Work], batch: Option<&mut Vec<Work>>) -> Time {
+        let now = self.advance();
+        for work in finished.iter_mut() {
+            if work.since != Time::ZERO {
+                self.measure.on_finished(work, now, self.lanes.device());
+            }
+            if let Some(split) = &work.split {
+                split.absorb(&mut work.job);
+            }
+        }
+        let next = self.lanes.next(now, home);
         let lanes = finished.iter().fold(0u32, |lanes, work| lanes | 1 << work.slot.lane());
         let next = next.unwrap_or(lanes.trailing_zeros() as usize);
         let others = (0..self.lanes.count()).filter(|lane| *lane != next && lanes >> lane & 1 == 1);
@@ -179,28 +274,62 @@ impl Live {
         }
         let (mut visit, now) = self.complete(next, finished);
         match batch {
-            Some(batch) => visit.take(now, finished.len() as u32, batch),
+            Some(batch) => visit.take_with(now, finished.len() as u32, batch, Work::dispatched),
             None => self.lanes.device().release(finished.len() as u32),
         }
         now
     }
 
     /// Tells a lane what is finished of its own.
-    fn complete(&self, lane: usize, finished: &[Work]) -> (Visit<'_, Work>, Time) {
+    fn complete(&self, lane: usize, finished: &mut [Work]) -> (Visit<'_, Work>, Time) {
         let mut visit = self.lanes.visit(lane);
         let now = self.clock.now();
         let mut cost = 0;
-        for work in finished.iter().filter(|work| work.slot.lane() == lane) {
+        for work in finished.iter_mut().filter(|work| work.slot.lane() == lane) {
             visit.complete(now, work.slot, work.cost);
-            cost += u64::from(work.cost);
+            cost += u64::from(work.cost) + u64::from(work.more);
+            if work.more > 0 {
+                visit.charge(now, work.slot, self.more(work), work.is_reserved);
+            }
+            if work.split.is_some() {
+                self.follow(&mut visit, now, work);
+            }
         }
         self.lanes.device().finish(lane, cost);
         (visit, now)
     }
 
+    /// What work turned out to take beyond what it was dispatched with: a unit weighs as much as it
+    /// would, written.
+    fn more(&self, work: &Work) -> Ask {
+        let write = Command::Write { durable: false };
+        let unit = write.work(&self.cost, PIECE, &work.job.tag);
+        Ask { cost: work.more, work: unit.saturating_mul(work.more), delay: 0 }
+    }
+
+    /// Puts in what follows a piece, or makes it the answer to its job.
+    fn follow(&self, visit: &mut Visit<'_, Work>, now: Time, work: &mut Work) {
+        let Some(split) = work.split.clone() else { return };
+        let is_gone = work.owner.is_gone.load(Ordering::Relaxed);
+        if is_gone || self.is_ending.load(Ordering::Relaxed) {
+            split.stop();
+        }
+        loop {
+            match split.step(self.measure.range()) {
+                Step::Wait => return,
+                Step::Over(job) => return work.answer(job),
+                Step::Next(piece) => {
+                    let to = (work.slot, work.owner.clone());
+                    self.push(visit, now, to, piece, Some(split.clone()));
+                }
+            }
+        }
+    }
+
     /// Takes out more if there is more, and wakes the keeper if it would sleep too long.
     fn fill(&self, home: usize, now: Time, batch: &mut Vec<Work>) {
-        let now = self.lanes.fill(home, now, &|| self.clock.now(), batch);
+        let clock = || self.clock.now();
+        let now = self.lanes.fill_with(home, now, &clock, batch, Work::dispatched);
         let deadline = self.lanes.note(now).0;
         if deadline == Time::MAX.0 {
             return;
@@ -251,6 +380,7 @@ impl Live {
         let result = what(&mut steward, self.clock.now(), &self.lanes);
         self.ends.store(steward.ends().0, Ordering::Relaxed);
         self.plans.store(steward.plans(), Ordering::Release);
+        self.measure.set_capacity(steward.capacity());
         result
     }
 
@@ -262,10 +392,9 @@ impl Live {
     pub(crate) fn end(&self) {
         // Seen by whoever locks a lane after what waits there was taken out.
         self.is_ending.store(true, Ordering::Relaxed);
-        let mut waiting = self.withdraw(|_| true);
+        let waiting = self.withdraw(|_| true);
         self.tell(|steward, _, _| steward.on_ending());
-        waiting.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
-        deliver(&mut waiting, None);
+        give_up(waiting);
         if let Some(engine) = self.engine.get() {
             engine.stop();
         }
@@ -293,7 +422,8 @@ impl Sink for Live {
 /// Gives finished jobs to those who asked: to `own`, if they are its, else to their outlets.
 fn deliver(finished: &mut Vec<Work>, mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>) {
     let mut foreign: Option<(Arc<Owner>, Vec<Job>)> = None;
-    for Work { job, owner, .. } in finished.drain(..) {
+    // A piece is no answer.
+    for Work { job, owner, .. } in finished.drain(..).filter(|work| work.split.is_none()) {
         match (&mut own, &mut foreign) {
             (Some((own, done)), _) if Arc::ptr_eq(own, &owner) => done.push(job),
             (_, Some((same, jobs))) if Arc::ptr_eq(same, &owner) => jobs.push(job),
@@ -311,20 +441,36 @@ fn hand_over(jobs: Option<(Arc<Owner>, Vec<Job>)>) {
     }
 }
 
+/// Answers work that was taken out of its queue, and the jobs of which it was the last piece.
+fn give_up(mut withdrawn: Vec<Work>) {
+    for work in &mut withdrawn {
+        work.job.outcome = Err(Fault::Ending);
+        if let Some(split) = work.split.clone() {
+            split.stop();
+            split.absorb(&mut work.job);
+            // No more pieces are made, whatever their size.
+            if let Step::Over(job) = split.step(PIECE) {
+                work.answer(job);
+            }
+        }
+    }
+    deliver(&mut withdrawn, None);
+}
+
 fn ended(mut job: Job) -> Job {
     job.outcome = Err(Fault::Ending);
     job
 }
 
-/// What a job costs: one, and one more for each further 128 KiB that it moves. Zeros count as what
-/// is written: where the store has no better way, they are. A request for several keys costs one
-/// for each, as many requests for one would; each takes at least a byte, whatever the tag says.
+/// What a job or a piece costs when it is dispatched: one for what it moves, of which a piece has
+/// at most 128 KiB, and one for what is measured. A request for several keys costs one for each, as
+/// many requests for one would; each takes at least a byte, whatever the tag says. It is not cut,
+/// and costs one for each 128 KiB.
 fn cost(job: &Job) -> u32 {
-    use tidegate_fabric::service::Command::{KeyValue, Read, Write, Zero};
-    let pieces = job.length.div_ceil(UNIT).max(1);
+    let pieces = job.length.div_ceil(PIECE).max(1);
     match job.command {
-        KeyValue => pieces.max(job.tag.cost.min(job.length)),
-        Read | Write { .. } | Zero { .. } => pieces,
+        Command::KeyValue => pieces.max(job.tag.cost.min(job.length)),
+        Command::Read | Command::Write { .. } => pieces,
         _ => 1,
     }
 }
@@ -334,7 +480,11 @@ pub(crate) struct Local(pub(crate) Arc<Live>);
 
 impl Service for Local {
     fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
-        let owner = Arc::new(Owner { outlet, is_gone: AtomicBool::new(false) });
+        let owner = Arc::new(Owner::new(outlet));
+        let mut sessions = lock(&self.0.sessions);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&owner));
+        drop(sessions);
         Box::new(LocalSession {
             live: self.0.clone(),
             owner,
@@ -384,7 +534,17 @@ impl Session for LocalSession {
     }
 
     fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
-        self.live.medium.open(part).map_err(|error| error.to_string())
+        let opened = self.live.medium.open(part).map_err(|error| error.to_string());
+        let name = (part.volume.clone(), part.index);
+        let mut refused = lock(&self.live.refused);
+        match &opened {
+            Ok(_) => drop(refused.remove(&name)),
+            Err(reason) => {
+                tracing::error!("part {} of volume {} is refused: {reason}", name.1, name.0);
+                refused.insert(name, reason.clone());
+            }
+        }
+        opened
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
@@ -406,10 +566,11 @@ impl Session for LocalSession {
     fn cancel(&mut self, tickets: &[u64]) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
         let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
-        let mut withdrawn =
-            self.live.withdraw(|work| is_ours(work) && tickets.contains(&work.job.ticket));
-        withdrawn.iter_mut().for_each(|work| work.job.outcome = Err(Fault::Ending));
-        deliver(&mut withdrawn, None);
+        // Of those whose pieces are all at the device, no more are to follow.
+        let splits = lock(&self.owner.splits);
+        tickets.iter().filter_map(|ticket| splits.get(ticket)).for_each(|split| split.stop());
+        drop(splits);
+        give_up(self.live.withdraw(|work| is_ours(work) && tickets.contains(&work.job.ticket)));
     }
 }
 
@@ -423,7 +584,6 @@ impl Drop for LocalSession {
 #[cfg(test)]
 mod tests {
     use tidegate_fabric::buffer::Buffer;
-    use tidegate_fabric::service::Command;
     use tidegate_model::{Class, ContextId, Operation, Tag};
 
     use super::*;

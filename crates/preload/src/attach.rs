@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 use tidegate_stage::segment::VARIABLE;
-use tidegate_stage::{Inside, Stage};
+use tidegate_stage::{Inside, Stage, files, scratch};
 
 use crate::errno::Errno;
 use crate::ops::programs::NOT_STARTED;
 use crate::real::find_all;
-use crate::{raw, sandbox};
+use crate::{probe, raw, sandbox};
 
 /// Set to anything, it makes the shim say on standard error why it lets everything pass.
 const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
@@ -49,6 +49,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     std::panic::set_hook(Box::new(|_| {}));
     let _inside = Inside::enter();
     find_all();
+    probe::learn();
     // SAFETY: glibc passes the environment, which nobody has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
@@ -103,7 +104,8 @@ fn keep(stage: Stage) {
 unsafe extern "C" fn forked() {
     let _errno = Errno::keep();
     Inside::reset();
-    tidegate_stage::files::abandon_all();
+    files::abandon_all();
+    scratch::abandon_others();
     if let Some(stage) = stage()
         && !sandbox::forbids(sandbox::CHILD)
     {

@@ -8,6 +8,8 @@
 
 use std::ffi::c_long;
 
+use crate::raw;
+
 /// The kernel's `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +22,7 @@ pub(crate) struct Instruction {
 
 /// The kernel's `struct sock_fprog`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     length: u16,
     instructions: *const Instruction,
@@ -30,13 +32,11 @@ impl Program {
     /// Its instructions; none if the kernel will refuse it.
     ///
     /// # Safety
-    /// The pointer is null or points to as many instructions as it says, for as long as its use.
+    /// The pointer points to as many instructions as it says, for as long as its use, or to where
+    /// not all of them can be read.
     pub(crate) unsafe fn instructions(&self) -> &[Instruction] {
-        if self.instructions.is_null() || !self.instructions.is_aligned() {
-            return &[];
-        }
         // SAFETY: as the caller promises.
-        unsafe { std::slice::from_raw_parts(self.instructions, self.length.into()) }
+        unsafe { raw::values(self.instructions, self.length.into()) }.unwrap_or_default()
     }
 }
 

@@ -29,6 +29,7 @@ mod filter;
 #[cfg(not(test))]
 pub mod hooks;
 mod ops;
+mod probe;
 mod raw;
 mod real;
 mod sandbox;

@@ -1,5 +1,6 @@
 //! What is thought before and after a call. The hooks say what a call is; here the stage is asked.
 
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_void};
@@ -23,6 +24,7 @@ pub(crate) mod programs;
 pub(crate) mod rings;
 pub(crate) mod stdio;
 pub(crate) mod syscalls;
+pub(crate) mod threads;
 
 /// What one call moves at most, whatever it asks for: the kernel's limit.
 const MOVED_MAX: u64 = 0x7fff_f000;
@@ -32,9 +34,12 @@ const MOVED_MAX: u64 = 0x7fff_f000;
 /// While the call itself runs, the thread is not [`Inside`]: a signal handler that interrupts a
 /// long `read` is gated as ever, and a call that never returns, `execve` in a child of `vfork`,
 /// leaves nothing behind.
+///
+/// Nothing is done when it is dropped: a thread may leave the call by a jump or because it is
+/// cancelled, and what it holds stands in its record, from where it comes back.
 pub(crate) enum Admitted {
     /// It was let through by the stage.
-    Through(Admission<'static>),
+    Through(ManuallyDrop<Admission<'static>>),
     /// It came from inside the shim, or from a signal handler that interrupted the shim.
     Nested(&'static Stage),
     /// Its gates would need a system call that the program has forbidden itself.
@@ -66,10 +71,21 @@ impl Admitted {
 
     #[inline(always)]
     fn asked(stage: &'static Stage, request: &Request<'_>) -> Self {
-        let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
+        let Some(inside) = Inside::enter() else { return Self::inside(stage) };
         let _errno = Errno::keep();
-        match catch_unwind(AssertUnwindSafe(|| stage.enforce(request))) {
-            Ok(admission) => Self::Through(admission),
+        let enforce = || {
+            if inside.is_holding() {
+                stage.reclaim();
+            }
+            ManuallyDrop::new(stage.enforce_in_call(request))
+        };
+        match catch_unwind(AssertUnwindSafe(enforce)) {
+            Ok(admission) => {
+                if admission.has_permits() {
+                    threads::holds();
+                }
+                Self::Through(admission)
+            }
             Err(panic) => {
                 // What it says is of no use here, and dropping it could panic again.
                 std::mem::forget(panic);
@@ -96,6 +112,7 @@ impl Admitted {
             Self::Through(admission) => {
                 // System calls of the stage leave `errno` alone.
                 let _inside = Inside::enter();
+                let admission = ManuallyDrop::into_inner(admission);
                 let completed = catch_unwind(AssertUnwindSafe(|| admission.complete(bytes)));
                 if let Err(panic) = completed {
                     std::mem::forget(panic);

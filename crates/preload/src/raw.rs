@@ -1,56 +1,134 @@
 //! Arguments of C functions as Rust sees them.
 //!
-//! The kernel answers a pointer into nowhere with `EFAULT`; the shim would crash on it. It looks
-//! only at what it must, and never behind a null pointer.
+//! What the kernel would read is looked at only if it can be read ([`Probe`]); if not, there is
+//! nothing to be seen, and the kernel answers the call with `EFAULT`. What the C library itself
+//! would read is read as it is.
 
 use std::ffi::CStr;
 
 use libc::{c_char, c_int, iovec};
 
+use crate::attach::stage;
+use crate::probe::Probe;
+
 /// The most vectors in one call. With more of them the kernel refuses it.
 const VECTORS_MAX: usize = 1024;
+/// The longest path that the kernel takes, with its zero.
+const PATH_MAX: usize = 4096;
 
-/// A path, if there is one.
+/// A path for the kernel, if there is one that it would take, and a stage to be asked.
 ///
 /// # Safety
-/// `path` is null or a C string, and lives as long as its use.
+/// `path` is null, or a C string that lives as long as its use, or points to where nothing can be
+/// read.
 #[inline]
 pub(crate) unsafe fn path<'a>(path: *const c_char) -> Option<&'a CStr> {
+    stage()?;
     // SAFETY: as the caller promises.
-    (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) })
+    unsafe { string(&mut Probe::new(), path, PATH_MAX) }
+}
+
+/// A string of at most so many bytes, with its zero, if all of it can be read.
+///
+/// # Safety
+/// As for [`path`].
+#[inline]
+unsafe fn string<'a>(probe: &mut Probe, string: *const c_char, most: usize) -> Option<&'a CStr> {
+    let mut length = 0;
+    while length < most {
+        let piece = probe.readable_from(string.addr().checked_add(length)?).min(most - length);
+        if piece == 0 {
+            return None;
+        }
+        // SAFETY: so many bytes can be read, as the kernel has said.
+        let found = unsafe { libc::strnlen(string.add(length), piece) };
+        length += found;
+        if found < piece {
+            // SAFETY: bytes that can be read, and a zero behind them.
+            return Some(unsafe {
+                let bytes = std::slice::from_raw_parts(string.cast::<u8>(), length + 1);
+                CStr::from_bytes_with_nul_unchecked(bytes)
+            });
+        }
+    }
+    None
+}
+
+/// A string that the C library will read.
+///
+/// # Safety
+/// `text` is null or a C string, and lives as long as its use.
+#[inline]
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: as the caller promises.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// What a pointer points to for the kernel, if it can be read.
+///
+/// # Safety
+/// `place` points to a value of this type, any bytes of which are one, or to where nothing can be
+/// read.
+#[inline]
+pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Option<T> {
+    let is_readable = Probe::new().can_read(place.addr(), size_of::<T>());
+    // SAFETY: as the caller promises.
+    is_readable.then(|| unsafe { place.read_unaligned() })
+}
+
+/// So many values, as [`value`].
+///
+/// # Safety
+/// As for [`value`]; they live as long as their use.
+#[inline]
+pub(crate) unsafe fn values<'a, T: Copy>(place: *const T, count: usize) -> Option<&'a [T]> {
+    let length = size_of::<T>().checked_mul(count)?;
+    let is_readable = place.is_aligned() && Probe::new().can_read(place.addr(), length);
+    if !is_readable || count == 0 {
+        return is_readable.then_some(&[]);
+    }
+    // SAFETY: as the caller promises.
+    Some(unsafe { std::slice::from_raw_parts(place, count) })
 }
 
 /// How many bytes `count` vectors ask for; zero if the kernel will refuse them.
 ///
 /// # Safety
-/// `vectors` is null or points to `count` of them.
+/// `vectors` points to `count` of them, or to where not all of them can be read.
 #[inline]
 pub(crate) unsafe fn total(vectors: *const iovec, count: c_int) -> u64 {
     let count = usize::try_from(count).unwrap_or(0);
-    if vectors.is_null() || !vectors.is_aligned() || count > VECTORS_MAX {
+    if count > VECTORS_MAX {
         return 0;
     }
     // SAFETY: as the caller promises.
-    let vectors = unsafe { std::slice::from_raw_parts(vectors, count) };
+    let vectors = unsafe { values(vectors, count) }.unwrap_or_default();
     vectors.iter().fold(0, |sum: u64, vector| sum.saturating_add(vector.iov_len as u64))
 }
 
-/// The strings of an array that ends with a null pointer: an environment. None without an array.
+/// The strings of an array that ends with a null pointer: an environment. It ends before what
+/// cannot be read. None without an array.
 ///
 /// # Safety
-/// `array` is null or such an array, and lives as long as its use.
+/// `array` is null or such an array, and lives as long as its use; or points to where nothing can
+/// be read.
 pub(crate) unsafe fn strings<'a>(
     mut array: *const *const c_char,
 ) -> impl Iterator<Item = &'a CStr> {
+    // The array and its strings are often not in one page.
+    let (mut of_array, mut of_strings) = (Probe::new(), Probe::new());
     std::iter::from_fn(move || {
-        if array.is_null() {
+        if !of_array.can_read(array.addr(), size_of::<*const c_char>()) {
             return None;
         }
         // SAFETY: as the caller promises; the step stays within the array, whose end is not passed.
         unsafe {
-            let string = path(*array)?;
+            let next = array.read_unaligned();
+            if next.is_null() {
+                return None;
+            }
             array = array.add(1);
-            Some(string)
+            string(&mut of_strings, next, usize::MAX)
         }
     })
 }
@@ -60,12 +138,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_that_the_kernel_refuses_count_nothing() {
+    fn vectors_that_the_kernel_refuses_are_not_read() {
         let vector = iovec { iov_base: std::ptr::null_mut(), iov_len: 7 };
         let vectors = [vector; 3];
         // SAFETY: as many as there are, or none that is looked at.
         unsafe {
             assert_eq!(total(vectors.as_ptr(), 3), 21);
+            assert!(values(std::ptr::without_provenance::<iovec>(8), 3).is_none());
+            assert!(values(std::ptr::without_provenance::<iovec>(3), 0).is_none(), "not aligned");
             assert_eq!(total(vectors.as_ptr(), -1), 0);
             assert_eq!(total(vectors.as_ptr(), 1025), 0);
             assert_eq!(total(std::ptr::null(), 3), 0);
@@ -79,6 +159,23 @@ mod tests {
         unsafe {
             assert!(strings(array.as_ptr()).eq([c"A=1", c"B=2"]));
             assert_eq!(strings(std::ptr::null()).count(), 0);
+            let cut = [c"A=1".as_ptr(), std::ptr::without_provenance(16), std::ptr::null()];
+            assert!(strings(cut.as_ptr()).eq([c"A=1"]), "it ends before what cannot be read");
+        }
+    }
+
+    #[test]
+    fn a_string_is_read_up_to_its_end_or_not_at_all() {
+        let long = std::ffi::CString::new("x".repeat(10_000)).unwrap();
+        let mut probe = Probe::new();
+        // SAFETY: C strings, and a pointer to nowhere.
+        unsafe {
+            assert_eq!(string(&mut probe, c"abc".as_ptr(), 4), Some(c"abc"));
+            assert_eq!(string(&mut probe, c"abc".as_ptr(), 3), None);
+            assert_eq!(string(&mut probe, long.as_ptr(), usize::MAX), Some(long.as_c_str()));
+            assert_eq!(string(&mut probe, long.as_ptr(), PATH_MAX), None);
+            assert_eq!(string(&mut probe, std::ptr::null(), 9), None);
+            assert_eq!(string(&mut probe, std::ptr::without_provenance(usize::MAX), 9), None);
         }
     }
 }

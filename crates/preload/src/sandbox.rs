@@ -30,11 +30,14 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, scope};
+use tidegate_stage::{
+    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
 use crate::ops::{life, safely};
+use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
 pub(crate) const SANDBOXED: Bypass = Bypass::Sandboxed;
@@ -54,7 +57,8 @@ const CLOSE: Needs = 1 << 9;
 const MAP: Needs = 1 << 10;
 const CLOCK: Needs = 1 << 11;
 const LOOK: Needs = 1 << 12;
-const ALL: Needs = (1 << 13) - 1;
+const PROBE: Needs = 1 << 13;
+const ALL: Needs = (1 << 14) - 1;
 
 /// To find out what a descriptor is.
 const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
@@ -62,17 +66,20 @@ const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
 pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
 /// To find out where a relative name begins.
 pub(crate) const DIRECTORY: Needs = LINK;
+/// To tell whether a thread is stopped that holds a permit at a queue.
+const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
 /// To tell that a forked child is a process of its own.
 pub(crate) const CHILD: Needs = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to look at.
-const CALLS: [(Needs, Call); 23] = [
+const CALLS: [(Needs, Call); 25] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
     (STATUS, by(libc::SYS_fstat, None)),
     (FILE_SYSTEM, by(libc::SYS_fstatfs, None)),
     (LINK, by(libc::SYS_readlinkat, None)),
     (PROCESS, by(libc::SYS_getpid, None)),
+    (PROCESS, by(libc::SYS_gettid, None)),
     (
         THREAD_NAME,
         Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NAME as u32), None] },
@@ -84,6 +91,8 @@ const CALLS: [(Needs, Call); 23] = [
     (CLOSE, by(libc::SYS_close, None)),
     (MAP, by(libc::SYS_mmap, None)),
     (CLOCK, by(libc::SYS_clock_gettime, None)),
+    // To find out whether memory can be read.
+    (PROBE, Call { number: libc::SYS_rt_sigprocmask, arguments: [Some(u32::MAX), None] }),
     // To find out what a program is that is to be started.
     (LOOK, by(libc::SYS_pread64, None)),
     (LOOK, by(libc::SYS_newfstatat, None)),
@@ -126,6 +135,12 @@ pub(crate) fn forbids(needs: Needs) -> bool {
     ALLOWED.load(Ordering::Relaxed) & needs != needs
 }
 
+/// Whether the kernel must not be asked whether memory can be read.
+#[inline]
+pub(crate) fn must_not_probe() -> bool {
+    forbids(PROBE) || STRICT.get()
+}
+
 /// What a program that is started has to reckon with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -139,7 +154,7 @@ pub(crate) enum Start {
 
 /// What the filters of this process mean for a program that it starts.
 pub(crate) fn start() -> Start {
-    if forbids(ALL & !LOOK) {
+    if forbids(ALL & !LOOK & !PROBE) {
         Start::WithoutShim
     } else if forbids(LOOK) {
         Start::Unknown
@@ -159,6 +174,7 @@ pub(crate) fn is_strict() -> bool {
 pub(crate) fn jumps() {
     if !STRICT.get() {
         files::abandon();
+        scratch::abandon();
         Inside::reset();
     }
 }
@@ -224,6 +240,7 @@ fn has_queue(layout: &Layout) -> bool {
 fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
+    record::may_look(allowed & STANDING == STANDING);
     life::tell(life::SANDBOXED, allowed != ALL);
 }
 
@@ -245,14 +262,14 @@ fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> 
 /// Installs a filter.
 ///
 /// # Safety
-/// `program` is null or a `struct sock_fprog`.
+/// `program` is a `struct sock_fprog`, or points to where nothing can be read.
 pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
     program: *const Program,
     call: impl FnOnce() -> T,
 ) -> T {
     // SAFETY: as the caller promises.
-    let program = unsafe { program.as_ref() };
-    let (Some(stage), Some(program)) = (stage(), program) else { return call() };
+    let program = || unsafe { raw::value(program) };
+    let Some((stage, program)) = stage().zip(program()) else { return call() };
     // A child of vfork has its parent's memory, and what it may not do is not its parent's matter.
     if !forbids(PROCESS) && !files::is_own() {
         return call();
@@ -370,7 +387,7 @@ fn confines<T: Copy + Into<c_long>>(call: impl FnOnce() -> T) -> T {
     if result.into() < 0 {
         STRICT.set(false);
     } else {
-        std::mem::forget(inside);
+        inside.into_iter().for_each(Inside::stay);
     }
     result
 }

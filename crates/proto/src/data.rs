@@ -28,6 +28,7 @@
 //! head nothing on it can be trusted.
 
 mod assembler;
+pub mod pieces;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -130,14 +131,21 @@ impl Command {
     }
 
     /// What a job over so many bytes weighs in the fair order of a node. Gateways and nodes have to
-    /// agree on that, for what goes to one node counts at the others. Zeros weigh what is written:
-    /// where the store has no better way, they are. A request for several keys has their number as
-    /// the cost in its tag; each takes at least a byte, whatever that says.
+    /// agree on that, for what goes to one node counts at the others. A job that is served in
+    /// [`pieces`] weighs what these do. What is [measured](Self::is_measured) weighs what moves
+    /// nothing until a node knows better. A request for several keys has their number as the cost
+    /// in its tag; each takes at least a byte, whatever that says.
     pub fn work(self, model: &CostModel, length: u32, tag: &Tag) -> u32 {
+        let rest = length % pieces::PIECE;
+        if length > pieces::PIECE && matches!(self, Self::Read | Self::Write { .. }) {
+            let whole = self.work(model, pieces::PIECE, tag);
+            let rest = if rest == 0 { 0 } else { self.work(model, rest, tag) };
+            return whole.saturating_mul(length / pieces::PIECE).saturating_add(rest);
+        }
         let keys = if self == Self::KeyValue { tag.cost.min(length) } else { 1 };
         let bytes = match self {
-            Self::Read | Self::Write { .. } | Self::Zero { .. } | Self::KeyValue => length,
-            Self::Flush | Self::Discard { .. } | Self::Map => 0,
+            Self::Read | Self::Write { .. } | Self::KeyValue => length,
+            Self::Flush | Self::Discard { .. } | Self::Zero { .. } | Self::Map => 0,
         };
         let is_write = match self {
             Self::Write { .. } | Self::Zero { .. } => true,

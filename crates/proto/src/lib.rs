@@ -24,4 +24,5 @@ pub mod message;
 pub mod meters;
 pub mod node;
 pub mod one_sided;
+pub mod pages;
 pub mod stage;

@@ -394,4 +394,7 @@ pub enum Reply {
         /// Why, in words for people.
         reason: String,
     },
+    /// A part of an answer that is longer than a message: see [`crate::pages`]. More follow, and
+    /// the last is a [`Self::Json`].
+    Page(String),
 }

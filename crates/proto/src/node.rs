@@ -45,6 +45,7 @@
 use alloc::vec::Vec;
 
 use tidegate_algo::device::Device;
+use tidegate_algo::device_time::{DeviceTime, Moment};
 use tidegate_algo::scheduler::Scheduler;
 pub use tidegate_algo::scheduler::{Ask, Dispatched, Pacing, Slot};
 use tidegate_model::{Discipline, Event, Iops, Span, Time};
@@ -98,6 +99,7 @@ pub enum Output {
 pub struct Node<J> {
     steward: Steward,
     room: Room<J>,
+    measured: DeviceTime,
 }
 
 /// Its lane, and its device.
@@ -134,7 +136,14 @@ impl<J> Node<J> {
             scheduler: Scheduler::new(config.discipline, config.pacing),
             device: Device::new(config.depth, 1),
         };
-        Self { steward: Steward::new(now, info, config, &mut room), room }
+        let steward = Steward::new(now, info, config, &mut room);
+        Self { steward, room, measured: DeviceTime::new(None) }
+    }
+
+    /// How many requests the device serves at the same time, if that is known, for the account of
+    /// what it takes for measured ones ([`tidegate_algo::device_time`]).
+    pub fn set_servers(&mut self, servers: Option<u32>) {
+        self.measured = DeviceTime::new(servers);
     }
 
     /// Who the node is, for its next hello.
@@ -196,6 +205,44 @@ impl<J> Node<J> {
         self.room.device.finish(0, u64::from(cost));
         self.room.device.release(1);
         self.room.note(now);
+    }
+
+    /// A request that was dispatched just now costs the time that the device takes for it.
+    pub fn on_measured(&mut self, now: Time) {
+        let moment = self.moment(now);
+        self.measured.on_dispatch(moment);
+    }
+
+    /// Such a request has been served, or has failed. What it took beyond its cost is charged, at
+    /// `unit_work` in the fair order for a unit. Says how many units it took in all.
+    pub fn on_measured_completion<I>(
+        &mut self,
+        now: Time,
+        request: &Dispatched<I>,
+        unit_work: u32,
+    ) -> u32 {
+        self.steward.advance(now, &mut self.room);
+        let moment = self.moment(now);
+        let units = self.measured.on_completion(moment);
+        let cost = units.saturating_sub(request.cost);
+        if cost > 0 {
+            let more = Ask { cost, work: unit_work.saturating_mul(cost), delay: 0 };
+            self.room.scheduler.charge(now, request.slot, more, request.is_reserved);
+            self.room.device.finish(0, u64::from(cost));
+        }
+        self.on_completion(now, request.slot, request.cost);
+        units
+    }
+
+    fn moment(&self, now: Time) -> Moment {
+        let device = &self.room.device;
+        Moment {
+            now,
+            capacity: self.steward.capacity(),
+            depth: device.depth(),
+            in_flight: device.in_flight(),
+            done: device.done(now).served,
+        }
     }
 
     /// Takes out the waiting requests that `which` picks. Those at the device are left there.

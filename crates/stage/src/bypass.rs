@@ -41,10 +41,13 @@ pub enum Bypass {
     Unreadable = 14,
     /// A program was not started, because the shim would not be in it (`--fail-closed`).
     Refused = 15,
+    /// No call that passed by, but one that brought more into service than a queue's depth, because
+    /// a permit of a stopped thread was passed on.
+    OverDepth = 16,
 }
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
-pub const BYPASSES: [(Bypass, &str, &str); 16] = [
+pub const BYPASSES: [(Bypass, &str, &str); 17] = [
     (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
@@ -69,6 +72,7 @@ pub const BYPASSES: [(Bypass, &str, &str); 16] = [
         "refused",
         "not started, as --fail-closed asks; start them otherwise, or leave --fail-closed out",
     ),
+    (Bypass::OverDepth, "over_depth", "stopped threads held permits at a queue, which passed on"),
 ];
 
 impl Bypass {

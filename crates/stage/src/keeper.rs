@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use tidegate_algo::channel::WORDS_MAX;
 use tidegate_algo::published::{VERSIONS, about_to_write};
+use tidegate_algo::queue::State;
 use tidegate_algo::token_bucket::RATE_UNLIMITED;
 use tidegate_fabric::place::default_socket;
 use tidegate_fabric::unix::Link;
@@ -26,7 +27,8 @@ use tidegate_proto::stage::{Machine, Output};
 use crate::census::Census;
 use crate::clock::{self, kernel_time};
 use crate::gate;
-use crate::layout::{GateKind, Header, TOKENS_PER_OPERATION};
+use crate::layout::{GateKind, Header, SLOT_WORDS, TOKENS_PER_OPERATION};
+use crate::lease;
 use crate::segment::Segment;
 use crate::stage::Stage;
 #[cfg(feature = "transform")]
@@ -338,9 +340,10 @@ fn set_gate(segment: &Segment, set: &SetGate) {
         }
         Setup::Queue { queue, order, depth, weights } => {
             cell.queue.store(u32::from(*queue), Ordering::Relaxed);
-            if let Some(queue) = segment.queues.get(usize::from(*queue)) {
-                gate::reconfigure(queue, |queue| queue.configure(*order, *depth, weights));
-            }
+            let configure = |queue: &mut State<SLOT_WORDS>| {
+                queue.configure(*order, *depth, weights);
+            };
+            lease::configure(segment, usize::from(*queue), configure);
             GateKind::Queue
         }
     };

@@ -1,24 +1,23 @@
 //! What a segment looks like in memory.
 //!
-//! Everything is an atomic or lies under a lock, so that it can be shared between processes that
-//! were started at different times and may be killed at any. All zero is a valid segment in which
-//! everything passes. Cells that different threads write stand 128 bytes apart, the distance at
-//! which prefetchers stop pairing cache lines.
+//! Everything is an atomic (or a lock that guards nothing), so that it can be shared between
+//! processes that were started at different times and may be killed at any. All zero is a valid
+//! segment in which everything passes. Cells that different threads write stand 128 bytes apart,
+//! the distance at which prefetchers stop pairing cache lines.
 
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_algo::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::histogram::Histogram;
 use tidegate_algo::published::{Published, VERSIONS};
-use tidegate_algo::queue::Queue;
+use tidegate_algo::queue::state_words;
 use tidegate_algo::token_bucket::{LANES, TokenBucket};
+use tidegate_algo::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;
-use crate::lock::SharedLock;
 use crate::programs::ProgramLog;
-use crate::seat::Seat;
+use crate::record::Record;
 
 /// The first eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
@@ -30,9 +29,22 @@ pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
 pub const PROCESSES_MAX: usize = 1_024;
 /// The most threads that may wait at queues, in all processes together.
-pub const SEATS_MAX: usize = 1_024;
-/// The most requests at one queue gate, waiting and in service.
-pub const SLOTS_MAX: usize = 512;
+pub const THREADS_MAX: usize = 1_024;
+/// The most requests at a time of callers that have the thread-local memory of another thread, such
+/// as children of `vfork`.
+pub const BORROWERS_MAX: usize = 64;
+/// Records of threads, then of borrowers.
+pub const RECORDS_MAX: usize = THREADS_MAX + BORROWERS_MAX;
+/// Who may change queues: every record, and the agent that keeps the stage.
+pub const WRITERS: usize = RECORDS_MAX + 1;
+/// As which writer the agent changes queues. There is one agent at a time.
+pub const AGENT: usize = RECORDS_MAX;
+/// Words of a set of slots.
+pub const SLOT_WORDS: usize = 8;
+/// The most requests at one queue gate, waiting, in service and overdue.
+pub const SLOTS_MAX: usize = 64 * SLOT_WORDS;
+/// Words of a queue's state.
+pub const STATE_WORDS: usize = state_words(SLOT_WORDS);
 /// Tokens for one operation, for buckets that count operations; they are whole numbers and need to
 /// be small against a request.
 pub const TOKENS_PER_OPERATION: u64 = 1_000;
@@ -53,8 +65,14 @@ pub struct Layout {
     pub gates: [GateCell; GATES_MAX],
     /// The queues behind queue gates.
     pub queues: [QueueCell; QUEUES_MAX],
-    /// Threads that have waited at queues.
-    pub seats: [Seat; SEATS_MAX],
+    /// Which state of each queue is current.
+    pub heads: [Head; QUEUES_MAX],
+    /// States of queues: see `versioned`.
+    pub buffers: [Buffer<STATE_WORDS>; WRITERS + QUEUES_MAX],
+    /// The changes that each writer makes.
+    pub writers: [Operations; WRITERS],
+    /// Threads that have waited at queues, and what they hold there.
+    pub records: [Record; RECORDS_MAX],
     /// Processes that use the segment; zero is free.
     pub processes: [AtomicU32; PROCESSES_MAX],
     /// Calls that passed by, by reason.
@@ -213,23 +231,47 @@ pub struct GateCell {
     pub waiting: Histogram,
 }
 
-/// A queue and where its requests sleep.
+/// The requests of a queue and where they sleep. Which of them wait and which are in service is in
+/// the queue's state.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct QueueCell {
-    /// Guards `queue`; never held while a request waits.
-    pub lock: SharedLock,
-    /// Who waits and who is in service.
-    pub queue: UnsafeCell<Queue<SLOTS_MAX>>,
-    /// Changes when the request in this slot may go. Futexes.
-    pub turns: [AtomicU32; SLOTS_MAX],
+    /// Requests.
+    pub slots: [Slot; SLOTS_MAX],
     /// Changes when a slot has become free. A futex.
     pub room: AtomicU32,
     /// About how many threads wait for a slot.
     pub outside: AtomicU32,
+    /// When the holders of permits were last looked at, on the stage's clock.
+    pub looked: AtomicU64,
 }
 
-// SAFETY: `queue` is only touched under `lock`; the rest are atomics.
-unsafe impl Sync for QueueCell {}
+/// One request at a queue. Its fields do not change while it is in the queue's state, but for the
+/// last two.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Slot {
+    /// Who has the slot: how often it was taken in the upper half, and the owner in the lower, zero
+    /// for nobody.
+    pub claim: AtomicU64,
+    /// Its number in the order of arrivals.
+    pub arrival: AtomicU64,
+    /// Tokens.
+    pub cost: AtomicU64,
+    /// Its flow.
+    pub flow: AtomicU32,
+    /// Changes when the request may go. A futex.
+    pub wake: AtomicU32,
+    /// When it entered service, on the stage's clock.
+    pub granted: AtomicU64,
+}
 
-const _: () = assert!(size_of::<Layout>() < 3 << 20, "a segment is under three megabytes");
+impl Layout {
+    /// The states of the queues.
+    pub(crate) fn states(&self) -> Versioned<'_, STATE_WORDS> {
+        Versioned { heads: &self.heads, buffers: &self.buffers, writers: &self.writers }
+    }
+}
+
+const _: () = assert!(WRITERS <= WRITERS_MAX);
+const _: () = assert!(size_of::<Layout>() < 4 << 20, "a segment is under four megabytes");

@@ -31,11 +31,13 @@ mod gate;
 mod identity;
 pub mod inspect;
 pub mod layout;
+mod lease;
 mod local;
 mod lock;
 pub mod programs;
+pub mod record;
 pub mod scope;
-mod seat;
+pub mod scratch;
 pub mod segment;
 mod stage;
 

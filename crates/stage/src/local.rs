@@ -12,6 +12,7 @@ use tidegate_model::ContextId;
 
 use crate::identity;
 use crate::layout::Layout;
+use crate::record;
 use crate::scope;
 
 /// Contexts whose masks a thread remembers. More than a thread alternates between at a time.
@@ -42,12 +43,24 @@ impl Known {
 }
 
 struct Local {
-    inside: Cell<bool>,
+    /// [`OUTSIDE`], [`HOLDING`] or [`INSIDE`].
+    inside: Cell<u8>,
+    /// Whether the thread holds permits of calls that it is in.
+    holds: Cell<bool>,
+    /// Where on its stack the thread was when it came inside last; zero if it stays for good.
+    entered_at: Cell<usize>,
     context: Cell<ContextId>,
     /// The lane that the thread counts and takes loans in.
     lane: Cell<u8>,
     known: [Known; REMEMBERED],
 }
+
+/// The thread is not inside the shim.
+const OUTSIDE: u8 = 0;
+/// Nor here, but it holds permits: it is in a call, or has left one without a word.
+const HOLDING: u8 = 1;
+/// It is.
+const INSIDE: u8 = 2;
 
 /// In place of a lane: none yet.
 const NO_LANE: u8 = u8::MAX;
@@ -55,7 +68,9 @@ const NO_LANE: u8 = u8::MAX;
 thread_local! {
     static LOCAL: Local = const {
         Local {
-            inside: Cell::new(false),
+            inside: Cell::new(OUTSIDE),
+            holds: Cell::new(false),
+            entered_at: Cell::new(0),
             context: Cell::new(ContextId::NONE),
             lane: Cell::new(NO_LANE),
             known: [const { Known::nothing() }; REMEMBERED],
@@ -84,6 +99,9 @@ pub(crate) fn lane() -> u8 {
 /// Has the thread find a lane again: after a fork there are two with the same.
 pub(crate) fn leave_lane() {
     LOCAL.with(|local| local.lane.set(NO_LANE));
+    // What the thread holds, its parent's thread holds.
+    holds(false);
+    record::forget();
     forget_thread();
 }
 
@@ -148,28 +166,112 @@ fn find_out<W: Words + ?Sized>(context: ContextId, table: &Table<'_, W>) -> (Mas
     (mask, flows)
 }
 
+/// About where on its stack the thread is: stacks grow down.
+#[inline(always)]
+pub(crate) fn stack_depth() -> usize {
+    let depth: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) depth, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, sp", out(reg) depth, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let here = 0u8;
+        depth = std::hint::black_box(&raw const here).addr();
+    }
+    depth
+}
+
+/// Says whether the thread holds permits of calls that it is in.
+pub(crate) fn holds(does: bool) {
+    LOCAL.with(|local| local.holds.set(does));
+}
+
+/// Less than what the kernel puts on a stack to run a signal's handler, and more than what the
+/// shim's own functions take.
+const SIGNAL_FRAME: usize = 1_024;
+/// No more than a stack is deep: what is further away is on another one.
+const STACK: usize = 8 << 20;
+
+/// Whether a thread that is `here` on its stack has left the call that it made at `depth`. A
+/// handler that interrupts a call is further down by more than a signal's frame; the next call from
+/// the same place is not.
+pub(crate) fn is_left(depth: usize, here: usize) -> bool {
+    depth < here.saturating_add(SIGNAL_FRAME) && here < depth.saturating_add(STACK)
+}
+
 /// A thread's stay inside the shim. Calls that the thread makes meanwhile, because libc calls
 /// itself or a signal handler interrupts, are let through.
 #[derive(Debug)]
-pub struct Inside(());
+pub struct Inside(u8);
 
 impl Inside {
     /// Enters, unless the thread is inside already.
     #[inline]
     pub fn enter() -> Option<Self> {
-        LOCAL.with(|local| (!local.inside.replace(true)).then(|| Self(())))
+        LOCAL.with(|local| {
+            let before = local.inside.replace(INSIDE);
+            if before == INSIDE {
+                return again(local, stack_depth());
+            }
+            local.entered_at.set(stack_depth());
+            Some(Self(before))
+        })
     }
 
-    /// Leaves, whoever entered: a child of `fork` has only the thread that forked, and that one is
-    /// outside.
+    /// Never leaves.
+    pub fn stay(self) {
+        LOCAL.with(|local| local.entered_at.set(0));
+        std::mem::forget(self);
+    }
+
+    /// Whether the thread held permits when it entered: then it is in a call that a handler has
+    /// interrupted, or it has left one ([`Stage::reclaim`](crate::Stage::reclaim)).
+    #[inline]
+    pub fn is_holding(&self) -> bool {
+        self.0 == HOLDING
+    }
+
+    /// Whether the thread holds permits of calls that it is in.
+    pub fn is_held() -> bool {
+        LOCAL.with(|local| local.holds.get())
+    }
+
+    /// Leaves, whoever entered: a thread that jumps is outside.
     pub fn reset() {
-        LOCAL.with(|local| local.inside.set(false));
+        LOCAL.with(leave);
     }
 }
+
+/// Enters once more if the thread has left the shim by a way that was not seen.
+#[cold]
+#[inline(never)]
+fn again(local: &Local, here: usize) -> Option<Inside> {
+    // What the shim itself calls is further down, if only by the shim's own frames.
+    let depth = local.entered_at.get();
+    let has_left = depth != 0 && depth <= here && here < depth.saturating_add(STACK);
+    has_left.then(|| {
+        local.entered_at.set(here);
+        Inside(HOLDING)
+    })
+}
+
+#[inline]
+fn leave(local: &Local) {
+    local.inside.set(u8::from(local.holds.get()));
+}
+
+const _: () = assert!(OUTSIDE == false as u8 && HOLDING == true as u8);
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        LOCAL.with(|local| local.inside.set(false));
+        LOCAL.with(leave);
     }
 }

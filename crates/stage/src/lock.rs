@@ -1,7 +1,8 @@
-//! A lock that processes share and that survives the death of its owner.
+//! A lock that a thread keeps for its life, and by which every process can tell that it ended.
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A lock in shared memory. To be initialised once by whoever makes the segment.
 #[repr(C)]
@@ -16,15 +17,6 @@ impl fmt::Debug for SharedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedLock")
     }
-}
-
-/// What the holder of the lock finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// What it guards is whole.
-    Whole,
-    /// The last holder died: what it guards needs repair.
-    Abandoned,
 }
 
 impl SharedLock {
@@ -60,24 +52,35 @@ impl SharedLock {
         }
     }
 
-    /// Runs `work` under the lock.
-    ///
-    /// `work` must be short and must not wait. A thread that is already inside (a signal handler
-    /// that interrupted it) must not call this; the shim's guard against nested calls sees to that.
-    pub(crate) fn with<R>(&self, work: impl FnOnce(Found) -> R) -> R {
-        // SAFETY: the mutex was initialised when the segment was made. Functions of pthreads return
-        // their error and leave errno alone.
-        let found = match unsafe { libc::pthread_mutex_lock(self.0.get()) } {
-            libc::EOWNERDEAD => {
-                // SAFETY: this thread holds the mutex, as EOWNERDEAD says.
-                unsafe { libc::pthread_mutex_consistent(self.0.get()) };
-                Found::Abandoned
-            }
-            _ => Found::Whole,
-        };
-        let result = work(found);
-        // SAFETY: locked above by this thread.
-        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
-        result
+    /// Whether no living thread has the lock. Takes nothing, so that a thread which is stopped in
+    /// here keeps no other from asking.
+    pub(crate) fn is_free(&self) -> bool {
+        // SAFETY: the kernel's interface of robust locks: the C library keeps the lock's word,
+        // which the kernel marks when the owner ends, at the beginning of the mutex, and every
+        // access to it is atomic.
+        let word = unsafe { AtomicU32::from_ptr(self.0.get().cast()) };
+        let word = word.load(Ordering::Acquire);
+        word & libc::FUTEX_OWNER_DIED != 0 || word & libc::FUTEX_TID_MASK == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_tells_whether_a_living_thread_has_it() {
+        // SAFETY: all zero is an unlocked mutex.
+        let lock: SharedLock = unsafe { std::mem::zeroed() };
+        lock.initialise();
+        assert!(lock.is_free());
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| (lock.try_to_keep(), lock.is_free())).join().unwrap();
+            assert_eq!(taken, (true, false));
+        });
+        assert!(lock.is_free(), "its owner has ended");
+        assert!(lock.try_to_keep() && !lock.is_free());
+        lock.release();
+        assert!(lock.is_free());
     }
 }

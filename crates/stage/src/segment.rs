@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::clock;
 use crate::layout::{Layout, MAGIC, VERSION};
-use crate::seat;
+use crate::record;
 
 /// The environment variable that tells a shim where its segment is.
 pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 
 /// A mapped segment. Dropping the last handle of a process unmaps it, unless a thread has waited at
-/// a queue: see `seat`.
+/// a queue: see `record`.
 #[derive(Debug)]
 pub struct Segment {
     layout: NonNull<Layout>,
@@ -42,7 +42,7 @@ impl Deref for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if seat::any() {
+        if record::any() {
             return;
         }
         // SAFETY: mapped with this length, and nobody else has this handle. That it may fail does
@@ -78,8 +78,8 @@ impl Segment {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file: OwnedFd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::flock(&file, FlockOperation::LockShared)?;
-        rustix::fs::ftruncate(&file, size_of::<Layout>() as u64)?;
-        let mut segment = Self::fresh(map(&file)?)?;
+        let made = allocate(&file).and_then(|()| Self::fresh(map(&file)?));
+        let mut segment = made.inspect_err(|_| _ = rustix::fs::unlink(&path))?;
         segment.kept = Some(file);
         Ok((segment, path))
     }
@@ -121,8 +121,7 @@ impl Segment {
     fn fresh(address: *mut std::ffi::c_void) -> io::Result<Self> {
         let layout = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let segment = Self { layout, kept: None };
-        segment.queues.iter().for_each(|queue| queue.lock.initialise());
-        segment.seats.iter().for_each(|seat| seat.lock.initialise());
+        segment.records.iter().for_each(|record| record.lock.initialise());
         clock::set(&segment.header.clock);
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -132,6 +131,23 @@ impl Segment {
         segment.header.magic.store(MAGIC, Ordering::Release);
         Ok(segment)
     }
+}
+
+/// Gives a new file its length, and all of its memory: where there is none left, a process that
+/// writes to a page for the first time would be killed.
+fn allocate(file: &OwnedFd) -> io::Result<()> {
+    let length = size_of::<Layout>() as u64;
+    rustix::fs::ftruncate(file, length)?;
+    let Err(error) = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) else {
+        return Ok(());
+    };
+    let error = io::Error::from(error);
+    let message = format!(
+        "its {} KiB of memory cannot be had ({error}); free some in /dev/shm, or make it larger \
+         (mount -o remount,size=SIZE /dev/shm)",
+        length.div_ceil(1024)
+    );
+    Err(io::Error::new(error.kind(), message))
 }
 
 const PROT: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);

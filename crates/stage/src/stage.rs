@@ -13,9 +13,11 @@ use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File};
-use crate::gate::{self, Cost, Hold, NO_TURNS, Turns};
+use crate::gate::{self, Cost, Hold, NO_PERMITS, Permits};
 use crate::layout::{ChannelCell, Header, Lane, Layout};
+use crate::lease;
 use crate::local;
+use crate::record;
 use crate::segment::Segment;
 
 /// Of this many requests of a channel one is timed, unless a latency probe wants every one: two
@@ -129,7 +131,7 @@ impl Stage {
     }
 
     /// Lets a request pass the gates of its channel, which may take a while (PAIO's `enforce`).
-    /// Returns when it may go; what is returned is to be completed when it is done.
+    /// Repermits when it may go; what is returned is to be completed when it is done.
     ///
     /// A request that belongs to no channel passes at once, and is counted as unmatched.
     // Always part of its caller, with `sort` and `admit`: what the caller knows of the request then
@@ -137,18 +139,53 @@ impl Stage {
     // of this takes.
     #[inline(always)]
     pub fn enforce(&self, request: &Request<'_>) -> Admission<'_> {
-        let sorted = self.sort(request);
-        let (turns, lane, started) = match sorted {
-            Sorted::To(found) => self.admit(request.bytes, found),
-            Sorted::Nowhere | Sorted::NotStorage => (NO_TURNS, None, Time::ZERO),
-        };
-        let Request { operation, bytes, .. } = *request;
-        Admission { stage: self, sorted, operation, bytes, started, turns, lane }
+        self.enforced::<false>(request)
     }
 
-    /// How many requests wait at the queue with this number. Takes its lock for a moment.
+    /// The same for a request that this thread makes and completes in the call that it is in now:
+    /// if it calls again from further up its stack, it has left the call by a jump or an exception,
+    /// or was cancelled there. What it held of queues is given back then ([`Self::reclaim`]), and
+    /// so the admission need not be dropped.
+    #[inline(always)]
+    pub fn enforce_in_call(&self, request: &Request<'_>) -> Admission<'_> {
+        self.enforced::<true>(request)
+    }
+
+    #[inline(always)]
+    fn enforced<const IN_CALL: bool>(&self, request: &Request<'_>) -> Admission<'_> {
+        let sorted = self.sort(request);
+        let (permits, lane, started) = match sorted {
+            Sorted::To(found) => self.admit::<IN_CALL>(request.bytes, found),
+            Sorted::Nowhere | Sorted::NotStorage => (NO_PERMITS, None, Time::ZERO),
+        };
+        let Request { operation, bytes, .. } = *request;
+        Admission { stage: self, sorted, operation, bytes, started, permits, lane }
+    }
+
+    /// How many requests wait at the queue with this number.
     pub fn waiting_in_queue(&self, queue: usize) -> usize {
-        self.segment.queues.get(queue).map_or(0, gate::waiting)
+        lease::waiting(self.layout(), queue)
+    }
+
+    /// Gives back what this thread holds at queues of calls that it has left. To be called where
+    /// [`Inside::is_holding`](crate::Inside::is_holding) says so, before the next call.
+    #[cold]
+    #[inline(never)]
+    pub fn reclaim(&self) {
+        let here = local::stack_depth();
+        lease::reclaim(self.layout(), |depth| local::is_left(depth, here));
+    }
+
+    /// Gives back what this thread holds at queues, for it leaves all calls that it is in by a
+    /// jump.
+    pub fn leave_calls(&self) {
+        lease::reclaim(self.layout(), |_| true);
+    }
+
+    /// The same at the end of this thread, together with its place in the stage.
+    pub fn leave(&self) {
+        self.leave_calls();
+        record::leave(self.layout());
     }
 
     /// The tag of a request, without passing any gate.
@@ -197,43 +234,55 @@ impl Stage {
         }
     }
 
-    /// Passes the gates of a channel and counts. Gives the turns that the request holds, where it
+    /// Passes the gates of a channel and counts. Gives the permits that the request holds, where it
     /// counts, and when its service began if it is timed.
     ///
     /// What happens to most requests stands here and becomes part of the caller; what waits and
     /// what looks at the clock are calls.
     #[inline(always)]
-    fn admit(&self, bytes: u64, found: Found) -> (Turns, Option<&Lane>, Time) {
+    fn admit<const IN_CALL: bool>(
+        &self,
+        bytes: u64,
+        found: Found,
+    ) -> (Permits, Option<&Lane>, Time) {
         let layout = self.layout();
         let cost = Cost { bytes, operations: 1 };
         let mut gates = found.to.gates();
-        let turns = loop {
-            let Some(gate) = gates.next() else { break NO_TURNS };
+        let permits = loop {
+            let Some(gate) = gates.next() else { break NO_PERMITS };
             if let Some(hold) = gate::pass(layout, gate, found.lane, cost) {
-                break self.wait((gate, hold), gates, cost, found);
+                break self.wait::<IN_CALL>((gate, hold), gates, cost, found);
             }
         };
-        let Some(channel) = self.channel(found) else { return (turns, None, Time::ZERO) };
+        let Some(channel) = self.channel(found) else { return (permits, None, Time::ZERO) };
         let lane = channel.passed.lane(found.lane);
         let before = lane.operation();
         if before.is_multiple_of(TIMED_ONE_IN) || channel.probed.load(Ordering::Relaxed) != 0 {
-            return (turns, Some(lane), self.now());
+            return (permits, Some(lane), self.now());
         }
-        (turns, Some(lane), Time::ZERO)
+        (permits, Some(lane), Time::ZERO)
     }
 
     /// Waits at the gate that holds a request, and passes those after it.
     #[cold]
-    fn wait(&self, held: (u8, Hold), rest: Gates, cost: Cost, found: Found) -> Turns {
-        let (turns, waited) =
-            gate::wait(self.layout(), held, rest, cost, (found.lane, found.flows));
+    #[inline(never)]
+    fn wait<const IN_CALL: bool>(
+        &self,
+        held: (u8, Hold),
+        rest: Gates,
+        cost: Cost,
+        found: Found,
+    ) -> Permits {
+        let depth = if IN_CALL { local::stack_depth() } else { 0 };
+        let thread = (found.lane, found.flows, depth);
+        let (permits, waited) = gate::wait(self.layout(), held, rest, cost, thread);
         if waited > Span::ZERO
             && let Some(channel) = self.channel(found)
         {
             channel.waited.fetch_add(waited.0, Ordering::Relaxed);
             channel.waiting.record(waited);
         }
-        turns
+        permits
     }
 
     /// Counts a service that began at `started` and ends now. Not a method of the admission: what
@@ -274,7 +323,7 @@ pub struct Admission<'a> {
     bytes: u64,
     /// When its service began, or zero if it is not timed.
     started: Time,
-    turns: Turns,
+    permits: Permits,
     /// Where what it moves counts, if it belongs to a channel: found once, for finding it takes as
     /// long as counting.
     lane: Option<&'a Lane>,
@@ -284,6 +333,12 @@ impl Admission<'_> {
     /// The tag that the request carries from here on.
     pub fn tag(&self) -> Tag {
         tag(&Request::new(self.operation, self.bytes), self.sorted)
+    }
+
+    /// Whether the request holds permits at queues.
+    #[inline]
+    pub fn has_permits(&self) -> bool {
+        self.permits[0].is_some()
     }
 
     /// Whether the request belongs to a channel.
@@ -331,8 +386,8 @@ impl Admission<'_> {
             let unused = Cost { bytes: self.bytes - bytes, operations: 0 };
             gate::give_back(layout, found.to.gates(), unused);
         }
-        if self.turns[0].is_some() {
-            gate::finish(layout, self.turns, bytes);
+        if self.has_permits() {
+            gate::finish(layout, self.permits, bytes);
         }
     }
 }

@@ -55,3 +55,126 @@ fn after_a_memory_node_died_no_session_is_told_that_its_writes_are_there() {
         client.flush().unwrap();
     }
 }
+
+const NODES: [&str; 2] = ["a", "b"];
+
+/// A volume in stripes over two folders, all in separate processes, with something written.
+fn in_folders() -> Cluster {
+    let db = volume("db", "oltp", "1MiB", &NODES);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    cluster.up_apart(&NODES, &["db"]);
+    cluster.qemu_io("db", &["write -P 7 0 1M", "flush"]).success();
+    cluster
+}
+
+/// Ends the nodes and the gateway, changes something, and starts them again.
+fn changed(cluster: &mut Cluster, change: impl FnOnce(&Cluster)) {
+    for name in [NODES[0], NODES[1], GATEWAY] {
+        cluster.kill(name);
+    }
+    change(cluster);
+    cluster.start("node", "a");
+    cluster.start("node", "b");
+    cluster.start("gateway", GATEWAY);
+}
+
+/// Every request fails, and nothing is read that was not written there.
+#[track_caller]
+fn expect_refused(cluster: &Cluster, words: &[&str]) {
+    let mut client = cluster.enter("db");
+    eventually("the volume is refused", || {
+        let errors = [0, 64 << 10].map(|offset| match client.read(offset, 512) {
+            Ok(bytes) => {
+                assert_eq!(bytes, [7; 512], "other data");
+                false
+            }
+            Err(error) => error.raw_os_error() == Some(EIO),
+        });
+        errors == [true, true]
+    });
+    let said = ["a", "b", GATEWAY].map(|part| cluster.part(part).stderr()).concat();
+    for word in words {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let shown = cluster.volume(&["show"]);
+    assert_ne!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stdout.contains("fault: part"), "{shown:?}");
+}
+
+#[track_caller]
+fn expect_whole(cluster: &Cluster) {
+    let mut client = cluster.enter("db");
+    eventually("all nodes", || client.read(0, 1 << 20).is_ok());
+    assert!(client.read(0, 1 << 20).unwrap().iter().all(|byte| *byte == 7));
+    cluster.volume(&["show"]).success();
+}
+
+#[test]
+fn a_part_that_was_moved_away_is_named_and_never_read_as_zeros() {
+    let mut cluster = in_folders();
+    let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
+    changed(&mut cluster, |_| std::fs::rename(&part, &away).unwrap());
+    expect_refused(&cluster, &["part 1 of volume \"db\" is not in", "volume db is not served"]);
+    changed(&mut cluster, |_| std::fs::rename(&away, &part).unwrap());
+    expect_whole(&cluster);
+}
+
+#[test]
+fn a_folder_that_is_not_mounted_is_named_and_not_made() {
+    let mut cluster = in_folders();
+    let (folder, away) = (cluster.path("b"), cluster.path("away"));
+    changed(&mut cluster, |_| std::fs::rename(&folder, &away).unwrap());
+    expect_refused(&cluster, &["is it mounted?"]);
+    assert!(!folder.exists());
+    changed(&mut cluster, |_| std::fs::rename(&away, &folder).unwrap());
+    expect_whole(&cluster);
+}
+
+#[test]
+fn another_order_of_nodes_stripe_or_size_is_refused() {
+    let mut cluster = in_folders();
+    let file = std::fs::read_to_string(cluster.file()).unwrap();
+    let file = file.replace("policy = \"first.toml\"\n", "");
+    let write = |from: &str, to: &str| {
+        assert!(file.contains(from));
+        let file = file.replace(from, to);
+        move |cluster: &Cluster| cluster.write(&file)
+    };
+    changed(&mut cluster, write("nodes = [\"a\", \"b\"]", "nodes = [\"b\", \"a\"]"));
+    expect_refused(&cluster, &["is not in"]);
+    changed(&mut cluster, write("size = \"1MiB\"", "size = \"1MiB\"\nstripe = \"4KiB\""));
+    expect_refused(&cluster, &["stripes of 64KiB", "stripes of 4KiB"]);
+    changed(&mut cluster, write("size = \"1MiB\"", "size = \"2MiB\""));
+    expect_refused(&cluster, &["tidegate volume resize db"]);
+    changed(&mut cluster, write("1MiB", "1MiB"));
+    expect_whole(&cluster);
+}
+
+#[test]
+fn a_volume_grows_and_keeps_what_it_has() {
+    let mut cluster = in_folders();
+    let busy = cluster.volume(&["resize", "db", "2MiB"]);
+    assert!(busy.code == Some(1) && busy.stderr.contains("a node uses"), "{busy:?}");
+    let file = std::fs::read_to_string(cluster.file()).unwrap();
+    let file = file.replace("policy = \"first.toml\"\n", "");
+    changed(&mut cluster, |cluster| {
+        let said = cluster.volume(&["resize", "db", "2MiB"]).success();
+        assert!(said.stdout.contains("size = \"2MiB\""), "{said:?}");
+        cluster.write(&file.replace("1MiB", "2MiB"));
+    });
+    let mut client = cluster.enter("db");
+    eventually("all nodes", || client.read(0, 2 << 20).is_ok());
+    let bytes = client.read(0, 2 << 20).unwrap();
+    let (old, new) = bytes.split_at(1 << 20);
+    assert!(old.iter().all(|byte| *byte == 7) && new.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn nothing_is_made_where_nobody_said_so() {
+    let db = volume("db", "oltp", "1MiB", &["a"]);
+    let cluster = Cluster::new(&format!("{}{db}", directories(&["a"])), OPEN);
+    let outcome = tidegate_tests::process::run(&mut cluster.command(&[]));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("--create") && outcome.stderr.contains("part 0 of volume db"));
+    assert!(!cluster.path("a").exists());
+}

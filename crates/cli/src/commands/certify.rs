@@ -1,8 +1,6 @@
 //! `tidegate certify`: the certificates of a cluster, made where there are none.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,8 +12,9 @@ use rcgen::{
 use serde::Serialize;
 use tidegate_fabric::place::default_state;
 use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
+use tidegate_fabric::trusted::{FILE_MODE, Folder, Problem, Purpose, Secrecy, TrustError};
 use tidegate_model::Cluster;
-use tidegate_model::cluster::Address;
+use tidegate_model::cluster::{Address, is_certificate_name};
 
 use super::Common;
 use crate::clock;
@@ -23,6 +22,7 @@ use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::guards;
 use crate::output;
+use crate::text_file::Reader;
 
 /// Make the certificates of a cluster that are missing
 ///
@@ -86,15 +86,16 @@ struct Line {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    let file = ClusterFile::read(&args.cluster)?;
+    let file = ClusterFile::read(&args.cluster, Reader::Daemon)?;
     let base = args.state.clone().unwrap_or_else(default_state);
     let Some(directory) = guards::directory(&file.cluster, &base) else {
         let failure = Failure::new(Code::Invalid, format!("{} has no [tls]", file.name));
         return Err(failure.help("add it, with directory = \"tls\" for example"));
     };
     let holders = holders(&file.cluster, &args.host, &args.user)?;
-    fs::create_dir_all(&directory).map_err(|error| unwritten(&directory, error))?;
-    let desk = Desk { directory, days: args.days };
+    let folder =
+        Folder::make(&directory, Purpose::Private).map_err(|error| unwritten(&directory, error))?;
+    let desk = Desk { directory, folder, days: args.days };
     let mut lines = vec![desk.authority()?];
     for (name, holder, names) in holders {
         lines.push(desk.certify(&name, holder, names)?);
@@ -128,6 +129,13 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
     }
     holders.push(of(Cluster::CLIENT, "clients".into()));
     for user in users {
+        // Checked before anything is written: the name becomes that of files, too.
+        if !is_certificate_name(user) {
+            let failure =
+                Failure::new(Code::Usage, format!("{user:?} cannot be a certificate's name"));
+            return Err(failure
+                .help("use letters, digits, and '-' or '.' in between, and no number at the end"));
+        }
         let is_taken = |name: &str| name.eq_ignore_ascii_case(user);
         if is_taken(Cluster::AUTHORITY) || holders.iter().any(|(name, ..)| is_taken(name)) {
             let what = format!("user {user} would have the certificate of another");
@@ -171,6 +179,8 @@ fn hosts(address: Option<&Address>, more: &[String]) -> Vec<String> {
 /// Where certificates are made.
 struct Desk {
     directory: PathBuf,
+    /// The same, opened.
+    folder: Folder,
     days: u32,
 }
 
@@ -181,10 +191,10 @@ impl Desk {
         let key = self.directory.join(key_file(Cluster::AUTHORITY));
         let made = !certificate.exists();
         if made {
-            let signer = key_pair(&key)?;
+            let signer = self.key_pair(&key_file(Cluster::AUTHORITY))?;
             let params = authority_params(self.days);
             let signed = params.self_signed(&signer).map_err(unsigned)?;
-            write(&certificate, 0o644, &signed.pem())?;
+            self.write(AUTHORITY, 0o644, &signed.pem())?;
         }
         let (holder, names) = ("the authority".into(), Vec::new());
         Ok(Line { certificate, key, holder, names, made })
@@ -197,9 +207,9 @@ impl Desk {
         let key = self.directory.join(key_file(name));
         let made = !certificate.exists();
         if made {
-            let signer = self.directory.join(key_file(Cluster::AUTHORITY));
-            let signer = read_key(&signer).map_err(|error| {
-                let what = format!("cannot sign without {}", signer.display());
+            let signer = self.read_key(&key_file(Cluster::AUTHORITY)).map_err(|error| {
+                let path = self.directory.join(key_file(Cluster::AUTHORITY));
+                let what = format!("cannot sign without {}", path.display());
                 let failure = Failure::new(Code::Failure, what).cause(error);
                 failure.help("run this where the authority was made, and copy what it makes")
             })?;
@@ -214,11 +224,37 @@ impl Desk {
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             valid(&mut params, self.days);
             let issuer = Issuer::new(authority_params(self.days), signer);
-            let signed = params.signed_by(&key_pair(&key)?, &issuer).map_err(unsigned)?;
-            write(&certificate, 0o644, &signed.pem())?;
+            let key = self.key_pair(&key_file(name))?;
+            let signed = params.signed_by(&key, &issuer).map_err(unsigned)?;
+            self.write(&certificate_file(name), 0o644, &signed.pem())?;
         }
         guards::identity(&self.directory, name)?;
         Ok(Line { certificate, key, holder, names, made })
+    }
+
+    /// The key in a file, or a new one that is in it from now on.
+    fn key_pair(&self, name: &str) -> Result<KeyPair, Failure> {
+        if self.folder.has(name) {
+            return self.read_key(name).map_err(|error| {
+                let what = format!("cannot use {}", self.directory.join(name).display());
+                let failure = Failure::new(Code::Failure, what).cause(error);
+                failure.help("remove it, and run this again")
+            });
+        }
+        let key = KeyPair::generate().map_err(unsigned)?;
+        self.write(name, FILE_MODE, &key.serialize_pem())?;
+        Ok(key)
+    }
+
+    fn read_key(&self, name: &str) -> io::Result<KeyPair> {
+        let bytes = self.folder.read(name, Secrecy::Secret)?;
+        KeyPair::from_pem(&String::from_utf8_lossy(&bytes)).map_err(io::Error::other)
+    }
+
+    /// Writes a file that is not there yet.
+    fn write(&self, name: &str, mode: u32, text: &str) -> Result<(), Failure> {
+        let written = self.folder.create(name, text.as_bytes(), mode);
+        written.map_err(|error| unwritten(&self.directory.join(name), error))
     }
 }
 
@@ -239,36 +275,14 @@ fn valid(params: &mut CertificateParams, days: u32) {
     params.not_after = at(now + u64::from(days) * 24 * 60 * 60);
 }
 
-/// The key in a file, or a new one that is in it from now on.
-fn key_pair(path: &Path) -> Result<KeyPair, Failure> {
-    if path.exists() {
-        return read_key(path).map_err(|error| {
-            let what = format!("cannot use {}", path.display());
-            Failure::new(Code::Failure, what).cause(error).help("remove it, and run this again")
-        });
+fn unwritten(path: &Path, error: TrustError) -> Failure {
+    let told = format!("cannot make {}", path.display());
+    match error.problem {
+        Problem::Io(error) => Failure::new(Code::Failure, told)
+            .cause(error)
+            .help("choose another directory with --state, or in the cluster's [tls]"),
+        _ => Failure::quoted(Code::Failure, &format!("{told}: {error}")),
     }
-    let key = KeyPair::generate().map_err(unsigned)?;
-    write(path, 0o600, &key.serialize_pem())?;
-    Ok(key)
-}
-
-fn read_key(path: &Path) -> io::Result<KeyPair> {
-    KeyPair::from_pem(&fs::read_to_string(path)?).map_err(io::Error::other)
-}
-
-/// Writes a file that is not there yet.
-fn write(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
-    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = opened.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| unwritten(path, error))
-}
-
-fn unwritten(path: &Path, error: io::Error) -> Failure {
-    let failure = Failure::new(Code::Failure, format!("cannot make {}", path.display()));
-    failure.cause(error).help("choose another directory with --state, or in the cluster's [tls]")
 }
 
 fn unsigned(error: rcgen::Error) -> Failure {

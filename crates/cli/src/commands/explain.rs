@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use tidegate_model::{Rule, Waits};
 use tidegate_proto::message::Request;
-use tidegate_proto::meters::delays::{Cause, Delays};
+use tidegate_proto::meters::delays::{Cause, Delays, DelaysAtDataNode};
 
 use super::Common;
 use crate::amounts;
@@ -42,6 +42,11 @@ fn told(delays: &Delays, paint: Paint) -> String {
     if !delays.nodes.is_empty() {
         parts.push(nodes(delays, paint));
     }
+    if !delays.data_nodes.is_empty() {
+        parts.push(data_nodes(delays, paint));
+        let reasons = delays.data_nodes.iter();
+        parts.push(reasons.map(|there| reason(there, paint)).collect());
+    }
     if !delays.causes.is_empty() {
         parts.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
     }
@@ -52,6 +57,10 @@ fn summary(delays: &Delays) -> String {
     let Delays { tenant, span_ns, waits, .. } = delays;
     let span = amounts::age(*span_ns);
     match delays.mean_ns {
+        // At data nodes no request is seen by a node.
+        _ if waits.total_ns() == 0 && waits.operations == 0 && !delays.data_nodes.is_empty() => {
+            at_data_nodes(delays)
+        }
         _ if *span_ns == 0 => {
             format!("{tenant}: nodes were not read often enough yet; ask again in some seconds\n")
         }
@@ -68,11 +77,65 @@ fn summary(delays: &Delays) -> String {
     }
 }
 
+/// What a tenant got at data nodes alone.
+fn at_data_nodes(delays: &Delays) -> String {
+    let span = delays.data_nodes.iter().map(|there| there.span_ns).max().unwrap_or(0);
+    let demand = delays.data_nodes.iter().map(|there| there.demand_ns).max().unwrap_or(0);
+    let rate = delays
+        .data_nodes
+        .iter()
+        .fold(0u64, |sum, there| sum.saturating_add(there.operations_per_second));
+    let tenant = &delays.tenant;
+    match (span, demand) {
+        (0, _) => format!("{tenant}: data nodes were not read often enough yet; ask again soon\n"),
+        (_, 0) => format!("{tenant}: no requests in the last {}\n", amounts::age(span)),
+        _ => format!(
+            "{tenant}: {} at data nodes while it asked, which was {} of the last {}\n",
+            amounts::iops(rate),
+            amounts::age(demand),
+            amounts::age(span),
+        ),
+    }
+}
+
+/// What a tenant got at each data node.
+fn data_nodes(delays: &Delays, paint: Paint) -> String {
+    let mut table = Table::new()
+        .left("DATA NODE")
+        .right("SERVED")
+        .right("ASKED FOR")
+        .right("WANTED MORE")
+        .right("RESERVED")
+        .right("LIMIT")
+        .right("MISSED")
+        .right("CLIENTS");
+    for there in &delays.data_nodes {
+        table.row([
+            there.node.as_str().into(),
+            amounts::iops(there.operations_per_second).into(),
+            amounts::age(there.demand_ns).into(),
+            amounts::age(there.starved_ns).into(),
+            amounts::iops(there.reserved_operations_per_second).into(),
+            there.limit_operations_per_second.map_or("-".into(), amounts::iops).into(),
+            amounts::count(there.missed_operations).into(),
+            there.clients.to_string().into(),
+        ]);
+    }
+    table.render(paint, usize::MAX)
+}
+
+/// Why it got no more there.
+fn reason(there: &DelaysAtDataNode, paint: Paint) -> String {
+    let DelaysAtDataNode { node, why, help, .. } = there;
+    format!("{}: {why}\n  help: {help}\n", paint.tone(Tone::Bold, node))
+}
+
 /// How long a request was at each node, on average, and for what.
 fn nodes(delays: &Delays, paint: Paint) -> String {
     let mut table = Table::new()
         .left("NODE")
         .right("SERVED")
+        .right("ASKED FOR")
         .right("OPERATIONS")
         .right("MEAN")
         .right("LIMIT")
@@ -84,6 +147,7 @@ fn nodes(delays: &Delays, paint: Paint) -> String {
         let mut row: Vec<Cell> = vec![
             there.node.as_str().into(),
             amounts::iops(there.operations_per_second).into(),
+            amounts::age(there.demand_ns).into(),
             amounts::count(waits.operations).into(),
             there.mean_ns.map_or("-".into(), amounts::span).into(),
         ];
@@ -115,7 +179,8 @@ mod tests {
     fn of(waits: Waits) -> String {
         let mean_ns = waits.total_ns().checked_div(waits.operations);
         let (node, operations_per_second) = ("a".into(), waits.operations / 10);
-        let there = DelaysAtNode { node, waits, mean_ns, operations_per_second };
+        let demand_ns = 8 * Span::SECOND.0;
+        let there = DelaysAtNode { node, waits, mean_ns, operations_per_second, demand_ns };
         let causes = vec![Cause {
             rule: Rule::Turn,
             permille: 750,
@@ -124,7 +189,9 @@ mod tests {
             help: "a larger weight".into(),
         }];
         let (tenant, span_ns, nodes) = ("web".into(), 10 * Span::SECOND.0, vec![there]);
-        told(&Delays { tenant, span_ns, waits, mean_ns, nodes, causes }, Paint::none())
+        let data_nodes = Vec::new();
+        let delays = Delays { tenant, span_ns, waits, mean_ns, nodes, causes, data_nodes };
+        told(&delays, Paint::none())
     }
 
     #[test]
@@ -133,8 +200,8 @@ mod tests {
         insta::assert_snapshot!(of(Waits { operations: 2_000, ..waits }), @r"
         web: 2k operations in the last 10 s, 2 ms each at nodes
 
-        NODE    SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION    TURN  DEVICE
-        a     200 iops          2k  2 ms      0            0  1.5 ms  500 us
+        NODE    SERVED  ASKED FOR  OPERATIONS  MEAN  LIMIT  RESERVATION    TURN  DEVICE
+        a     200 iops        8 s          2k  2 ms      0            0  1.5 ms  500 us
 
         turn, 75 %: it takes turns
           help: a larger weight
@@ -142,11 +209,37 @@ mod tests {
         insta::assert_snapshot!(of(waits), @r"
         web: nothing was served in the last 10 s; on average 1 operation waited
 
-        NODE  SERVED  OPERATIONS  MEAN  LIMIT  RESERVATION  TURN  DEVICE
-        a     0 iops           0     -      -            -     -       -
+        NODE  SERVED  ASKED FOR  OPERATIONS  MEAN  LIMIT  RESERVATION  TURN  DEVICE
+        a     0 iops        8 s           0     -      -            -     -       -
 
         turn, 75 %: it takes turns
           help: a larger weight
+        ");
+    }
+
+    #[test]
+    fn a_tenant_of_data_nodes_is_answered() {
+        let there = DelaysAtDataNode {
+            node: "m".into(),
+            clients: 2,
+            reserved_operations_per_second: 2_000,
+            operations_per_second: 3_000,
+            span_ns: 60 * Span::SECOND.0,
+            demand_ns: 20 * Span::SECOND.0,
+            starved_ns: 10 * Span::SECOND.0,
+            why: "it wanted more".into(),
+            help: "reserve more".into(),
+            ..DelaysAtDataNode::default()
+        };
+        let delays = Delays { tenant: "web".into(), data_nodes: vec![there], ..Delays::default() };
+        insta::assert_snapshot!(told(&delays, Paint::none()), @r"
+        web: 3k iops at data nodes while it asked, which was 20 s of the last 1 min
+
+        DATA NODE   SERVED  ASKED FOR  WANTED MORE  RESERVED  LIMIT  MISSED  CLIENTS
+        m          3k iops       20 s         10 s   2k iops      -       0        2
+
+        m: it wanted more
+          help: reserve more
         ");
     }
 

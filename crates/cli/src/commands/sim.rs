@@ -14,6 +14,7 @@ use crate::experiment::plot;
 use crate::failure::{Code, Failure};
 use crate::output::{self, Paint};
 use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
 
 mod grid;
 mod packets;
@@ -127,7 +128,8 @@ impl Model {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let source = Source::read(&args.scenario, args.model)?;
-    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
+    let policy = args.policy.as_deref();
+    let policy = policy.map(|path| PolicyFile::read(path, Reader::User)).transpose()?;
     let order = Order { args: &args, source, policy, is_json: common.json };
     if !args.sweep.is_empty() || args.seeds.is_some() {
         return order.sweep();

@@ -160,9 +160,7 @@ impl Screen {
             .left("HOST");
         for node in &cluster.nodes {
             let state = State::of_node(node);
-            let capacity = node.reported_ns.map_or("-".into(), |_| {
-                amounts::iops(fare::per_second(cluster, node.capacity_operations))
-            });
+            let capacity = fare::capacity(cluster, node).map_or("-".into(), amounts::iops);
             let declared = node.declared_operations_per_second.map_or("-".into(), amounts::iops);
             table.row([
                 node.name.as_str().into(),

@@ -13,20 +13,25 @@ use tidegate_controller::{Config, ServeError, log_to_stderr, raise_descriptor_li
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
+use tidegate_fabric::trusted::{Folder, Problem, Purpose, trust_owner, user_number};
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
-use tidegate_proto::controller::status::Status;
+use tidegate_proto::controller::status::{PolicyText, Status};
 use tidegate_proto::message::Request;
 
 use super::Common;
 use crate::amounts;
+use crate::clock;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::guards::Guards;
+use crate::inputs::{Inputs, Named};
 use crate::operator::Operator;
 use crate::output;
 use crate::parts::{Choice, Parts, Site, parties, resolved};
 use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
+use crate::volumes::{create_all, expect_some};
 
 /// Run the daemons in the foreground until they are told to end
 ///
@@ -41,7 +46,7 @@ use crate::policy_file::PolicyFile;
 Examples:
   tidegate up &
   tidegate up --policy policies/shared-disk.toml --http 127.0.0.1:7272
-  tidegate up examples/cluster.toml --state /srv/tidegate
+  tidegate up examples/cluster.toml --state /srv/tidegate --create
   tidegate up examples/cluster.toml --role node --name a")]
 pub(crate) struct Args {
     /// The cluster: its nodes, volumes, gateways and data nodes
@@ -63,10 +68,21 @@ pub(crate) struct Args {
     #[arg(value_parser = address, env = "TIDEGATE_HTTP", hide_env_values = true)]
     http: SocketAddr,
 
+    /// A name by which HTTP is asked for besides localhost, as behind a proxy; requests for other
+    /// hosts are refused
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_HTTP_HOST", hide_env_values = true)]
+    http_host: Vec<String>,
+
     /// Serve no HTTP
     #[arg(long, env = "TIDEGATE_NO_HTTP", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "http")]
     no_http: bool,
+
+    /// Create the volumes that are not there before their nodes start
+    #[arg(long, env = "TIDEGATE_CREATE", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, requires = "cluster")]
+    create: bool,
 
     /// Run only this part of the cluster
     #[arg(long, env = "TIDEGATE_ROLE", hide_env_values = true)]
@@ -75,6 +91,18 @@ pub(crate) struct Args {
     /// Run only the node, gateway or data node of this name; may be repeated
     #[arg(long, value_name = "NAME", requires = "role")]
     name: Vec<String>,
+
+    /// Begin without the policies of the last run, because their store is damaged or not wanted any
+    /// more; it is put aside in the state directory
+    #[arg(long, env = "TIDEGATE_FORGET_POLICY", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    forget_policy: bool,
+
+    /// Trust files and folders of this user, too, and not only those of root and of the user who
+    /// starts this; by name or number
+    #[arg(long, value_name = "USER", env = "TIDEGATE_TRUST_OWNER", hide_env_values = true)]
+    #[arg(value_parser = user_number)]
+    trust_owner: Option<u32>,
 
     /// What to log on standard error: error, warn, info, debug, or per module
     #[arg(long, value_name = "FILTER", default_value = "warn")]
@@ -108,12 +136,20 @@ struct Plan {
     /// Where the parts that run here find the controller.
     controller: stream::Address,
     guards: Option<Guards>,
+    /// Volumes that are not there are created first.
+    create: bool,
     json: bool,
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     log_to_stderr(&args.log)?;
-    let cluster = args.cluster.as_deref().map(ClusterFile::read).transpose()?;
+    args.trust_owner.into_iter().for_each(trust_owner);
+    // What is wrong is a reason not to start, so all is read before anything exists.
+    let leads = matches!(args.role, None | Some(Role::Controller));
+    let named = if leads { Named::Wanted } else { Named::Unwanted };
+    let policy = args.policy.as_deref().filter(|_| leads);
+    let read = Inputs::read(args.cluster.as_deref(), policy, named, Reader::Daemon)?;
+    let (cluster, policies) = (read.cluster, (read.policy, read.named));
     let base = args.state.clone().unwrap_or_else(default_state);
     let file = cluster.as_ref().map(|file| &file.cluster);
     let socket = socket(common, file, &base);
@@ -132,9 +168,10 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         data_nodes: matches!(args.role, None | Some(Role::DataNode)),
         names: args.name.clone(),
     };
-    let plan = Plan { cluster, choice, base, socket, controller, guards, json: common.json };
+    let (create, json) = (args.create, common.json);
+    let plan = Plan { cluster, choice, base, socket, controller, guards, create, json };
     match args.role {
-        None | Some(Role::Controller) => lead(args, plan),
+        None | Some(Role::Controller) => lead(args, plan, policies),
         Some(_) => serve(&plan),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -157,32 +194,38 @@ fn remote(cluster: &Cluster) -> Option<&Address> {
 }
 
 /// Runs the controller, and the parts of its cluster that are to run beside it.
-fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
-    // A policy that is wrong is a reason not to start, so it is read before anything exists.
-    let policy = args.policy.as_deref().map(PolicyFile::read).transpose()?;
-    let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
-    let first = named.as_deref().map(PolicyFile::read).transpose()?;
+fn lead(
+    args: Args,
+    plan: Plan,
+    (policy, first): (Option<PolicyFile>, Option<PolicyFile>),
+) -> Result<(), Failure> {
+    let mut failures = Vec::new();
     for policy in policy.iter().chain(&first) {
-        policy.check_feasible()?;
+        failures.extend(policy.check_feasible().err());
         if let Some(file) = &plan.cluster {
-            admission::admit(&policy.policy, &file.cluster)
-                .map_err(|shortage| file.infeasible(&shortage))?;
+            let admitted = admission::admit(&policy.policy, &file.cluster);
+            failures.extend(admitted.err().map(|shortage| file.infeasible(&shortage)));
         }
+    }
+    if let Some(failure) = Failure::all(failures) {
+        return Err(failure);
     }
     let config = Config {
         remote: plan.remote()?,
         socket: plan.socket.clone(),
         state: plan.base.clone(),
+        forget_policy: args.forget_policy,
         http: (!args.no_http).then_some(args.http),
+        http_hosts: args.http_host,
         log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         ..Config::default()
     };
     // The daemon is asked as any operator would ask it.
     serve_with(config, move |http| {
-        let status = first_questions(&plan.socket, policy, first)?;
+        let led = first_questions(&plan.socket, policy, first)?;
         let parts = plan.start()?;
-        output::print(&ready(&status, &plan, http, parts.as_ref()))?;
+        output::print(&ready(&led, &plan, http, parts.as_ref()))?;
         Ok::<_, Failure>(parts)
     })
 }
@@ -208,10 +251,15 @@ impl Plan {
     /// Starts what is to run in this process besides the controller.
     fn start(&self) -> Result<Option<Parts>, Failure> {
         let Some(file) = &self.cluster else { return Ok(None) };
-        std::fs::create_dir_all(&self.base).map_err(|error| {
-            Failure::new(Code::Failure, format!("cannot make {}", self.base.display()))
-                .cause(error)
-                .help("choose another directory with --state")
+        Folder::make(&self.base, Purpose::Private).map_err(|error| {
+            let base = self.base.display();
+            let told = format!("cannot use the state directory {base}: {error}");
+            match error.problem {
+                Problem::Io(_) => {
+                    Failure::new(Code::Failure, told).help("choose another directory with --state")
+                }
+                _ => Failure::quoted(Code::Failure, &told),
+            }
         })?;
         let site = Site {
             cluster: &file.cluster,
@@ -219,6 +267,11 @@ impl Plan {
             controller: &self.controller,
             guards: self.guards.as_ref(),
         };
+        if self.create {
+            create_all(&file.cluster, &self.base, |node| self.choice.has_node(node))?;
+        } else if self.choice.nodes && self.choice.gateways {
+            expect_some(&file.cluster, &self.base)?;
+        }
         Parts::start(&site, &self.choice).map(Some)
     }
 
@@ -249,25 +302,74 @@ impl Plan {
     }
 }
 
-/// Applies the policy that was given, or the one that is to be the first, and asks how things are
-/// then.
+/// How things are once the first questions are answered.
+struct Led {
+    status: Status,
+    /// The policy in force, if there is one.
+    policy: Option<PolicyText>,
+    /// The policy that the cluster names, if another one stays in force.
+    passed_over: Option<String>,
+    /// What the policy that was put in force now says that cannot mean anything.
+    doubts: Vec<String>,
+}
+
+/// Applies the policy that was given, or the one that the cluster names if none is in force, and
+/// asks how things are then. A policy that was applied before stays in force: what an operator
+/// applied last outlives a restart, whatever the cluster's file says.
 fn first_questions(
     socket: &Path,
     policy: Option<PolicyFile>,
     first: Option<PolicyFile>,
-) -> Result<Status, Failure> {
+) -> Result<Led, Failure> {
     let mut operator = Operator::connect(socket)?;
+    let before: Status = operator.ask_for(&Request::Status)?;
+    let named = first.as_ref().map(|first| (first.name.clone(), first.text.clone()));
+    let wanted = policy.or(first.filter(|_| before.revision == 0));
+    let doubts = wanted.as_ref().map(PolicyFile::doubts).unwrap_or_default();
+    if let Some(PolicyFile { text: policy, origin: source, .. }) = wanted {
+        operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
+    }
     let status: Status = operator.ask_for(&Request::Status)?;
-    let wanted = policy.or(first.filter(|_| status.revision == 0));
-    let Some(PolicyFile { text: policy, origin: source, .. }) = wanted else { return Ok(status) };
-    operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
-    operator.ask_for(&Request::Status)
+    let policy: Option<PolicyText> = match status.revision {
+        0 => None,
+        _ => Some(operator.ask_for(&Request::Policy)?),
+    };
+    let is_other = |text: &str| policy.as_ref().is_some_and(|policy| policy.text != *text);
+    let passed_over = named.filter(|(_, text)| is_other(text)).map(|(name, _)| name);
+    Ok(Led { status, policy, passed_over, doubts })
+}
+
+impl Led {
+    /// Which policy is in force, and where it came from.
+    fn told(&self) -> String {
+        let Some(policy) = &self.policy else { return "no policy yet".into() };
+        let tenants = amounts::plural(self.status.tenants.len() as u64, "tenant");
+        let source = output::on_one_line(&policy.source);
+        format!("policy revision {} with {tenants} from {source}", policy.revision)
+    }
+
+    /// What an operator should know about the policy.
+    fn warnings(&self) -> Vec<String> {
+        self.doubts.iter().cloned().chain(self.other()).collect()
+    }
+
+    /// That the cluster's own policy is not in force, if so.
+    fn other(&self) -> Option<String> {
+        let (policy, named) = (self.policy.as_ref()?, self.passed_over.as_ref()?);
+        let PolicyText { revision, source, applied_at_ms, .. } = policy;
+        let source = output::on_one_line(source);
+        let ago = amounts::age(clock::unix_ms().saturating_sub(*applied_at_ms) * 1_000_000);
+        Some(format!(
+            "revision {revision} from {source}, applied {ago} ago, stays in force, and not \
+             {named}, which the cluster names; to change that, run `tidegate apply {named}`"
+        ))
+    }
 }
 
 /// What is said once everything is there: one line about it, where volumes are, and what to do
 /// next.
-fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
-    let Status { release, revision, tenants, .. } = status;
+fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
+    let Status { release, revision, tenants, .. } = &led.status;
     let (socket, doors, memories) = (&plan.socket, plan.doors(parts), Plan::memories(parts));
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
@@ -280,6 +382,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
             "http": http.map(|address| format!("http://{address}")),
             "revision": revision,
             "tenants": tenants.len(),
+            "policy_source": led.policy.as_ref().map(|policy| &policy.source),
+            "policy_applied_at_ms": led.policy.as_ref().map(|policy| policy.applied_at_ms),
+            "warnings": led.warnings(),
         });
         if let Some(parts) = parts {
             told["parts"] = parts.names().collect();
@@ -290,13 +395,9 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
     }
     let remote = remote.map(|address| format!(", {address} over TLS")).unwrap_or_default();
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
-    let policy = match revision {
-        0 => "no policy yet".into(),
-        _ => {
-            let tenants = amounts::plural(tenants.len() as u64, "tenant");
-            format!("policy revision {revision} with {tenants}")
-        }
-    };
+    let policy = led.told();
+    let warnings = led.warnings().into_iter().map(|warning| format!("warning: {warning}\n"));
+    let warning: String = warnings.collect();
     let next = match (doors.first(), tenants.first()) {
         (Some(door), _) if door.starts_with("memcached") => {
             format!("tidegate load \"{door}\" --fill, tidegate status")
@@ -315,7 +416,8 @@ fn ready(status: &Status, plan: &Plan, http: Option<SocketAddr>, parts: Option<&
         false => format!(" (with TIDEGATE_SOCKET={})", socket.display()),
     };
     format!(
-        "tidegate {release} is ready at {}{remote}{http}; {policy}\n{}next: {next}{elsewhere}\n",
+        "tidegate {release} is ready at {}{remote}{http}; {policy}\n{warning}{}next: \
+         {next}{elsewhere}\n",
         socket.display(),
         listed(&doors, &memories),
     )

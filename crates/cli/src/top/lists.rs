@@ -148,8 +148,7 @@ impl View {
         }
         let row = |node: &NodeStatus, widths: &[u16]| {
             let state = State::of_node(node);
-            let capacity = fare::per_second(cluster, node.capacity_operations);
-            let capacity = node.reported_ns.map(|_| capacity);
+            let capacity = fare::capacity(cluster, node);
             let declared = node.declared_operations_per_second;
             let served = node.served_operations_per_second;
             let most = capacity.or(declared).unwrap_or(0).max(served);

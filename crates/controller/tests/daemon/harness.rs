@@ -16,6 +16,7 @@ use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
     FromStage, Hello, Reply, Report, Request, StageInfo, ToStage, VERSION,
 };
+use tidegate_proto::pages::Pages;
 use tokio::sync::oneshot;
 
 /// How long anything may take before a test gives up; far more than it ever needs.
@@ -111,7 +112,12 @@ impl Running {
         let mut operator = self.connect::<Reply>();
         operator.say(&Hello::Operator { version: VERSION });
         operator.say(request);
-        operator.hear()
+        let mut pages = Pages::default();
+        loop {
+            if let Some(reply) = pages.add(operator.hear()) {
+                return reply;
+            }
+        }
     }
 
     pub(crate) fn try_apply(&self, policy: &str, expect: u64) -> Result<Applied, (u8, String)> {
@@ -119,7 +125,7 @@ impl Running {
         match self.ask(&Request::Apply { policy, source, dry_run: false, expect }) {
             Reply::Json(text) => Ok(serde_json::from_str(&text).unwrap()),
             Reply::Error { code, message } => Err((code, message)),
-            Reply::Refused { reason, .. } => panic!("{reason}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -188,8 +194,10 @@ pub(crate) fn config(directory: &Path) -> Config {
         socket: directory.join("controller.sock"),
         remote: None,
         state: directory.into(),
+        forget_policy: false,
         http: Some("127.0.0.1:0".parse().unwrap()),
         log: "off".into(),
+        http_hosts: Vec::new(),
         hello_max: Duration::from_secs(5),
         cluster: None,
     }

@@ -10,3 +10,4 @@ mod harness;
 mod hostile;
 mod http;
 mod life;
+mod many;

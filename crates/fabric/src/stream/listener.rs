@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 
 use super::{Address, Socket, Stream};
 use crate::tls::Guard;
+use crate::trusted::{Folder, Purpose, TrustError};
 
 /// Who may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub enum BindError {
     },
     /// Something that is no socket is in the way.
     NoSocket(PathBuf),
+    /// Its folder is not there, or other users could put a socket of their own in its place.
+    Folder(Address, TrustError),
     /// Other machines would reach it, and that was not asked for.
     Public(SocketAddr),
     /// The kernel refuses.
@@ -69,6 +72,7 @@ impl fmt::Display for BindError {
                 "{address} can be reached from other machines, and whoever reaches it may do \
                  anything; add [tls] to the cluster's file, or listen on 127.0.0.1"
             ),
+            Self::Folder(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
         }
     }
@@ -105,6 +109,10 @@ impl Listener {
         };
         match address {
             Address::Unix(path) => {
+                let absolute = std::path::absolute(path).map_err(failed)?;
+                let folder = absolute.parent().unwrap_or(Path::new("/"));
+                let refused = |error| BindError::Folder(address.clone(), error);
+                Folder::open(folder, Purpose::Public).map_err(refused)?;
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 let made = identity(path).map_err(failed)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -28,6 +28,7 @@ use webpki::EndEntityCert;
 
 use super::words;
 use crate::clock;
+use crate::trusted::{self, Problem, Secrecy, TrustError};
 
 /// The file of the authority's certificate.
 pub const AUTHORITY: &str = "ca-cert.pem";
@@ -51,6 +52,13 @@ pub enum IdentityError {
         path: PathBuf,
         /// Why not.
         error: io::Error,
+    },
+    /// Another user could have changed a file, or read a key.
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it or with a folder on the way to it.
+        error: TrustError,
     },
     /// A file is not what its name says.
     Empty {
@@ -84,6 +92,9 @@ impl fmt::Display for IdentityError {
                  it was made",
                 path.display()
             ),
+            Self::Untrusted { path, error } => {
+                write!(f, "cannot trust {}: {error}", path.display())
+            }
             Self::Empty { path, what } => write!(
                 f,
                 "{} holds no {what}; put one there in PEM, or remove it and run `tidegate certify`",
@@ -137,8 +148,11 @@ impl Identity {
         let provider = Arc::new(ring::default_provider());
         let authority = authority(&directory.join(AUTHORITY))?;
         let chain = certificates(&path)?;
-        let key = PrivateKeyDer::from_pem_file(&key_path)
-            .map_err(|error| unread(&key_path, error, "private key"))?;
+        let text = trusted::read(&key_path, Secrecy::Secret)
+            .map_err(|error| untrusted(&key_path, error))?;
+        let what = "private key";
+        let key = PrivateKeyDer::from_pem_slice(&text)
+            .map_err(|_| IdentityError::Empty { path: key_path.clone(), what })?;
         let key = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
             Error::InconsistentKeys(_) => {
                 IdentityError::Mismatch { certificate: path.clone(), key: key_path.clone() }
@@ -228,18 +242,20 @@ fn authority(path: &Path) -> Result<Arc<RootCertStore>, IdentityError> {
 /// The certificates in a file, one at least.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let what = "certificate";
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = found.map_err(|error| unread(path, error, what))?;
+    let empty = || IdentityError::Empty { path: path.into(), what };
+    let text = trusted::read(path, Secrecy::Open).map_err(|error| untrusted(path, error))?;
+    let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|_| empty())?;
     match found.is_empty() {
-        true => Err(IdentityError::Empty { path: path.into(), what }),
+        true => Err(empty()),
         false => Ok(found),
     }
 }
 
-fn unread(path: &Path, error: pem::Error, what: &'static str) -> IdentityError {
-    match error {
-        pem::Error::Io(error) => IdentityError::Unreadable { path: path.into(), error },
-        _ => IdentityError::Empty { path: path.into(), what },
+fn untrusted(path: &Path, error: TrustError) -> IdentityError {
+    match error.problem {
+        Problem::Io(error) => IdentityError::Unreadable { path: path.into(), error },
+        _ => IdentityError::Untrusted { path: path.into(), error },
     }
 }
 

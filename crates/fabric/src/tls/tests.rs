@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use super::pump::{Bounds, Engine};
 use super::*;
 use crate::reactor::{Interest, Reactor};
+use crate::trusted::{FILE_MODE, Folder, Purpose};
 
 /// An authority, and what it signs.
 struct Authority {
@@ -48,7 +49,8 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(self.path().join(certificate_file(name)), certificate.pem()).unwrap();
-        fs::write(self.path().join(key_file(name)), key.serialize_pem()).unwrap();
+        let folder = Folder::open(self.path(), Purpose::Private).unwrap();
+        folder.replace(key_file(name), key.serialize_pem().as_bytes(), FILE_MODE).unwrap();
     }
 
     fn identity(&self, name: &str) -> Identity {

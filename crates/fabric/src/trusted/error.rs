@@ -46,10 +46,7 @@ pub enum Problem {
         target: Option<PathBuf>,
     },
     /// The same file has other names, so that another user may have put it here.
-    Names {
-        /// How many.
-        count: u64,
-    },
+    Names,
     /// It is of another kind.
     Kind {
         /// What it should be.
@@ -86,9 +83,9 @@ impl fmt::Display for TrustError {
                 let us = rustix::process::geteuid().as_raw();
                 write!(
                     f,
-                    "{path} belongs to {}, who could replace what this process (as {}) trusts; use \
-                     a path whose folders belong to root or to this user, or change its owner \
-                     (chown {us} {path})",
+                    "{path} belongs to {}, who could change what {} trusts there; use a path whose \
+                     folders belong to root or to this user, or change its owner (chown {us} \
+                     {path})",
                     name(*uid),
                     name(us)
                 )
@@ -108,8 +105,8 @@ impl fmt::Display for TrustError {
             ),
             Problem::Shared { parent } => write!(
                 f,
-                "{path} is in {}, where every user makes files, and is not this user's own; use another \
-                 folder, or one there that belongs to this user and has mode 0700",
+                "{path} is in {}, where every user makes files, and is not this user's own; use \
+                 another folder, or one there that belongs to this user and has mode 0700",
                 parent.display()
             ),
             Problem::Link { target: Some(target) } => write!(
@@ -122,10 +119,10 @@ impl fmt::Display for TrustError {
                 "{path} is a symbolic link, and files of a daemon are none; remove it, or put the \
                  file itself there"
             ),
-            Problem::Names { count } => write!(
+            Problem::Names => write!(
                 f,
-                "{path} is a file with {count} names, which another user could have given it; copy \
-                 it to a file of its own"
+                "{path} is a file with more names than this one, which another user could have \
+                 given it; copy it to a file of its own"
             ),
             Problem::Kind { wanted } => write!(f, "{path} is not {wanted}; move it away"),
             Problem::Length { most } => write!(

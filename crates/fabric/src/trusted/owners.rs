@@ -19,6 +19,23 @@ pub fn trust_owner(uid: u32) {
     TRUSTED.store(uid, Ordering::Relaxed);
 }
 
+/// The number of a user, who is given by name or by number.
+///
+/// # Errors
+/// If this machine's `/etc/passwd` has no user of that name, in words for people.
+pub fn user_number(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let found = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_meant = fields.next() == Some(text);
+        fields.nth(1)?.parse().ok().filter(|_| is_meant)
+    });
+    found.ok_or_else(|| format!("/etc/passwd has no user {text:?}; give the user's number"))
+}
+
 /// Whether this user may own what the daemon trusts. Whoever owns `/` decides what every path
 /// means; in a user namespace that is often a user without a number of its own.
 pub(super) fn is_trusted(uid: u32) -> bool {

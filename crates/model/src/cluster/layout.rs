@@ -97,6 +97,14 @@ impl Layout {
         Spans { layout: *self, offset, end: offset + length as u64, first, done: 0 }
     }
 
+    /// How much of a range lies in its first `stripes` stripes: all of it where a volume has one
+    /// part, which has no stripes.
+    pub const fn within(&self, offset: u64, length: u32, stripes: u32) -> u32 {
+        let end = (stripes as u64) << self.shift;
+        let most = end.saturating_sub(offset & self.mask());
+        if self.parts == 1 || most >= length as u64 { length } else { most as u32 }
+    }
+
     const fn mask(&self) -> u64 {
         (1 << self.shift) - 1
     }

@@ -15,6 +15,7 @@ use crate::id::NodeId;
 use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops};
 use fair::{RawCost, cost, scheduler};
+pub use guarded::is_certificate_name;
 use guarded::{borne, guarded, is_tls_required};
 use memory::{RawDataNode, data_node};
 
@@ -125,6 +126,10 @@ struct RawPool {
 
 pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
     text::read(text, meaning)
+}
+
+pub(super) fn cluster_all(text: &str) -> Result<Cluster, Vec<TextError>> {
+    text::read_all(text, meaning)
 }
 
 fn meaning(raw: RawCluster) -> Outcome<Cluster> {

@@ -111,6 +111,10 @@ pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
     text::read(text, meaning)
 }
 
+pub(super) fn policy_all(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    text::read_all(text, meaning)
+}
+
 fn meaning(raw: RawPolicy) -> Outcome<Policy> {
     let period = quantity("period", raw.period.as_ref())?.unwrap_or(Span::SECOND);
     let redistribute = quantity("redistribute", raw.redistribute.as_ref())?

@@ -22,7 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use tidegate_fabric::service::Command;
 use tidegate_model::{Iops, Span, Time};
+use tidegate_proto::data::pieces::PIECE;
 
 use super::{Engine, Sink, Work};
 use crate::clock::Clock;
@@ -89,6 +91,14 @@ impl Schedule {
         let width = u128::from(service) * u128::from(2 * spread) / 100;
         let drawn = (width * u128::from(drawn)) >> 32;
         service - service * spread / 100 + drawn as u64
+    }
+}
+
+/// What a modelled device has to do for it: zeros are written.
+fn units(work: &Work) -> u32 {
+    match work.job.command {
+        Command::Zero { .. } => work.job.length.div_ceil(PIECE).max(1),
+        _ => work.cost,
     }
 }
 
@@ -163,7 +173,7 @@ impl Engine for Modelled {
     fn run(&self, work: &mut Vec<Work>, _done: &mut Vec<Work>) {
         let now = (!FOLLOWS.get()).then(|| self.clock.now());
         let mut schedule = lock(&self.schedule);
-        work.iter_mut().for_each(|work| work.due = schedule.due(now, work.cost));
+        work.iter_mut().for_each(|work| work.due = schedule.due(now, units(work)));
         drop(schedule);
         let mut at_once = Vec::with_capacity(work.len());
         if let Some(inner) = self.inner.get() {
@@ -249,7 +259,6 @@ mod tests {
     use crate::store::Memory;
     use proptest::prelude::*;
     use std::sync::mpsc;
-    use tidegate_fabric::service::Command;
     use tidegate_model::Bytes;
 
     proptest! {

@@ -10,6 +10,7 @@ use std::io;
 use std::mem;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use tidegate_fabric::buffer::Buffer;
@@ -21,6 +22,11 @@ use crate::store::{Medium, Transfer};
 
 /// Threads beside the ring: flushes, discards, broken blocks.
 const THREADS_MAX: usize = 16;
+
+/// How long a thread that hands over sleeps when the kernel is out of memory, at first and at most:
+/// a device takes in between what it may take to have some again.
+const PAUSE_FIRST: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// The entry that only wakes the waiting thread.
 const WAKE: u64 = u64::MAX;
@@ -38,6 +44,9 @@ struct Shared {
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
     pool: Pool,
+    /// Whether the kernel is out of memory, for a test.
+    #[cfg(test)]
+    is_refused: std::sync::atomic::AtomicBool,
 }
 
 /// Work whose buffers the kernel uses, by the number that its entry has.
@@ -87,7 +96,15 @@ impl Ring {
         }
         let threads = THREADS_MAX.min(depth as usize);
         let pool = Pool::start(threads, medium.clone(), sink.clone())?;
-        let shared = Arc::new(Shared { ring, slots: Mutex::default(), medium, sink, pool });
+        let shared = Arc::new(Shared {
+            ring,
+            slots: Mutex::default(),
+            medium,
+            sink,
+            pool,
+            #[cfg(test)]
+            is_refused: false.into(),
+        });
         let reaper = shared.clone();
         let thread = thread::Builder::new().name("ring".into()).spawn(move || reaper.reap());
         match thread {
@@ -115,25 +132,27 @@ impl Engine for Ring {
                 None => others.push(work),
             }
         }
+        drop(slots);
         if count > 0 {
             shared.submit();
         }
-        drop(slots);
         if !others.is_empty() {
             shared.pool.run(&mut others, done);
         }
     }
 
     fn stop(&self) {
-        let mut slots = lock(&self.shared.slots);
-        slots.is_ending = true;
         let wake = opcode::Nop::new().build().user_data(WAKE);
-        // SAFETY: the entry names no memory, and `slots` is locked, so nobody else pushes.
-        while unsafe { self.shared.ring.submission_shared().push(&wake) }.is_err() {
+        let push = || {
+            let mut slots = lock(&self.shared.slots);
+            slots.is_ending = true;
+            // SAFETY: the entry names no memory, and `slots` is locked, so nobody else pushes.
+            unsafe { self.shared.ring.submission_shared().push(&wake) }.is_ok()
+        };
+        while !push() {
             self.shared.submit();
         }
         self.shared.submit();
-        drop(slots);
         if let Some(thread) = lock(&self.thread).take() {
             // A thread that panicked has said so already.
             let _ = thread.join();
@@ -171,19 +190,44 @@ impl Shared {
         }
     }
 
-    /// Tells the kernel of what was pushed.
+    /// Tells the kernel of what was pushed. Not to be called with `slots` locked: the kernel may be
+    /// out of memory until completions are taken in, which needs the lock.
     fn submit(&self) {
-        while let Err(error) = self.ring.submitter().submit() {
-            // Interrupted, or for the moment out of memory. The completions' queue has room for
-            // twice the depth, so it is never full.
+        let mut pause = PAUSE_FIRST;
+        while let Err(error) = self.enter() {
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            // Out of memory for the moment, as a rule. The completions' queue has room for twice
+            // the depth, so it is never full.
             tracing::debug!("the ring is busy: {error}");
-            thread::yield_now();
+            thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+            // The thread that waits for completions tells the kernel as well.
+            if self.has_told() {
+                return;
+            }
         }
+    }
+
+    fn enter(&self) -> io::Result<usize> {
+        #[cfg(test)]
+        if self.is_refused.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        }
+        self.ring.submitter().submit()
+    }
+
+    /// Whether the kernel has been told of everything.
+    fn has_told(&self) -> bool {
+        let _slots = lock(&self.slots);
+        // SAFETY: `slots` is locked, so nobody else has the queue.
+        unsafe { self.ring.submission_shared() }.is_empty()
     }
 
     /// Takes in what is done, until the end.
     fn reap(&self) {
-        let (mut finished, mut again) = (Vec::new(), Vec::new());
+        let (mut finished, mut again, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             match self.ring.submitter().submit_and_wait(1) {
                 Ok(_) => {}
@@ -205,11 +249,18 @@ impl Shared {
                         work.job.outcome = Ok(());
                         finished.push(work);
                     }
-                    _ => again.push(work),
+                    _ => {
+                        failed.push(-completion.result());
+                        again.push(work);
+                    }
                 }
             }
             let is_over = slots.is_ending && slots.is_empty();
             drop(slots);
+            for (work, errno) in again.iter().zip(failed.drain(..)).filter(|(_, errno)| *errno > 0)
+            {
+                self.medium.on_failure(&work.job, errno);
+            }
             if !again.is_empty() {
                 self.pool.run(&mut again, &mut finished);
             }

@@ -1,12 +1,11 @@
 //! Work to try engines with, and where it goes.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, Outlet};
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
 use super::{Owner, Sink, Work};
@@ -40,6 +39,6 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
     };
     let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
     let job = Job { ticket, tag, command, part: 0, offset, length, buffer, outcome };
-    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
-    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
+    let owner = Arc::new(Owner::new(Arc::new(Nobody)));
+    Work::new(job, owner, Slot::NOBODY, 1)
 }

@@ -17,6 +17,7 @@ use tidegate_algo::haechi::capacity::Profile;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
+use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
 use tidegate_model::cluster::{DataNode, Fabric};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
@@ -538,11 +539,16 @@ impl Identity {
     }
 
     fn noted(path: &Path) -> Option<Self> {
-        fs::read_to_string(path).ok().map(Self)
+        let bytes = trusted::read(path, Secrecy::Open).ok()?;
+        String::from_utf8(bytes).ok().map(Self)
     }
 
     fn note(&self, path: &Path) -> io::Result<()> {
-        fs::write(path, &self.0)
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder = Folder::open(folder, Purpose::Public)?;
+        Ok(folder.replace(name, self.0.as_bytes(), FILE_MODE)?)
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tidegate_fabric::service::Outlet;
@@ -43,8 +42,8 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
     let job = Job { ticket, tag, command, part: 0, offset: 0, length, buffer, outcome };
-    let owner = Arc::new(Owner { outlet: Arc::new(Nobody), is_gone: AtomicBool::new(false) });
-    Work { job, owner, slot: Slot::NOBODY, cost: 1, due: Time::ZERO }
+    let owner = Arc::new(Owner::new(Arc::new(Nobody)));
+    Work::new(job, owner, Slot::NOBODY, 1)
 }
 
 /// A relay to a server whose every connection is served by `serve`.

@@ -4,5 +4,6 @@
 mod controller;
 mod hostile;
 mod local;
+mod pieces;
 mod remote;
 mod support;

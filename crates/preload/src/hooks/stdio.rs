@@ -8,7 +8,7 @@ use crate::ops::stdio::{
     byte, closes, flushes, prints, prints_to, reads, reads_items, reopens, seeks, until, writes,
     writes_items,
 };
-use crate::raw::path;
+use crate::raw::{path, text as text_of};
 use crate::stream::Stream;
 
 unsafe extern "C" {
@@ -23,7 +23,7 @@ type List = *mut c_void;
 /// How long a string is.
 unsafe fn length(text: Text) -> u64 {
     // SAFETY: as the hook's caller promises.
-    unsafe { path(text) }.map_or(0, |text| text.count_bytes() as u64)
+    unsafe { text_of(text) }.map_or(0, |text| text.count_bytes() as u64)
 }
 
 /// How many bytes a line has that was read, if one was.

@@ -37,6 +37,7 @@ fn pay(stage: &'static Stage, entry: Entry) {
 
 /// The kernel's `iocb`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct ControlBlock {
     data: u64,
     key: u32,
@@ -98,8 +99,9 @@ pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
     }
     let mut entries = [None; BATCH];
     for index in 0..count {
-        // SAFETY: as the caller promises; a null pointer among them the kernel will refuse.
-        let Some(block) = (unsafe { blocks.add(index).read().as_ref() }) else { break };
+        // SAFETY: as the caller promises; what cannot be read the kernel will refuse.
+        let block = unsafe { raw::value(blocks.wrapping_add(index)).and_then(|at| raw::value(at)) };
+        let Some(block) = block else { break };
         match entries.get_mut(index) {
             Some(place) => *place = block.entry(),
             None => block.entry().into_iter().for_each(|entry| pay(stage, entry)),

@@ -7,6 +7,7 @@
 mod cost;
 mod coverage;
 mod hostile;
+mod leases;
 mod life;
 mod sandbox;
 mod support;

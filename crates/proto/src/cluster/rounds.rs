@@ -9,6 +9,9 @@ use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, WAIT_PART};
 
+/// What a node says of itself is a rate while at least this part of a period is left.
+const MEASURED_PART: u64 = 8;
+
 /// Where a distribution stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -62,8 +65,10 @@ impl Cluster {
         self.next_round_at = self.period_start;
         self.traffic_before = core::mem::take(&mut self.traffic);
         self.tenants.iter_mut().for_each(|tenant| tenant.turn());
+        self.still.turn();
         for node in 0..self.nodes.len() {
             if self.nodes[node].lease_until < self.period {
+                self.still.reset();
                 self.each_entry(node, |entry| {
                     (entry.now, entry.next) = (Account::default(), Account::default());
                 });
@@ -141,6 +146,10 @@ impl Cluster {
     fn take_in(&mut self, node: usize, report: &Report) {
         let left = self.period_end().since(self.round.started);
         let site = &mut self.nodes[node];
+        // Near the end of a period a count is too coarse for a rate.
+        if site.measured == 0 || left.0 >= self.plan.period.0 / MEASURED_PART {
+            site.measured = super::scaled(report.capacity_left, Span::SECOND, left);
+        }
         let declared = site.declared.map(|iops| promise(None, Some(iops), left).allowed);
         site.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
         site.capacity = super::scaled(site.capacity_left, self.plan.period, left);
@@ -221,9 +230,11 @@ impl Cluster {
         for &when in whens {
             if is_first {
                 let places = self.places(when);
-                let short = self.solutions.aim(&mut self.tenants, &places, when);
-                if when == When::Now {
-                    self.short = short;
+                if !self.still.holds(&self.tenants, &places, when) {
+                    let short = self.solutions.aim(&mut self.tenants, &places, when);
+                    if when == When::Now {
+                        self.short = short;
+                    }
                 }
             }
             self.push(now, when, is_first);

@@ -42,6 +42,7 @@ use crate::message::VERSION;
 use aim::Aim;
 
 mod aim;
+mod demand;
 mod told;
 
 /// How long a node that is away keeps its shares. Long enough to be started again and to be found.
@@ -84,7 +85,7 @@ pub enum Output {
 }
 
 /// A data node, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: String,
@@ -95,6 +96,7 @@ pub struct Node {
     /// How often its memory was damaged since its process began, and which structure was last.
     damages: u64,
     damaged: Option<String>,
+    minute: demand::Minute,
     capacity: Iops,
     client: Iops,
     /// What everybody was last told that it can do.
@@ -151,6 +153,7 @@ impl Split {
             report: None,
             damages: 0,
             damaged: None,
+            minute: demand::Minute::default(),
             capacity: setup.capacity,
             capacity_told: setup.capacity,
             client: setup.client,
@@ -215,7 +218,7 @@ impl Split {
         let Some(place) = self.connections.get(&connection).copied() else { return };
         self.nodes[place].seen = now;
         match message {
-            FromDataNode::Report(report) => self.on_report(place, report),
+            FromDataNode::Report(report) => self.on_report(now, place, report),
             FromDataNode::Granted { serial } => {
                 self.each_account(place, |account| {
                     // One that is in doubt is told anew.
@@ -332,7 +335,7 @@ impl Split {
         }
     }
 
-    fn on_report(&mut self, place: usize, report: Report) {
+    fn on_report(&mut self, now: Time, place: usize, report: Report) {
         let revision = self.policy.as_ref().map_or(0, |(revision, _)| *revision);
         if report.revision != revision || report.round != self.round {
             return;
@@ -344,7 +347,9 @@ impl Split {
         }
         let events = self.compare(place, &report);
         self.outputs.extend(events.into_iter().map(Output::Event));
-        self.nodes[place].report = Some(report);
+        let node = &mut self.nodes[place];
+        node.minute.read(now, node.report.as_ref(), &report);
+        node.report = Some(report);
         let is_awaited = |node: &Node| node.connection.is_some() && !node.is_heard;
         if self.until.is_some() && !self.nodes.iter().any(is_awaited) {
             self.divide();
@@ -393,6 +398,10 @@ impl Split {
         let before = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let after = |name| policy.tenants.iter().position(|tenant| tenant.name == name);
         let places: Vec<_> = before.map(|tenant| after(tenant.name.as_str())).collect();
+        for node in &mut self.nodes {
+            let place = |from| places.get(usize::from(from)).copied().flatten();
+            node.minute.renumber(|from| place(from).map(|place| place as u16));
+        }
         for report in self.nodes.iter_mut().filter_map(|node| node.report.as_mut()) {
             report.tenants.retain_mut(|told| {
                 let place = places.get(usize::from(told.tenant)).copied().flatten();

@@ -131,8 +131,13 @@ pub struct NodeStatus {
     pub is_scheduler_chosen: bool,
     /// What it is declared to do per second.
     pub declared_operations_per_second: Option<u64>,
-    /// What it can do in a whole period, as estimated from its last report.
+    /// What it can do in a whole period, as estimated from its last report: no more than it is
+    /// declared to do, as reservations are divided by this.
     pub capacity_operations: u64,
+    /// What it can do per second, as it measured of late, whatever it is declared to do: its own
+    /// estimate, or what it serves now if that is more. None if it never reported.
+    #[serde(default)]
+    pub measured_operations_per_second: Option<u64>,
     /// Whether there is a connection.
     pub is_connected: bool,
     /// Whether it has stopped answering.
@@ -352,6 +357,7 @@ impl Cluster {
             is_scheduler_chosen: site.chosen.is_some(),
             declared_operations_per_second: site.declared.map(|iops| iops.0),
             capacity_operations: site.capacity,
+            measured_operations_per_second: site.reported.map(|_| site.measured),
             is_connected: site.connection.is_some(),
             is_silent: site.is_silent,
             reported_ns: site.reported.map(|at| now.since(at).0),

@@ -217,7 +217,16 @@ fn what_a_job_weighs() {
         command.work(&CostModel::Bytes, length, &tag(Operation::Read, length))
     };
     assert_eq!(read(Command::Read, 4096), 4096);
-    assert_eq!(read(Command::Zero { allocate: true, durable: false }, 4096), 4096);
+    assert_eq!(read(Command::Read, 1_000_000), 1_000_000);
+    let zero = Command::Zero { allocate: true, durable: false };
+    assert_eq!(read(zero, 4096), 1, "nobody knows what is moved");
+
+    let requests = |command: Command, length| {
+        command.work(&CostModel::Requests, length, &tag(Operation::Read, length))
+    };
+    let lengths = [1, 128 << 10, (128 << 10) + 1, 32 << 20];
+    assert_eq!(lengths.map(|length| requests(Command::Read, length)), [1, 1, 2, 256]);
+    assert_eq!(lengths.map(|length| requests(zero, length)), [1; 4]);
     assert_eq!(read(Command::Discard { durable: true }, 4096), 1, "nothing is moved");
     let keys = |length, keys| {
         Command::KeyValue.work(&CostModel::Requests, length, &tag(Operation::Get, keys))

@@ -74,6 +74,38 @@ pub struct Delays {
     pub nodes: Vec<DelaysAtNode>,
     /// The rules that held at least a tenth of the waiting, what held most first.
     pub causes: Vec<Cause>,
+    /// How it fared at each data node where it has something, in the order of the cluster file.
+    #[serde(default)]
+    pub data_nodes: Vec<DelaysAtDataNode>,
+}
+
+/// How a tenant fared at one data node, where clients do their operations themselves: what it got
+/// and whether it wanted more is known, how long single requests waited is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct DelaysAtDataNode {
+    /// Its name.
+    pub node: String,
+    /// Its clients there.
+    pub clients: u32,
+    /// Its share of what is reserved for it.
+    pub reserved_operations_per_second: u64,
+    /// The most that it may do there; none for no limit.
+    pub limit_operations_per_second: Option<u64>,
+    /// What it did, of the time in which it did or wanted something.
+    pub operations_per_second: u64,
+    /// How far back was looked, a minute at most.
+    pub span_ns: u64,
+    /// For how much of that it did or wanted something.
+    pub demand_ns: u64,
+    /// For how much of that it wanted more than it got.
+    pub starved_ns: u64,
+    /// Operations of its share that it asked for and missed.
+    pub missed_operations: u64,
+    /// Why it got no more, in one line for people.
+    pub why: String,
+    /// What would change it, likewise.
+    pub help: String,
 }
 
 /// How requests of a tenant fared at one node.
@@ -86,8 +118,11 @@ pub struct DelaysAtNode {
     pub waits: Waits,
     /// How long it was there on average; none if nothing went to the store.
     pub mean_ns: Option<u64>,
-    /// What it was served there.
+    /// What it was served there, of the time in which it had requests there.
     pub operations_per_second: u64,
+    /// For how long it had requests there, served or waiting.
+    #[serde(default)]
+    pub demand_ns: u64,
 }
 
 /// Why requests waited, and what would change it.
@@ -160,6 +195,8 @@ impl Meters {
             mean_ns: mean(&all.waits),
             nodes: case.nodes(),
             causes,
+            // Not ours: whoever leads the data nodes adds them.
+            data_nodes: Vec::new(),
         })
     }
 }
@@ -185,10 +222,8 @@ impl Case<'_> {
             node: node.name.clone(),
             waits: doing.waits,
             mean_ns: mean(&doing.waits),
-            operations_per_second: per_second(
-                doing.waits.operations,
-                node.minute.work(self.now).span,
-            ),
+            operations_per_second: doing.per_second(),
+            demand_ns: doing.beside.span.0,
         });
         told.collect()
     }
@@ -214,8 +249,9 @@ impl Case<'_> {
         &self.meters.terms[usize::from(self.place)]
     }
 
+    /// What the node did while the tenant had requests there.
     fn work(&self, at: usize) -> Work {
-        self.meters.nodes[at].minute.work(self.now)
+        self.there[at].beside
     }
 
     /// What each of the others did at a node, and on what terms; who did most first.
@@ -234,9 +270,7 @@ impl Case<'_> {
             let why = "it had a limit until the policy was changed".into();
             return (why, "nothing has to: the policy in force has no limit for it".into());
         };
-        let nodes = self.there.iter().enumerate();
-        let got =
-            nodes.map(|(at, doing)| per_second(doing.waits.operations, self.work(at).span)).sum();
+        let got = self.there.iter().map(Doing::per_second).sum();
         let (held, seconds) = (self.there[at].limited, self.work(at).readings);
         let when = format!("requests waited for it in {held} of {seconds} s");
         let (limit, got_iops) = (Iops(limit), Iops(got));
@@ -252,7 +286,7 @@ impl Case<'_> {
     }
 
     fn reservation(&self, at: usize) -> (String, String) {
-        let (node, span) = (&self.meters.nodes[at], self.work(at).span);
+        let node = &self.meters.nodes[at];
         let reserved = self.reserved(at);
         let mut first: Vec<_> = self
             .others(at)
@@ -260,11 +294,9 @@ impl Case<'_> {
             .filter(|(_, doing)| doing.waits.operations > 0)
             .filter_map(|(terms, doing)| Some((*reserved.get(terms.name.as_str())?, terms, doing)))
             .collect();
-        first.sort_by_key(|(reserved, _, doing)| {
-            Reverse((*reserved).min(per_second(doing.waits.operations, span)))
-        });
+        first.sort_by_key(|(reserved, _, doing)| Reverse((*reserved).min(doing.per_second())));
         let first = first.into_iter().map(|(reserved, terms, doing)| {
-            let got = Iops(per_second(doing.waits.operations, span));
+            let got = Iops(doing.per_second());
             format!("{} ({} reserved, {got} served)", terms.name, Iops(reserved))
         });
         let mut first: Vec<String> = first.collect();
@@ -275,6 +307,12 @@ impl Case<'_> {
         let sum = reserved.values().fold(0, |sum: u64, reserved| sum.saturating_add(*reserved));
         let room = match self.capacity(at) {
             0 => String::new(),
+            can if can <= sum && self.measured(at) > sum => format!(
+                "; all that {} is declared to do is reserved, though it can do about {}: declare \
+                 more",
+                node.name,
+                Iops(self.measured(at)),
+            ),
             can if can <= sum => format!("; all that {} can do is reserved", node.name),
             can => format!("; {} of what {} can do are not reserved", Iops(can - sum), node.name),
         };
@@ -344,9 +382,18 @@ impl Case<'_> {
         }
         let own = permille(self.there[at].waits.operations, work.operations);
         let did = Iops(per_second(work.operations, work.span));
-        let capacity = match self.capacity(at) {
-            0 => String::new(),
-            can => format!(" (it can do about {})", Iops(can)),
+        let capacity = self.measured(at).max(did.0);
+        let declared = self.status.nodes.get(at).and_then(|it| it.declared_operations_per_second);
+        let capacity = match (capacity, declared) {
+            (can, Some(declared)) if differs(can, declared) => {
+                format!(
+                    " (it can do about {}, and is declared to do {})",
+                    Iops(can),
+                    Iops(declared)
+                )
+            }
+            (can, _) if self.measured(at) > 0 => format!(" (it can do about {})", Iops(can)),
+            _ => String::new(),
         };
         let why = format!(
             "{name} did {did}{capacity}, {} of it for this tenant; its store was full, with {} \
@@ -378,11 +425,29 @@ impl Case<'_> {
         tenants.collect()
     }
 
-    /// What a node can do, per second; zero if that is not known.
+    /// What a node can do, per second, whatever it is declared to do; zero if that is not known.
+    fn measured(&self, at: usize) -> u64 {
+        let node = self.status.nodes.get(at);
+        node.and_then(|node| node.measured_operations_per_second).unwrap_or(self.capacity(at))
+    }
+
+    /// What reservations at a node are divided by, per second; zero if that is not known.
     fn capacity(&self, at: usize) -> u64 {
         let capacity = self.status.nodes.get(at).map_or(0, |node| node.capacity_operations);
         per_second(capacity, Span(self.status.period_ns))
     }
+}
+
+impl Doing {
+    /// What it was served, of the time in which it had requests.
+    fn per_second(&self) -> u64 {
+        per_second(self.waits.operations, self.beside.span)
+    }
+}
+
+/// Whether two rates differ by so much that both are worth a word.
+const fn differs(rate: u64, other: u64) -> bool {
+    rate.abs_diff(other) > other / 20
 }
 
 /// How long a request took on average.

@@ -63,10 +63,11 @@ impl NodeMeters {
             let watched = self.watched.replace((now, total));
             // What it did while nobody looked may be of any time.
             let watched = watched.filter(|(since, _)| now.since(*since) <= STALE);
+            let mut work = Work::default();
             if let Some((since, before)) = watched {
                 let is_full = counts.in_flight >= counts.depth;
                 let (full, operations) = (u32::from(is_full), total.saturating_sub(before));
-                let work = Work { span: now.since(since), readings: 1, full, operations };
+                work = Work { span: now.since(since), readings: 1, full, operations };
                 self.minute.add(since, now, work);
             }
             for (place, waits) in core::mem::take(&mut counts.tenants) {
@@ -74,7 +75,7 @@ impl NodeMeters {
                 let waits = meter.read(waits);
                 if watched.is_some() {
                     let limited = u32::from(waits.limit_ns > 0);
-                    self.minute.add_tenant(place, Doing { waits, limited });
+                    self.minute.add_tenant(place, Doing { waits, limited, beside: work });
                 }
             }
         }
@@ -85,6 +86,9 @@ impl NodeMeters {
         let is_fresh = self.line.is_fresh(now);
         node.total_served_operations = self.served.total();
         node.served_operations_per_second = self.served.per_second(is_fresh);
+        let served = node.served_operations_per_second;
+        let measured = &mut node.measured_operations_per_second;
+        *measured = measured.map(|measured| measured.max(served));
         node.waiting_operations = if is_fresh { self.last.waiting } else { 0 };
         node.in_flight_requests = if is_fresh { self.last.in_flight } else { 0 };
         node.depth_requests = self.last.depth;

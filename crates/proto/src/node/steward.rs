@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use tidegate_algo::device::Done;
 use tidegate_algo::estimate::{Capacity, Work};
 use tidegate_algo::scheduler::{Slot, Terms};
-use tidegate_model::{Discipline, Event, NodeId, Policy, Span, Time};
+use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
 use super::ledger::Ledger;
 use super::site::Site;
@@ -76,6 +76,12 @@ impl Steward {
     /// When the period ends and [`Self::advance`] is to be called; [`Time::MAX`] for never.
     pub fn ends(&self) -> Time {
         self.ledger.ends()
+    }
+
+    /// What the device is taken to be able to do, in units of cost per second, if that was declared
+    /// or ever seen.
+    pub fn capacity(&self) -> Option<Iops> {
+        self.capacity.known()
     }
 
     /// There is a connection to a controller, perhaps another one than before. The world has said

@@ -5,6 +5,7 @@
 mod chaos;
 mod device;
 mod grants;
+mod limits;
 mod periods;
 mod plans;
 mod switches;

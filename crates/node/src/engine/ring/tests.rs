@@ -10,14 +10,19 @@ use tidegate_model::cluster::Geometry;
 use super::*;
 use crate::engine::samples::{Pipe, work};
 use crate::store::Directory;
+use crate::volumes::{self, Creation, PartPlan, PartStore};
 
 /// A ring on a directory; none where the kernel or the file system has no such thing.
 fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
     let folder = tempfile::tempdir().unwrap();
-    let directory = Directory::new(folder.path(), false).unwrap();
     let (length, offset) = (Bytes((1 << 20) + 5), Bytes(0));
     let geometry = Geometry::single(length);
     let (volume, index) = ("v".into(), 0);
+    let store = PartStore::Directory(folder.path().into());
+    let node = "a".into();
+    let plan = PartPlan { node, store, volume: "v".into(), index: 0, offset, geometry };
+    volumes::create(&[plan], Creation::default()).unwrap();
+    let directory = Directory::new(folder.path()).unwrap();
     directory.open(&Part { volume, index, length, offset, geometry }).unwrap();
     let probe = work(0, Command::Read, 0, 4096, b"");
     if directory.transfer(&probe.job).is_none() {
@@ -93,4 +98,29 @@ fn stopping_waits_for_what_the_kernel_has() {
     ring.run(&mut work, &mut Vec::new());
     ring.stop();
     assert_eq!(finished.try_iter().count(), 32);
+}
+
+/// A kernel that is out of memory for a moment is asked again, and meanwhile what it has done is
+/// taken in: the thread that hands over neither holds the lock nor the processor.
+#[test]
+fn a_submission_that_is_refused_holds_nobody_up() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let Some((_folder, ring, finished)) = ring(8) else { return };
+    let read = |n: u64| work(n, Command::Read, n * 4096, 4096, b"");
+    ring.shared.is_refused.store(true, Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| ring.run(&mut vec![read(1)], &mut Vec::new()));
+        let start = std::time::Instant::now();
+        let mut is_free = false;
+        // The thread has pushed its work, and the lock is free all the same.
+        while !is_free && start.elapsed() < Duration::from_secs(20) {
+            is_free = ring.shared.slots.try_lock().is_ok_and(|slots| !slots.is_empty());
+            thread::yield_now();
+        }
+        // Before anything can fail, or the thread would not end.
+        ring.shared.is_refused.store(false, Relaxed);
+        assert!(is_free, "who hands over holds the lock");
+    });
+    assert_eq!(finished.recv_timeout(Duration::from_secs(20)).unwrap().job.outcome, Ok(()));
+    ring.stop();
 }

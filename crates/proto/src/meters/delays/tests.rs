@@ -112,6 +112,53 @@ fn cause(meters: &Meters, tenant: &str) -> (Rule, String, String) {
 }
 
 #[test]
+fn a_node_that_does_more_than_declared_is_not_said_to_be_at_its_capacity() {
+    let pace = Pace { tenant: BATCH, served: 12_000, device: 9, ..IDLE };
+    let meters = ten_seconds(Discipline::Token, 32, &[pace]);
+    let mut status = status();
+    status.nodes[0].capacity_operations = 5_000;
+    status.nodes[0].declared_operations_per_second = Some(5_000);
+    for (estimate, can) in [(13_000, "13k iops"), (5_000, "12k iops")] {
+        status.nodes[0].measured_operations_per_second = Some(estimate);
+        meters.tell(second(10), &mut status);
+        let told = meters.delays(second(10), "batch", &status).unwrap();
+        let did = format!(
+            "a did 12k iops (it can do about {can}, and is declared to do 5k iops), 100 % of it"
+        );
+        assert!(told.causes[0].why.starts_with(&did), "{}", told.causes[0].why);
+        let measured = status.nodes[0].measured_operations_per_second;
+        assert_eq!(measured, Some(estimate.max(12_000)));
+    }
+}
+
+#[test]
+fn what_is_told_is_of_the_time_in_which_there_was_demand() {
+    let backup = Pace { tenant: BACKUP, served: 1_990, limit: 15, device: 1, ..IDLE };
+    let batch = Pace { tenant: BATCH, served: 1_990, ..IDLE };
+    let mut meters = ten_seconds(Discipline::Token, 1, &[backup, batch]);
+    // For half a minute more backup wants nothing, and batch goes on alone.
+    let mut counts = NodeCounts { revision: 1, depth: 32, ..NodeCounts::default() };
+    for at in 11..=40 {
+        let waits = Waits { operations: 1_990 * at, ..Waits::ZERO };
+        let was = Waits {
+            operations: 19_900,
+            limit_ns: 150 * Span::SECOND.0,
+            device_ns: 10 * Span::SECOND.0,
+            ..Waits::ZERO
+        };
+        counts.served = 19_900 + 1_990 * at;
+        counts.tenants = [(BACKUP, was), (BATCH, waits)].into();
+        meters.on_node_counts(second(at), LINK, counts.clone());
+    }
+    let told = meters.delays(second(40), "backup", &status()).unwrap();
+    let there = &told.nodes[0];
+    assert_eq!((there.operations_per_second, there.demand_ns), (1_990, 10 * Span::SECOND.0));
+    let why = &told.causes[0].why;
+    assert!(why.starts_with("its limit of 2k iops is used up: it got 1990 iops"), "{why}");
+    assert!(why.ends_with("waited for it in 10 of 10 s"), "{why}");
+}
+
+#[test]
 fn a_limit_is_used_up_or_met_by_bursts() {
     let backup = Pace { tenant: BACKUP, served: 1_990, limit: 15, device: 1, ..IDLE };
     let meters = ten_seconds(Discipline::Token, 1, &[backup]);

@@ -1,0 +1,57 @@
+//! The library's panics as errors.
+//!
+//! redb asserts what a file that it wrote itself would keep. A damaged file keeps nothing, so
+//! whatever is done with one may panic; here that is one more way in which a file can be wrong.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether a panic on this thread will be told as an error.
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work`, and makes an error of a panic in it. The panic is not printed.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    be_silent_about_what_is_caught();
+    let before = IS_CAUGHT.replace(true);
+    // What the work leaves half done is the database alone, and that is given up after an error.
+    let done = catch_unwind(AssertUnwindSafe(work));
+    IS_CAUGHT.set(before);
+    done.unwrap_or_else(|panic| Err(redb::Error::Corrupted(words(panic.as_ref()))))
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+    match text.lines().next() {
+        Some(line) => format!("the file contradicts itself ({line})"),
+        None => "the file contradicts itself".into(),
+    }
+}
+
+fn be_silent_about_what_is_caught() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_CAUGHT.get() {
+                before(panic);
+            }
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_words() {
+        let error = caught::<()>(|| panic!("page {} is no page", 7)).unwrap_err().to_string();
+        assert!(error.contains("contradicts itself (page 7 is no page)"), "{error}");
+        assert_eq!(caught(|| Ok(1)).unwrap(), 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! Many tenants at several nodes: whatever is told of them comes whole.
+
+use std::fmt::Write as _;
+
+use tidegate_model::{Cluster, Waits};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
+use tidegate_proto::codec::FRAME_MAX;
+use tidegate_proto::message::{Hello, Reply, Request, VERSION};
+use tidegate_proto::meters::message::NodeCounts;
+
+use crate::harness::{Client, Running, config};
+
+const TENANTS: u16 = 2_000;
+const NODES: usize = 8;
+
+fn node(daemon: &Running, name: &str) -> Client<ToNode> {
+    let mut node: Client<ToNode> = daemon.connect();
+    let info = NodeInfo { name: name.into(), pid: 7, ..NodeInfo::default() };
+    node.say(&Hello::Node { version: VERSION, info });
+    while !matches!(node.hear(), ToNode::Plan(_)) {}
+    // What it counted is large in each tenant's every number.
+    let big = u64::from(u32::MAX);
+    let waits =
+        Waits { operations: big, limit_ns: big, reservation_ns: big, turn_ns: big, device_ns: big };
+    let tenants = (0..TENANTS).map(|tenant| (tenant, waits)).collect();
+    node.say(&FromNode::Counts(NodeCounts { revision: 1, tenants, ..NodeCounts::default() }));
+    node
+}
+
+#[test]
+fn the_status_of_2000_tenants_on_eight_nodes_is_told() {
+    let (mut file, mut policy) = (String::new(), String::new());
+    for at in 0..NODES {
+        writeln!(file, "[[node]]\nname = \"node-{at}\"\nmemory = true\ncapacity = \"100k iops\"")
+            .unwrap();
+    }
+    for at in 0..TENANTS {
+        writeln!(policy, "[[tenant]]\nname = \"tenant-{at}\"\nreservation = \"100 iops\"").unwrap();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Some(Cluster::parse(&file).unwrap());
+    let config = tidegate_controller::Config { cluster, ..config(directory.path()) };
+    let daemon = Running::try_start(config, None).unwrap();
+    daemon.apply(&policy);
+    let _nodes: Vec<_> = (0..NODES).map(|at| node(&daemon, &format!("node-{at}"))).collect();
+    let status = daemon.wait_for("all counts", |status| {
+        let cluster = status.cluster.as_ref().unwrap();
+        cluster.tenants.iter().all(|tenant| tenant.nodes.len() == NODES)
+    });
+    assert_eq!(status.tenants.len(), usize::from(TENANTS));
+    let Reply::Json(text) = daemon.ask(&Request::Status) else { panic!("no status") };
+    assert!(text.len() > FRAME_MAX, "{} bytes would fit a message", text.len());
+    let Reply::Json(_) = daemon.ask(&Request::Delays { tenant: "tenant-7".into() }) else {
+        panic!("no delays")
+    };
+}

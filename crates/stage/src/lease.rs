@@ -1,0 +1,573 @@
+//! Admission at a queue gate, by leases.
+//!
+//! A request takes a *slot* of the queue, arrives there, and waits until it is dispatched. From
+//! then on it has a *permit*: a lease on one of the `depth` places in service. It gives the permit
+//! back when it is done. Which requests wait, which are in service, and who is next is the queue's
+//! state (`algo::queue`), which is changed as a whole and without a lock (`algo::versioned`).
+//!
+//! ```text
+//!            claim            arrive           dispatch            finish
+//!   free ───────────▶ taken ─────────▶ waiting ─────────▶ in service ─────▶ taken ──▶ free
+//!    ▲                  ▲                 │ withdraw         │ pass on        ▲
+//!    │                  └─────────────────┘                  └──▶ overdue ────┘
+//!    └──── the owner is gone: dropped from whichever state it was in
+//! ```
+//!
+//! Whatever happens to a thread, the others go on:
+//!
+//! - *It ends.* Its record says so, and whoever looks drops its requests.
+//! - *It leaves by a jump, or is cancelled.* Its record says what it held; its next call, the jump
+//!   itself where the shim sees it, or the end of the thread gives that back.
+//! - *It is stopped*, by a signal, a debugger or a freezer. Its permit is passed on once it has had
+//!   it for [`LEASE`], and its requests that wait are withdrawn, so that nobody waits for each of
+//!   them in turn. More than `depth` may be in service then, which is counted. When it runs again,
+//!   it goes on with what it was doing, or arrives anew.
+//! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. What tells
+//!   it from a stopped thread is what the kernel says of the thread, after [`LEASE`] and then
+//!   again.
+//! - *It cannot be looked at*, because it is in another namespace. Its permit is passed on after
+//!   [`UNSEEN`].
+//!
+//! The looking is done by those that wait, one at a time, and by the agent of the stage.
+
+use std::num::NonZeroU8;
+use std::sync::atomic::Ordering;
+
+use tidegate_algo::channel::Flows;
+use tidegate_algo::queue::{FLOWS, Request, State};
+use tidegate_algo::versioned::Change;
+use tidegate_model::{Span, Time};
+
+use crate::bypass::Bypass;
+use crate::clock;
+use crate::gate::{Cost, LOOK_AGAIN, count_wait, one_fewer, sleep, wake};
+use crate::layout::{GateCell, GateKind, Layout, QueueCell, SLOT_WORDS, SLOTS_MAX, Slot};
+use crate::local;
+use crate::record::{self, Owner, Standing};
+
+/// How long a holder has its permit before others look whether it is stopped.
+const LEASE: Span = Span(100 * Span::MILLISECOND.0);
+/// How long a holder has its permit of which nothing can be seen.
+const UNSEEN: Span = Span::SECOND;
+/// How long a request waits for a free slot of a full queue before it passes by: long enough for
+/// any device, short enough for a program whose requests wait for each other.
+const FULL_AT_MOST: Span = Span(30 * Span::SECOND.0);
+/// How soon a request looks for the first time whether whom it waits for is gone.
+const FIRST_LOOK: Span = Span(10 * Span::MILLISECOND.0);
+/// The shortest sleep before the next look at the holders.
+const SHORTEST: Span = Span::MILLISECOND;
+/// Dispatched at once at most; more come only with a new depth, and are dispatched by the next
+/// round.
+const AT_ONCE: usize = 16;
+
+type Queue = State<SLOT_WORDS>;
+
+/// A request's permit at a queue gate, or its claim to one; to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permit {
+    /// One more than the number of the queue, so that "no permit" needs no memory of its own.
+    queue: NonZeroU8,
+    slot: u16,
+    /// How often the slot had been taken.
+    claims: u32,
+}
+
+impl Permit {
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.queue.get()) | u64::from(self.slot) << 8 | u64::from(self.claims) << 32
+    }
+
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        let queue = NonZeroU8::new(word as u8)?;
+        Some(Self { queue, slot: (word >> 8) as u16, claims: (word >> 32) as u32 })
+    }
+
+    fn queue(self) -> usize {
+        usize::from(self.queue.get() - 1)
+    }
+}
+
+/// The claim word of a slot.
+fn claim_word(claims: u32, owner: Owner) -> u64 {
+    u64::from(claims) << 32 | u64::from(owner)
+}
+
+/// One queue of a stage.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    layout: &'a Layout,
+    cell: &'a QueueCell,
+    index: usize,
+}
+
+impl<'a> Line<'a> {
+    fn of(layout: &'a Layout, index: usize) -> Option<Self> {
+        Some(Self { layout, cell: layout.queues.get(index)?, index })
+    }
+
+    fn slot(self, permit: Permit) -> &'a Slot {
+        &self.cell.slots[usize::from(permit.slot) % SLOTS_MAX]
+    }
+
+    /// Whether a slot is still the one that was taken, by this owner.
+    fn is_owned(self, permit: Permit, owner: Owner) -> bool {
+        self.slot(permit).claim.load(Ordering::Acquire) == claim_word(permit.claims, owner)
+    }
+
+    /// What the request in a slot is, whatever the memory says.
+    fn request(self, slot: usize) -> Request {
+        let cell = &self.cell.slots[slot % SLOTS_MAX];
+        Request {
+            arrival: cell.arrival.load(Ordering::Relaxed),
+            cost: cell.cost.load(Ordering::Relaxed),
+            flow: cell.flow.load(Ordering::Relaxed) as u8,
+        }
+    }
+
+    /// Whether a request waits, and whether it is in service.
+    fn membership(self, permit: Permit) -> (bool, bool) {
+        let slot = usize::from(permit.slot);
+        self.layout.states().look(self.index, |word| Queue::membership(word, slot))
+    }
+
+    /// The state as it is now.
+    fn snapshot(self) -> Queue {
+        let mut words = [0; crate::layout::STATE_WORDS];
+        self.layout.states().look(self.index, |word| {
+            words.iter_mut().enumerate().for_each(|(index, it)| *it = word(index));
+        });
+        Queue::from_words(&words)
+    }
+
+    /// Makes a change, then puts into service whoever may go, and wakes them. `change` says whether
+    /// it has changed anything, and may be called more than once.
+    fn advance(self, writer: usize, mut change: impl FnMut(&mut Queue) -> bool) {
+        let mut is_first = true;
+        loop {
+            let (mut ready, mut count, mut exceeds) = ([0u16; AT_ONCE], 0, false);
+            let done = self.layout.states().change(self.index, writer, |words| {
+                let mut queue = Queue::from_words(words);
+                let mut changed = is_first && change(&mut queue);
+                count = 0;
+                while count < AT_ONCE
+                    && let Some(slot) = queue.dispatch(|slot| self.request(slot))
+                {
+                    // Too early if another thread is faster: then it is set again.
+                    let now = clock::now(&self.layout.header.clock);
+                    self.cell.slots[slot].granted.store(now.0, Ordering::Relaxed);
+                    ready[count] = slot as u16;
+                    count += 1;
+                    changed = true;
+                }
+                exceeds = count > 0 && queue.exceeds_depth();
+                if !changed {
+                    return Change::None(());
+                }
+                queue.to_words(words);
+                Change::Made(())
+            });
+            is_first = false;
+            if done.is_none() {
+                return;
+            }
+            for slot in &ready[..count] {
+                let cell = &self.cell.slots[usize::from(*slot)].wake;
+                cell.fetch_add(1, Ordering::Release);
+                wake(cell, u32::MAX);
+            }
+            if exceeds {
+                self.layout.bypasses[Bypass::OverDepth as usize].count(local::lane(), 0);
+            }
+            if count < AT_ONCE {
+                return;
+            }
+        }
+    }
+
+    /// Gives a slot back that is in no set any more.
+    fn free(self, permit: Permit, owner: Owner) {
+        let (taken, free) = (claim_word(permit.claims, owner), claim_word(permit.claims, 0));
+        let claim = &self.slot(permit).claim;
+        let _ = claim.compare_exchange(taken, free, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Tells some of those that wait for a slot that there is one. One is not enough, for its flow
+    /// may have all that it may have.
+    fn tell_of_room(self) {
+        if self.cell.outside.load(Ordering::SeqCst) > 0 {
+            self.cell.room.fetch_add(1, Ordering::SeqCst);
+            wake(&self.cell.room, FLOWS as u32);
+        }
+    }
+
+    /// Takes a request out of the queue, whichever state it is in, and gives its slot back. It has
+    /// used so much, or all that it asked for.
+    fn give_up(self, permit: Permit, owner: Owner, writer: usize, used: Option<u64>) {
+        let slot = usize::from(permit.slot);
+        self.advance(writer, |queue| {
+            if !self.is_owned(permit, owner) {
+                return false;
+            }
+            let request = self.request(slot);
+            let used = used.unwrap_or(request.cost);
+            queue.withdraw(slot) || queue.finish_having_used(slot, used, request)
+        });
+        self.free(permit, owner);
+        self.tell_of_room();
+    }
+}
+
+/// Waits for a permit at a queue gate. None if there can be none: the gate became something else,
+/// or the queue is full. Gives how long it waited, too.
+///
+/// `depth` is where on its stack the thread is, if it will have left the call when it calls again
+/// from above; else zero.
+#[cold]
+pub(crate) fn acquire(
+    layout: &Layout,
+    cell: &GateCell,
+    (cost, flows): (Cost, Flows),
+    depth: usize,
+) -> (Span, Option<Permit>) {
+    let index = cell.queue.load(Ordering::Relaxed) as usize % layout.queues.len();
+    let Some(line) = Line::of(layout, index) else { return (Span::ZERO, None) };
+    let begin = clock::now(&layout.header.clock);
+    let mut slept = false;
+    let permit = loop {
+        let Some(owner) = record::own(layout) else {
+            layout.bypasses[Bypass::QueueFull as usize].count(local::lane(), cost.bytes);
+            break None;
+        };
+        let request = Request { arrival: 0, cost: weight(cost.bytes), flow: flows.flow(index) };
+        let Some(permit) = arrive(line, owner, request, (begin, depth), &mut slept) else {
+            layout.bypasses[Bypass::QueueFull as usize].count(local::lane(), cost.bytes);
+            record::give_back(layout, owner);
+            break None;
+        };
+        match stand(line, cell, (permit, owner), &mut slept) {
+            Stand::Admitted => break Some(permit),
+            Stand::Closed => {
+                release(layout, permit, None);
+                break None;
+            }
+            Stand::Lost => release(layout, permit, None),
+        }
+    };
+    // Who need not sleep has not waited.
+    let waited = match slept {
+        true => clock::now(&layout.header.clock).since(begin),
+        false => Span::ZERO,
+    };
+    if waited > Span::ZERO {
+        count_wait(cell, waited);
+    }
+    (waited, permit)
+}
+
+/// What a request weighs in a queue: one without bytes takes its turn like a small one.
+fn weight(bytes: u64) -> u64 {
+    bytes.max(512)
+}
+
+/// Takes a slot of a queue as soon as there is one, and arrives there.
+fn arrive(
+    line: Line<'_>,
+    owner: Owner,
+    request: Request,
+    (begin, depth): (Time, usize),
+    slept: &mut bool,
+) -> Option<Permit> {
+    loop {
+        let room = line.cell.room.load(Ordering::Acquire);
+        if let Some(permit) = claim(line, owner, depth) {
+            if enter(line, permit, owner, request) {
+                return Some(permit);
+            }
+            line.free(permit, owner);
+            forget(line.layout, owner, permit);
+        }
+        if clock::now(&line.layout.header.clock).since(begin) > FULL_AT_MOST {
+            return None;
+        }
+        *slept = true;
+        line.cell.outside.fetch_add(1, Ordering::SeqCst);
+        if !sleep(&line.cell.room, room, LOOK_AGAIN) {
+            look(line, record::number(owner));
+            sweep(line, record::number(owner));
+        }
+        one_fewer(&line.cell.outside);
+    }
+}
+
+/// Takes a free slot for an owner. It is noted before it is taken, so that a jump at any
+/// instruction leaves nothing that is not noted.
+fn claim(line: Line<'_>, owner: Owner, depth: usize) -> Option<Permit> {
+    let record = record::record(line.layout, owner)?;
+    let queue = NonZeroU8::MIN.saturating_add(line.index as u8);
+    // From its own number on, so that a thread finds its last slot again, in its own cache.
+    let first = record::number(owner);
+    for offset in 0..SLOTS_MAX {
+        let slot = (first + offset) % SLOTS_MAX;
+        let cell = &line.cell.slots[slot].claim;
+        let found = cell.load(Ordering::Relaxed);
+        if found as u32 != 0 {
+            continue;
+        }
+        let claims = ((found >> 32) as u32).wrapping_add(1);
+        let permit = Permit { queue, slot: slot as u16, claims };
+        record.note(permit, depth);
+        let mine = claim_word(claims, owner);
+        if cell.compare_exchange(found, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if depth != 0 {
+                local::holds(true);
+            }
+            return Some(permit);
+        }
+        record.forget(permit);
+    }
+    None
+}
+
+/// Arrives in a slot, and goes into service if it may. False if the queue is full for the flow.
+fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: Request) -> bool {
+    let slot = usize::from(permit.slot);
+    let cell = line.slot(permit);
+    cell.cost.store(request.cost, Ordering::Relaxed);
+    cell.flow.store(request.flow.into(), Ordering::Relaxed);
+    let mut has_arrived = false;
+    line.advance(record::number(owner), |queue| {
+        has_arrived = false;
+        let headroom = queue.has_headroom(request.flow, |slot| line.request(slot));
+        if !headroom || !line.is_owned(permit, owner) {
+            return false;
+        }
+        let Some(arrival) = queue.arrive(slot) else { return false };
+        queue.joins(request.flow);
+        cell.arrival.store(arrival, Ordering::Relaxed);
+        has_arrived = true;
+        true
+    });
+    has_arrived
+}
+
+/// How it ends to stand in line.
+enum Stand {
+    /// With a permit.
+    Admitted,
+    /// The gate became something else.
+    Closed,
+    /// The request was withdrawn, because this thread was stopped.
+    Lost,
+}
+
+/// Waits until a request in a slot may go.
+fn stand(
+    line: Line<'_>,
+    cell: &GateCell,
+    (permit, owner): (Permit, Owner),
+    slept: &mut bool,
+) -> Stand {
+    let word = &line.slot(permit).wake;
+    let mut patience = FIRST_LOOK;
+    loop {
+        let seen = word.load(Ordering::Acquire);
+        let (waits, serves) = line.membership(permit);
+        if !line.is_owned(permit, owner) {
+            return Stand::Lost;
+        }
+        if serves {
+            return Stand::Admitted;
+        }
+        if cell.kind() != GateKind::Queue {
+            return Stand::Closed;
+        }
+        if !waits {
+            // Perhaps its permit was passed on before it knew that it had one.
+            return Stand::Lost;
+        }
+        *slept = true;
+        if !sleep(word, seen, until_next_look(line).min(patience)) {
+            look(line, record::number(owner));
+            patience = LOOK_AGAIN;
+        }
+    }
+}
+
+/// How long to sleep until a holder is to be looked at.
+fn until_next_look(line: Line<'_>) -> Span {
+    let granted = |slot: usize| line.cell.slots[slot].granted.load(Ordering::Relaxed);
+    let oldest = line.snapshot().in_service().iter().map(granted).min();
+    let now = clock::now(&line.layout.header.clock);
+    let last = oldest.unwrap_or(now.0).max(line.cell.looked.load(Ordering::Relaxed));
+    Time(last).after(LEASE).since(now).clamp(SHORTEST, LOOK_AGAIN)
+}
+
+/// Looks what became of those that hold permits, and frees what they cannot give back.
+fn look(line: Line<'_>, writer: usize) {
+    let state = line.snapshot();
+    for set in [state.in_service(), state.waiting(), state.overdue()] {
+        set.iter().for_each(|slot| drop_if_gone(line, writer, slot));
+    }
+    let now = clock::now(&line.layout.header.clock);
+    let age = |slot: usize| now.since(Time(line.cell.slots[slot].granted.load(Ordering::Relaxed)));
+    let mut old = state.in_service().iter().filter(|slot| age(*slot) >= LEASE).peekable();
+    // One at a time, and if that one is stopped here, then the next after a while.
+    let looked = line.cell.looked.load(Ordering::Relaxed);
+    let is_early = now.since(Time(looked)) < Span(LEASE.0 / 2);
+    if old.peek().is_none() || is_early {
+        return;
+    }
+    let word = &line.cell.looked;
+    if word.compare_exchange(looked, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let mut are_withdrawn = false;
+    for slot in old {
+        let claim = line.cell.slots[slot].claim.load(Ordering::Acquire);
+        let is_stuck = match record::standing(line.layout, claim as Owner) {
+            Standing::Stopped => true,
+            Standing::Unknown => age(slot) >= UNSEEN,
+            Standing::Live | Standing::Gone => false,
+        };
+        if !is_stuck {
+            continue;
+        }
+        // Others of a process that was stopped are no better, and would be dispatched one by one.
+        if !std::mem::replace(&mut are_withdrawn, true) {
+            state.waiting().iter().for_each(|slot| withdraw_if_stopped(line, writer, slot));
+        }
+        line.advance(writer, |queue| {
+            line.cell.slots[slot].claim.load(Ordering::Acquire) == claim && queue.pass_on(slot)
+        });
+    }
+}
+
+/// Withdraws a request whose thread is stopped. The thread arrives anew when it runs again.
+fn withdraw_if_stopped(line: Line<'_>, writer: usize, slot: usize) {
+    let claim = line.cell.slots[slot].claim.load(Ordering::Acquire);
+    if record::standing(line.layout, claim as Owner) == Standing::Stopped {
+        line.advance(writer, |queue| {
+            line.cell.slots[slot].claim.load(Ordering::Acquire) == claim && queue.withdraw(slot)
+        });
+    }
+}
+
+/// Drops a request whose owner is gone, and frees its slot.
+fn drop_if_gone(line: Line<'_>, writer: usize, slot: usize) {
+    let cell = &line.cell.slots[slot % SLOTS_MAX];
+    let claim = cell.claim.load(Ordering::Acquire);
+    let owner = claim as Owner;
+    if owner != 0 && !record::is_gone(line.layout, owner) {
+        return;
+    }
+    line.advance(writer, |queue| {
+        cell.claim.load(Ordering::Acquire) == claim && queue.drop_request(slot)
+    });
+    let free = claim & !u64::from(u32::MAX);
+    let _ = cell.claim.compare_exchange(claim, free, Ordering::AcqRel, Ordering::Relaxed);
+    line.tell_of_room();
+}
+
+/// Frees every slot whose owner is gone: also those in no set, of threads that ended just after
+/// they took a slot or just before they gave it back.
+fn sweep(line: Line<'_>, writer: usize) {
+    for slot in 0..SLOTS_MAX {
+        if line.cell.slots[slot].claim.load(Ordering::Relaxed) as u32 != 0 {
+            drop_if_gone(line, writer, slot);
+        }
+    }
+}
+
+/// Gives a permit back, now that the request has moved so many bytes (none: all that it asked for).
+pub(crate) fn release(layout: &Layout, permit: Permit, moved: Option<u64>) {
+    let Some(line) = Line::of(layout, permit.queue()) else { return };
+    let claim = line.slot(permit).claim.load(Ordering::Acquire);
+    if claim >> 32 != u64::from(permit.claims) {
+        return;
+    }
+    let owner = claim as Owner;
+    // Another thread may finish what one began.
+    let Some(own) = own_at_last(line) else { return };
+    line.give_up(permit, owner, record::number(own), moved.map(weight));
+    forget(layout, owner, permit);
+    record::give_back(layout, owner);
+    if own != owner {
+        record::give_back(layout, own);
+    }
+}
+
+/// As whom this thread gives a permit back. Where all records are taken, those that are borrowed
+/// come free in a moment; if none does, the permit comes back with the thread that has it.
+fn own_at_last(line: Line<'_>) -> Option<Owner> {
+    let mut attempts = 0..1_000;
+    attempts.find_map(|attempt| {
+        if attempt > 0 {
+            let room = line.cell.room.load(Ordering::Relaxed);
+            sleep(&line.cell.room, room, SHORTEST);
+        }
+        record::own(line.layout)
+    })
+}
+
+/// Forgets a permit in its owner's record.
+fn forget(layout: &Layout, owner: Owner, permit: Permit) {
+    if let Some(record) = record::record(layout, owner) {
+        record.forget(permit);
+    }
+}
+
+/// Gives back what this thread holds of calls that it has left: those for which `is_left` holds of
+/// the depth at which they were made.
+pub(crate) fn reclaim(layout: &Layout, is_left: impl Fn(usize) -> bool) {
+    let Some(owner) = record::own(layout) else { return };
+    let Some(record) = record::record(layout, owner) else { return };
+    // A signal may have interrupted the thread in a change, which may even go on after this.
+    let is_busy = layout.writers[record::number(owner)].is_busy();
+    let other = if is_busy { record::other(layout) } else { None };
+    let writer = record::number(other.unwrap_or(owner));
+    let mut holds = false;
+    for (permit, depth) in record.noted() {
+        if depth == 0 {
+            continue;
+        }
+        if !is_left(depth) {
+            holds = true;
+            continue;
+        }
+        if let Some(line) = Line::of(layout, permit.queue()) {
+            line.give_up(permit, owner, writer, None);
+        }
+        record.forget(permit);
+    }
+    other.into_iter().chain([owner]).for_each(|it| record::give_back(layout, it));
+    local::holds(holds);
+}
+
+/// How many requests wait at a queue.
+pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
+    if index >= layout.queues.len() {
+        return 0;
+    }
+    layout.states().look(index, |word| Queue::waiting_count(word)) as usize
+}
+
+/// What the agent of a stage does for a queue now and then: frees what was left there, also if
+/// nobody waits.
+#[cfg(feature = "keeper")]
+pub(crate) fn tidy(layout: &Layout, index: usize) {
+    if let Some(line) = Line::of(layout, index) {
+        look(line, crate::layout::AGENT);
+        sweep(line, crate::layout::AGENT);
+    }
+}
+
+/// Changes a queue's parameters, keeping who waits there. To be called by the agent.
+#[cfg(feature = "keeper")]
+pub(crate) fn configure(layout: &Layout, index: usize, change: impl Fn(&mut Queue)) {
+    if let Some(line) = Line::of(layout, index) {
+        line.advance(crate::layout::AGENT, |queue| {
+            change(queue);
+            true
+        });
+    }
+}

@@ -1,0 +1,421 @@
+//! The records of threads that wait at queues.
+//!
+//! A thread takes a *record* in the segment at its first queue gate and keeps it for its life. The
+//! record says
+//!
+//! - whether the thread is alive: it holds a robust lock, which the kernel marks when the thread
+//!   ends, however it ends (it returns, its process is killed or runs another program). Whoever
+//!   reads the lock's word knows for sure, without process numbers, which mean nothing in another
+//!   namespace, outlive their process as long as its parent does not wait for it, and are given
+//!   again;
+//! - where to look whether the thread is stopped: its numbers, as `/proc` has them, and which
+//!   `/proc` that is;
+//! - which permits the thread holds, and at which depth of its stack it asked for each. A thread
+//!   that calls again from above has left the call: by `longjmp`, because it was cancelled, by an
+//!   exception. What it held is taken back then.
+//!
+//! ```text
+//!   lock   turn   proc  pid  tid   permit 0 … 7          depth 0 … 7
+//!    │      │      └────┴────┘     queue, slot, claim    stack addresses
+//!    │      └ how often the record was taken: an owner is a record and a turn
+//!    └ held by the thread, marked by the kernel
+//! ```
+//!
+//! A child of `vfork` runs on the memory of its parent's thread, thread-local variables and the C
+//! library's list of robust locks included, and so does what `clone` makes without memory of its
+//! own. They *borrow* a record for one request: it has no lock but a word with their numbers, and
+//! is free again when the request is done.
+//!
+//! A segment in which a thread of this process has a record must stay mapped: the C library's list
+//! of the locks that a thread holds leads through it.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::files;
+use crate::layout::{Layout, RECORDS_MAX, THREADS_MAX};
+use crate::lease::Permit;
+use crate::lock::SharedLock;
+
+/// The permits that a record has room for. A request has four at most, and one signal handler may
+/// interrupt another.
+pub const PERMITS_MAX: usize = 8;
+
+/// A thread's record. All zero but for the lock is a free one.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Record {
+    /// Held by the thread that has the record; not used by borrowers.
+    pub lock: SharedLock,
+    /// The borrower: process and thread, or zero.
+    pub borrower: AtomicU64,
+    /// How often the record was taken.
+    pub turn: AtomicU32,
+    /// The thread's numbers in `/proc`, and the device number of that `/proc`; zero if unknown.
+    pub process: AtomicU32,
+    /// See `process`.
+    pub thread: AtomicU32,
+    /// See `process`.
+    pub proc: AtomicU64,
+    /// What the thread holds; zero for nothing. Only the thread writes this.
+    permits: [AtomicU64; PERMITS_MAX],
+    /// Where on its stack it asked for each; zero if that says nothing.
+    depths: [AtomicU64; PERMITS_MAX],
+}
+
+/// Bits of an owner that are the record's number; the rest is the turn.
+const NUMBER_BITS: u32 = 11;
+const _: () = assert!(RECORDS_MAX <= 1 << NUMBER_BITS);
+
+/// Who holds something: a record and its turn. Never zero.
+pub(crate) type Owner = u32;
+
+fn owner(number: usize, turn: u32) -> Owner {
+    turn << NUMBER_BITS | number as u32
+}
+
+/// The number of an owner's record.
+pub(crate) fn number(owner: Owner) -> usize {
+    owner as usize % (1 << NUMBER_BITS)
+}
+
+/// The record of an owner.
+pub(crate) fn record(layout: &Layout, owner: Owner) -> Option<&Record> {
+    layout.records.get(number(owner))
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    stage: usize,
+    process: u32,
+    thread: u32,
+    owner: Owner,
+}
+
+thread_local! {
+    /// This thread's record in the stage where it last waited. In a child of `fork` it is the
+    /// parent's, and a child of `vfork` sees its parent's own: hence the numbers.
+    static KNOWN: Cell<Known> = const {
+        Cell::new(Known { stage: 0, process: 0, thread: 0, owner: 0 })
+    };
+}
+
+/// Whether a thread of this process has ever had a record.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether segments of this process must stay mapped.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// Forgets this thread's record, which in a child of `fork` is its parent's.
+pub(crate) fn forget() {
+    KNOWN.set(Known { stage: 0, process: 0, thread: 0, owner: 0 });
+}
+
+fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+fn this_process() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+/// As whom this thread waits at queues; none if all records are taken.
+pub(crate) fn own(layout: &Layout) -> Option<Owner> {
+    let (stage, thread) = (std::ptr::from_ref(layout).addr(), this_thread());
+    let known = KNOWN.get();
+    if (known.stage, known.thread) == (stage, thread) && has_turn(layout, known.owner) {
+        return Some(known.owner);
+    }
+    let process = this_process();
+    let borrows = !files::is_own() || (known.process == process && known.thread != thread);
+    if borrows {
+        return borrow(layout, process, thread);
+    }
+    let place = Place::of_this_thread().unwrap_or_default();
+    let owner = taken_before(layout, place).or_else(|| take(layout, place))?;
+    KNOWN.set(Known { stage, process, thread, owner });
+    Some(owner)
+}
+
+/// The record that this thread has here already, if it has one: it may have been at another stage
+/// meanwhile.
+fn taken_before(layout: &Layout, place: Place) -> Option<Owner> {
+    let numbers = 0..THREADS_MAX;
+    let mut mine = numbers.filter(|number| layout.records[*number].place() == place);
+    mine.find_map(|number| {
+        let owner = owner(number, layout.records[number].turn.load(Ordering::Relaxed));
+        (place.proc != 0 && !is_gone(layout, owner)).then_some(owner)
+    })
+}
+
+/// Takes a record for this thread's life.
+fn take(layout: &Layout, place: Place) -> Option<Owner> {
+    ANY.store(true, Ordering::Relaxed);
+    // Not all from the front: threads that come together would try the same records.
+    let first = layout.header.threads.fetch_add(1, Ordering::Relaxed) as usize;
+    let mut numbers = (0..THREADS_MAX).map(|number| (first + number) % THREADS_MAX);
+    let number = numbers.find(|number| layout.records[*number].lock.try_to_keep())?;
+    Some(begin(layout, number, place))
+}
+
+/// As whom this thread gives back what it holds while its own record is in the middle of a change,
+/// in which a signal has interrupted it.
+pub(crate) fn other(layout: &Layout) -> Option<Owner> {
+    borrow(layout, this_process(), this_thread())
+}
+
+/// Takes a record for a request of a caller that has the memory of another thread.
+fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
+    let borrower = u64::from(process) << 32 | u64::from(thread);
+    let mut numbers = THREADS_MAX..RECORDS_MAX;
+    let cell = |number: usize| &layout.records[number].borrower;
+    if let Some(number) =
+        numbers.clone().find(|number| cell(*number).load(Ordering::Relaxed) == borrower)
+    {
+        return Some(owner(number, layout.records[number].turn.load(Ordering::Relaxed)));
+    }
+    let take = |number: &usize| {
+        let taken =
+            cell(*number).compare_exchange(0, borrower, Ordering::AcqRel, Ordering::Relaxed);
+        taken.is_ok()
+    };
+    let number = numbers.find(take).or_else(|| {
+        // Those that ended in the middle of a request.
+        let mut numbers = THREADS_MAX..RECORDS_MAX;
+        numbers.find(|number| {
+            let found = cell(*number).load(Ordering::Relaxed);
+            let record = &layout.records[*number];
+            standing_of(record) == Standing::Gone
+                && cell(*number)
+                    .compare_exchange(found, borrower, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        })
+    })?;
+    Some(begin(layout, number, Place::of_this_thread().unwrap_or_default()))
+}
+
+/// Begins a new turn of a record that this thread has just taken.
+fn begin(layout: &Layout, number: usize, place: Place) -> Owner {
+    let record = &layout.records[number];
+    // What the last owner left is nobody's from here on.
+    let turns = 1 << (u32::BITS - NUMBER_BITS);
+    let turn = (record.turn.load(Ordering::Relaxed) + 1) % turns;
+    record.turn.store(turn.max(1), Ordering::Release);
+    for (permit, depth) in record.permits.iter().zip(&record.depths) {
+        permit.store(0, Ordering::Relaxed);
+        depth.store(0, Ordering::Relaxed);
+    }
+    record.process.store(place.process, Ordering::Relaxed);
+    record.thread.store(place.thread, Ordering::Relaxed);
+    record.proc.store(place.proc, Ordering::Release);
+    owner(number, turn.max(1))
+}
+
+/// Gives a record back if it was borrowed and nothing is held by it any more.
+pub(crate) fn give_back(layout: &Layout, owner: Owner) {
+    let Some(record) = record(layout, owner) else { return };
+    let is_empty = || record.permits.iter().all(|it| it.load(Ordering::Relaxed) == 0);
+    if number(owner) >= THREADS_MAX && has_turn(layout, owner) && is_empty() {
+        record.borrower.store(0, Ordering::Release);
+    }
+}
+
+/// Gives this thread's record back, for the thread ends. It holds nothing any more.
+pub(crate) fn leave(layout: &Layout) {
+    let known = KNOWN.get();
+    let here = (std::ptr::from_ref(layout).addr(), this_thread());
+    if (known.stage, known.thread) == here && has_turn(layout, known.owner) {
+        forget();
+        layout.records[number(known.owner)].lock.release();
+    }
+}
+
+/// Whether a record is still what it was when it was taken: another stage may have come to stand at
+/// the address of one that is gone.
+fn has_turn(layout: &Layout, known: Owner) -> bool {
+    let record = record(layout, known);
+    known != 0
+        && record.is_some_and(|it| owner(number(known), it.turn.load(Ordering::Acquire)) == known)
+}
+
+/// Whether the thread that had the record is gone. Takes no lock and asks nobody, but about
+/// borrowers, which the kernel does not mark.
+pub(crate) fn is_gone(layout: &Layout, who: Owner) -> bool {
+    if !has_turn(layout, who) {
+        return true;
+    }
+    match record(layout, who) {
+        Some(record) if number(who) < THREADS_MAX => record.lock.is_free(),
+        Some(record) => {
+            record.borrower.load(Ordering::Acquire) == 0 || standing_of(record) == Standing::Gone
+        }
+        None => true,
+    }
+}
+
+impl Record {
+    /// Notes a permit, and where on the stack it is asked for. If there is no room, the permit
+    /// comes back only when the thread finishes or ends.
+    pub(crate) fn note(&self, permit: Permit, depth: usize) {
+        let free = self.permits.iter().position(|it| it.load(Ordering::Relaxed) == 0);
+        if let Some(index) = free {
+            self.depths[index].store(depth as u64, Ordering::Relaxed);
+            self.permits[index].store(permit.to_word(), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets a permit that was given back.
+    pub(crate) fn forget(&self, permit: Permit) {
+        let word = permit.to_word();
+        let noted = self.permits.iter().find(|it| it.load(Ordering::Relaxed) == word);
+        noted.into_iter().for_each(|it| it.store(0, Ordering::Relaxed));
+    }
+
+    /// The permits that are noted, each with its depth.
+    pub(crate) fn noted(&self) -> impl Iterator<Item = (Permit, usize)> + '_ {
+        self.permits.iter().zip(&self.depths).filter_map(|(permit, depth)| {
+            let permit = Permit::from_word(permit.load(Ordering::Relaxed))?;
+            Some((permit, depth.load(Ordering::Relaxed) as usize))
+        })
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            proc: self.proc.load(Ordering::Acquire),
+            process: self.process.load(Ordering::Relaxed),
+            thread: self.thread.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Where a thread is in `/proc`, which may be that of another namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// The device number of the `/proc`, or zero.
+    proc: u64,
+    process: u32,
+    thread: u32,
+}
+
+impl Place {
+    /// As `/proc/thread-self` says: `<process>/task/<thread>`.
+    fn of_this_thread() -> Option<Self> {
+        if !MAY_LOOK.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 64];
+        let (link, _) = rustix::fs::readlinkat_raw(CWD, c"/proc/thread-self", &mut buffer).ok()?;
+        let mut numbers = link.split(|byte| *byte == b'/').filter_map(parse);
+        let (process, thread) = (numbers.next()?, numbers.next()?);
+        let (_, proc) = open_proc()?;
+        Some(Self { proc, process, thread })
+    }
+}
+
+fn parse(digits: &[u8]) -> Option<u32> {
+    str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The folder `/proc`, and its device number.
+fn open_proc() -> Option<(rustix::fd::OwnedFd, u64)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(c"/proc", flags, Mode::empty()).ok()?;
+    let device = rustix::fs::fstat(&folder).ok()?.st_dev;
+    Some((folder, device))
+}
+
+/// Whether the kernel may be asked about threads: a program's filter on system calls may forbid it.
+static MAY_LOOK: AtomicBool = AtomicBool::new(true);
+
+/// Says whether this process may open and read files of `/proc`. While it may not, it leaves it to
+/// other processes and to the agent to find out which threads are stopped.
+pub fn may_look(may: bool) {
+    MAY_LOOK.store(may, Ordering::Relaxed);
+}
+
+/// What the kernel says of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It runs, or sleeps in a call, however long.
+    Live,
+    /// It was stopped: by a signal, a debugger or a freezer.
+    Stopped,
+    /// It has ended.
+    Gone,
+    /// It cannot be seen from here.
+    Unknown,
+}
+
+/// What the kernel says of an owner's thread.
+pub(crate) fn standing(layout: &Layout, who: Owner) -> Standing {
+    match record(layout, who) {
+        // That one has ended its lock says.
+        Some(record) if number(who) < THREADS_MAX => match standing_of(record) {
+            Standing::Gone => Standing::Unknown,
+            standing => standing,
+        },
+        Some(record) => standing_of(record),
+        None => Standing::Gone,
+    }
+}
+
+fn standing_of(record: &Record) -> Standing {
+    let place = record.place();
+    if place.proc == 0 || !MAY_LOOK.load(Ordering::Relaxed) {
+        return Standing::Unknown;
+    }
+    let Some((folder, device)) = open_proc() else { return Standing::Unknown };
+    if device != place.proc {
+        return Standing::Unknown;
+    }
+    let mut buffer = [0; 512];
+    let stat = match file_of(&folder, place, b"stat", &mut buffer) {
+        Ok(stat) => stat,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => return Standing::Gone,
+        Err(_) => return Standing::Unknown,
+    };
+    // The name, in parentheses, may hold anything.
+    let end = stat.iter().rposition(|byte| *byte == b')');
+    match end.and_then(|end| stat.get(end + 2)) {
+        Some(b'T' | b't') => Standing::Stopped,
+        Some(b'Z' | b'X' | b'x') => Standing::Gone,
+        // A freezer leaves its threads asleep, or as if they waited for a device.
+        Some(b'S' | b'D' | b'I') if is_frozen(&folder, place) => Standing::Stopped,
+        Some(_) => Standing::Live,
+        None => Standing::Unknown,
+    }
+}
+
+/// Whether a thread that sleeps does so in the kernel's freezer.
+fn is_frozen(folder: &rustix::fd::OwnedFd, place: Place) -> bool {
+    let mut buffer = [0; 64];
+    let place = file_of(folder, place, b"wchan", &mut buffer).unwrap_or(&[]);
+    let has = |name: &[u8]| place.windows(name.len()).any(|part| part == name);
+    has(b"freezer") || has(b"refrigerator")
+}
+
+/// Reads a file about a thread.
+fn file_of<'a>(
+    folder: &rustix::fd::OwnedFd,
+    place: Place,
+    name: &[u8],
+    buffer: &'a mut [u8],
+) -> rustix::io::Result<&'a [u8]> {
+    let (mut process, mut thread) = ([0; 10], [0; 10]);
+    let process = crate::identity::digits(place.process, &mut process);
+    let thread = crate::identity::digits(place.thread, &mut thread);
+    let mut path = [0; 48];
+    let mut length = 0;
+    for byte in [process, b"/task/", thread, b"/", name].into_iter().flatten() {
+        path[length] = *byte;
+        length += 1;
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, &path[..length], flags, Mode::empty())?;
+    let length = rustix::io::read(&file, &mut *buffer)?;
+    Ok(&buffer[..length])
+}

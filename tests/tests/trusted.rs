@@ -1,0 +1,334 @@
+//! What a daemon trusts: files that another user prepared, stores that were damaged, and policies
+//! of other runs. A daemon of root is attacked as `nobody`; where tests do not run as root, there
+//! is nobody to attack it as, and those scenarios end at once.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tidegate_tests::bed::Bed;
+use tidegate_tests::cluster::{self, Cluster};
+use tidegate_tests::process::{self, Outcome};
+
+/// The user `nobody`.
+const NOBODY: u32 = 65_534;
+
+const POLICY: &str = "[[tenant]]\nname = \"oltp\"\n";
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A folder of `nobody`'s in the bed.
+fn prepared(bed: &Bed) -> PathBuf {
+    let folder = bed.subfolder("prepared");
+    chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    folder
+}
+
+/// Runs a shell script as `nobody`.
+#[track_caller]
+fn as_nobody(script: &str) {
+    let mut shell = Command::new("/bin/sh");
+    process::run(shell.args(["-euc", script]).uid(NOBODY).gid(NOBODY)).success();
+}
+
+/// Starts a controller with this state, and expects it to refuse.
+#[track_caller]
+fn refused(bed: &Bed, state: &Path) -> Outcome {
+    let mut command = bed.tidegate(&["--json", "up", "--no-http", "--state"]);
+    process::run(command.arg(state)).failure(1)
+}
+
+#[test]
+fn a_folder_that_another_user_prepared_is_no_state() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::empty();
+    let folder = prepared(&bed);
+    let precious = bed.path("precious");
+    fs::write(&precious, "precious").unwrap();
+    let (at, target) = (folder.display(), precious.display());
+    let token = "0123456789abcdef0123456789abcdef";
+    as_nobody(&format!(
+        "mkdir {at}/state; ln -s {target} {at}/state/lock; echo {token} > {at}/state/token; \
+         ln -s {target} {at}/link"
+    ));
+    for state in ["", "state", "new", "state/deeper", "link"] {
+        let said = refused(&bed, &folder.join(state)).stderr;
+        assert!(said.contains("belongs to nobody (uid 65534)"), "{state}: {said}");
+        assert!(said.contains(&folder.display().to_string()), "{state}: {said}");
+        assert!(said.contains("change its owner (chown 0 "), "{state}: {said}");
+    }
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    assert!(!folder.join("new").exists());
+    // The operator may trust that user, and a planted link is refused all the same.
+    let mut command = bed.tidegate(&["up", "--no-http", "--trust-owner", "nobody", "--state"]);
+    let said = process::run(command.arg(folder.join("state"))).failure(1).complaint();
+    assert!(said.contains("state/lock is a symbolic link"), "{said}");
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+}
+
+#[test]
+fn nothing_that_another_user_planted_in_the_state_is_believed() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::empty();
+    let state = bed.subfolder("state");
+    let plant = |name: &str| {
+        fs::write(state.join(name), "0123456789abcdef0123456789abcdef\n").unwrap();
+        chown(state.join(name), Some(NOBODY), None).unwrap();
+    };
+    for name in ["lock", "token", "policies.redb"] {
+        plant(name);
+        let said = refused(&bed, &state).stderr;
+        let wanted = format!("{} belongs to nobody (uid 65534)", state.join(name).display());
+        assert!(said.contains(&wanted), "{name}: {said}");
+        fs::remove_file(state.join(name)).unwrap();
+        symlink("/dev/null", state.join(name)).unwrap();
+        let said = refused(&bed, &state).stderr;
+        assert!(said.contains(&format!("{name} is a symbolic link")), "{name}: {said}");
+        fs::remove_file(state.join(name)).unwrap();
+    }
+    fs::set_permissions(&state, Permissions::from_mode(0o777)).unwrap();
+    let said = refused(&bed, &state).stderr;
+    assert!(said.contains("has mode 0777") && said.contains("(chmod go-w "), "{said}");
+}
+
+#[test]
+fn what_a_controller_writes_is_its_users_alone() {
+    let mut bed = Bed::empty();
+    // Whatever the umask lets through.
+    let plain = bed.controller_command();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-euc", "umask 0; exec \"$@\"", "sh"]).arg(plain.get_program());
+    command.args(plain.get_args());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    bed.up_with(&mut command);
+    bed.apply(POLICY).success();
+    let state = bed.path("state");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(&state), 0o700);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&state).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        names.push(path.file_name().unwrap().to_string_lossy().into_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["lock", "policies.redb", "policies.redb.generation", "token"]);
+}
+
+#[test]
+fn a_daemon_of_root_reads_no_file_that_another_user_can_change() {
+    if !is_root() {
+        return;
+    }
+    let mut cluster = Cluster::new(
+        &format!(
+            "{}{}",
+            cluster::directories(&["a"]),
+            cluster::volume("v", "oltp", "4MiB", &["a"])
+        ),
+        POLICY,
+    );
+    let up = |cluster: &Cluster| process::run(&mut cluster.command(&["--json"])).failure(1).stderr;
+    let (file, policy) = (cluster.file(), cluster.file().with_file_name("first.toml"));
+    for path in [&file, &policy] {
+        chown(path, Some(NOBODY), None).unwrap();
+        let said = up(&cluster);
+        let wanted = format!("{} belongs to nobody", path.display());
+        assert!(said.contains(&wanted) && said.contains("cannot trust the "), "{said}");
+        chown(path, Some(0), None).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+        let said = up(&cluster);
+        assert!(said.contains("has mode 0666"), "{said}");
+        fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    }
+    // Whoever only looks may look at anything.
+    chown(&file, Some(NOBODY), None).unwrap();
+    let mut check = cluster.bed().tidegate(&["check", "--cluster"]);
+    process::run(check.arg(&file)).success();
+}
+
+#[test]
+fn a_socket_is_not_made_in_a_folder_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::empty();
+    let folder = prepared(&bed);
+    let mut command = bed.controller_command();
+    command.env("TIDEGATE_SOCKET", folder.join("controller.sock"));
+    let said = process::run(&mut command).failure(1).complaint();
+    assert!(said.contains("cannot listen on ") && said.contains("belongs to nobody"), "{said}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
+fn a_controller_with_a_damaged_store_says_how_to_go_on() {
+    let mut bed = Bed::new(POLICY);
+    bed.down();
+    let store = bed.path("state/policies.redb");
+    for damage in ["", "something else, long enough to be looked at"] {
+        fs::write(&store, damage).unwrap();
+        let said = process::run(&mut bed.controller_command()).failure(1).complaint();
+        assert!(said.contains(&store.display().to_string()), "{said}");
+        assert!(said.contains("--forget-policy") && said.contains("restore the file"), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+    let mut command = bed.controller_command();
+    bed.up_with(command.arg("--forget-policy"));
+    assert!(bed.controller().stdout().contains("no policy yet"));
+    bed.apply(POLICY).success();
+    bed.down();
+    bed.up();
+    assert!(bed.controller().stdout().contains("policy revision 1 with 1 tenant from "));
+}
+
+#[test]
+fn a_policy_of_another_run_is_not_in_force_unsaid() {
+    let file =
+        format!("{}{}", cluster::directories(&["a"]), cluster::volume("v", "oltp", "4MiB", &["a"]));
+    let mut cluster = Cluster::new(&file, POLICY);
+    cluster.up();
+    let named = cluster.file().with_file_name("first.toml");
+    let said = cluster.bed().controller().stdout();
+    let from = format!("policy revision 1 with 1 tenant from {}", named.display());
+    assert!(said.contains(&from) && !said.contains("warning:"), "{said}");
+    cluster.bed().apply("[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"web\"\n").success();
+    cluster.bed().down();
+    cluster.up();
+    let said = cluster.bed().controller().stdout();
+    assert!(said.contains("policy revision 2 with 2 tenants from "), "{said}");
+    let (start, end) = ("warning: revision 2 from ", "stays in force, and not ");
+    let told = format!("{end}{}, which the cluster names", named.display());
+    assert!(said.contains(start) && said.contains(&told), "{said}");
+    cluster.bed().down();
+    // Programs are told the same, and a policy on the command line is put in force.
+    let mut command = cluster.command(&["--json"]);
+    let mut running = process::spawn(&mut command);
+    running.hear("\n");
+    let told: Value = serde_json::from_str(running.stdout().lines().next().unwrap()).unwrap();
+    assert_eq!(told["warnings"].as_array().unwrap().len(), 1);
+    assert!(told["policy_source"].as_str().unwrap().contains("policy-"), "{told}");
+    assert!(running.is_running());
+    running.signal(rustix::process::Signal::TERM);
+    running.finish().success();
+    let mut command = cluster.command(&["--policy", &named.display().to_string()]);
+    cluster.bed().up_with(&mut command);
+    let said = cluster.bed().controller().stdout();
+    assert!(said.contains("policy revision 3 with 1 tenant from "), "{said}");
+    assert!(!said.contains("warning:"), "{said}");
+}
+
+#[test]
+fn all_that_is_wrong_with_a_policy_and_a_cluster_is_told_in_one_run() {
+    let cluster = Cluster::new("scheduler = \"best\"\n[[node]]\nname = \"a\"\n", POLICY);
+    let (file, policy) = (cluster.file(), cluster.file().with_file_name("first.toml"));
+    fs::write(&policy, "budget = 5\n[[tenant]]\nname = \"a\"\nweight = 0\ncolour = \"red\"\n")
+        .unwrap();
+    let bed = Bed::empty();
+    let check = ["--json", "check", "--cluster"].as_slice();
+    let up = ["--json", "up", "--no-http", "--state"].as_slice();
+    let state = bed.path("state").display().to_string();
+    for (arguments, more) in [(check, None), (up, Some(state.as_str()))] {
+        let mut command = bed.tidegate(arguments);
+        let outcome = process::run(command.args(more).arg(&file)).failure(3);
+        let text = if outcome.stdout.is_empty() { &outcome.stderr } else { &outcome.stdout };
+        let told: Value = serde_json::from_str(text).unwrap();
+        let more = told["more"].as_array().unwrap();
+        let errors: Vec<_> = std::iter::once(&told).chain(more).collect();
+        let places = errors.iter().map(|error| {
+            let name = Path::new(error["file"].as_str().unwrap()).file_name().unwrap();
+            (name.to_str().unwrap(), error["line"].as_u64().unwrap())
+        });
+        let wanted = [
+            ("cluster.toml", 2),
+            ("cluster.toml", 4),
+            ("first.toml", 1),
+            ("first.toml", 4),
+            ("first.toml", 5),
+        ];
+        assert_eq!(places.collect::<Vec<_>>(), wanted, "{told:#}");
+    }
+    assert!(!bed.path("state").exists(), "nothing was begun");
+    let people = process::run(bed.tidegate(&["apply"]).arg(&policy)).failure(3);
+    for word in ["budget", "weight: 0", "colour", "3 errors"] {
+        assert!(people.stderr.contains(word), "{people:?}");
+    }
+}
+
+#[test]
+fn what_cannot_mean_anything_is_a_warning_with_its_line() {
+    let bed = Bed::new(POLICY);
+    let policy = "[[tenant]]\nname = \"oltp\"\nusers = \"nosuchuser\"\n\
+                  [[match]]\ntenant = \"oltp\"\npath = \"data/**\"\nsize = \"64KiB..4KiB\"\n";
+    fs::write(bed.path("odd.toml"), policy).unwrap();
+    let wanted = [
+        "odd.toml: line 3, column 9: users: this machine has no user \"nosuchuser\"",
+        "odd.toml: line 6, column 8: path: \"data/**\" matches no file",
+        "odd.toml: line 7, column 8: size: \"64KiB..4KiB\" is no size at all",
+    ];
+    let warned = |outcome: &Outcome| {
+        let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let warnings = told["warnings"].as_array().unwrap().clone();
+        let warnings: Vec<_> = warnings.iter().map(|it| it.as_str().unwrap().to_owned()).collect();
+        for wanted in wanted {
+            assert!(warnings.iter().any(|warning| warning.contains(wanted)), "{warnings:#?}");
+        }
+    };
+    let tidegate = |command: &str| {
+        let mut run = bed.tidegate(&["--json", command]);
+        process::run(run.arg(bed.path("odd.toml"))).success()
+    };
+    warned(&tidegate("check"));
+    warned(&tidegate("apply"));
+    let file = "[[node]]\nname = \"a\"\nmemory = true\ncapacity = \"20k iops\"\n\
+                model = { rate = \"1k iops\" }\n";
+    fs::write(bed.path("cluster.toml"), file).unwrap();
+    let mut run = bed.tidegate(&["check"]);
+    run.arg(bed.path("odd.toml")).arg("--cluster").arg(bed.path("cluster.toml"));
+    let said = process::run(&mut run).success().stdout;
+    assert!(said.contains("cluster.toml: line 4: capacity: a cannot do 20k iops behind"), "{said}");
+}
+
+/// Examples are what people copy.
+#[test]
+fn no_example_has_its_state_where_every_user_makes_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut examples = Vec::new();
+    for name in ["README.md", "Makefile", "docs", "examples", "policies", "scripts", "jobs"] {
+        collect(&root.join(name), &mut examples);
+    }
+    assert!(examples.len() > 30, "the examples are found: {examples:?}");
+    for path in examples {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let words = text.split([' ', '\n', '=', '"', '`']).collect::<Vec<_>>();
+        for pair in words.windows(2) {
+            let is_state = pair[0] == "--state" || pair[0].ends_with("TIDEGATE_STATE");
+            let is_shared =
+                ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|it| pair[1].starts_with(it));
+            assert!(!(is_state && is_shared), "{}: {} {}", path.display(), pair[0], pair[1]);
+        }
+    }
+}
+
+fn collect(path: &Path, found: &mut Vec<PathBuf>) {
+    if !path.is_dir() {
+        return found.push(path.into());
+    }
+    for entry in fs::read_dir(path).unwrap() {
+        collect(&entry.unwrap().path(), found);
+    }
+}
