@@ -12,7 +12,17 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let status = Command::new(cargo)
-        .args(["test", "--release", "-p", "tidegate-algo", "--test", "loom", "--test", "versioned", "--"])
+        .args([
+            "test",
+            "--release",
+            "-p",
+            "tidegate-algo",
+            "--test",
+            "loom",
+            "--test",
+            "versioned",
+            "--",
+        ])
         .args(names)
         .env("RUSTFLAGS", format!("{flags} --cfg loom"))
         .env("CARGO_TARGET_DIR", root.join("target/loom"))

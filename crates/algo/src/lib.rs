@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+pub mod access;
 pub mod admission;
 pub mod channel;
 pub mod connection_quota;

@@ -14,9 +14,9 @@ mod versioned;
 
 extern crate alloc;
 
-use sync::{AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
+use sync::{AtomicU64, Ordering};
 use versioned::{Buffer, Change, Head, Operations, Versioned};
 
 struct Memory<const W: usize> {

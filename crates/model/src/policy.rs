@@ -43,6 +43,9 @@ mod doubts;
 mod fits;
 pub mod limits;
 mod read;
+mod users;
+
+pub use users::{CERTIFICATE, Principal};
 
 /// Who is promised what, over which storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +128,8 @@ pub struct Tenant {
     pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
-    /// Users, by name or number, whose processes may act for it; empty for any.
+    /// Who may act for it: Unix users, by name or number, and holders of certificates, as
+    /// `cert:NAME`; empty for everybody. See [`Tenant::admits`].
     pub users: Vec<String>,
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tidegate_algo::access;
 use tidegate_algo::admission::{self, Shortage, Unkept};
 use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};
@@ -286,6 +287,7 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
     }
     if let Some(cluster) = cluster {
         warnings.extend(admission::warnings(policy, &cluster.cluster));
+        warnings.extend(access::warnings(policy, &cluster.cluster));
         let unkept = admission::unkept(policy, &cluster.cluster);
         warnings.extend(unkept.iter().map(ToString::to_string));
     }

@@ -68,6 +68,12 @@ pub(crate) struct Args {
     #[arg(value_parser = address, env = "TIDEGATE_HTTP", hide_env_values = true)]
     http: SocketAddr,
 
+    /// A name by which HTTP is asked for besides localhost, as behind a proxy; requests for other
+    /// hosts are refused
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_HTTP_HOST", hide_env_values = true)]
+    http_host: Vec<String>,
+
     /// Serve no HTTP
     #[arg(long, env = "TIDEGATE_NO_HTTP", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "http")]
@@ -210,6 +216,7 @@ fn lead(
         state: plan.base.clone(),
         forget_policy: args.forget_policy,
         http: (!args.no_http).then_some(args.http),
+        http_hosts: args.http_host,
         log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         ..Config::default()
