@@ -1,6 +1,7 @@
 //! Every scenario, a module each, in one binary.
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
+mod admission;
 mod apply;
 mod cluster;
 mod defects;

@@ -232,6 +232,77 @@ fn a_policy_of_another_run_is_not_in_force_unsaid() {
     assert!(!said.contains("warning:"), "{said}");
 }
 
+#[test]
+fn all_that_is_wrong_with_a_policy_and_a_cluster_is_told_in_one_run() {
+    let cluster = Cluster::new("scheduler = \"best\"\n[[node]]\nname = \"a\"\n", POLICY);
+    let (file, policy) = (cluster.file(), cluster.file().with_file_name("first.toml"));
+    fs::write(&policy, "budget = 5\n[[tenant]]\nname = \"a\"\nweight = 0\ncolour = \"red\"\n")
+        .unwrap();
+    let bed = Bed::empty();
+    let check = ["--json", "check", "--cluster"].as_slice();
+    let up = ["--json", "up", "--no-http", "--state"].as_slice();
+    let state = bed.path("state").display().to_string();
+    for (arguments, more) in [(check, None), (up, Some(state.as_str()))] {
+        let mut command = bed.tidegate(arguments);
+        let outcome = process::run(command.args(more).arg(&file)).failure(3);
+        let text = if outcome.stdout.is_empty() { &outcome.stderr } else { &outcome.stdout };
+        let told: Value = serde_json::from_str(text).unwrap();
+        let more = told["more"].as_array().unwrap();
+        let errors: Vec<_> = std::iter::once(&told).chain(more).collect();
+        let places = errors.iter().map(|error| {
+            let name = Path::new(error["file"].as_str().unwrap()).file_name().unwrap();
+            (name.to_str().unwrap(), error["line"].as_u64().unwrap())
+        });
+        let wanted = [
+            ("cluster.toml", 2),
+            ("cluster.toml", 4),
+            ("first.toml", 1),
+            ("first.toml", 4),
+            ("first.toml", 5),
+        ];
+        assert_eq!(places.collect::<Vec<_>>(), wanted, "{told:#}");
+    }
+    assert!(!bed.path("state").exists(), "nothing was begun");
+    let people = process::run(bed.tidegate(&["apply"]).arg(&policy)).failure(3);
+    for word in ["budget", "weight: 0", "colour", "3 errors"] {
+        assert!(people.stderr.contains(word), "{people:?}");
+    }
+}
+
+#[test]
+fn what_cannot_mean_anything_is_a_warning_with_its_line() {
+    let bed = Bed::new(POLICY);
+    let policy = "[[tenant]]\nname = \"oltp\"\nusers = \"nosuchuser\"\n\
+                  [[match]]\ntenant = \"oltp\"\npath = \"data/**\"\nsize = \"64KiB..4KiB\"\n";
+    fs::write(bed.path("odd.toml"), policy).unwrap();
+    let wanted = [
+        "odd.toml: line 3, column 9: users: this machine has no user \"nosuchuser\"",
+        "odd.toml: line 6, column 8: path: \"data/**\" matches no file",
+        "odd.toml: line 7, column 8: size: \"64KiB..4KiB\" is no size at all",
+    ];
+    let warned = |outcome: &Outcome| {
+        let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let warnings = told["warnings"].as_array().unwrap().clone();
+        let warnings: Vec<_> = warnings.iter().map(|it| it.as_str().unwrap().to_owned()).collect();
+        for wanted in wanted {
+            assert!(warnings.iter().any(|warning| warning.contains(wanted)), "{warnings:#?}");
+        }
+    };
+    let tidegate = |command: &str| {
+        let mut run = bed.tidegate(&["--json", command]);
+        process::run(run.arg(bed.path("odd.toml"))).success()
+    };
+    warned(&tidegate("check"));
+    warned(&tidegate("apply"));
+    let file = "[[node]]\nname = \"a\"\nmemory = true\ncapacity = \"20k iops\"\n\
+                model = { rate = \"1k iops\" }\n";
+    fs::write(bed.path("cluster.toml"), file).unwrap();
+    let mut run = bed.tidegate(&["check"]);
+    run.arg(bed.path("odd.toml")).arg("--cluster").arg(bed.path("cluster.toml"));
+    let said = process::run(&mut run).success().stdout;
+    assert!(said.contains("cluster.toml: line 4: capacity: a cannot do 20k iops behind"), "{said}");
+}
+
 /// Examples are what people copy.
 #[test]
 fn no_example_has_its_state_where_every_user_makes_files() {

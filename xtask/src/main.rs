@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use xtask::{Finding, arrows, links, tidy};
 
 mod fuzz;
+mod loom;
 mod ns3;
 mod seeds;
 
@@ -24,6 +25,7 @@ Usage: cargo xtask COMMAND
   check    all of these
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
   seeds    runs simulated clusters under fire, see `cargo xtask seeds help`
+  loom     tries all orders in which threads may meet in lock-free code
   ns3      compares the simulated network with ns-3, see `cargo xtask ns3 help`
 
 Exit codes: 0 nothing found, 1 findings, 2 usage.";
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["check"] => check(&root),
         ["fuzz", ref rest @ ..] => return fuzz::run(&root, rest),
         ["seeds", ref rest @ ..] => return seeds::run(&root, rest),
+        ["loom", ref rest @ ..] => return loom::run(&root, rest),
         ["ns3", ref rest @ ..] => return ns3::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -14,9 +14,10 @@
 //! each in a cache line of its own.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_model::{Span, Time};
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The device is idle.
 const IDLE: u64 = u64::MAX;

@@ -46,11 +46,12 @@
 //! serves *a* up to 132, and from then on *b* and *a* in turn.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::array;
 
 use tidegate_model::Time;
 
 use crate::scheduler::{Passed, Step};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// By how many of the longest requests a lane may be ahead of another, at least. So many that a
 /// thread can serve its lane for some batches while others are kept from theirs.
@@ -94,10 +95,10 @@ struct Shown {
 }
 
 impl Shown {
-    const fn nobody() -> Self {
+    fn nobody() -> Self {
         Self {
             head: AtomicU64::new(NOBODY),
-            races: [const { AtomicU64::new(0) }; Step::ALL.len()],
+            races: array::from_fn(|_| AtomicU64::new(0)),
             next_eligible: AtomicU64::new(Time::MAX.0),
             passed: AtomicU64::new(0),
             lead: AtomicU32::new(0),

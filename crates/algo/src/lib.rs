@@ -9,11 +9,7 @@
 
 extern crate alloc;
 
-/// The atomics of `versioned`, in whose place its model has those of a model checker.
-mod atomic {
-    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
-}
-
+pub mod access;
 pub mod admission;
 pub mod channel;
 pub mod connection_quota;
@@ -40,6 +36,7 @@ pub mod quality;
 pub mod queue;
 pub mod scheduler;
 pub mod shares;
+mod sync;
 pub mod token_bucket;
 pub mod versioned;
 #[cfg(test)]

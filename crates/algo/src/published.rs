@@ -5,7 +5,9 @@
 //! and a writer that dies in between leaves the last whole version in force. A reader that was
 //! stopped while three newer versions were written notices by the counter and reads again.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::array;
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Versions kept: one in force, one being written, two for readers that are late.
 pub const VERSIONS: usize = 4;
@@ -22,7 +24,7 @@ impl<const N: usize> Default for Published<N> {
     fn default() -> Self {
         Self {
             current: AtomicU32::new(0),
-            versions: [const { [const { AtomicU64::new(0) }; N] }; VERSIONS],
+            versions: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
         }
     }
 }
@@ -34,7 +36,7 @@ impl<const N: usize> Published<N> {
         loop {
             let current = self.current.load(Ordering::Acquire);
             let version = &self.versions[current as usize % VERSIONS];
-            let words = core::array::from_fn(|word| version[word].load(Ordering::Relaxed));
+            let words = array::from_fn(|word| version[word].load(Ordering::Relaxed));
             if is_intact(&self.current, current) {
                 return words;
             }

@@ -46,11 +46,10 @@
 //! Left out: order between waiters is the order in which they took, whatever they cost, and who
 //! has a loan left passes them. Fairness between contexts is [`queue`](crate::queue)'s business.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
 use tidegate_model::Time;
 
 use crate::published::Published;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Rates from here on count as no limit: no device in one machine moves a tebibyte per second.
 pub const RATE_UNLIMITED: u64 = 1 << 40;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tidegate_algo::admission::Shortage;
 use tidegate_model::Cluster;
+use tidegate_model::cluster::Node;
 use toml::Spanned;
 
 use crate::failure::{Code, Failure};
@@ -31,9 +32,33 @@ impl ClusterFile {
     pub(crate) fn read(path: &Path, reader: Reader) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let text = text_file::read("cluster", path, reader)?;
-        let cluster =
-            Cluster::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
+        let cluster = Cluster::parse_all(&text)
+            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
         Ok(Self { name, text, cluster })
+    }
+
+    /// The file of the policy that a cluster's file names, which may be wrong otherwise.
+    pub(crate) fn policy_in(path: &Path, reader: Reader) -> Option<PathBuf> {
+        let text = text_file::read("cluster", path, reader).ok()?;
+        let Named { policy } = toml::from_str(&text).ok()?;
+        Some(path.parent().unwrap_or(Path::new("")).join(policy?))
+    }
+
+    /// What it says that cannot mean anything, a line each.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let doubt = |(place, node): (&NodePlace, &Node)| {
+            let (capacity, model) = (node.capacity?, node.model?);
+            let line = self.text[..place.capacity.as_ref()?.span().start].matches('\n').count() + 1;
+            (capacity > model.rate).then(|| {
+                format!(
+                    "{}: line {line}: capacity: {} cannot do {capacity} behind a model of {}; \
+                     lower one, or raise the other",
+                    self.name, node.name, model.rate
+                )
+            })
+        };
+        places.node.iter().zip(&self.cluster.nodes).filter_map(doubt).collect()
     }
 
     /// The file of the policy that it names, relative to where the cluster's own file is.
@@ -57,6 +82,12 @@ impl ClusterFile {
         Failure::quoted(Code::Infeasible, &shortage.to_string())
             .source(&self.name, &self.text, labels)
     }
+}
+
+/// The policy that the text names.
+#[derive(Deserialize)]
+struct Named {
+    policy: Option<String>,
 }
 
 /// Where the text says what nodes can do.

@@ -65,6 +65,8 @@ impl Code {
 pub(crate) struct Failure {
     code: Code,
     problem: Option<Box<Problem>>,
+    /// What else is wrong, where all of it was looked for.
+    more: Vec<Failure>,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,8 @@ impl Failure {
     /// A failure that is told as `message`: what is wrong, and where.
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let (message, help, cause, text) = (message.into(), None, None, None);
-        Self { code, problem: Some(Box::new(Problem { message, help, cause, text })) }
+        let problem = Some(Box::new(Problem { message, help, cause, text }));
+        Self { code, problem, more: Vec::new() }
     }
 
     /// A failure in the words of somebody else: what is wrong, and after a semicolon how to mend
@@ -100,7 +103,19 @@ impl Failure {
 
     /// A failure about which there is nothing to say.
     pub(crate) fn silent(code: Code) -> Self {
-        Self { code, problem: None }
+        Self { code, problem: None, more: Vec::new() }
+    }
+
+    /// All of these as one, with the code of the first; none if there is none.
+    pub(crate) fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut failures = failures.into_iter();
+        let mut first = failures.next()?;
+        for mut other in failures {
+            let more = std::mem::take(&mut other.more);
+            first.more.push(other);
+            first.more.extend(more);
+        }
+        Some(first)
     }
 
     /// The same for somebody who was told already.
@@ -156,12 +171,22 @@ impl Failure {
         if let Some(problem) = &self.problem {
             let told = match serde_json::to_string(&self.to_json()) {
                 Ok(text) if json => text + "\n",
-                _ => problem.render(),
+                _ => problem.render() + &self.render_more(),
             };
             // Where standard error is gone too, the exit code has to say it all.
             let _ = io::stderr().write_all(told.as_bytes());
         }
         ExitCode::from(self.code.number())
+    }
+
+    /// What else is wrong, and how much it is.
+    fn render_more(&self) -> String {
+        let problems = self.more.iter().filter_map(|failure| failure.problem.as_ref());
+        let told: String = problems.map(|problem| problem.render()).collect();
+        match self.more.len() {
+            0 => told,
+            more => format!("{told}{} errors\n", more + 1),
+        }
     }
 
     /// The code to exit with.
@@ -177,6 +202,7 @@ impl Failure {
     /// The failure for programs.
     pub(crate) fn to_json(&self) -> Told<'_> {
         let mut told = Told { exit_code: self.code.number(), ..Told::default() };
+        told.more = self.more.iter().map(Self::to_json).collect();
         let Some(problem) = &self.problem else { return told };
         told.error = Some(&problem.message);
         told.help = problem.help.as_deref();
@@ -210,6 +236,9 @@ pub(crate) struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
     exit_code: u8,
+    /// What else is wrong, each as this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more: Vec<Told<'a>>,
 }
 
 /// In one line, without the help.

@@ -10,6 +10,7 @@ mod experiment;
 mod failure;
 mod fare;
 mod guards;
+mod inputs;
 mod kv;
 mod load;
 mod operator;

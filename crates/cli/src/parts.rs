@@ -249,6 +249,22 @@ pub(crate) fn parties(cluster: &Cluster) -> Vec<String> {
     nodes.chain(gateways(cluster)).chain(data_nodes).collect()
 }
 
+/// The names of all parties, which their certificates bear; none of them is a client's.
+fn parties_of(cluster: &Cluster) -> Vec<String> {
+    let mut names = parties(cluster);
+    names.extend([Cluster::CONTROLLER, Cluster::AUTHORITY].map(String::from));
+    names
+}
+
+/// Who may connect to a gateway's Unix socket: every user if root runs it. What they may do there
+/// says the policy: nothing, unless it names them.
+fn clients() -> Door {
+    match rustix::process::geteuid().is_root() {
+        true => Door { mode: 0o666, own_user_only: false, is_public: false },
+        false => Door::PRIVATE,
+    }
+}
+
 fn gateway_config(
     site: &Site<'_>,
     gateway: &cluster::Gateway,
@@ -256,13 +272,14 @@ fn gateway_config(
 ) -> Result<gateway::Config, Failure> {
     let Site { cluster, base, .. } = *site;
     let is_required = gateway.is_tls_required;
-    let door = Door { is_public: is_required && guard.is_some(), ..Door::PRIVATE };
+    let door = Door { is_public: is_required && guard.is_some(), ..clients() };
     let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, door)));
     let pools = gateway.memcached.iter().map(|door| pool(cluster, door, base));
     Ok(gateway::Config {
         name: gateway.name.clone(),
         controller: site.controller(guard.as_ref()),
         lock: guard.map(|guard| gateway::Lock { guard, is_required }),
+        parties: parties_of(cluster),
         doors: doors.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),
         pools: pools.collect::<Result<_, Failure>>()?,
@@ -281,7 +298,7 @@ fn pool(
     let nodes = pool.nodes.iter().filter_map(|id| Some((*id, place(cluster.node(*id)?))));
     Ok(gateway::memcached::Pool {
         address: resolved(&door.address, base)?,
-        door: Door::PRIVATE,
+        door: clients(),
         name: pool.name.clone(),
         nodes: nodes.collect(),
         tenant: pool.tenant.clone(),

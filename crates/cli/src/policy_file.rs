@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use miette::LabeledSpan;
+use nix::unistd::{Uid, User};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tidegate_model::Policy;
@@ -45,8 +46,8 @@ impl PolicyFile {
             return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
                 .help("check the file; a policy without tenants has at least a comment"));
         }
-        let policy =
-            Policy::parse(&text).map_err(|error| text_file::invalid(&name, &text, &error))?;
+        let policy = Policy::parse_all(&text)
+            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
         let absolute = || std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let origin = if is_stdin { name.clone() } else { absolute().display().to_string() };
         Ok(Self { name, origin, text, policy })
@@ -58,6 +59,16 @@ impl PolicyFile {
     /// If it does not.
     pub(crate) fn check_feasible(&self) -> Result<(), Failure> {
         self.policy.feasible().map_err(|error| self.infeasible(error))
+    }
+
+    /// What it says that cannot mean anything, a line each.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let is_user = |name: &str| match name.parse() {
+            Ok(uid) => User::from_uid(Uid::from_raw(uid)).is_ok_and(|user| user.is_some()),
+            Err(_) => User::from_name(name).is_ok_and(|user| user.is_some()),
+        };
+        let doubts = Policy::doubts(&self.text, is_user);
+        doubts.iter().map(|doubt| format!("{}: {doubt}", self.name)).collect()
     }
 
     fn infeasible(&self, error: Infeasible) -> Failure {

@@ -78,6 +78,13 @@ pub(crate) fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
         .help(help)
 }
 
+/// The failure for a text in which all of this is wrong.
+pub(crate) fn all_invalid(name: &str, text: &str, errors: &[TextError]) -> Failure {
+    let failures = errors.iter().map(|error| invalid(name, text, error));
+    let none = || Failure::new(Code::Invalid, format!("{name} makes no sense"));
+    Failure::all(failures).unwrap_or_else(none)
+}
+
 /// The failure for a text that makes no sense, shown with the place that is wrong.
 pub(crate) fn invalid(name: &str, text: &str, error: &TextError) -> Failure {
     match error.fix.as_str() {

@@ -27,6 +27,9 @@ pub struct Config {
     pub forget_policy: bool,
     /// Where to serve HTTP, on loopback; none for not at all. By default port 7171.
     pub http: Option<SocketAddr>,
+    /// Names by which HTTP is asked for besides those of this machine, as behind a proxy. Requests
+    /// for other hosts are refused.
+    pub http_hosts: Vec<String>,
     /// What to log, for example `info` or `warn,tidegate_controller=debug`.
     pub log: String,
     /// How long a new connection may take to say hello. By default five seconds: long for a
@@ -45,6 +48,7 @@ impl Default for Config {
             state: default_state(),
             forget_policy: false,
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
+            http_hosts: Vec::new(),
             log: "info".into(),
             hello_max: Duration::from_secs(5),
             cluster: None,

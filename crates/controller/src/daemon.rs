@@ -247,10 +247,12 @@ impl Daemon {
         let mut http_address = None;
         if let Some(listener) = http {
             http_address = listener.local_addr().ok();
+            let address = http_address.or(config.http).unwrap_or(([127, 0, 0, 1], 0).into());
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
             let desk = http::Desk { register, events, watchers, cycle_seconds, token };
-            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, stop_rx));
+            let hosts = http::Hosts::new(address, &config.http_hosts);
+            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, hosts, stop_rx));
         }
         let pid = std::process::id();
         let http = http_address.map(|address| address.to_string()).unwrap_or_default();

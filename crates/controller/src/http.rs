@@ -2,15 +2,19 @@
 //!
 //! Whoever can reach the port may look. Whoever wants to change the policy shows the token from the
 //! state directory, which also keeps out a web page that talks to the port from somebody's browser.
+//! A page could still look, if its own name led to this machine ("DNS rebinding"): a request that
+//! asks for another host than this one is refused.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
@@ -52,8 +56,13 @@ pub(crate) struct Desk {
 }
 
 /// Serves until it is time to end. Watchers are cut off then.
-pub(crate) async fn serve(entrance: Entrance, desk: Desk, mut stop: watch::Receiver<bool>) {
-    let app = router(desk);
+pub(crate) async fn serve(
+    entrance: Entrance,
+    desk: Desk,
+    hosts: Hosts,
+    mut stop: watch::Receiver<bool>,
+) {
+    let app = router(desk, hosts);
     tokio::select! {
         ended = axum::serve(entrance, app) => {
             if let Err(error) = ended {
@@ -64,7 +73,51 @@ pub(crate) async fn serve(entrance: Entrance, desk: Desk, mut stop: watch::Recei
     }
 }
 
-fn router(desk: Desk) -> Router {
+/// The names by which this host is asked for over HTTP.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts(Arc<[String]>);
+
+impl Hosts {
+    /// Those of this machine, that of the address, and more.
+    pub(crate) fn new(address: SocketAddr, more: &[String]) -> Self {
+        let own = ["localhost", "127.0.0.1", "[::1]"].map(String::from);
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Self(own.into_iter().chain([ip]).chain(more.iter().cloned()).collect())
+    }
+
+    /// Whether this is one of them, whatever the port: somebody may have forwarded another one.
+    fn has(&self, authority: &str) -> bool {
+        let port = authority.rsplit_once(':').filter(|(_, port)| {
+            !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
+        });
+        let host = port.map_or(authority, |(host, _)| host);
+        self.0.iter().any(|own| own.eq_ignore_ascii_case(host))
+    }
+
+    /// Whether a request asks for this host, everywhere where it says for which. One that does not
+    /// say it is no browser's.
+    fn are_asked_for(&self, request: &Request) -> bool {
+        let in_headers = request.headers().get_all(header::HOST).iter();
+        let named = in_headers.map(|host| host.to_str().unwrap_or(""));
+        let in_target = request.uri().authority().map(|authority| authority.as_str());
+        named.chain(in_target).all(|host| self.has(host))
+    }
+}
+
+/// Refuses what is asked of another host.
+async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    if hosts.are_asked_for(&request) {
+        return next.run(request).await;
+    }
+    let message = "this is not the host that the request asks for; use localhost or 127.0.0.1, or \
+                   start the controller with --http-host NAME";
+    Problem::reply(StatusCode::MISDIRECTED_REQUEST, 1, message)
+}
+
+fn router(desk: Desk, hosts: Hosts) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/tenants/{name}/delays", get(delays))
@@ -77,6 +130,7 @@ fn router(desk: Desk) -> Router {
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi_json))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::from_fn_with_state(hosts, only_this_host))
         .with_state(desk)
 }
 
@@ -452,4 +506,24 @@ async fn next_event(mut events: Events) -> (Option<SseEvent>, Events) {
         Err(broadcast::error::RecvError::Closed) => None,
     };
     (event, events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_host_are_its_own() {
+        let hosts = Hosts::new(SocketAddr::from(([127, 0, 0, 2], 7171)), &["ops.example".into()]);
+        for own in
+            ["localhost", "LOCALHOST:7171", "127.0.0.1:9", "[::1]:7171", "[::1]", "127.0.0.2:7171"]
+        {
+            assert!(hosts.has(own), "{own}");
+        }
+        assert!(hosts.has("ops.example:443"));
+        for foreign in ["", "evil.example", "evil.example:7171", "localhost.evil.example", "::1"] {
+            assert!(!hosts.has(foreign), "{foreign}");
+        }
+        assert!(!hosts.has("localhost:") && !hosts.has("localhost:x") && !hosts.has("127.0.0.3"));
+    }
 }

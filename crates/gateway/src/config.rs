@@ -26,6 +26,8 @@ pub struct Config {
     /// Through which these may go on encrypted, once they have shown a certificate; none where that
     /// is not offered.
     pub lock: Option<Lock>,
+    /// The names of the cluster's parties. Their certificates are not a client's.
+    pub parties: Vec<String>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
     pub volumes: Vec<Volume>,
     /// Pools, and where clients of memcached find each.

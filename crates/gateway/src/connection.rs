@@ -10,6 +10,7 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
+use tidegate_algo::access;
 use tidegate_algo::memory_budget::MemoryBudget;
 use tidegate_algo::owner::Asked;
 use tidegate_fabric::reactor::Interest;
@@ -17,6 +18,7 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
 
+use crate::access::{Identity, Restrictions};
 use crate::config::Lock;
 use crate::flights::{Flight, Flights, Landed, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
@@ -27,7 +29,7 @@ use crate::nbd::{
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
-use crate::volumes::Volumes;
+use crate::volumes::{Visible, Volumes};
 use crate::worker::{self, Charge, Hall};
 
 /// What a reply takes up besides its data, in bytes, with room for a message. So a client that asks
@@ -44,6 +46,8 @@ pub(crate) struct Shop {
     pub(crate) lock: Option<Lock>,
     /// Whose requests are.
     pub(crate) table: Arc<Table>,
+    /// The names of the cluster's parties: their certificates are no client's.
+    pub(crate) parties: Arc<[String]>,
     /// New requests are refused.
     pub(crate) is_ending: bool,
 }
@@ -65,6 +69,7 @@ pub(crate) struct Connection {
     /// Its number at the worker.
     token: u64,
     stream: Stream,
+    identity: Identity,
     out: Outgoing,
     phase: Phase,
     /// What was read and has to wait.
@@ -91,6 +96,7 @@ enum Phase {
 struct Client {
     entered: Entered,
     owner: Owner,
+    restrictions: Restrictions,
     receiver: Receiver,
     /// What its flushes rely on.
     recorded: Recorded,
@@ -110,6 +116,7 @@ impl Connection {
         out.push(&said);
         Self {
             token,
+            identity: Identity::of(&stream),
             stream,
             out,
             phase,
@@ -167,7 +174,12 @@ impl Connection {
             match &mut self.phase {
                 Phase::Shaking(handshake) => {
                     let mut said = Vec::new();
-                    let step = handshake.on_bytes(&mut bytes, &shop.volumes, &mut said);
+                    let visible = Visible {
+                        volumes: &shop.volumes,
+                        knowledge: shop.table.knowledge(&shop.parties),
+                        client: self.identity.client(&self.stream),
+                    };
+                    let step = handshake.on_bytes(&mut bytes, &visible, &mut said);
                     self.out.push(&said);
                     match step? {
                         Step::More => return Ok(()),
@@ -175,10 +187,13 @@ impl Connection {
                         // The answer is sent before anything else is.
                         Step::Encrypt => self.is_encrypting = true,
                         Step::Entered(entered) => {
-                            let owner = shop.owner(&entered);
+                            let client = self.identity.client(&self.stream);
+                            let (owner, restrictions) = shop.owner(&entered, client);
                             let receiver = Receiver::default();
                             let recorded = shop.nodes.record(entered.export.volume);
-                            let client = Client { entered: *entered, owner, receiver, recorded };
+                            let entered = *entered;
+                            let client =
+                                Client { entered, owner, restrictions, receiver, recorded };
                             self.phase = Phase::Serving(Box::new(client));
                         }
                     }
@@ -235,12 +250,18 @@ impl Connection {
             Action::Submit(command) => command,
         };
         let size = Bytes(u64::from(length));
-        let asked = Asked { operation: operation(command), size, key: None };
+        let tenant = client.owner.of(Asked { operation: operation(command), size, key: None });
+        if client.restrictions.deny(tenant) {
+            shop.hall.counts.refuse();
+            let message = "the policy does not let this client act for the request's tenant";
+            let refusal = Refusal { errno: Errno::Perm, message };
+            return reply::fail(&mut self.out, structured, cookie, refusal);
+        }
         let flight = Flight {
             connection: self.token,
             cookie,
             command,
-            tenant: client.owner.of(asked),
+            tenant,
             volume: client.entered.export.volume,
             offset,
             length,
@@ -309,8 +330,9 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, shop: &Shop) {
+        let identity = self.identity.client(&self.stream);
         if let Phase::Serving(client) = &mut self.phase {
-            client.owner = shop.owner(&client.entered);
+            (client.owner, client.restrictions) = shop.owner(&client.entered, identity);
         }
     }
 
@@ -387,10 +409,15 @@ impl worker::Client for Connection {
 }
 
 impl Shop {
-    /// Whose requests come through an export.
-    fn owner(&self, entered: &Entered) -> Owner {
+    /// Whose requests come through an export, and what its client may not do there.
+    fn owner(&self, entered: &Entered, client: access::Client<'_>) -> (Owner, Restrictions) {
         let export = &entered.export;
-        self.table.owner(self.volumes.name(export.volume), &export.tenant)
+        let volume = self.volumes.volume(export.volume);
+        let owner = self.table.owner(&volume.name, &export.tenant);
+        let opened = (volume, &*export.tenant);
+        let restrictions =
+            Restrictions::of_export(&self.table, &self.parties, client, opened, &owner);
+        (owner, restrictions)
     }
 }
 

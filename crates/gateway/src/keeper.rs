@@ -18,6 +18,7 @@ use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
 
 use crate::clock;
 use crate::status::Books;
+use crate::users;
 
 /// The link's token.
 const CONTROLLER: u64 = 0;
@@ -128,10 +129,11 @@ impl Watch {
                 None => break,
                 Some(ToGateway::Policy { revision, policy }) => {
                     tracing::info!(revision, "policy");
-                    self.books.register.apply(policy);
+                    self.books.register.apply(users::numbered(policy));
                     self.retry.succeed();
                 }
                 Some(ToGateway::Count) => {
+                    self.books.register.know();
                     let counts = self.books.counts();
                     link.send(&FromGateway::Counts(counts))?;
                 }

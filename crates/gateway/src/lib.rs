@@ -8,6 +8,7 @@
 //! tenants were served at others, they tell it.
 #![forbid(unsafe_code)]
 
+mod access;
 mod clock;
 mod config;
 mod connection;
@@ -22,6 +23,7 @@ mod owners;
 mod parts;
 mod running;
 mod status;
+mod users;
 mod volumes;
 mod worker;
 

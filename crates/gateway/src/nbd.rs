@@ -30,7 +30,9 @@ pub mod request;
 pub mod wire;
 
 pub use admit::{Action, Refusal};
-pub use handshake::{Encryption, Entered, Export, Exports, Handshake, HandshakeError, Step};
+pub use handshake::{
+    Encryption, Entered, Export, Exports, Handshake, HandshakeError, NotOpened, Step,
+};
 pub use request::{Receiver, Request, RequestError};
 pub use wire::Errno;
 

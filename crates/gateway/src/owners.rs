@@ -22,6 +22,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_algo::access::Knowledge;
 use tidegate_algo::dsfq::Elsewhere;
 use tidegate_algo::owner::{Asked, Owners};
 use tidegate_model::policy::Levels;
@@ -50,6 +51,8 @@ pub(crate) struct Table {
     /// What went to which node for each number, likewise.
     elsewhere: Vec<Arc<Elsewhere>>,
     policy: Option<Rules>,
+    /// Whether it is known which policy holds, if any does.
+    is_known: bool,
 }
 
 /// A policy, and the register's numbers of its tenants, in its order.
@@ -67,13 +70,19 @@ pub(crate) struct Owner {
 }
 
 impl Register {
-    /// One that knows the tenants of a cluster of so many nodes, and no policy.
-    pub(crate) fn new<'a>(nodes: usize, tenants: impl Iterator<Item = &'a str>) -> Self {
+    /// One that knows the tenants of a cluster of so many nodes, and no policy; `is_known` if there
+    /// will be none.
+    pub(crate) fn new<'a>(
+        nodes: usize,
+        tenants: impl Iterator<Item = &'a str>,
+        is_known: bool,
+    ) -> Self {
         let mut names = Vec::new();
         for tenant in tenants.filter(|tenant| !tenant.is_empty()) {
             number(&mut names, tenant);
         }
-        let mut table = Table { turn: 0, names, counts: vec![], elsewhere: vec![], policy: None };
+        let (counts, elsewhere) = (vec![], vec![]);
+        let mut table = Table { turn: 0, names, counts, elsewhere, policy: None, is_known };
         table.open(nodes);
         let table = Arc::new(table);
         Self { nodes, turn: AtomicU64::new(0), table: Mutex::new(table) }
@@ -97,10 +106,21 @@ impl Register {
         let turn = present.turn + 1;
         let rules = Some(Rules { policy, numbers });
         let (counts, elsewhere) = (present.counts.clone(), present.elsewhere.clone());
-        let mut table = Table { turn, names, counts, elsewhere, policy: rules };
+        let mut table = Table { turn, names, counts, elsewhere, policy: rules, is_known: true };
         table.open(self.nodes);
         *present = Arc::new(table);
         self.turn.store(turn, Ordering::Relaxed);
+    }
+
+    /// The controller was heard: if it has told no policy, there is none.
+    pub(crate) fn know(&self) {
+        let mut present = self.present();
+        if !present.is_known {
+            let turn = present.turn + 1;
+            let table = Table { turn, is_known: true, ..present.copied() };
+            *present = Arc::new(table);
+            self.turn.store(turn, Ordering::Relaxed);
+        }
     }
 
     fn present(&self) -> MutexGuard<'_, Arc<Table>> {
@@ -144,6 +164,35 @@ impl Table {
         names.zip(self.counts.iter().map(|count| &**count))
     }
 
+    /// The same, of one that no policy has changed yet.
+    fn copied(&self) -> Self {
+        Self {
+            turn: self.turn,
+            names: self.names.clone(),
+            counts: self.counts.clone(),
+            elsewhere: self.elsewhere.clone(),
+            policy: None,
+            is_known: self.is_known,
+        }
+    }
+
+    /// What is known about who may do what.
+    pub(crate) fn knowledge<'a>(&'a self, parties: &'a [String]) -> Knowledge<'a> {
+        let policy = self.policy.as_ref().map(|rules| &rules.policy);
+        Knowledge { policy, is_known: self.is_known, parties }
+    }
+
+    /// Whether it is known which policy holds, if any does.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// The name of the tenant with this number; empty for nobody.
+    pub(crate) fn name(&self, tenant: TenantId) -> &str {
+        let place = usize::from(tenant.0).checked_sub(1);
+        place.and_then(|place| self.names.get(place)).map_or("", String::as_str)
+    }
+
     /// Whether the policy promises this tenant something.
     pub(crate) fn has_reservation(&self, tenant: &str) -> bool {
         let policy = self.policy.as_ref().map(|rules| &rules.policy);
@@ -171,6 +220,15 @@ impl Table {
 }
 
 impl Owner {
+    /// Everybody whose a request may be.
+    pub(crate) fn all(&self) -> impl Iterator<Item = TenantId> {
+        let rules = self.rules.iter().flat_map(|(owners, numbers)| {
+            let place = |owner: TenantId| usize::from(owner.0).checked_sub(1);
+            owners.all(true).filter_map(move |owner| numbers.get(place(owner)?).copied())
+        });
+        rules.chain([self.others])
+    }
+
     /// Whose this request is.
     #[inline]
     pub(crate) fn of(&self, asked: Asked<'_>) -> TenantId {
@@ -200,7 +258,7 @@ mod tests {
 
     #[test]
     fn numbers_never_change_their_meaning() {
-        let register = Register::new(1, ["b", "a", "", "b"].into_iter());
+        let register = Register::new(1, ["b", "a", "", "b"].into_iter(), true);
         let first = register.table();
         assert_eq!(first.names(), ["b", "a"]);
         assert!(register.newer(&first).is_none());
@@ -217,7 +275,7 @@ mod tests {
 
     #[test]
     fn counts_go_with_their_names() {
-        let register = Register::new(1, ["b", "a"].into_iter());
+        let register = Register::new(1, ["b", "a"].into_iter(), true);
         let first = register.table();
         register.apply(policy(&["new", "a"], ""));
         let second = register.table();
@@ -234,7 +292,7 @@ mod tests {
 
     #[test]
     fn rules_come_first_and_then_whom_the_export_is_for() {
-        let register = Register::new(1, ["db"].into_iter());
+        let register = Register::new(1, ["db"].into_iter(), true);
         let rule = "[[match]]\ntenant = \"etl\"\nvolume = \"logs-*\"\noperation = \"write\"\n";
         register.apply(policy(&["etl", "web"], rule));
         let table = register.table();

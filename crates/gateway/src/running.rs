@@ -9,6 +9,7 @@ use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_model::Span;
+use tidegate_model::cluster::Volume;
 use tidegate_proto::meters::message::GatewayCounts;
 
 use crate::clock;
@@ -16,7 +17,7 @@ use crate::config::{Config, Limits, StartError};
 use crate::connection;
 use crate::flights::Flights;
 use crate::keeper::Keeper;
-use crate::memcached;
+use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::status::{Books, Counts};
@@ -42,10 +43,10 @@ pub struct Running {
 /// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
 /// something. No socket is left then. A node behind a socket may come later.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, doors, lock, volumes, pools, workers, limits, cost } = config;
-    let tenants = volumes.iter().map(|volume| &volume.tenant);
-    let tenants = tenants.chain(pools.iter().map(|pool| &pool.tenant));
-    let register = Arc::new(Register::new(nodes.len(), tenants.map(String::as_str)));
+    let Config { name, controller, doors, lock, parties, volumes, pools, workers, limits, cost } =
+        config;
+    let parties: Arc<[String]> = parties.into();
+    let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
     let offered = volumes.iter().filter(|_| !doors.is_empty());
@@ -56,18 +57,21 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
-            let (flights, table, hall) =
-                (Flights::default(), register.table(), volumes_hall.clone());
-            let (lock, budget) = (lock.clone(), limits.budget(threads));
-            let is_ending = false;
-            Ok(connection::Shop { volumes, nodes, flights, hall, budget, lock, table, is_ending })
+            Ok(connection::Shop {
+                volumes,
+                nodes,
+                flights: Flights::default(),
+                hall: volumes_hall.clone(),
+                budget: limits.budget(threads),
+                lock: lock.clone(),
+                table: register.table(),
+                parties: parties.clone(),
+                is_ending: false,
+            })
         })?);
     }
+    pools.iter().try_for_each(with_nodes)?;
     for pool in pools {
-        if pool.nodes.is_empty() {
-            let reason = "a pool needs a node".into();
-            return Err(PartError { volume: pool.name, index: 0, reason }.into());
-        }
         let door = [(pool.address.clone(), pool.door)];
         let hall = Arc::new(Hall::open(&door, [&pool.name[..]].into_iter(), limits)?);
         let pool = Arc::new(pool);
@@ -76,7 +80,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
                 let nodes = Nodes::open(nodes, &[pool.parts()], (cost, patience), reactor)?;
                 let shared = (hall.clone(), limits.budget(threads));
-                Ok(memcached::Shop::new(pool, nodes, shared, &register.table()))
+                Ok(memcached::Shop::new(pool, nodes, shared, register.table()))
             })?);
         }
         halls.push(hall);
@@ -97,6 +101,24 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         running.keeper = Some(Keeper::start(way, name, running.books.clone())?);
     }
     Ok(running)
+}
+
+/// A register of the tenants of volumes and pools; `is_known` if no policy will be told.
+fn register(nodes: usize, volumes: &[Volume], pools: &[Pool], is_known: bool) -> Arc<Register> {
+    let tenants = volumes.iter().map(|volume| &*volume.tenant);
+    let tenants = tenants.chain(pools.iter().map(|pool| &*pool.tenant));
+    Arc::new(Register::new(nodes, tenants, is_known))
+}
+
+/// A pool has a node at least.
+fn with_nodes(pool: &Pool) -> Result<(), PartError> {
+    match pool.nodes.is_empty() {
+        true => {
+            let reason = "a pool needs a node".into();
+            Err(PartError { volume: pool.name.clone(), index: 0, reason })
+        }
+        false => Ok(()),
+    }
 }
 
 /// A worker that has all it needs.

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use tidegate_algo::access::{Client, Knowledge, may_open};
 use tidegate_fabric::service::Part;
 use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};
 
-use crate::nbd::{Export, Exports};
+use crate::nbd::{Export, Exports, NotOpened};
 
 /// All volumes.
 #[derive(Debug)]
@@ -27,10 +28,6 @@ impl Volumes {
         self.volumes.iter().map(|(volume, _)| volume)
     }
 
-    pub(crate) fn name(&self, volume: usize) -> &str {
-        &self.volumes[volume].0.name
-    }
-
     /// What is to be opened, and where, by volume.
     pub(crate) fn parts(&self) -> Vec<Vec<(NodeId, Part)>> {
         self.volumes.iter().map(|(volume, layout)| parts(volume, layout)).collect()
@@ -38,6 +35,10 @@ impl Volumes {
 
     pub(crate) fn layout(&self, volume: usize) -> &Layout {
         &self.volumes[volume].1
+    }
+
+    pub(crate) fn volume(&self, volume: usize) -> &Volume {
+        &self.volumes[volume].0
     }
 
     fn place(&self, name: &str) -> Option<usize> {
@@ -48,18 +49,29 @@ impl Volumes {
     }
 }
 
-impl Exports for Volumes {
+/// The volumes as one client sees them.
+pub(crate) struct Visible<'a> {
+    pub(crate) volumes: &'a Volumes,
+    pub(crate) knowledge: Knowledge<'a>,
+    pub(crate) client: Client<'a>,
+}
+
+impl Exports for Visible<'_> {
     /// A volume's name, perhaps with `@` and the tenant whose requests these are; no name at all if
     /// there is only one volume.
-    fn find(&self, name: &str) -> Option<Export> {
+    fn find(&self, name: &str) -> Result<Export, NotOpened> {
         // Names of volumes contain no @.
         let (volume_name, tenant) = match name.split_once('@') {
             Some((volume, tenant)) => (volume, Some(tenant)),
             None => (name, None),
         };
-        let place = self.place(volume_name)?;
-        let volume = self.iter().nth(place)?;
-        Some(Export {
+        let place = self.volumes.place(volume_name).ok_or(NotOpened::Unknown)?;
+        let volume = self.volumes.volume(place);
+        may_open(self.knowledge, self.client, volume, tenant).map_err(|denied| {
+            tracing::warn!(volume = volume.name, "a client may not open an export: {denied}");
+            NotOpened::Denied(denied.to_string())
+        })?;
+        Ok(Export {
             name: match tenant {
                 Some(tenant) => format!("{}@{tenant}", volume.name),
                 None => volume.name.clone(),
@@ -72,8 +84,11 @@ impl Exports for Volumes {
         })
     }
 
+    /// Those that this client may open.
     fn list(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.iter().for_each(|volume| each(&volume.name, &description(volume)));
+        let may = |volume: &&Volume| may_open(self.knowledge, self.client, volume, None).is_ok();
+        let visible = self.volumes.iter().filter(may);
+        visible.for_each(|volume| each(&volume.name, &description(volume)));
     }
 }
 

@@ -37,6 +37,10 @@ const ACCEPT_MAX: usize = 16;
 /// will be when somebody leaves.
 const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 
+/// How long clients wait at the beginning for the policy, which says who may do what. A controller
+/// that is there has told it within milliseconds.
+const POLICY_WAIT: Span = Span::SECOND;
+
 /// Tokens from here on are listeners'.
 const LISTENER: u64 = 1 << 63;
 
@@ -168,7 +172,11 @@ impl<S: Shop> Worker<S> {
             end_at: None,
         };
         worker.on_table();
-        worker.listen()?;
+        match worker.table.is_known() {
+            true => worker.listen()?,
+            // Clients wait in the queues of the listeners meanwhile.
+            false => worker.accept_at = clock::now().after(POLICY_WAIT),
+        }
         Ok(worker)
     }
 
@@ -234,6 +242,9 @@ impl<S: Shop> Worker<S> {
 
     /// Whose requests are is said by another table now.
     fn on_table(&mut self) {
+        if self.table.is_known() && self.accept_at != Time::MAX {
+            self.accept_at = Time::ZERO;
+        }
         self.shop.nodes().tenants(&self.table);
         self.shop.on_table(&self.table);
         for guest in self.seats.iter_mut().filter_map(|seat| seat.guest.as_mut()) {

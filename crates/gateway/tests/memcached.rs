@@ -264,6 +264,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         controller: None,
         doors: Vec::new(),
         lock: None,
+        parties: Vec::new(),
         volumes: Vec::new(),
         pools: vec![pool],
         workers: 1,

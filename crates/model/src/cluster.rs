@@ -55,6 +55,7 @@ pub use identity::{
     Geometry, Label, LabelError, NoUuid, PartIdentity, SyncError, Uuid, VolumeStamp,
 };
 pub use layout::{Layout, Piece, Pieces, Spans};
+pub use read::is_certificate_name;
 
 /// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where
 /// the cluster keeps its state, which whoever starts it chooses; that of the policy from the folder
@@ -169,6 +170,9 @@ pub struct Volume {
     pub size: Bytes,
     /// Whose its requests are where nothing else says so.
     pub tenant: String,
+    /// The tenants that clients may choose instead, as `volume@tenant`; with none here, only those
+    /// whose `users` the policy names.
+    pub tenants: Vec<String>,
     /// Where its parts lie, the first part first; no node twice.
     pub nodes: Vec<NodeId>,
     /// How much lies on one node before the next one follows; a power of two from 4 KiB.
@@ -224,6 +228,15 @@ impl Cluster {
     /// that nothing has, an address, a store or a place in one that is taken already.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         read::cluster(text)
+    }
+
+    /// Reads a cluster from TOML, and tells all that is wrong with it.
+    ///
+    /// # Errors
+    /// All errors, at least one, in the order of the text.
+    /// What only follows from another one is left out.
+    pub fn parse_all(text: &str) -> Result<Self, Vec<TextError>> {
+        read::cluster_all(text)
     }
 
     /// The node with this id.

@@ -39,9 +39,13 @@ use crate::tag::Class;
 use crate::text::TextError;
 use crate::units::{Iops, Portion, Rate, Span};
 
+mod doubts;
 mod fits;
 pub mod limits;
 mod read;
+mod users;
+
+pub use users::{CERTIFICATE, Principal};
 
 /// Who is promised what, over which storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +128,8 @@ pub struct Tenant {
     pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
-    /// Users, by name or number, whose processes may act for it; empty for any.
+    /// Who may act for it: Unix users, by name or number, and holders of certificates, as
+    /// `cert:NAME`; empty for everybody. See [`Tenant::admits`].
     pub users: Vec<String>,
 }
 
@@ -172,6 +177,29 @@ impl Policy {
     /// than a stage holds.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         read::policy(text)
+    }
+
+    /// Reads a policy from TOML, and tells all that is wrong with it.
+    ///
+    /// # Errors
+    /// All errors, at least one, in the order of the text.
+    /// What only follows from another one is left out.
+    pub fn parse_all(text: &str) -> Result<Self, Vec<PolicyError>> {
+        read::policy_all(text)
+    }
+
+    /// What a valid policy says that cannot mean anything: a pattern or a size that no request
+    /// has, a rule that never applies, a user for whom `is_user` is false. Each with its place.
+    ///
+    /// ```
+    /// use tidegate_model::Policy;
+    /// let text = "[[tenant]]\nname = \"a\"\n[[match]]\ntenant = \"a\"\npath = \"data/**\"";
+    /// let doubts = Policy::doubts(text, |_| true);
+    /// assert_eq!(doubts[0].line, 5);
+    /// assert!(doubts[0].message.starts_with("path: \"data/**\" matches no file"));
+    /// ```
+    pub fn doubts(text: &str, is_user: impl Fn(&str) -> bool) -> Vec<PolicyError> {
+        doubts::doubts(text, &is_user)
     }
 
     /// The tenant with this id.

@@ -16,6 +16,10 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+mod all;
+
+pub(crate) use all::read_all;
+
 /// What is wrong with a text, where, and how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
@@ -78,9 +82,9 @@ impl<'de> Deserialize<'de> for Strings {
 
 /// An error before its line is counted.
 pub(crate) struct Wrong {
-    span: Range<usize>,
-    message: String,
-    fix: String,
+    pub(crate) span: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) fix: String,
 }
 
 pub(crate) type Outcome<T> = Result<T, Wrong>;
@@ -98,18 +102,20 @@ pub(crate) fn read<Raw: DeserializeOwned, T>(
     text: &str,
     meaning: impl FnOnce(Raw) -> Outcome<T>,
 ) -> Result<T, TextError> {
-    let raw = toml::from_str(text).map_err(|error| {
-        let wrong = Wrong {
-            span: error.span().unwrap_or(0..0),
-            message: error.message().trim_end().replace('\n', ", "),
-            fix: String::new(),
-        };
-        located(text, wrong)
-    })?;
+    let raw = toml::from_str(text).map_err(|error| located(text, shape(&error)))?;
     meaning(raw).map_err(|wrong| located(text, wrong))
 }
 
-fn located(text: &str, wrong: Wrong) -> TextError {
+/// What the reader of TOML says is wrong.
+fn shape(error: &toml::de::Error) -> Wrong {
+    Wrong {
+        span: error.span().unwrap_or(0..0),
+        message: error.message().trim_end().replace('\n', ", "),
+        fix: String::new(),
+    }
+}
+
+pub(crate) fn located(text: &str, wrong: Wrong) -> TextError {
     let before = &text[..wrong.span.start.min(text.len())];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     TextError {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use libc::{c_char, c_int};
 use tidegate_stage::segment::VARIABLE;
-use tidegate_stage::{Inside, Stage};
+use tidegate_stage::{Inside, Stage, files, scratch};
 
 use crate::errno::Errno;
 use crate::ops::programs::NOT_STARTED;
@@ -104,7 +104,8 @@ fn keep(stage: Stage) {
 unsafe extern "C" fn forked() {
     let _errno = Errno::keep();
     Inside::reset();
-    tidegate_stage::files::abandon_all();
+    files::abandon_all();
+    scratch::abandon_others();
     if let Some(stage) = stage()
         && !sandbox::forbids(sandbox::CHILD)
     {

@@ -30,7 +30,9 @@ use rustix::fs::{Mode, OFlags, RawDir};
 use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{self, File};
 use tidegate_stage::layout::{GateKind, Layout};
-use tidegate_stage::{Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope};
+use tidegate_stage::{
+    Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
+};
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
@@ -70,7 +72,7 @@ const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
 pub(crate) const CHILD: Needs = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to look at.
-const CALLS: [(Needs, Call); 24] = [
+const CALLS: [(Needs, Call); 25] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
     (STATUS, by(libc::SYS_fstat, None)),
@@ -172,6 +174,7 @@ pub(crate) fn is_strict() -> bool {
 pub(crate) fn jumps() {
     if !STRICT.get() {
         files::abandon();
+        scratch::abandon();
         Inside::reset();
     }
 }

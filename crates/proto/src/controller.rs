@@ -37,7 +37,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::gate::Unit;
-use tidegate_model::policy::{Fallback, Tenant};
+use tidegate_model::policy::{Fallback, Principal, Tenant};
 use tidegate_model::{Event, Policy, Span, StageId, Time};
 
 use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
@@ -104,10 +104,7 @@ impl Peer {
 
     /// Whether the policy lets it act for a tenant.
     pub fn may_act_for(&self, tenant: &Tenant) -> bool {
-        let is_peer = |user: &String| {
-            (!self.user.is_empty() && *user == self.user) || user.parse() == Ok(self.uid)
-        };
-        tenant.users.is_empty() || tenant.users.iter().any(is_peer)
+        tenant.admits(Principal::User { uid: self.uid, name: &self.user })
     }
 }
 

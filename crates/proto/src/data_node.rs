@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_algo::channel::glob;
 use tidegate_algo::haechi::Rules;
 use tidegate_model::cluster::{Fabric, TokenRules};
-use tidegate_model::policy::{Match, Target};
+use tidegate_model::policy::{Match, Principal, Target, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
 use crate::controller::Peer;
@@ -132,6 +132,8 @@ pub struct Visitor {
     pub cgroup: String,
     /// Whether it is root, or of the data node's own user.
     pub is_operator: bool,
+    /// The name that its certificate bears, if it is on another machine: that is its user then.
+    pub certificate: Option<String>,
 }
 
 /// For which tenant of the policy a client comes; for none, if it is one of those who may do that.
@@ -146,7 +148,7 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
             let name: String = named.chars().take(64).collect();
             return Err(format!("the policy has no tenant {name:?}; apply one that has it"));
         };
-        if !visitor.peer.may_act_for(tenant) {
+        if !visitor.may_act_for(tenant) {
             let users = tenant.users.join(", ");
             let user = user();
             return Err(format!(
@@ -160,7 +162,7 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
         Target::Tenant(id) => id,
         Target::Channel(place) => policy.channels[place].tenant,
     });
-    let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| visitor.peer.may_act_for(it));
+    let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| visitor.may_act_for(it));
     match target.filter(may) {
         Some(id) => Ok(Some(id)),
         None if visitor.is_operator => Ok(None),
@@ -177,7 +179,15 @@ impl Visitor {
     /// number that no user has, of whom nothing else is known.
     pub fn far(name: &str) -> Self {
         let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
-        Self { peer, ..Self::default() }
+        Self { peer, certificate: Some(name.into()), ..Self::default() }
+    }
+
+    /// Whether the policy lets it act for a tenant.
+    fn may_act_for(&self, tenant: &Tenant) -> bool {
+        match &self.certificate {
+            Some(name) => tenant.admits(Principal::Certificate(core::slice::from_ref(name))),
+            None => self.peer.may_act_for(tenant),
+        }
     }
 
     /// What to call it in a log: its process, or its user if that is on another machine.
@@ -221,7 +231,7 @@ mod tests {
             name = "oltp"
             reservation = "100 iops"
             limit = "200 iops"
-            users = ["ann", "7"]
+            users = ["ann", "7", "cert:ann"]
             [[tenant]]
             name = "batch"
             [[match]]
@@ -242,7 +252,8 @@ mod tests {
     fn visitor(uid: u32, user: &str, process: &str) -> Visitor {
         let peer = Peer { uid, pid: 1, user: user.into() };
         let cgroup = "/batch/nightly".into();
-        Visitor { peer, process: process.into(), cgroup, is_operator: uid == 0 }
+        let is_operator = uid == 0;
+        Visitor { peer, process: process.into(), cgroup, is_operator, certificate: None }
     }
 
     fn whose(visitor: &Visitor, named: &str) -> Result<&'static str, String> {
@@ -259,7 +270,7 @@ mod tests {
         assert_eq!(whose(&visitor(0, "root", "sh"), ""), Ok("nobody"));
         assert_eq!(
             whose(&visitor(8, "bob", "sh"), "oltp").unwrap_err(),
-            "user bob may not act for tenant \"oltp\"; the policy allows ann, 7"
+            "user bob may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann"
         );
         let error = whose(&visitor(8, "bob", "sh"), "oltq").unwrap_err();
         assert_eq!(error, "the policy has no tenant \"oltq\"; apply one that has it");
@@ -269,10 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_no_unix_user_of_that_name() {
+        let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"ann\" }]").unwrap();
+        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_err());
+        let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"cert:ann\" }]").unwrap();
+        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_ok());
+        assert!(tenant(&policy, &visitor(5, "ann", "sh"), "oltp").is_err());
+    }
+
+    #[test]
     fn who_comes_from_far_is_a_user_by_its_certificate() {
         assert_eq!(whose(&Visitor::far("ann"), "oltp"), Ok("oltp"));
         let error = whose(&Visitor::far("client"), "oltp").unwrap_err();
-        let wanted = "user client may not act for tenant \"oltp\"; the policy allows ann, 7";
+        let wanted =
+            "user client may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann";
         assert_eq!(error, wanted);
         assert_eq!(whose(&Visitor::far("client"), "batch"), Ok("batch"));
         // What nobody tells of it is nothing that a rule can hold for.

@@ -8,14 +8,13 @@
 //! forgets it, and that a call which makes one forgets what its number meant before.
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType};
 use tidegate_algo::channel::{Classifier, Mask, Table, Words};
 
-use crate::identity;
+use crate::{identity, scratch};
 
 /// Descriptors below this number are remembered; those above are asked about each time. Programs
 /// with more open files than this have a descriptor limit that an administrator raised.
@@ -241,29 +240,18 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table
     let Ok(link) = std::ffi::CStr::from_bytes_with_nul(&link[..=length]) else {
         return File::Storage(Mask::ALL);
     };
-    let mask = by_path::<SHORT, W>(link, table).or_else(|| by_path::<PATH_MAX, W>(link, table));
-    File::Storage(mask.unwrap_or(Mask::ALL))
+    File::Storage(by_path(link, table))
 }
 
-/// The longest path that the kernel takes, and one that most are shorter than.
-const PATH_MAX: usize = 4096;
-const SHORT: usize = 256;
-
 /// The rules that accept the path of the open file behind `link`; those that accept none if it
-/// cannot be had. None if it may be longer than `LENGTH`.
+/// cannot be had.
 #[cold]
 #[inline(never)]
-fn by_path<const LENGTH: usize, W: Words + ?Sized>(
-    link: &std::ffi::CStr,
-    table: &Table<'_, W>,
-) -> Option<Mask> {
-    let mut path = [MaybeUninit::uninit(); LENGTH];
-    let path: &[u8] = match rustix::fs::readlinkat_raw(CWD, link, &mut path) {
-        Ok((path, _)) if path.len() == LENGTH && LENGTH < PATH_MAX => return None,
-        Ok((path, _)) => path,
-        Err(_) => b"",
-    };
-    Some(table.accepts(Classifier::Path, path).0)
+fn by_path<W: Words + ?Sized>(link: &std::ffi::CStr, table: &Table<'_, W>) -> Mask {
+    scratch::with_page(|page| {
+        let length = rustix::fs::readlinkat_raw(CWD, link, &mut page[..]).unwrap_or(0);
+        table.accepts(Classifier::Path, &page[..length]).0
+    })
 }
 
 /// Whether a file's bytes are in memory only: `tmpfs` (which is `/dev/shm`), `proc` and the like.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::scratch;
+
 /// The longest value kept, in bytes. Longer ones are cut: a pattern cannot be longer either.
 const LENGTH_MAX: usize = 255;
 const WORDS: usize = (LENGTH_MAX + 1) / 8;
@@ -62,13 +64,12 @@ impl Once {
 pub(crate) fn with_process<R>(see: impl FnOnce(&[u8]) -> R) -> R {
     PROCESS.with(
         |found| {
-            let mut path = [std::mem::MaybeUninit::uninit(); 4096];
-            let Ok((path, _)) = rustix::fs::readlinkat_raw(CWD, c"/proc/self/exe", &mut path)
-            else {
-                return 0;
-            };
-            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-            copy(name, found)
+            scratch::with_page(|page| {
+                let link = c"/proc/self/exe";
+                let length = rustix::fs::readlinkat_raw(CWD, link, &mut page[..]).unwrap_or(0);
+                let path = &page[..length];
+                copy(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path), found)
+            })
         },
         see,
     )
@@ -79,13 +80,14 @@ pub(crate) fn with_process<R>(see: impl FnOnce(&[u8]) -> R) -> R {
 pub(crate) fn with_cgroup<R>(see: impl FnOnce(&[u8]) -> R) -> R {
     CGROUP.with(
         |found| {
-            let mut text = [0; 4096];
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let Ok(file) = rustix::fs::open(c"/proc/self/cgroup", flags, Mode::empty()) else {
                 return 0;
             };
-            let length = rustix::io::read(&file, &mut text[..]).unwrap_or(0);
-            copy(cgroup_of(&text[..length]), found)
+            scratch::with_page(|page| {
+                let length = rustix::io::read(&file, &mut page[..]).unwrap_or(0);
+                copy(cgroup_of(&page[..length]), found)
+            })
         },
         see,
     )

@@ -11,6 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::bypass::Bypass;
+use crate::scratch;
 
 /// What is found of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ pub fn open_program(descriptor: i32) -> Result<Verdict, Errno> {
 }
 
 /// The longest path that is looked at.
-const PATH_MAX: usize = 4096;
+const PATH_MAX: usize = scratch::PAGE;
 
 /// What the program is that `execvp` runs for `name`: the one at this path if it has a slash, else
 /// the first in the directories of `search`, the value of `PATH`.
@@ -120,7 +121,11 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     }
     // What the C library assumes where there is no PATH.
     let search = search.unwrap_or(b"/bin:/usr/bin");
-    let mut path = [0; PATH_MAX];
+    scratch::with_page(|path| found_in(bytes, search, path))
+}
+
+/// The same, with room for a path.
+fn found_in(bytes: &[u8], search: &[u8], path: &mut [u8; PATH_MAX]) -> Result<Verdict, Errno> {
     for directory in search.split(|byte| *byte == b':') {
         let length = directory.len() + 1 + bytes.len();
         if length >= PATH_MAX {
@@ -140,8 +145,10 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     Err(Errno::NOENT)
 }
 
-/// What is read of a file at once.
-const BLOCK: usize = 1024;
+/// What is read of the beginning of a file: as much as the kernel looks at.
+const HEAD: usize = 256;
+/// What is read of a part of it.
+const BLOCK: usize = scratch::PAGE;
 
 /// Looks at an open file; scripts are followed to their interpreter so many times.
 fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
@@ -149,9 +156,9 @@ fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
         return Err(Errno::ACCESS);
     }
-    let mut block = [0; BLOCK];
-    let length = rustix::io::pread(file, &mut block[..], 0)?;
-    let head = &block[..length];
+    let mut head = [0; HEAD];
+    let length = rustix::io::pread(file, &mut head[..], 0)?;
+    let head = &head[..length];
     if head.starts_with(b"#!") {
         return if scripts > 0 { script(head, scripts - 1) } else { Err(Errno::LOOP) };
     }
@@ -162,7 +169,7 @@ fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
     if gains_rights(file, &status) {
         return Ok(Verdict::Not(Bypass::SetuidProgram));
     }
-    Ok(elf(file, head))
+    Ok(scratch::with_page(|block| elf(file, head, block)))
 }
 
 /// What the interpreter in the first line of a script is.
@@ -204,8 +211,8 @@ const NOTE: u32 = 4; // PT_NOTE
 /// The most parts of a program that are looked at; there are about a dozen.
 const PARTS_MAX: usize = 64;
 
-/// What an ELF file with this head is.
-fn elf(file: BorrowedFd<'_>, head: &[u8]) -> Verdict {
+/// What an ELF file with this head is, with room for one of its parts.
+fn elf(file: BorrowedFd<'_>, head: &[u8], block: &mut [u8; BLOCK]) -> Verdict {
     const WIDE: u8 = 2;
     if head.get(4) != Some(&WIDE) || half(head, 18) != MACHINE {
         // Another machine's loader would complain about the shim, and run on without.
@@ -220,14 +227,13 @@ fn elf(file: BorrowedFd<'_>, head: &[u8]) -> Verdict {
             break;
         }
         let (offset, length) = (long(&part, 8), long(&part, 32));
-        let mut block = [0; BLOCK];
         match word(&part, 0) {
             LOADER => {
                 dynamic = true;
-                let path = content(file, offset, length, &mut block);
+                let path = content(file, offset, length, block);
                 foreign = !is_loader(path.strip_suffix(b"\0").unwrap_or(path));
             }
-            NOTE => go |= has_go_note(content(file, offset, length, &mut block)),
+            NOTE => go |= has_go_note(content(file, offset, length, block)),
             _ => {}
         }
     }

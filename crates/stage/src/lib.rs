@@ -37,6 +37,7 @@ mod lock;
 pub mod programs;
 pub mod record;
 pub mod scope;
+pub mod scratch;
 pub mod segment;
 mod stage;
 

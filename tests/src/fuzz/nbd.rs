@@ -3,8 +3,8 @@
 
 use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
 use tidegate_gateway::nbd::{
-    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, Receiver, Request,
-    RequestError, Step,
+    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, NotOpened, Receiver,
+    Request, RequestError, Step,
 };
 
 use super::tape::Tape;
@@ -14,9 +14,13 @@ const SIZE: u64 = 1 << 20;
 struct Disks;
 
 impl Exports for Disks {
-    fn find(&self, name: &str) -> Option<Export> {
+    fn find(&self, name: &str) -> Result<Export, NotOpened> {
         let (volume, tenant) = name.split_once('@').unwrap_or((name, ""));
-        ["disk", "rom"].iter().position(|known| *known == volume).map(|place| Export {
+        if tenant == "b" {
+            return Err(NotOpened::Denied("it is not for you".into()));
+        }
+        let known = ["disk", "rom"].iter().position(|known| *known == volume);
+        known.ok_or(NotOpened::Unknown).map(|place| Export {
             name: name.into(),
             description: "a disk".into(),
             volume: place,

@@ -228,6 +228,56 @@ fn clients_that_do_not_belong() {
     assert!(guarded.reads(), "whoever belongs is served");
 }
 
+#[test]
+fn a_user_that_no_certificate_can_name_is_refused_before_anything_is_written() {
+    let guarded = Guarded::new();
+    fs::remove_dir_all(guarded.tls()).unwrap();
+    for user in ["../../evil", "a/b", "", "10.0.0.1", "two words", "under_score", "-x"] {
+        let refused = guarded.certify(&[&format!("--user={user}")]).failure(2).complaint();
+        assert!(refused.contains("cannot be a certificate's name"), "{user:?}: {refused}");
+        assert!(!guarded.tls().exists(), "{user:?}");
+    }
+}
+
+#[test]
+fn an_export_is_for_the_users_of_its_tenant() {
+    let mut guarded = Guarded::new().up();
+    let certified = guarded.certify(&["--user", "alice,bob"]).success();
+    assert!(certified.stdout.contains("for user alice"), "{certified:?}");
+    // Whoever has this party's or user's certificate shows it as a client does.
+    let as_client = |name: &str| {
+        let folder = guarded.cluster.path(&format!("of-{name}"));
+        fs::create_dir(&folder).unwrap();
+        fs::copy(guarded.tls().join("ca-cert.pem"), folder.join("ca-cert.pem")).unwrap();
+        for kind in ["cert", "key"] {
+            let from = guarded.tls().join(format!("{name}-{kind}.pem"));
+            fs::copy(from, folder.join(format!("client-{kind}.pem"))).unwrap();
+        }
+        guarded.uri_with(&folder)
+    };
+    let [alice, bob, node, front] = ["alice", "bob", "a", "front"].map(as_client);
+    guarded.nbdinfo(&bob).success();
+    let policy = "[[tenant]]\nname = \"oltp\"\nusers = [\"cert:alice\"]\n";
+    guarded.cluster.bed().apply(policy).success();
+    eventually("the policy at the gateway", || guarded.nbdinfo(&bob).code != Some(0));
+    let log = || guarded.cluster.part(GATEWAY).stderr();
+    let denied = "certificate \"bob\" may not act for tenant \"oltp\"";
+    eventually("the reason in the log", || log().contains(denied));
+    guarded.nbdinfo(&alice).success();
+    // Parties are not clients, and everybody's certificate names no user.
+    for (uri, reason) in [
+        (&node, "the certificate of a is for a party of the cluster"),
+        (&front, "the certificate of front is for a party of the cluster"),
+        (&guarded.uri(), "certificate \"client\" may not act for tenant \"oltp\""),
+    ] {
+        guarded.nbdinfo(uri).failure(1);
+        eventually(reason, || log().contains(reason));
+    }
+    let unknown = alice.replace("/db?", "/db@nosuch?");
+    guarded.nbdinfo(&unknown).failure(1);
+    eventually("the tenant in the log", || log().contains("the policy has no tenant \"nosuch\""));
+}
+
 /// Says what is no TLS, and hears the end of it.
 fn rude(address: &str) {
     let mut stream = TcpStream::connect(address).unwrap();

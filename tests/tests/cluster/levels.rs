@@ -30,10 +30,11 @@ fn cluster(policy: &str) -> Cluster {
     // One stripe each, so that a client can choose a node.
     let halves =
         |name| format!("{}stripe = \"2MiB\"\n", volume(name, name, "4MiB", &["slow", "slower"]));
+    let offered = |volume: String| format!("{volume}tenants = \"slow\"\n");
     let volumes = [
         volume("limited", "limited", "4MiB", &["fast"]),
         volume("striped", "striped", "4MiB", &["fast", "other"]),
-        halves("reserved"),
+        offered(halves("reserved")),
         halves("greedy"),
     ];
     let file = format!("{}{}{door}{}", fast.concat(), slow.concat(), volumes.concat());

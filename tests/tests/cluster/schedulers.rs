@@ -25,7 +25,7 @@ fn scheduler(cluster: &mut Cluster, arguments: &[&str]) -> Value {
 }
 
 fn striped(policy: &str) -> Cluster {
-    let db = volume("db", "oltp", "6MiB", &["a", "b"]);
+    let db = volume("db", "oltp", "6MiB", &["a", "b"]) + "tenants = \"slow\"\n";
     Cluster::new(&format!("cost = \"bytes\"\n{}{db}", directories(&["a", "b"])), policy)
 }
 

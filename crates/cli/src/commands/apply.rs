@@ -42,6 +42,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let file = PolicyFile::read(&args.file, Reader::User)?;
     file.check_feasible()?;
+    let doubts = file.doubts();
     let request = Request::Apply {
         policy: file.text,
         source: file.origin,
@@ -50,9 +51,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     let answer = Operator::connect(&common.socket())?.ask(&request)?;
     if common.json {
+        let mut answer: serde_json::Value = operator::read(&answer)?;
+        if let Some(warnings) = answer["warnings"].as_array_mut() {
+            warnings.extend(doubts.into_iter().map(serde_json::Value::from));
+        }
         output::print(&format!("{answer}\n"))?;
     } else {
-        let applied: Applied = operator::read(&answer)?;
+        let mut applied: Applied = operator::read(&answer)?;
+        applied.warnings.extend(doubts);
         output::print(&told(&applied, Paint::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)

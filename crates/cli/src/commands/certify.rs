@@ -14,7 +14,7 @@ use tidegate_fabric::place::default_state;
 use tidegate_fabric::tls::{AUTHORITY, certificate_file, key_file};
 use tidegate_fabric::trusted::{FILE_MODE, Folder, Problem, Purpose, Secrecy, TrustError};
 use tidegate_model::Cluster;
-use tidegate_model::cluster::Address;
+use tidegate_model::cluster::{Address, is_certificate_name};
 
 use super::Common;
 use crate::clock;
@@ -129,6 +129,13 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
     }
     holders.push(of(Cluster::CLIENT, "clients".into()));
     for user in users {
+        // Checked before anything is written: the name becomes that of files, too.
+        if !is_certificate_name(user) {
+            let failure =
+                Failure::new(Code::Usage, format!("{user:?} cannot be a certificate's name"));
+            return Err(failure
+                .help("use letters, digits, and '-' or '.' in between, and no number at the end"));
+        }
         let is_taken = |name: &str| name.eq_ignore_ascii_case(user);
         if is_taken(Cluster::AUTHORITY) || holders.iter().any(|(name, ..)| is_taken(name)) {
             let what = format!("user {user} would have the certificate of another");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tidegate_algo::access;
 use tidegate_algo::admission::{self, Shortage, Unkept};
 use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};
@@ -12,6 +13,7 @@ use super::Common;
 use crate::amounts;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure, Told};
+use crate::inputs::{Inputs, Named};
 use crate::output::{self, Paint, Tone};
 use crate::policy_file::PolicyFile;
 use crate::text_file::Reader;
@@ -165,7 +167,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         rules: policy.matches.len() as u64,
         sums: sums(policy),
         cluster: cluster.as_ref().map(|cluster| place(policy, cluster)),
-        warnings: warnings(policy, cluster.as_ref()),
+        warnings: warnings(&file, cluster.as_ref()),
     };
     if common.json {
         output::print_json(&verdict)?;
@@ -177,22 +179,24 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 
 /// Reads everything, and compares what is promised with what there is.
 fn examine(args: &Args) -> Result<(PolicyFile, Option<ClusterFile>), Refusal> {
-    let cluster = args.cluster.as_deref();
-    let cluster = cluster.map(|path| ClusterFile::read(path, Reader::User)).transpose()?;
-    let named = || cluster.as_ref().and_then(ClusterFile::policy);
-    let Some(file) = args.file.clone().or_else(named) else {
+    let (cluster, policy) = (args.cluster.as_deref(), args.file.as_deref());
+    let read = Inputs::read(cluster, policy, Named::Otherwise, Reader::User)?;
+    let Some(file) = read.policy.or(read.named) else {
         let failure = Failure::new(Code::Usage, "the cluster names no policy");
         return Err(failure.help("name one: tidegate check POLICY --cluster FILE").into());
     };
-    let file = PolicyFile::read(&file, Reader::User)?;
-    file.check_feasible()?;
-    if let Some(cluster) = &cluster
-        && let Err(shortage) = admission::admit(&file.policy, &cluster.cluster)
+    let mut failures: Vec<Failure> = file.check_feasible().err().into_iter().collect();
+    let mut shortage = None;
+    if let Some(cluster) = &read.cluster
+        && let Err(found) = admission::admit(&file.policy, &cluster.cluster)
     {
-        let failure = cluster.infeasible(&shortage);
-        return Err(Refusal { failure, shortage: Some(shortage) });
+        failures.push(cluster.infeasible(&found));
+        shortage = Some(found);
     }
-    Ok((file, cluster))
+    match Failure::all(failures) {
+        Some(failure) => Err(Refusal { failure, shortage }),
+        None => Ok((file, read.cluster)),
+    }
 }
 
 fn cut(shortage: &Shortage) -> Cut<'_> {
@@ -260,8 +264,10 @@ fn sums(policy: &Policy) -> Vec<Sum> {
 }
 
 /// What is allowed, but hardly meant.
-fn warnings(policy: &Policy, cluster: Option<&ClusterFile>) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
+    let policy = &file.policy;
+    let mut warnings = file.doubts();
+    warnings.extend(cluster.into_iter().flat_map(ClusterFile::doubts));
     for (unit, name, example) in
         [(Unit::Bytes, "bandwidth", "1000MiB/s"), (Unit::Operations, "operations", "50k iops")]
     {
@@ -281,6 +287,7 @@ fn warnings(policy: &Policy, cluster: Option<&ClusterFile>) -> Vec<String> {
     }
     if let Some(cluster) = cluster {
         warnings.extend(admission::warnings(policy, &cluster.cluster));
+        warnings.extend(access::warnings(policy, &cluster.cluster));
         let unkept = admission::unkept(policy, &cluster.cluster);
         warnings.extend(unkept.iter().map(ToString::to_string));
     }

@@ -25,6 +25,7 @@ use crate::clock;
 use crate::cluster_file::ClusterFile;
 use crate::failure::{Code, Failure};
 use crate::guards::Guards;
+use crate::inputs::{Inputs, Named};
 use crate::operator::Operator;
 use crate::output;
 use crate::parts::{Choice, Parts, Site, parties, resolved};
@@ -66,6 +67,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7171")]
     #[arg(value_parser = address, env = "TIDEGATE_HTTP", hide_env_values = true)]
     http: SocketAddr,
+
+    /// A name by which HTTP is asked for besides localhost, as behind a proxy; requests for other
+    /// hosts are refused
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(env = "TIDEGATE_HTTP_HOST", hide_env_values = true)]
+    http_host: Vec<String>,
 
     /// Serve no HTTP
     #[arg(long, env = "TIDEGATE_NO_HTTP", value_parser = FalseyValueParser::new())]
@@ -137,8 +144,12 @@ struct Plan {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     log_to_stderr(&args.log)?;
     args.trust_owner.into_iter().for_each(trust_owner);
-    let cluster = args.cluster.as_deref();
-    let cluster = cluster.map(|path| ClusterFile::read(path, Reader::Daemon)).transpose()?;
+    // What is wrong is a reason not to start, so all is read before anything exists.
+    let leads = matches!(args.role, None | Some(Role::Controller));
+    let named = if leads { Named::Wanted } else { Named::Unwanted };
+    let policy = args.policy.as_deref().filter(|_| leads);
+    let read = Inputs::read(args.cluster.as_deref(), policy, named, Reader::Daemon)?;
+    let (cluster, policies) = (read.cluster, (read.policy, read.named));
     let base = args.state.clone().unwrap_or_else(default_state);
     let file = cluster.as_ref().map(|file| &file.cluster);
     let socket = socket(common, file, &base);
@@ -160,7 +171,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (create, json) = (args.create, common.json);
     let plan = Plan { cluster, choice, base, socket, controller, guards, create, json };
     match args.role {
-        None | Some(Role::Controller) => lead(args, plan),
+        None | Some(Role::Controller) => lead(args, plan, policies),
         Some(_) => serve(&plan),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -183,18 +194,21 @@ fn remote(cluster: &Cluster) -> Option<&Address> {
 }
 
 /// Runs the controller, and the parts of its cluster that are to run beside it.
-fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
-    // A policy that is wrong is a reason not to start, so it is read before anything exists.
-    let read = |path: &Path| PolicyFile::read(path, Reader::Daemon);
-    let policy = args.policy.as_deref().map(read).transpose()?;
-    let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
-    let first = named.as_deref().map(read).transpose()?;
+fn lead(
+    args: Args,
+    plan: Plan,
+    (policy, first): (Option<PolicyFile>, Option<PolicyFile>),
+) -> Result<(), Failure> {
+    let mut failures = Vec::new();
     for policy in policy.iter().chain(&first) {
-        policy.check_feasible()?;
+        failures.extend(policy.check_feasible().err());
         if let Some(file) = &plan.cluster {
-            admission::admit(&policy.policy, &file.cluster)
-                .map_err(|shortage| file.infeasible(&shortage))?;
+            let admitted = admission::admit(&policy.policy, &file.cluster);
+            failures.extend(admitted.err().map(|shortage| file.infeasible(&shortage)));
         }
+    }
+    if let Some(failure) = Failure::all(failures) {
+        return Err(failure);
     }
     let config = Config {
         remote: plan.remote()?,
@@ -202,6 +216,7 @@ fn lead(args: Args, plan: Plan) -> Result<(), Failure> {
         state: plan.base.clone(),
         forget_policy: args.forget_policy,
         http: (!args.no_http).then_some(args.http),
+        http_hosts: args.http_host,
         log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         ..Config::default()
@@ -294,6 +309,8 @@ struct Led {
     policy: Option<PolicyText>,
     /// The policy that the cluster names, if another one stays in force.
     passed_over: Option<String>,
+    /// What the policy that was put in force now says that cannot mean anything.
+    doubts: Vec<String>,
 }
 
 /// Applies the policy that was given, or the one that the cluster names if none is in force, and
@@ -308,6 +325,7 @@ fn first_questions(
     let before: Status = operator.ask_for(&Request::Status)?;
     let named = first.as_ref().map(|first| (first.name.clone(), first.text.clone()));
     let wanted = policy.or(first.filter(|_| before.revision == 0));
+    let doubts = wanted.as_ref().map(PolicyFile::doubts).unwrap_or_default();
     if let Some(PolicyFile { text: policy, origin: source, .. }) = wanted {
         operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
     }
@@ -318,7 +336,7 @@ fn first_questions(
     };
     let is_other = |text: &str| policy.as_ref().is_some_and(|policy| policy.text != *text);
     let passed_over = named.filter(|(_, text)| is_other(text)).map(|(name, _)| name);
-    Ok(Led { status, policy, passed_over })
+    Ok(Led { status, policy, passed_over, doubts })
 }
 
 impl Led {
@@ -330,8 +348,13 @@ impl Led {
         format!("policy revision {} with {tenants} from {source}", policy.revision)
     }
 
+    /// What an operator should know about the policy.
+    fn warnings(&self) -> Vec<String> {
+        self.doubts.iter().cloned().chain(self.other()).collect()
+    }
+
     /// That the cluster's own policy is not in force, if so.
-    fn warning(&self) -> Option<String> {
+    fn other(&self) -> Option<String> {
         let (policy, named) = (self.policy.as_ref()?, self.passed_over.as_ref()?);
         let PolicyText { revision, source, applied_at_ms, .. } = policy;
         let source = output::on_one_line(source);
@@ -361,7 +384,7 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
             "tenants": tenants.len(),
             "policy_source": led.policy.as_ref().map(|policy| &policy.source),
             "policy_applied_at_ms": led.policy.as_ref().map(|policy| policy.applied_at_ms),
-            "warnings": led.warning().into_iter().collect::<Vec<_>>(),
+            "warnings": led.warnings(),
         });
         if let Some(parts) = parts {
             told["parts"] = parts.names().collect();
@@ -373,7 +396,8 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
     let remote = remote.map(|address| format!(", {address} over TLS")).unwrap_or_default();
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
     let policy = led.told();
-    let warning = led.warning().map(|warning| format!("warning: {warning}\n")).unwrap_or_default();
+    let warnings = led.warnings().into_iter().map(|warning| format!("warning: {warning}\n"));
+    let warning: String = warnings.collect();
     let next = match (doors.first(), tenants.first()) {
         (Some(door), _) if door.starts_with("memcached") => {
             format!("tidegate load \"{door}\" --fill, tidegate status")

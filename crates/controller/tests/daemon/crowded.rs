@@ -70,7 +70,8 @@ fn a_request_that_does_not_end_is_cut_off() {
     let silent = visit(daemon.http, "");
     let half = visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
     let put = format!("PUT /v1/policy HTTP/1.1\r\nAuthorization: Bearer {}", daemon.token());
-    let body = visit(daemon.http, &format!("{put}\r\nHost: a\r\nContent-Length: 9\r\n\r\nbud"));
+    let body =
+        visit(daemon.http, &format!("{put}\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nbud"));
     assert_eq!(daemon.http("GET /readyz HTTP/1.1", "").0, 200);
     // A byte at a time is as bad as none.
     let mut slow = visit(daemon.http, "GET /healthz HTTP/1.1\r\nX: ");
@@ -89,7 +90,7 @@ fn a_request_that_does_not_end_is_cut_off() {
 fn who_has_nothing_more_to_ask_is_closed() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path(), Limits { http_idle: SHORT, ..Limits::default() });
-    let answer = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let answer = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
 }
 
@@ -97,7 +98,7 @@ fn who_has_nothing_more_to_ask_is_closed() {
 fn too_many_visits_are_told_so() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path(), Limits { http_connections: 2, ..Limits::default() });
-    let watch = || visit(daemon.http, "GET /v1/events HTTP/1.1\r\nHost: a\r\n\r\n");
+    let watch = || visit(daemon.http, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut watcher = watch();
     let mut head = [0; 12];
     watcher.read_exact(&mut head).unwrap();

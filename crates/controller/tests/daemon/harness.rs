@@ -197,6 +197,7 @@ pub(crate) fn config(directory: &Path) -> Config {
         forget_policy: false,
         http: Some("127.0.0.1:0".parse().unwrap()),
         log: "off".into(),
+        http_hosts: Vec::new(),
         hello_max: Duration::from_secs(5),
         cluster: None,
     }

@@ -108,6 +108,33 @@ fn metrics_parse_and_have_units_in_their_names() {
 }
 
 #[test]
+fn a_request_for_another_host_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = Running::start(directory.path());
+    let asks = |target: &str, host: &str| {
+        let mut stream = TcpStream::connect(daemon.http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!("GET {target} HTTP/1.1\r\n{host}Connection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let port = daemon.http.port();
+    for own in ["localhost", &format!("127.0.0.1:{port}"), &format!("LocalHost:{port}")] {
+        assert_eq!(asks("/v1/status", &format!("Host: {own}\r\n")), "200", "{own}");
+    }
+    for foreign in ["evil.example", &format!("evil.example:{port}"), "localhost.evil.example", "a"]
+    {
+        for target in ["/v1/status", "/v1/policy", "/metrics", "/healthz"] {
+            assert_eq!(asks(target, &format!("Host: {foreign}\r\n")), "421", "{foreign}");
+        }
+    }
+    assert_eq!(asks("http://evil.example/v1/status", "Host: localhost\r\n"), "421");
+    assert_eq!(asks("/v1/status", "Host: localhost\r\nHost: evil.example\r\n"), "421");
+}
+
+#[test]
 fn events_are_told_as_they_happen() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());

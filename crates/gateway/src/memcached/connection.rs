@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use tidegate_algo::access::Client;
 use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::owner::Asked;
 use tidegate_fabric::buffer::Buffer;
@@ -14,6 +15,7 @@ use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece};
 
 use super::Pool;
 use super::flights::{Flight, Flights, Spot};
+use crate::access::{Identity, Restrictions};
 use crate::ketama::Ketama;
 use crate::nodes::Nodes;
 use crate::owners::{Owner, Table};
@@ -28,6 +30,9 @@ const OUTPUT_MAX: usize = 1 << 20;
 const ESTIMATE: usize = 16 << 10;
 const ESTIMATE_MIN: usize = 128;
 
+/// What a client is told that may not act for the tenant of a key.
+const NOT_ALLOWED: &str = "CLIENT_ERROR the policy does not let this client use this key\r\n";
+
 /// What memcached says where it has no memory for a reply.
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response\r\n";
 
@@ -40,6 +45,7 @@ pub(crate) struct Shop {
     flights: Flights,
     hall: Arc<Hall>,
     budget: MemoryBudget,
+    table: Arc<Table>,
 }
 
 impl Shop {
@@ -47,11 +53,16 @@ impl Shop {
         pool: Arc<Pool>,
         nodes: Nodes,
         (hall, budget): (Arc<Hall>, MemoryBudget),
-        table: &Table,
+        table: Arc<Table>,
     ) -> Self {
         let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
         let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, flights: Flights::default(), hall, budget }
+        Self { pool, circle, owner, nodes, flights: Flights::default(), hall, budget, table }
+    }
+
+    /// What a client may not do.
+    fn restrictions(&self, client: Client<'_>) -> Restrictions {
+        Restrictions::of_pool(&self.table, client, &self.owner)
     }
 
     /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
@@ -68,6 +79,8 @@ impl Shop {
 pub(crate) struct Connection {
     token: u64,
     stream: Stream,
+    identity: Identity,
+    restrictions: Restrictions,
     conversation: Conversation<Spot, Buffer>,
     /// What was read and is not consumed.
     held: Vec<u8>,
@@ -91,8 +104,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn new(token: u64, stream: Stream, shop: &Shop) -> Self {
+        let identity = Identity::of(&stream);
+        let restrictions = shop.restrictions(identity.client(&stream));
         Self {
             token,
+            identity,
+            restrictions,
             stream,
             conversation: Conversation::new(shop.pool.value_max, shop.everywhere()),
             held: Vec::new(),
@@ -168,13 +185,21 @@ impl Connection {
         let (token, bytes, estimate) = (self.token, &mut self.bytes, self.estimate);
         self.conversation.set_ahead_max(hall.limits.all_requests / clients);
         self.conversation.set_credit(budget.headroom(load), estimate);
+        let (restrictions, mut denied) = (&self.restrictions, Vec::new());
         let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
+            if restrictions.deny(ask.place.tenant) {
+                return denied.push(ask.ticket);
+            }
             let reply = estimate.saturating_mul(ask.keys as usize);
             let charge = ask.bytes.len().saturating_add(reply);
             let job = flights.launch(token, &ask, charge);
             *bytes += charge;
             nodes.queue((0, ask.place.node), job, &Recorded::default());
         });
+        for ticket in denied {
+            hall.counts.refuse();
+            self.conversation.on_reply(ticket, Err(NOT_ALLOWED));
+        }
         // Zero where it depends on a reply, or on what the kernel takes.
         self.needed = progress.needed;
         progress.consumed
@@ -222,6 +247,7 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, shop: &Shop) {
+        self.restrictions = shop.restrictions(self.identity.client(&self.stream));
         self.conversation.flush_at(shop.everywhere());
     }
 
@@ -319,6 +345,7 @@ impl worker::Shop for Shop {
     }
 
     fn on_table(&mut self, table: &Arc<Table>) {
+        self.table = table.clone();
         self.owner = table.owner(&self.pool.name, &self.pool.tenant);
     }
 

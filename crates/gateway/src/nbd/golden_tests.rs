@@ -23,11 +23,12 @@ pub(super) fn export(name: &str, read_only: bool) -> Export {
 }
 
 impl Exports for Two {
-    fn find(&self, name: &str) -> Option<Export> {
+    fn find(&self, name: &str) -> Result<Export, NotOpened> {
         match name {
-            "disk" | "" => Some(export("disk", false)),
-            "rom" => Some(export("rom", true)),
-            _ => None,
+            "disk" | "" => Ok(export("disk", false)),
+            "rom" => Ok(export("rom", true)),
+            "secret" => Err(NotOpened::Denied("no".into())),
+            _ => Err(NotOpened::Unknown),
         }
     }
 
@@ -203,6 +204,7 @@ fn asking_is_not_entering_and_leaving_is_answered() {
             (option::LIST, b""),
             (option::LIST, b"x"),
             (option::INFO, &go("none", &[])),
+            (option::INFO, &go("secret", &[])),
             (option::INFO, &go("", &[])),
             (option::INFO, b"\0\0\0\x09disk\0\0"),
             (option::LIST_META_CONTEXT, &context("disk", &[])),
@@ -216,6 +218,7 @@ fn asking_is_not_entering_and_leaving_is_answered() {
         answer(3, 1, ""),
         text(3, 3, "this option has no data"),
         text(6, 6, "there is no export \"none\""),
+        text(2, 6, "no"),
         answer(6, 3, "00000000000000100000056d"),
         answer(6, 1, ""),
         text(3, 6, "this is no name and list of numbers"),

@@ -20,10 +20,22 @@ const ZEROES: usize = 124;
 /// What there is to connect to.
 pub trait Exports {
     /// The export of this name; of the empty name, the default one.
-    fn find(&self, name: &str) -> Option<Export>;
+    ///
+    /// # Errors
+    /// If there is none, or the client may not open it.
+    fn find(&self, name: &str) -> Result<Export, NotOpened>;
 
     /// Calls `each` with every name that is worth listing, and what is there.
     fn list(&self, each: &mut dyn FnMut(&str, &str));
+}
+
+/// Why an export is not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotOpened {
+    /// There is none of that name.
+    Unknown,
+    /// This client may not, for this reason.
+    Denied(String),
 }
 
 /// Something to connect to.
@@ -123,6 +135,14 @@ pub enum HandshakeError {
     /// It wants, in the old way that has no answer, to be served in the clear.
     #[error("it wants an export in the clear, and has to ask for encryption first")]
     NotEncrypted,
+    /// It wants, in the old way that has no answer, what it may not have.
+    #[error("it wants the export {name:?}, and {reason}")]
+    Denied {
+        /// The export.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
     /// It wants, in the old way that has no answer, what there is not.
     #[error("it wants the export {0:?}, which there is not")]
     NoSuchExport(String),
@@ -131,10 +151,10 @@ pub enum HandshakeError {
 /// One client's handshake.
 ///
 /// ```
-/// use tidegate_gateway::nbd::{Encryption, Export, Exports, Handshake, Step};
+/// use tidegate_gateway::nbd::{Encryption, Export, Exports, Handshake, NotOpened, Step};
 /// struct Nothing;
 /// impl Exports for Nothing {
-///     fn find(&self, _: &str) -> Option<Export> { None }
+///     fn find(&self, _: &str) -> Result<Export, NotOpened> { Err(NotOpened::Unknown) }
 ///     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
 /// }
 /// let mut said = Vec::new();
@@ -327,10 +347,15 @@ impl Handshake {
         said: &mut Vec<u8>,
     ) -> Result<Step, HandshakeError> {
         let name = String::from_utf8_lossy(&data[..data.len().min(NAME_MAX as usize)]);
-        let found = exports.find(&name).filter(|_| data.len() <= NAME_MAX as usize);
-        let Some(export) = found else {
-            return Err(HandshakeError::NoSuchExport(name.into_owned()));
-        };
+        let is_name = data.len() <= NAME_MAX as usize;
+        let found = if is_name { exports.find(&name) } else { Err(NotOpened::Unknown) };
+        let export = found.map_err(|refused| {
+            let name = name.chars().take(SHOWN).collect();
+            match refused {
+                NotOpened::Unknown => HandshakeError::NoSuchExport(name),
+                NotOpened::Denied(reason) => HandshakeError::Denied { name, reason },
+            }
+        })?;
         said.extend(export.size.to_be_bytes());
         said.extend(export.flags(self.structured).to_be_bytes());
         if self.zeroes {
@@ -368,9 +393,12 @@ impl Handshake {
                 return Step::More;
             }
         };
-        let Some(export) = exports.find(name) else {
-            unknown(said, option, name);
-            return Step::More;
+        let export = match exports.find(name) {
+            Ok(export) => export,
+            Err(refused) => {
+                not_opened(said, option, name, &refused);
+                return Step::More;
+            }
         };
         let wants = |fact: u16| wanted.chunks_exact(2).any(|two| two == fact.to_be_bytes());
         if wants(info::NAME) {
@@ -409,9 +437,8 @@ impl Handshake {
             reply(said, option, answer::INVALID, &[b"this is no name and list of contexts"]);
             return;
         };
-        if exports.find(name).is_none() {
-            unknown(said, option, name);
-            return;
+        if let Err(refused) = exports.find(name) {
+            return not_opened(said, option, name, &refused);
         }
         let chosen = queries.iter().any(|query| match choose {
             true => *query == ALLOCATION,
@@ -444,11 +471,18 @@ fn contexts(data: &[u8]) -> Option<(&str, Vec<&str>)> {
     fields.0.is_empty().then_some((name, queries))
 }
 
-fn unknown(said: &mut Vec<u8>, option: u32, name: &str) {
-    // A name may be as long as a client likes; its beginning will do.
-    let shown: String = name.chars().take(64).collect();
-    let message = format!("there is no export {shown:?}");
-    reply(said, option, answer::UNKNOWN, &[message.as_bytes()]);
+/// How much of an export's name is repeated, in characters: it may be as long as a client likes.
+const SHOWN: usize = 64;
+
+fn not_opened(said: &mut Vec<u8>, option: u32, name: &str, refused: &NotOpened) {
+    match refused {
+        NotOpened::Unknown => {
+            let shown: String = name.chars().take(SHOWN).collect();
+            let message = format!("there is no export {shown:?}");
+            reply(said, option, answer::UNKNOWN, &[message.as_bytes()]);
+        }
+        NotOpened::Denied(reason) => reply(said, option, answer::POLICY, &[reason.as_bytes()]),
+    }
 }
 
 /// Appends an answer to an option.

@@ -73,6 +73,8 @@ pub mod answer {
     pub const META_CONTEXT: u32 = 4;
     /// Not known here.
     pub const UNSUPPORTED: u32 = 1 << 31 | 1;
+    /// Not allowed.
+    pub const POLICY: u32 = 1 << 31 | 2;
     /// Not well formed.
     pub const INVALID: u32 = 1 << 31 | 3;
     /// Not before the connection is encrypted.

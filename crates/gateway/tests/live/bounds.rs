@@ -32,9 +32,7 @@ fn replies_that_are_not_read_take_up_bounded_memory() {
     let stand = Stand::with(limits, WORKERS);
     let mut greedy: Vec<_> = (0..24).map(|_| Client::enter(&stand, "striped", true)).collect();
     for client in &mut greedy {
-        for _ in 0..500 {
-            client.ask(command::READ, 0, 0, 1 << 20);
-        }
+        client.ask_reads(0, 1 << 20, 500);
     }
     let mut honest = Client::enter(&stand, "plain", true);
     for round in 0..200 {
@@ -54,9 +52,7 @@ fn who_holds_memory_and_does_not_read_is_closed_once_others_wait() {
     let limits = Limits { stall: Duration::from_millis(50), ..Limits::default() };
     let stand = Stand::with(limits, 1);
     let mut greedy = Client::enter(&stand, "plain", true);
-    for _ in 0..500 {
-        greedy.ask(command::READ, 0, 0, 1 << 20);
-    }
+    greedy.ask_reads(0, 1 << 20, 500);
     // It waits itself, for what it would have if it read.
     eventually("it is closed", || stand.gateway.clients() == 0);
     assert_eq!(stand.gateway.counts().turned_away, 1);

@@ -81,6 +81,20 @@ impl Client {
 
     /// Asks something; returns the cookie that the answer will have.
     pub(crate) fn ask(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
+        let head = self.head(command, flags, offset, length);
+        self.say(&head);
+        self.cookie
+    }
+
+    /// Asks to read the same so many times, in one breath: a socket holds much less if it comes in
+    /// small pieces.
+    pub(crate) fn ask_reads(&mut self, offset: u64, length: u32, count: usize) {
+        let heads: Vec<_> =
+            (0..count).map(|_| self.head(command::READ, 0, offset, length)).collect();
+        self.say(&heads.concat());
+    }
+
+    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
         self.cookie += 1;
         let head = [
             &wire::REQUEST_MAGIC.to_be_bytes()[..],
@@ -90,8 +104,7 @@ impl Client {
             &offset.to_be_bytes(),
             &length.to_be_bytes(),
         ];
-        self.say(&head.concat());
-        self.cookie
+        head.concat()
     }
 
     /// The next answer. `length` is how much a read was to bring.

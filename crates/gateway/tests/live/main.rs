@@ -2,6 +2,7 @@
 //! it is told to say, and with the clients that people have.
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
+mod access;
 mod away;
 mod bounds;
 mod client;
@@ -38,6 +39,7 @@ fn volume(name: &str, size: u64, nodes: &[u16]) -> Volume {
         name: name.into(),
         size: Bytes(size),
         tenant: format!("{name}-owner"),
+        tenants: ["report", "rom-owner", "striped-owner"].map(String::from).into(),
         nodes: nodes.iter().copied().map(NodeId).collect(),
         stripe: Bytes(16 << 10),
         read_only: name == "rom",
@@ -91,6 +93,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         controller: None,
         doors: doors.into(),
         lock: None,
+        parties: Vec::new(),
         volumes,
         pools: Vec::new(),
         workers,

@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::{PATIENCE, Stand, config, eventually, here};
 
 /// The controller's end of the link to a gateway.
-struct Controller {
+pub(crate) struct Controller {
     listener: UnixListener,
     stream: UnixStream,
     decoder: Decoder<FromGateway>,
@@ -28,11 +28,23 @@ struct Controller {
 
 impl Controller {
     /// Waits for the gateway.
-    fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         let path = folder.join("controller.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let stream = greeted(&listener);
         Self { listener, stream, decoder: Decoder::new(), path }
+    }
+
+    /// The same, and it has no policy.
+    pub(crate) fn without_policy(folder: &Path) -> Self {
+        let mut controller = Self::start(folder);
+        controller.say(&ToGateway::Count);
+        controller
+    }
+
+    pub(crate) fn apply_text(&mut self, revision: u64, text: &str) {
+        let policy = Policy::parse(text).unwrap();
+        self.say(&ToGateway::Policy { revision, policy });
     }
 
     fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
@@ -91,7 +103,7 @@ fn greeted(listener: &UnixListener) -> UnixStream {
     stream
 }
 
-fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
+pub(crate) fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
     let folder = tempfile::tempdir().unwrap();
     let nodes = [Memory::default(), Memory::default()];
     let mut config = config(&folder, Limits::default(), 1);

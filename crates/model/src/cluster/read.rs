@@ -15,6 +15,7 @@ use crate::id::NodeId;
 use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops};
 use fair::{RawCost, cost, scheduler};
+pub use guarded::is_certificate_name;
 use guarded::{borne, guarded, is_tls_required};
 use memory::{RawDataNode, data_node};
 
@@ -105,6 +106,7 @@ struct RawVolume {
     name: Text,
     size: Text,
     tenant: Text,
+    tenants: Option<Spanned<Strings>>,
     nodes: Spanned<Strings>,
     stripe: Option<Text>,
     #[serde(default)]
@@ -124,6 +126,10 @@ struct RawPool {
 
 pub(super) fn cluster(text: &str) -> Result<Cluster, TextError> {
     text::read(text, meaning)
+}
+
+pub(super) fn cluster_all(text: &str) -> Result<Cluster, Vec<TextError>> {
+    text::read_all(text, meaning)
 }
 
 fn meaning(raw: RawCluster) -> Outcome<Cluster> {
@@ -382,6 +388,7 @@ fn volume(raw: &RawVolume, cluster: &Cluster) -> Outcome<Volume> {
         name: volume_name("volume", &raw.name, cluster)?,
         size: size("size", &raw.size)?,
         tenant: name("tenant", &raw.tenant, false)?,
+        tenants: tenants(raw.tenants.as_ref())?,
         nodes: nodes("volume", &raw.nodes, cluster)?,
         stripe: stripe(raw.stripe.as_ref())?,
         read_only: raw.read_only,
@@ -400,6 +407,14 @@ fn volume(raw: &RawVolume, cluster: &Cluster) -> Outcome<Volume> {
         }
     }
     Ok(volume)
+}
+
+/// The tenants that clients may choose.
+fn tenants(texts: Option<&Spanned<Strings>>) -> Outcome<Vec<String>> {
+    let Some(texts) = texts else { return Ok(Vec::new()) };
+    let tenant =
+        |tenant: &String| name("tenants", &Spanned::new(texts.span(), tenant.clone()), false);
+    texts.get_ref().0.iter().map(tenant).collect()
 }
 
 fn stripe(text: Option<&Text>) -> Outcome<Bytes> {

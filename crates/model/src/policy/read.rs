@@ -14,6 +14,7 @@ use toml::Spanned;
 use super::fits::{self, Places};
 use super::limits;
 use super::tenant_id;
+use super::users::CERTIFICATE;
 use super::{Account, Channel, Fallback, Levels, Match, Policy, PolicyError, Target, Tenant};
 use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
@@ -108,6 +109,10 @@ struct RawMatch {
 
 pub(super) fn policy(text: &str) -> Result<Policy, PolicyError> {
     text::read(text, meaning)
+}
+
+pub(super) fn policy_all(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    text::read_all(text, meaning)
 }
 
 fn meaning(raw: RawPolicy) -> Outcome<Policy> {
@@ -220,8 +225,22 @@ fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
         weight: count("weight", raw.weight.as_ref(), WEIGHT_MAX)?.unwrap_or(Policy::WEIGHT),
         minimum_share: quantity("minimum_share", raw.minimum_share.as_ref())?,
         burst: burst(raw.burst.as_ref())?,
-        users: raw.users.as_ref().map(|users| users.0.clone()).unwrap_or_default(),
+        users: users(raw)?,
     })
+}
+
+/// Names that somebody can have: a Unix user's has no colon, and a certificate's is not empty.
+fn users(raw: &RawTenant) -> Outcome<Vec<String>> {
+    let Some(users) = &raw.users else { return Ok(Vec::new()) };
+    for user in &users.0 {
+        let bare = user.strip_prefix(CERTIFICATE).unwrap_or(user);
+        if bare.is_empty() || bare.contains(':') {
+            let message = format!("users: {user:?} is nobody's name");
+            let fix = "write a Unix user's name or number, or cert:NAME for a certificate's";
+            return wrong(raw.name.span(), message, fix);
+        }
+    }
+    Ok(users.0.clone())
 }
 
 fn channel(raw: &RawChannel, tenants: &[Tenant], before: &[Channel]) -> Outcome<Channel> {

@@ -30,6 +30,7 @@ pub(super) fn of(socket: impl AsFd) -> io::Result<Visitor> {
         process,
         cgroup: told(&cgroup).into(),
         is_operator: peer.uid.is_root() || peer.uid == geteuid(),
+        certificate: None,
     })
 }
 

@@ -10,14 +10,14 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::fs::CWD;
 use tidegate_model::Operation;
-use tidegate_stage::{Classifier, Request, Stage, Subject, Table};
+use tidegate_stage::{Classifier, Request, Stage, Subject, Table, scratch};
 
 use super::{Admitted, safely};
 use crate::attach::stage;
 use crate::sandbox;
 
 /// The longest path that the kernel takes.
-const LENGTH_MAX: usize = 4096;
+const LENGTH_MAX: usize = scratch::PAGE;
 
 /// Where no storage is.
 const MEMORY: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/dev/"];
@@ -80,12 +80,12 @@ fn is_plain(path: &[u8]) -> bool {
 }
 
 /// A path in the making: absolute, without detours, and without a slash at its end.
-struct Buffer {
-    bytes: [u8; LENGTH_MAX],
+struct Buffer<'a> {
+    bytes: &'a mut [u8; LENGTH_MAX],
     length: usize,
 }
 
-impl Buffer {
+impl Buffer<'_> {
     /// Takes the steps of `path`. Gives up by forgetting all if it gets too long.
     fn walk(&mut self, path: &[u8]) {
         if path.first() == Some(&b'/') {
@@ -121,18 +121,20 @@ fn admit_resolved(
     directory: c_int,
     path: &[u8],
 ) -> Admitted {
-    let mut buffer = Buffer { bytes: [0; LENGTH_MAX], length: 0 };
-    safely(|| {
-        if path.starts_with(b"/") || start(&mut buffer, directory) {
-            buffer.walk(path);
-        }
-    });
-    Admitted::now(stage, &request.on(Subject::Path(&buffer.bytes[..buffer.length])))
+    scratch::with_page(|bytes| {
+        let mut buffer = Buffer { bytes, length: 0 };
+        safely(|| {
+            if path.starts_with(b"/") || start(&mut buffer, directory) {
+                buffer.walk(path);
+            }
+        });
+        Admitted::now(stage, &request.on(Subject::Path(&buffer.bytes[..buffer.length])))
+    })
 }
 
 /// Begins where relative paths begin. The kernel is asked each time: a process changes its
 /// directory in more ways than can be seen.
-fn start(buffer: &mut Buffer, directory: c_int) -> bool {
+fn start(buffer: &mut Buffer<'_>, directory: c_int) -> bool {
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let link = match u32::try_from(directory) {
         Ok(mut number) => {
@@ -145,8 +147,7 @@ fn start(buffer: &mut Buffer, directory: c_int) -> bool {
         }
         Err(_) => c"/proc/self/cwd",
     };
-    // Into its place at once: whoever opens a file may have a small stack, the handler of a crash
-    // for one. The kernel's answer has no detours.
+    // The kernel's answer has no detours.
     let Ok(length) = rustix::fs::readlinkat_raw(CWD, link, &mut buffer.bytes[..]) else {
         return false;
     };
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     fn walked(from: &str, path: &str) -> String {
-        let mut buffer = Buffer { bytes: [0; LENGTH_MAX], length: 0 };
+        let mut buffer = Buffer { bytes: &mut [0; LENGTH_MAX], length: 0 };
         buffer.walk(from.as_bytes());
         buffer.walk(path.as_bytes());
         String::from_utf8_lossy(&buffer.bytes[..buffer.length]).into_owned()
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn relative_paths_begin_at_the_working_directory() {
-        let mut buffer = Buffer { bytes: [0; LENGTH_MAX], length: 0 };
+        let mut buffer = Buffer { bytes: &mut [0; LENGTH_MAX], length: 0 };
         assert!(start(&mut buffer, libc::AT_FDCWD));
         let here = std::env::current_dir().unwrap();
         assert_eq!(&buffer.bytes[..buffer.length], here.as_os_str().as_encoded_bytes());

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use libc::{FILE, c_int};
 use tidegate_stage::inspect::{self, Verdict};
 use tidegate_stage::segment::VARIABLE;
-use tidegate_stage::{Bypass, Inside, Stage};
+use tidegate_stage::{Bypass, Inside, Stage, scratch};
 
 use crate::attach::{stage, value_of};
 use crate::cancel::Shielded;
@@ -262,17 +262,14 @@ unsafe fn lacks_shim(environment: Environment) -> Option<Bypass> {
     (!has_shim || !has_segment).then_some(Bypass::Unreachable)
 }
 
-/// The longest path of the shim or a segment that is looked at.
-const PATH_MAX: usize = 512;
-
 /// Asks about a path; of one that is too long nothing is known, and it is taken to be there.
 fn with_path(path: &[u8], ask: impl FnOnce(&CStr) -> bool) -> bool {
-    let mut copy = [0; PATH_MAX];
-    let Some(place) = copy.get_mut(..path.len()).filter(|_| path.len() < PATH_MAX) else {
-        return true;
-    };
-    place.copy_from_slice(path);
-    CStr::from_bytes_until_nul(&copy).is_ok_and(ask)
+    scratch::with_page(|page| {
+        let Some(place) = page.get_mut(..=path.len()) else { return true };
+        place[..path.len()].copy_from_slice(path);
+        place[path.len()] = 0;
+        CStr::from_bytes_with_nul(place).is_ok_and(ask)
+    })
 }
 
 /// Calls `call` with the environment less what tells the loader of the shim.

@@ -115,3 +115,44 @@ fn a_pointer_into_nowhere_is_answered_as_without_the_shim() {
     assert!(plain.matches("Bad address").count() > 200, "{plain}");
     assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
 }
+
+/// What the page on the shim promises that the shim takes of a signal handler's stack.
+const STACK_MAX: u64 = 2_048;
+/// The same of a build that nobody has optimised.
+const STACK_MAX_DEBUG: u64 = 10_240;
+
+/// What the shim adds to a signal handler's stack, by call, in bytes.
+fn stacks(bench: &Bench) -> Vec<(String, u64)> {
+    // Bound at its start: to look a function up takes more of the stack than anything else.
+    let program = build(&bench.programs, "stacks.c", &["-Wl,-z,now"]);
+    let sizes = |said: String| {
+        let line = |line: &str| {
+            let (name, size) = line.split_once(' ')?;
+            Some((name.to_owned(), size.parse::<u64>().ok()?))
+        };
+        said.lines().filter_map(line).collect::<Vec<_>>()
+    };
+    let plain = sizes(run(std::process::Command::new(&program).current_dir(&bench.directory)));
+    let shimmed = sizes(run(&mut bench.command(&program)));
+    let added = plain.into_iter().zip(shimmed).map(|((name, plain), (_, shimmed))| {
+        println!("{name}: {plain} bytes without the shim, {shimmed} with it");
+        (name, shimmed.saturating_sub(plain))
+    });
+    added.collect()
+}
+
+/// `cargo test --release -p tidegate-preload --test shim -- stack --nocapture` shows by call what
+/// the page promises.
+#[test]
+fn a_call_in_a_signal_handler_takes_little_of_its_stack() {
+    let most = if cfg!(debug_assertions) { STACK_MAX_DEBUG } else { STACK_MAX };
+    for limit in [None, Some(100_000)] {
+        let bench = Bench::new();
+        // With a burst of one byte each call waits for the debt of the one before it.
+        limit.inspect(|limit| bench.limit(*limit, 1));
+        let added = stacks(&bench);
+        assert_eq!(added.len(), 20);
+        let large: Vec<_> = added.iter().filter(|(_, added)| *added > most).collect();
+        assert!(large.is_empty(), "more than {most} bytes: {large:?}");
+    }
+}

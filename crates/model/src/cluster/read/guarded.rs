@@ -6,6 +6,19 @@ use alloc::format;
 use super::{Address, Cluster, RawGateway};
 use crate::text::{Outcome, Text, nearest, wrong};
 
+/// Whether a certificate can bear this name: a DNS name that is no IP address.
+pub fn is_certificate_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(is_plain)
+            && label.trim_matches('-') == label
+    };
+    let last = name.split('.').next_back().unwrap_or_default();
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
+    name.len() <= 253 && name.split('.').all(is_label) && !is_number
+}
+
 /// A name that is one of a certificate's too, and so nobody else's: where there are certificates,
 /// who somebody is is said by one, whatever the role.
 pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
@@ -13,11 +26,7 @@ pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
         return Ok(());
     }
     let name = text.get_ref();
-    let labels = || name.split('.');
-    let is_label =
-        |label: &str| !label.is_empty() && !label.contains('_') && label.trim_matches('-') == label;
-    let is_number = labels().next_back().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
-    if !labels().all(is_label) || is_number {
+    if !is_certificate_name(name) {
         let message = format!("name: {name:?} cannot be a certificate's");
         let fix = "use letters, digits, and '-' or '.' in between, and no number at the end";
         return wrong(text.span(), message, fix);

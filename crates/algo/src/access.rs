@@ -1,0 +1,307 @@
+//! Who may use which tenant at a gateway.
+//!
+//! # Problem
+//! A gateway serves volumes and pools to anyone who reaches its listener. Whoever opens the export
+//! `db@oltp` acts for the tenant `oltp` and uses up what that is promised, so that has to be
+//! allowed: by the file of the cluster, which says for which tenants a volume may be opened, and by
+//! the policy, which says who may act for a tenant.
+//!
+//! # Mechanism
+//! [`may_open`] decides when an export is opened, [`may_use`] for each tenant that requests of a
+//! session may be attributed to, again with each new policy. Both ask [`Tenant::admits`], as every
+//! gate does, and these rules, of which each holds for itself:
+//!
+//! - A certificate is a client's: it bears a name, and not that of a party of the cluster.
+//! - Before the gateway has heard which policy holds, only root and its own user are let in, over a
+//!   Unix socket: nobody knows yet who may do what.
+//! - The volume's own tenant may always be chosen; another one (`volume@tenant`) only if the file
+//!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` say who
+//!   may choose it. A tenant that is chosen has to be one of the policy, if one is in force.
+//! - A tenant with `users` is for those, root and the gateway's own user included. - A tenant
+//!   without `users` is for clients over TCP or TLS, root and the gateway's own user; other users
+//!   of the machine have to be named.
+
+mod warnings;
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use tidegate_model::Policy;
+use tidegate_model::cluster::Volume;
+use tidegate_model::policy::{Principal, Tenant};
+
+pub use warnings::warnings;
+
+/// A client of a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client<'a> {
+    /// Who that is.
+    pub principal: Principal<'a>,
+    /// Whether that is root or the gateway's own user, over a Unix socket.
+    pub is_operator: bool,
+}
+
+/// What is known about who may do what.
+#[derive(Clone, Copy, Debug)]
+pub struct Knowledge<'a> {
+    /// The policy; none if none is in force, or none was heard of.
+    pub policy: Option<&'a Policy>,
+    /// Whether it is known which policy holds, if any does.
+    pub is_known: bool,
+    /// The names of the cluster's parties, which their certificates bear.
+    pub parties: &'a [String],
+}
+
+/// Why a client may not do what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Its certificate bears no name.
+    Nameless,
+    /// Its certificate is that of a party.
+    Party(String),
+    /// The gateway has not heard of the policy.
+    PolicyUnknown,
+    /// The policy has no such tenant.
+    NoTenant(String),
+    /// The file does not let the volume be opened for this tenant.
+    NotOffered {
+        /// The volume.
+        volume: String,
+        /// The tenant.
+        tenant: String,
+    },
+    /// The policy does not let this client act for this tenant.
+    NotAdmitted {
+        /// Who it is.
+        client: String,
+        /// The tenant.
+        tenant: String,
+    },
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nameless => f.write_str(
+                "the client's certificate bears no name; make one with `tidegate certify --user`",
+            ),
+            Self::Party(name) => write!(
+                f,
+                "the certificate of {name} is for a party of the cluster and not for clients; use \
+                 one that `tidegate certify --user` has made"
+            ),
+            Self::PolicyUnknown => f.write_str(
+                "the gateway has not heard yet which policy holds; try again once its controller \
+                 is reachable",
+            ),
+            Self::NoTenant(tenant) => {
+                write!(f, "the policy has no tenant {:?}", shortened(tenant))
+            }
+            Self::NotOffered { volume, tenant } => write!(
+                f,
+                "volume {volume} may not be opened for tenant {:?}; list it in the volume's \
+                 `tenants`, or say with its `users` who may",
+                shortened(tenant)
+            ),
+            Self::NotAdmitted { client, tenant } => {
+                write!(f, "{client} may not act for tenant {tenant:?}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Denied {}
+
+/// The beginning of a name that comes from elsewhere.
+fn shortened(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// Whether `client` may open `volume`, for the tenant that it has chosen, if it has chosen one.
+///
+/// # Errors
+/// Why not.
+pub fn may_open(
+    knowledge: Knowledge<'_>,
+    client: Client<'_>,
+    volume: &Volume,
+    chosen: Option<&str>,
+) -> Result<(), Denied> {
+    may_enter(knowledge, client)?;
+    let name = chosen.unwrap_or(&volume.tenant);
+    let tenant = knowledge.policy.and_then(|policy| policy.tenant_named(name));
+    let tenant = tenant.map(|(_, tenant)| tenant);
+    if name != volume.tenant {
+        let is_listed = volume.tenants.iter().any(|listed| listed == name);
+        let has_users = tenant.is_some_and(|tenant| !tenant.users.is_empty());
+        if knowledge.policy.is_some() && tenant.is_none() {
+            return Err(Denied::NoTenant(name.into()));
+        }
+        let is_offered = is_listed || (volume.tenants.is_empty() && has_users);
+        if !is_offered {
+            return Err(Denied::NotOffered { volume: volume.name.clone(), tenant: name.into() });
+        }
+    }
+    may_use(client, tenant, name)
+}
+
+/// Whether `client` may be served at all.
+///
+/// # Errors
+/// Why not.
+pub fn may_enter(knowledge: Knowledge<'_>, client: Client<'_>) -> Result<(), Denied> {
+    if let Principal::Certificate(names) = client.principal {
+        let is_party =
+            |name: &&String| knowledge.parties.iter().any(|it| it.eq_ignore_ascii_case(name));
+        if let Some(party) = names.iter().find(is_party) {
+            return Err(Denied::Party(party.clone()));
+        }
+        if names.is_empty() {
+            return Err(Denied::Nameless);
+        }
+    }
+    match knowledge.is_known || client.is_operator {
+        true => Ok(()),
+        false => Err(Denied::PolicyUnknown),
+    }
+}
+
+/// Whether `client` may act for the tenant of this name; `tenant` is what the policy says about it,
+/// if it says something.
+///
+/// # Errors
+/// Why not.
+pub fn may_use(client: Client<'_>, tenant: Option<&Tenant>, name: &str) -> Result<(), Denied> {
+    let has_users = tenant.is_some_and(|tenant| !tenant.users.is_empty());
+    let may = match client.principal {
+        _ if has_users => tenant.is_none_or(|tenant| tenant.admits(client.principal)),
+        Principal::User { .. } => client.is_operator,
+        Principal::Certificate(_) | Principal::Anonymous => true,
+    };
+    match may {
+        true => Ok(()),
+        false => Err(Denied::NotAdmitted { client: client.to_string(), tenant: name.into() }),
+    }
+}
+
+impl fmt::Display for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.principal {
+            Principal::User { uid, name: "" } => write!(f, "user {uid}"),
+            Principal::User { name, .. } => write!(f, "user {name}"),
+            Principal::Certificate(names) => {
+                let first = names.first().map_or("", String::as_str);
+                write!(f, "certificate {:?}", shortened(first))
+            }
+            Principal::Anonymous => f.write_str("a client over TCP in the clear"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use tidegate_model::{Bytes, NodeId};
+
+    fn volume(tenants: &[&str]) -> Volume {
+        Volume {
+            name: "db".into(),
+            size: Bytes(1 << 20),
+            tenant: "own".into(),
+            tenants: tenants.iter().map(|name| (*name).into()).collect(),
+            nodes: vec![NodeId(0)],
+            stripe: Volume::STRIPE,
+            read_only: false,
+            offsets: Vec::new(),
+        }
+    }
+
+    const TCP: Client<'_> = Client { principal: Principal::Anonymous, is_operator: false };
+
+    fn user(uid: u32, name: &str) -> Client<'_> {
+        Client { principal: Principal::User { uid, name }, is_operator: uid == 0 }
+    }
+
+    fn certificate(names: &[String]) -> Client<'_> {
+        Client { principal: Principal::Certificate(names), is_operator: false }
+    }
+
+    fn policy() -> Policy {
+        let text = r#"
+            [[tenant]]
+            name = "own"
+            [[tenant]]
+            name = "oltp"
+            users = ["alice", "cert:app"]
+            [[tenant]]
+            name = "open"
+        "#;
+        Policy::parse(text).unwrap()
+    }
+
+    /// Opens `db` for a tenant, or its own.
+    fn opens(client: Client<'_>, tenants: &[&str], chosen: &str) -> Result<(), Denied> {
+        let (policy, parties) = (policy(), ["node-a".into()]);
+        let knowledge = Knowledge { policy: Some(&policy), is_known: true, parties: &parties };
+        may_open(knowledge, client, &volume(tenants), Some(chosen).filter(|it| !it.is_empty()))
+    }
+
+    #[test]
+    fn users_hold_at_a_gateway() {
+        let (app, bob) = (["App".into()], ["bob".into()]);
+        assert_eq!(opens(certificate(&app), &[], "oltp"), Ok(()));
+        assert_eq!(opens(user(1000, "alice"), &[], "oltp"), Ok(()));
+        for (client, who) in [
+            (certificate(&bob), "certificate \"bob\""),
+            (TCP, "a client over TCP in the clear"),
+            (user(0, "root"), "user root"),
+            (user(1001, ""), "user 1001"),
+        ] {
+            let denied = opens(client, &[], "oltp").unwrap_err().to_string();
+            assert_eq!(denied, format!("{who} may not act for tenant \"oltp\""));
+        }
+    }
+
+    #[test]
+    fn a_tenant_is_chosen_where_the_file_or_its_users_say_so() {
+        assert_eq!(opens(TCP, &[], ""), Ok(()));
+        assert_eq!(opens(TCP, &[], "own"), Ok(()));
+        assert!(matches!(opens(TCP, &[], "open"), Err(Denied::NotOffered { .. })));
+        assert_eq!(opens(TCP, &["open"], "open"), Ok(()));
+        // Where the file lists some, others are not chosen, whoever may act for them.
+        let alice = user(1000, "alice");
+        assert!(matches!(opens(alice, &["open"], "oltp"), Err(Denied::NotOffered { .. })));
+        assert_eq!(opens(alice, &["open", "oltp"], "oltp"), Ok(()));
+        let denied = opens(TCP, &["nosuch"], "nosuch").unwrap_err();
+        assert_eq!(denied.to_string(), "the policy has no tenant \"nosuch\"");
+    }
+
+    #[test]
+    fn parties_and_nameless_certificates_are_no_clients() {
+        let names = ["localhost".into(), "Node-A".into()];
+        assert_eq!(opens(certificate(&names), &[], ""), Err(Denied::Party("Node-A".into())));
+        assert_eq!(opens(certificate(&[]), &[], ""), Err(Denied::Nameless));
+        assert_eq!(opens(certificate(&["client".into()]), &[], ""), Ok(()));
+    }
+
+    #[test]
+    fn other_users_of_the_machine_have_to_be_named() {
+        assert_eq!(opens(user(0, "root"), &[], ""), Ok(()));
+        assert!(matches!(opens(user(1000, "alice"), &[], ""), Err(Denied::NotAdmitted { .. })));
+    }
+
+    #[test]
+    fn before_the_policy_is_known_only_operators_are_served() {
+        let knowledge = Knowledge { policy: None, is_known: false, parties: &[] };
+        let opens = |client, chosen| may_open(knowledge, client, &volume(&["open"]), chosen);
+        assert_eq!(opens(TCP, None), Err(Denied::PolicyUnknown));
+        let names = ["a".into()];
+        assert_eq!(opens(certificate(&names), None), Err(Denied::PolicyUnknown));
+        assert_eq!(opens(user(0, ""), None), Ok(()));
+        assert_eq!(opens(user(0, ""), Some("open")), Ok(()));
+        assert!(matches!(opens(user(0, ""), Some("x")), Err(Denied::NotOffered { .. })));
+    }
+}

@@ -1,0 +1,64 @@
+//! All files of a command, read together: what is wrong with them is told at once.
+
+use std::path::Path;
+
+use crate::cluster_file::ClusterFile;
+use crate::failure::Failure;
+use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
+
+/// A cluster and the policies that are to hold on it.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    pub(crate) cluster: Option<ClusterFile>,
+    /// The policy that was named.
+    pub(crate) policy: Option<PolicyFile>,
+    /// The policy that the cluster names, where it is wanted.
+    pub(crate) named: Option<PolicyFile>,
+}
+
+/// Whether the policy that a cluster names is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    Wanted,
+    /// Only if no other one was named.
+    Otherwise,
+    Unwanted,
+}
+
+impl Inputs {
+    /// Reads and understands the files.
+    ///
+    /// # Errors
+    /// All that is wrong with all of them.
+    pub(crate) fn read(
+        cluster: Option<&Path>,
+        policy: Option<&Path>,
+        wanted: Named,
+        reader: Reader,
+    ) -> Result<Self, Failure> {
+        let is_wanted = match wanted {
+            Named::Wanted => true,
+            Named::Otherwise => policy.is_none(),
+            Named::Unwanted => false,
+        };
+        let mut failures = Vec::new();
+        let mut kept = |failure| failures.push(failure);
+        let read = cluster.map(|path| ClusterFile::read(path, reader)).transpose();
+        let named = match &read {
+            Ok(read) => read.as_ref().and_then(ClusterFile::policy),
+            // What is wrong with its policy is told all the same.
+            Err(_) => cluster.and_then(|path| ClusterFile::policy_in(path, reader)),
+        };
+        let cluster = read.map_err(&mut kept).ok().flatten();
+        let policies = [policy, named.as_deref().filter(|_| is_wanted)];
+        let [policy, named] = policies.map(|path| {
+            let read = path.map(|path| PolicyFile::read(path, reader)).transpose();
+            read.map_err(&mut kept).ok().flatten()
+        });
+        match Failure::all(failures) {
+            Some(failure) => Err(failure),
+            None => Ok(Self { cluster, policy, named }),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Who a client is, as far as its connection proves it, and what it may not do.
+
+use rustix::process::geteuid;
+use tidegate_algo::access::{Client, may_enter, may_open, may_use};
+use tidegate_fabric::stream::Stream;
+use tidegate_model::cluster::Volume;
+use tidegate_model::policy::Principal;
+use tidegate_model::{Origin, TenantId};
+
+use crate::owners::{Owner, Table};
+
+/// Who a client is by its socket; with TLS its certificate tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Identity {
+    /// A user of this machine.
+    User(u32),
+    /// Anybody.
+    Anonymous,
+}
+
+impl Identity {
+    /// The identity of the client of a connection that was just accepted.
+    pub(crate) fn of(stream: &Stream) -> Self {
+        match stream.origin() {
+            Ok(Origin::User(uid)) => Self::User(uid),
+            _ => Self::Anonymous,
+        }
+    }
+
+    /// The client, with its certificate if `stream` has become one with TLS. Users are known by
+    /// number: the names of a policy were looked up when it came.
+    pub(crate) fn client(self, stream: &Stream) -> Client<'_> {
+        match (stream.seal(), self) {
+            (Some(seal), _) => {
+                Client { principal: Principal::Certificate(seal.names()), is_operator: false }
+            }
+            (None, Self::User(uid)) => {
+                let is_operator = uid == 0 || uid == geteuid().as_raw();
+                Client { principal: Principal::User { uid, name: "" }, is_operator }
+            }
+            (None, Self::Anonymous) => {
+                Client { principal: Principal::Anonymous, is_operator: false }
+            }
+        }
+    }
+}
+
+/// What a session may not do, by the policy that holds now.
+#[derive(Debug, Default)]
+pub(crate) struct Restrictions {
+    /// It may do nothing.
+    all: bool,
+    /// The tenants to whom rules attribute some of its requests, and for whom it may not act.
+    tenants: Vec<TenantId>,
+}
+
+impl Restrictions {
+    /// Those of a client that has opened `volume` for the tenant `chosen`.
+    pub(crate) fn of_export(
+        table: &Table,
+        parties: &[String],
+        client: Client<'_>,
+        (volume, chosen): (&Volume, &str),
+        owner: &Owner,
+    ) -> Self {
+        let knowledge = table.knowledge(parties);
+        let all = may_open(knowledge, client, volume, Some(chosen)).is_err();
+        Self { all, tenants: denied(table, client, owner) }
+    }
+
+    /// Those of a client of a pool.
+    pub(crate) fn of_pool(table: &Table, client: Client<'_>, owner: &Owner) -> Self {
+        let all = may_enter(table.knowledge(&[]), client).is_err();
+        Self { all, tenants: denied(table, client, owner) }
+    }
+
+    /// Whether a request of this tenant is refused.
+    #[inline]
+    pub(crate) fn deny(&self, tenant: TenantId) -> bool {
+        self.all || (!self.tenants.is_empty() && self.tenants.contains(&tenant))
+    }
+}
+
+/// The tenants to whom `owner` may attribute requests, and for whom the client may not act.
+fn denied(table: &Table, client: Client<'_>, owner: &Owner) -> Vec<TenantId> {
+    let policy = table.knowledge(&[]).policy;
+    let is_denied = |tenant: &TenantId| {
+        let name = table.name(*tenant);
+        let promised = policy.and_then(|policy| policy.tenant_named(name));
+        may_use(client, promised.map(|(_, tenant)| tenant), name).is_err()
+    };
+    owner.all().filter(is_denied).collect()
+}

@@ -1,0 +1,48 @@
+//! The numbers of the users that a policy names.
+//!
+//! Workers know clients of Unix sockets by the number of their user, and do not wait for a
+//! directory server to know a name. So the names are looked up here, once per policy, by the thread
+//! that hears of it. Who is given another number later is known by it with the next policy.
+
+use nix::unistd::User;
+use tidegate_model::Policy;
+use tidegate_model::policy::CERTIFICATE;
+
+/// The policy, with the numbers of the users that it names beside their names.
+pub(crate) fn numbered(mut policy: Policy) -> Policy {
+    for tenant in &mut policy.tenants {
+        let is_name =
+            |user: &&String| !user.starts_with(CERTIFICATE) && user.parse::<u32>().is_err();
+        let number = |user: &String| match User::from_name(user) {
+            Ok(Some(found)) => Some(found.uid.as_raw().to_string()),
+            Ok(None) => {
+                tracing::warn!(tenant = tenant.name, "there is no user {user:?} on this machine");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(tenant = tenant.name, "cannot look up user {user:?}: {error}");
+                None
+            }
+        };
+        let numbers: Vec<String> = tenant.users.iter().filter(is_name).filter_map(number).collect();
+        tenant.users.extend(numbers);
+    }
+    policy
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails says where")]
+mod tests {
+    use super::*;
+    use tidegate_model::policy::Principal;
+
+    #[test]
+    fn names_of_users_are_known_by_their_numbers() {
+        let text =
+            r#"tenant = [{ name = "a", users = ["root", "7", "cert:root", "no such user"] }]"#;
+        let policy = numbered(Policy::parse(text).unwrap());
+        let [tenant] = &policy.tenants[..] else { panic!("there is one") };
+        assert_eq!(tenant.users, ["root", "7", "cert:root", "no such user", "0"]);
+        assert!(tenant.admits(Principal::User { uid: 0, name: "" }));
+    }
+}
