@@ -8,8 +8,8 @@ use tidegate_tests::cluster::{Cluster, volume};
 const LIMIT: f64 = 50.0;
 
 /// At a device that writes zeros and does a thousand units in a second, a tenant with a limit of 50
-/// reads 32 MiB, or 256 units, and zeroes as much. What a period allows may be had at its end and at
-/// the beginning of the next, and the rest takes its time. A neighbour is served meanwhile.
+/// reads 32 MiB, or 256 units, and zeroes as much. What a period allows may be had at its end and
+/// at the beginning of the next, and the rest takes its time. A neighbour is served meanwhile.
 #[test]
 fn a_large_request_takes_as_long_as_its_limit_says() {
     let node = "[[node]]\nname = \"a\"\nmemory = true\ndepth = 4\ncapacity = \"1k iops\"\n\
