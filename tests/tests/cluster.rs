@@ -6,6 +6,7 @@ mod durable;
 mod explained;
 mod guarded;
 mod guest;
+mod hostile;
 mod keys;
 mod levels;
 mod memory;

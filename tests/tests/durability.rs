@@ -85,6 +85,7 @@ impl Cluster {
         };
         let nodes: Vec<_> = (0..NODES).map(there).collect();
         let volume = Volume {
+            tenants: Vec::new(),
             name: "v".into(),
             size: Bytes(BLOCK * BLOCKS),
             tenant: "t".into(),
@@ -95,6 +96,7 @@ impl Cluster {
             offsets: vec![Bytes::ZERO; NODES],
         };
         let config = gateway::Config {
+            parties: Vec::new(),
             name: format!("g{number}"),
             controller: None,
             doors: vec![(Address::Unix(self.socket(&format!("g{number}"))), Door::PRIVATE)],

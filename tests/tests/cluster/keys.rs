@@ -73,7 +73,7 @@ fn stranger(address: &str) -> TcpStream {
 }
 
 /// A memcached at this socket.
-fn server(socket: &Path) -> (Running, PathBuf) {
+pub(super) fn server(socket: &Path) -> (Running, PathBuf) {
     let mut command = Command::new(tools::need("memcached"));
     // Only root may, and has to, say who it is.
     command.arg("-s").arg(socket).args(["-m", "64", "-t", "1", "-u", "root"]);
