@@ -3,6 +3,7 @@
 
 mod apply;
 mod cluster;
+mod daemon;
 mod defects;
 mod fuzz;
 mod limits;
