@@ -4,6 +4,7 @@
 mod admission;
 mod apply;
 mod cluster;
+mod daemon;
 mod defects;
 mod durability;
 mod fuzz;

@@ -294,9 +294,12 @@ pub(crate) fn covered(stage: &StageStatus) -> Covered {
 }
 
 impl Covered {
-    /// The part that passed the gates in thousandths; none while nothing moved.
+    /// The part that passed the gates in thousandths; none while nothing on storage moved. Unseen
+    /// bytes count if they are more than what loaders read: beside a program that moves bytes
+    /// between devices in memory those would be all that there is.
     pub(crate) fn permille(self) -> Option<u64> {
-        let all = u128::from(self.seen) + u128::from(self.passed) + u128::from(self.unseen);
+        let unseen = if self.is_much_unseen() { self.unseen } else { 0 };
+        let all = u128::from(self.seen) + u128::from(self.passed) + u128::from(unseen);
         let share = (u128::from(self.seen) * 1000).checked_div(all)?;
         u64::try_from(share).ok()
     }
@@ -715,6 +718,16 @@ mod tests {
         let stage = self::stage(300, 300, &[("mapping", 50)]);
         assert_eq!(covered(&stage).unseen, 0);
         assert_eq!(texts(&stage), ["stage 7 (tar): 3 calls with 50 MiB passed by (mapping)"]);
+    }
+
+    /// A program that copies `/dev/zero` to `/dev/null`: the loader's reads were not seen.
+    #[test]
+    fn what_is_no_storage_counts_neither_as_covered_nor_as_uncovered() {
+        let idle = stage(0, 8_001, &[("not_storage", 8_000)]);
+        assert_eq!(covered(&idle).permille(), None);
+        assert_eq!(texts(&idle), [""; 0]);
+        let little = stage(3, 8_004, &[("not_storage", 8_000)]);
+        assert_eq!(covered(&little).permille(), Some(1000));
     }
 
     #[test]

@@ -111,18 +111,20 @@ pub enum ServeError {
 /// # Errors
 /// If it cannot start. Once it runs, nothing but a signal ends it.
 pub fn serve(config: Config) -> Result<(), ServeError> {
-    serve_with(config, |_| Ok(()))
+    serve_with(config, |_| Ok(()), || {})
 }
 
 /// Runs a daemon until the process gets SIGTERM or SIGINT. Once it can be reached, `ready` is told
 /// where it serves HTTP; it may block, and talk to the daemon as any client would. What it returns
-/// is kept while the daemon runs, and dropped before the daemon ends.
+/// is kept while the daemon runs, and dropped before the daemon ends. `reload` is called at each
+/// SIGHUP, and may do the same.
 ///
 /// # Errors
 /// If the daemon cannot start, or what `ready` returns; the daemon has ended then.
 pub fn serve_with<T, E>(
     config: Config,
     ready: impl FnOnce(Option<SocketAddr>) -> Result<T, E> + Send + 'static,
+    reload: impl Fn() + Send + Sync + 'static,
 ) -> Result<(), E>
 where
     T: Send + 'static,
@@ -135,16 +137,23 @@ where
         // Before anything exists that a signal would have to clean up.
         let mut terminated = signal(SignalKind::terminate()).map_err(ServeError::Runtime)?;
         let mut interrupted = signal(SignalKind::interrupt()).map_err(ServeError::Runtime)?;
+        let mut hung_up = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
         let daemon = Daemon::start(config).await?;
         let http = daemon.http();
         let kept = match tokio::task::spawn_blocking(move || ready(http)).await {
             Ok(kept) => kept,
             Err(error) => Err(ServeError::Runtime(io::Error::other(error)).into()),
         };
-        if kept.is_ok() {
+        let reload = Arc::new(reload);
+        while kept.is_ok() {
             tokio::select! {
-                _ = terminated.recv() => {}
-                _ = interrupted.recv() => {}
+                _ = terminated.recv() => break,
+                _ = interrupted.recv() => break,
+                _ = hung_up.recv() => {
+                    let reload = Arc::clone(&reload);
+                    // A panic in there is its own matter: the daemon goes on.
+                    let _ = tokio::task::spawn_blocking(move || reload()).await;
+                }
             }
         }
         // It may take its time, and the daemon lives on meanwhile.

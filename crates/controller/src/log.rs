@@ -1,6 +1,7 @@
 //! What happens, as lines of the log.
 
 use tidegate_model::Event;
+use tidegate_model::event::DISCONNECTED;
 
 /// Writes down that something happened.
 pub(crate) fn log(event: &Event) {
@@ -9,7 +10,12 @@ pub(crate) fn log(event: &Event) {
         Event::StageJoined { stage, tenant, pid } => {
             tracing::info!(%stage, tenant, pid, "stage joined");
         }
-        Event::StageLeft { stage, reason } => tracing::info!(%stage, reason, "stage left"),
+        Event::StageLeft { stage, tenant, pid, reason } if reason == DISCONNECTED => {
+            tracing::info!(%stage, tenant, pid, "stage disconnected");
+        }
+        Event::StageLeft { stage, tenant, pid, reason } => {
+            tracing::info!(%stage, tenant, pid, reason, "stage left");
+        }
         Event::StageRefused { pid, reason } => tracing::warn!(pid, reason, "stage refused"),
         Event::RulesRefused { stage, revision, reason } => {
             let what = "rules refused; mend the policy and apply it again";
@@ -17,6 +23,9 @@ pub(crate) fn log(event: &Event) {
         }
         Event::RateChanged { tenant, rate } => tracing::debug!(tenant, %rate, "rate changed"),
         Event::NodeJoined { node, is_known } => tracing::info!(node, is_known, "node joined"),
+        Event::NodeLeft { node, reason } if reason == DISCONNECTED => {
+            tracing::info!(node, "node disconnected");
+        }
         Event::NodeLeft { node, reason } => tracing::warn!(node, reason, "node left"),
         Event::NodeRefused { node, reason } => tracing::warn!(node, reason, "node refused"),
         Event::SchedulerChosen { node, scheduler } => {
@@ -29,6 +38,9 @@ pub(crate) fn log(event: &Event) {
             tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
         }
         Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),
+        Event::GatewayLeft { gateway, reason } if reason == DISCONNECTED => {
+            tracing::info!(gateway, "gateway disconnected");
+        }
         Event::GatewayLeft { gateway, reason } => {
             tracing::warn!(gateway, reason, "gateway left");
         }

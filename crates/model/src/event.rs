@@ -8,6 +8,9 @@ use crate::discipline::Discipline;
 use crate::gate::Throughput;
 use crate::id::StageId;
 
+/// Why a connection ended whose party has said beforehand that it would end it.
+pub const DISCONNECTED: &str = "disconnected";
+
 /// Something that a party decided or noticed. Facts only; whoever reads the stream decides what to
 /// print.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +34,11 @@ pub enum Event {
     StageLeft {
         /// Its number.
         stage: StageId,
-        /// Why, in words for people.
+        /// The tenant it acted for, or empty.
+        tenant: String,
+        /// The process that spoke for it.
+        pid: u32,
+        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
         reason: String,
     },
     /// A stage was turned away.
@@ -68,7 +75,7 @@ pub enum Event {
     NodeLeft {
         /// Its name.
         node: String,
-        /// Why, in words for people.
+        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
         reason: String,
     },
     /// A storage node was turned away.
@@ -194,7 +201,7 @@ pub enum Event {
     GatewayLeft {
         /// Its name.
         gateway: String,
-        /// Why, in words for people.
+        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
         reason: String,
     },
     /// A gateway was turned away.

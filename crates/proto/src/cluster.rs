@@ -70,6 +70,7 @@ use alloc::vec::Vec;
 
 use postcard::ser_flavors::Size;
 use serde::Serialize;
+use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
 use crate::controller::ConnectionId;
@@ -336,7 +337,7 @@ impl Cluster {
             }
             FromNode::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
-                self.part(node, "it said goodbye");
+                self.part(node, DISCONNECTED);
                 self.bury(node);
                 self.divide_if_heard(now);
             }

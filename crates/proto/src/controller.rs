@@ -36,6 +36,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use tidegate_model::event::DISCONNECTED;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Fallback, Principal, Tenant};
 use tidegate_model::{Event, Policy, Span, StageId, Time};
@@ -252,7 +253,7 @@ impl Controller {
             FromStage::Report(report) => self.on_report(now, id, report),
             FromStage::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
-                self.remove(now, id, "it said goodbye");
+                self.remove(now, id, DISCONNECTED);
             }
         }
     }
@@ -419,7 +420,8 @@ impl Controller {
     fn remove(&mut self, now: Time, id: StageId, reason: &str) {
         let Some(stage) = self.stages.remove(&id) else { return };
         self.connections.remove(&stage.connection);
-        let event = Event::StageLeft { stage: id, reason: reason.into() };
+        let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
+        let event = Event::StageLeft { stage: id, tenant, pid, reason: reason.into() };
         self.outputs.push_back(Output::Event(event));
         self.settle_soon(now);
         if stage.owes {

@@ -49,6 +49,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use tidegate_model::event::DISCONNECTED;
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Event, Policy, Span, Time, Waits};
 
@@ -297,7 +298,7 @@ impl Meters {
             }
             FromGateway::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
-                self.on_closed(connection, "it said goodbye");
+                self.on_closed(connection, DISCONNECTED);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
 use tidegate_controller::{Config, ServeError, log_to_stderr, raise_descriptor_limit, serve_with};
@@ -18,6 +18,10 @@ use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
 use tidegate_proto::controller::status::{PolicyText, Status};
 use tidegate_proto::message::Request;
+
+mod reload;
+
+use reload::Reload;
 
 use super::Common;
 use crate::amounts;
@@ -221,13 +225,15 @@ fn lead(
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         ..Config::default()
     };
+    let reload = Reload { policy: args.policy.or(named), socket: plan.socket.clone() };
     // The daemon is asked as any operator would ask it.
-    serve_with(config, move |http| {
+    let begin = move |http| {
         let led = first_questions(&plan.socket, policy, first)?;
         let parts = plan.start()?;
         output::print(&ready(&led, &plan, http, parts.as_ref()))?;
         Ok::<_, Failure>(parts)
-    })
+    };
+    serve_with(config, begin, move || reload.run())
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
@@ -237,12 +243,14 @@ fn serve(plan: &Plan) -> Result<(), Failure> {
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
     }
     // Before anything exists that a signal would have to clean up.
-    let mut signals = Signals::new([SIGTERM, SIGINT])
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
     raise_descriptor_limit();
     let parts = plan.start()?;
     output::print(&part_ready(plan, parts.as_ref()))?;
-    signals.forever().next();
+    for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
+        tracing::info!("SIGHUP: this part has no policy of its own, and goes on");
+    }
     drop(parts);
     Ok(())
 }

@@ -32,6 +32,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{Event, Iops, Policy, Span, Time};
 
 use super::ledger::{Account, Counts, Entry, Tenant, When, promise};
@@ -238,7 +239,7 @@ impl Split {
             }
             FromDataNode::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
-                self.part(now, place, "it said goodbye");
+                self.part(now, place, DISCONNECTED);
             }
         }
     }

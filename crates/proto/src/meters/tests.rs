@@ -156,7 +156,7 @@ fn everybody_is_asked_once_a_second() {
     assert_eq!(meters.next_deadline(), second(3));
     meters.on_closed(LINK, "it closed the connection");
     meters.on_gateway_said(second(2), ConnectionId(2), FromGateway::Goodbye);
-    let left = Event::GatewayLeft { gateway: "front".into(), reason: "it said goodbye".into() };
+    let left = Event::GatewayLeft { gateway: "front".into(), reason: DISCONNECTED.into() };
     let close = Output::Close { connection: ConnectionId(2) };
     assert_eq!(outputs(&mut meters), [close, Output::Event(left)]);
     meters.on_deadline(second(3));

@@ -172,7 +172,7 @@ fn the_share_of_a_stage_without_processes_is_free() {
     world.say(backup, FromStage::Goodbye);
     world.run(Span(20 * MS));
     assert!(is_about(world.stage(oltp).rate(), 1_000));
-    assert_eq!(reasons(&world), ["it said goodbye"]);
+    assert_eq!(reasons(&world), ["disconnected"]);
 }
 
 #[test]

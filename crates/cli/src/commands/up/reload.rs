@@ -1,0 +1,64 @@
+//! What `up` does at a SIGHUP: it reads the policy file again that it was started with.
+//!
+//! A policy that an operator has applied since then came from elsewhere, and stays: a terminal that
+//! is closed sends the same signal.
+
+use std::path::PathBuf;
+
+use tidegate_proto::controller::status::{PolicyText, Status};
+use tidegate_proto::message::Request;
+
+use crate::failure::Failure;
+use crate::operator::Operator;
+use crate::policy_file::PolicyFile;
+use crate::text_file::Reader;
+
+/// Where the policy is, and the controller that is told of it.
+#[derive(Debug)]
+pub(super) struct Reload {
+    /// The file that was given, or the one that the cluster names.
+    pub(super) policy: Option<PathBuf>,
+    pub(super) socket: PathBuf,
+}
+
+impl Reload {
+    /// Reads the file again and puts it in force if it has changed; the log says what came of it.
+    pub(super) fn run(&self) {
+        match self.reload() {
+            Ok(told) => tracing::info!("SIGHUP: {told}"),
+            Err(failure) => {
+                tracing::warn!("SIGHUP: the policy in force stays: {failure}");
+            }
+        }
+    }
+
+    fn reload(&self) -> Result<String, Failure> {
+        let from_file = self.policy.as_deref().filter(|path| *path != "-");
+        let Some(path) = from_file else {
+            return Ok("no policy file to read again; `tidegate apply` changes the policy".into());
+        };
+        let file = PolicyFile::read(path, Reader::Daemon)?;
+        file.check_feasible()?;
+        let mut operator = Operator::connect(&self.socket)?;
+        let status: Status = operator.ask_for(&Request::Status)?;
+        if status.revision > 0 {
+            let current: PolicyText = operator.ask_for(&Request::Policy)?;
+            if current.source != file.origin {
+                let source = current.source;
+                return Ok(format!("the policy in force came from {source}, and stays"));
+            }
+            if current.text == file.text {
+                return Ok(format!("{} has not changed", file.origin));
+            }
+        }
+        let origin = file.origin.clone();
+        let (policy, source) = (file.text, file.origin);
+        operator.ask(&Request::Apply {
+            policy,
+            source,
+            dry_run: false,
+            expect: status.revision,
+        })?;
+        Ok(format!("{origin} was read again"))
+    }
+}
