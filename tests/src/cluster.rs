@@ -20,6 +20,8 @@ pub const GATEWAY: &str = "front";
 pub struct Cluster {
     /// By name, nodes and gateways in processes of their own. They end before the bed does.
     parts: BTreeMap<String, Running>,
+    /// Its volumes were created.
+    is_created: bool,
     bed: Bed,
 }
 
@@ -45,7 +47,8 @@ impl Cluster {
     /// # Panics
     /// If its files cannot be written.
     pub fn new(file: &str, policy: &str) -> Self {
-        let cluster = Self { bed: Bed::empty(), parts: BTreeMap::new() };
+        let (bed, parts) = (Bed::empty(), BTreeMap::new());
+        let cluster = Self { bed, parts, is_created: false };
         fs::write(cluster.bed.path("first.toml"), policy).expect("the policy can be written");
         cluster.write(file);
         cluster
@@ -96,13 +99,26 @@ impl Cluster {
         command
     }
 
+    /// Runs `tidegate volume` on its stores, with the file behind the first of these words.
+    ///
+    /// # Panics
+    /// If there is no word.
+    #[track_caller]
+    pub fn volume(&self, words: &[&str]) -> Outcome {
+        let (first, rest) = words.split_first().expect("a word");
+        let mut command = self.bed.tidegate(&["volume", first]);
+        command.arg(self.file()).args(rest).arg("--state").arg(self.state());
+        process::run(&mut command)
+    }
+
     /// Runs all of it in one process.
     ///
     /// # Panics
     /// If it does not come up.
     #[track_caller]
     pub fn up(&mut self) {
-        let mut command = self.command(&[]);
+        let mut command = self.command(&["--create"]);
+        self.is_created = true;
         self.bed.up_with(&mut command);
     }
 
@@ -140,6 +156,9 @@ impl Cluster {
     /// If it does not.
     #[track_caller]
     pub fn start(&mut self, role: &str, name: &str) {
+        if !std::mem::replace(&mut self.is_created, true) {
+            self.volume(&["create"]).success();
+        }
         let part = process::spawn(&mut self.command(&["--role", role, "--name", name]));
         part.hear(&format!(": {name} of the cluster at "));
         self.parts.insert(name.into(), part);

@@ -168,6 +168,16 @@ impl Client {
         self.hear()?.1.map(drop)
     }
 
+    /// Gives a range back, durably or not, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn trim(&mut self, offset: u64, length: usize, is_durable: bool) -> io::Result<()> {
+        let flags = if is_durable { flag::FUA } else { 0 };
+        self.ask(command::TRIM, flags, offset, length, &[])?;
+        self.hear()?.1.map(drop)
+    }
+
     /// Flushes, with nothing else under way.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! Every scenario, a module each, in one binary.
 #![allow(clippy::unwrap_used, reason = "all of this is tests, also what no #[test] stands above")]
 
+mod admission;
 mod apply;
 mod cluster;
 mod defects;
+mod durability;
 mod fuzz;
 mod limits;
 mod readme;

@@ -1,7 +1,8 @@
 //! `cargo xtask loom`: the lock-free modules of `algo` under every order of their steps.
 //!
-//! The atomics of these modules are loom's then, which runs each test once for every order, and with
-//! every value that a read may see. What is built for that lies beside the rest of the target folder.
+//! The atomics of these modules are loom's then, which runs each test once for every order, and
+//! with every value that a read may see. What is built for that lies beside the rest of the target
+//! folder.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -11,7 +12,7 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let status = Command::new(cargo)
-        .args(["test", "--release", "-p", "tidegate-algo", "--test", "loom", "--"])
+        .args(["test", "--release", "-p", "tidegate-algo", "--test", "loom", "--test", "versioned", "--"])
         .args(names)
         .env("RUSTFLAGS", format!("{flags} --cfg loom"))
         .env("CARGO_TARGET_DIR", root.join("target/loom"))

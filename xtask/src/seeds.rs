@@ -1,15 +1,16 @@
-//! `cargo xtask seeds`: simulated clusters under fire, or clients with one-sided access; as many as
-//! one likes, or one again.
+//! `cargo xtask seeds`: simulated clusters under fire, clients with one-sided access, or histories
+//! of flushes; as many as one likes, or one again.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 Runs simulated clusters under fire, each made from a number; with --one-sided clients
-with one-sided access and their data node.
+with one-sided access and their data node, with --durability histories of writes, flushes,
+kills, crashes and failing syncs over nodes and gateways as they are.
 
-Usage: cargo xtask seeds [--one-sided] COUNT        the first so many
-       cargo xtask seeds [--one-sided] --seed N     one, again";
+Usage: cargo xtask seeds [--one-sided | --durability] COUNT        the first so many
+       cargo xtask seeds [--one-sided | --durability] --seed N     one, again";
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -21,21 +22,46 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
         }
         [number] | ["--seed", number] if is_number(number) => {}
         ["--one-sided", number] | ["--one-sided", "--seed", number] if is_number(number) => {}
+        ["--durability", number] if is_number(number) => {
+            return durability(root, "TIDEGATE_HISTORIES", number);
+        }
+        ["--durability", "--seed", number] if is_number(number) => {
+            return durability(root, "TIDEGATE_HISTORY", number);
+        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     }
+    let mut command = cargo(root);
     // Optimised, but with every check on.
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    command
         .args(["run", "--quiet", "--release", "--locked", "--package", "tidegate-sim"])
         .args(["--example", "seeds", "--"])
         .args(arguments)
-        .current_dir(root)
         .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
-        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
-        .status();
-    match status {
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+    finished(command)
+}
+
+/// The flush oracle, which is a test.
+fn durability(root: &Path, name: &str, number: &str) -> ExitCode {
+    let mut command = cargo(root);
+    command
+        .args(["test", "--quiet", "--package", "tidegate-tests", "--test", "main", "--"])
+        .args(["--nocapture", "durability::"])
+        .env(name, number);
+    finished(command)
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+fn finished(mut command: Command) -> ExitCode {
+    match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {

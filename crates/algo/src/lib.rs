@@ -9,11 +9,6 @@
 
 extern crate alloc;
 
-/// The atomics of `versioned`, in whose place its model has those of a model checker.
-mod atomic {
-    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
-}
-
 pub mod admission;
 pub mod channel;
 pub mod connection_quota;

@@ -381,7 +381,7 @@ impl<J> Scheduler<J> {
         state.seen = self.passed;
         self.waiting -= units;
         state.dispatch(now, units);
-        state.spend(self.discipline, step, units);
+        state.spend(self.discipline, step, request.cost);
         state.pace(self.until, self.pacing);
         self.run(step, start, index, &request);
         self.follow(now, step, index);

@@ -34,7 +34,7 @@
 //! is lock-free, not wait-free. Here a thread changes a queue twice per request and sleeps in
 //! between.
 
-use super::atomic::{AtomicU64, Ordering, fence};
+use super::sync::{AtomicU64, Ordering, fence};
 
 /// The most writers: a claim has 11 bits for their number.
 pub const WRITERS_MAX: usize = 1 << WRITER_BITS;
@@ -47,8 +47,8 @@ const HEAD_BITS: u32 = 5;
 /// were never changed, which are all zero. The rest counts versions.
 const BUFFER_BITS: u32 = 16;
 
-/// How often a thread looks at all buffers for a free one. There always is one, but while the thread
-/// looks from one to the next, others take and leave them.
+/// How often a thread looks at all buffers for a free one. There always is one, but while the
+/// thread looks from one to the next, others take and leave them.
 const PASSES: usize = 1_000;
 
 /// Which buffer is current, and how often that has changed. Zero from the start.

@@ -20,6 +20,7 @@ mod policy_file;
 mod table;
 mod text_file;
 mod top;
+mod volumes;
 
 fn main() -> std::process::ExitCode {
     commands::main()

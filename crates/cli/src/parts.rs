@@ -31,6 +31,11 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Whether the node with this name is to run.
+    pub(crate) fn has_node(&self, name: &str) -> bool {
+        self.nodes && self.has(name)
+    }
+
     fn has(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }
@@ -200,8 +205,8 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
     let node = &cluster.nodes[number];
     let id = NodeId(u16::try_from(number).unwrap_or(u16::MAX));
     let store = match &node.store {
-        Store::Directory(path) => node::Store::Directory { path: base.join(path), reserve: false },
-        Store::Device { path, .. } => node::Store::Device { path: base.join(path) },
+        Store::Directory(path) => node::Store::Directory { path: base.join(path) },
+        Store::Device { path, size } => node::Store::Device { path: base.join(path), size: *size },
         Store::Memory => node::Store::Memory { room: room(cluster, id) },
         Store::Memcached(address) => node::Store::Memcached { address: resolved(address, base)? },
     };

@@ -10,6 +10,12 @@ pub(crate) struct Clock {
     started: Instant,
 }
 
+/// What the wall clock says, in seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
 impl Clock {
     /// A clock that starts now.
     pub(crate) fn start() -> Self {

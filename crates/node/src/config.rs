@@ -49,17 +49,23 @@ pub enum Store {
         /// The most that all parts are together.
         room: Bytes,
     },
-    /// Each a file of a directory, which is made if it is not there.
+    /// Each a file of a directory, made by [`crate::volumes`].
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Reserve the space when a part is made, so that writes cannot run out of it.
-        reserve: bool,
     },
     /// All in one file or block device.
     Device {
         /// The file or device.
         path: PathBuf,
+        /// How much of it may be used; none for all that there is.
+        size: Option<Bytes>,
+    },
+    /// On a disk that can be made to fail.
+    #[cfg(feature = "faults")]
+    Faulty {
+        /// The disk, which outlives the node.
+        disk: crate::FaultyDisk,
     },
     /// Key-value requests, passed on to a memcached.
     Memcached {

@@ -99,6 +99,8 @@ pub struct Status {
     pub node: NodeStatus,
     /// What the store is.
     pub store: String,
+    /// Parts that are refused or not durable: volume, index and reason.
+    pub faults: Vec<(String, u32, String)>,
     /// How it stands with its controller.
     pub standing: Standing,
     /// What came over its own address.
@@ -128,6 +130,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let steward = Steward::new(clock.now(), info(&config), machine_config(&config), &mut &lanes);
     let decide = (config.cost, measure(&config));
     let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), decide));
+    let told = Arc::downgrade(&live);
+    live.medium.watch(Box::new(move |part, incarnation| {
+        if let Some(live) = told.upgrade() {
+            live.announce(part, incarnation);
+        }
+    }));
     let watch = Arc::new(Watch::new());
     let keeper = Keeper::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
@@ -146,10 +154,14 @@ fn medium(store: &Store) -> Result<Arc<dyn Medium>, StartError> {
     let failed = |path: &PathBuf, error| StartError::Store { path: path.clone(), error };
     Ok(match store {
         Store::Memory { room } => Arc::new(Memory::new(*room)),
-        Store::Directory { path, reserve } => {
-            Arc::new(Directory::new(path, *reserve).map_err(|error| failed(path, error))?)
+        Store::Directory { path } => {
+            Arc::new(Directory::new(path).map_err(|error| failed(path, error))?)
         }
-        Store::Device { path } => Arc::new(Device::new(path).map_err(|error| failed(path, error))?),
+        Store::Device { path, size } => {
+            Arc::new(Device::new(path, *size).map_err(|error| failed(path, error))?)
+        }
+        #[cfg(feature = "faults")]
+        Store::Faulty { disk } => Arc::new(crate::store::faulty::Faulty::new(disk.clone())),
         Store::Memcached { address } => Arc::new(Memcached { address: address.clone() }),
     })
 }
@@ -198,6 +210,8 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
     let plain = |sink: Arc<dyn Sink>| -> io::Result<Box<dyn Engine>> {
         match &config.store {
             Store::Memory { .. } => return Ok(Box::new(Inline { medium })),
+            #[cfg(feature = "faults")]
+            Store::Faulty { .. } => return Ok(Box::new(Inline { medium })),
             Store::Memcached { address } => {
                 return Ok(Box::new(Relay::new(address.clone(), medium, live.clock, sink)));
             }
@@ -247,6 +261,7 @@ impl Running {
         Status {
             node: self.live.status(),
             store: self.live.medium.describe(),
+            faults: self.live.faults(),
             standing: self.watch.standing(),
             connections: self.server.as_ref().map(Server::counts).unwrap_or_default(),
         }

@@ -30,9 +30,12 @@ mod mutex;
 mod pieces;
 mod server;
 mod store;
+pub mod volumes;
 
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
 pub use keeper::Standing;
 pub use lanes::{Lanes, Visit};
 pub use server::Counts;
+#[cfg(feature = "faults")]
+pub use store::faulty::FaultyDisk;

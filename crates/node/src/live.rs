@@ -15,9 +15,9 @@
 //! What nobody's coming will set in motion (the next period, a paced request that becomes eligible)
 //! is the keeper's business: it is woken when there is a deadline before the one it sleeps for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Outlet, Part, Service, Session};
@@ -51,6 +51,10 @@ pub(crate) struct Live {
     is_left: AtomicBool,
     is_ending: AtomicBool,
     engine: OnceLock<Box<dyn Engine>>,
+    /// Those who are told of new incarnations.
+    sessions: Mutex<Vec<Weak<Owner>>>,
+    /// Parts that were refused when they were last asked for, by volume and index.
+    refused: Mutex<BTreeMap<(String, u32), String>>,
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
     bell: Arc<Mailbox<()>>,
@@ -76,6 +80,8 @@ impl Live {
             is_left: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             engine: OnceLock::new(),
+            sessions: Mutex::default(),
+            refused: Mutex::default(),
             medium,
             clock,
             bell,
@@ -88,6 +94,25 @@ impl Live {
     pub(crate) fn set_engine(&self, engine: Box<dyn Engine>) {
         let is_first = self.engine.set(engine).is_ok();
         assert!(is_first, "a node has one engine");
+    }
+
+    /// Tells all sessions that acknowledged writes to a part may have been lost.
+    pub(crate) fn announce(&self, part: u32, incarnation: u64) {
+        let sessions = lock(&self.sessions).clone();
+        for owner in sessions.iter().filter_map(Weak::upgrade) {
+            owner.outlet.incarnation(part, incarnation);
+        }
+    }
+
+    /// Parts that are refused or not durable: volume, index and reason.
+    pub(crate) fn faults(&self) -> Vec<(String, u32, String)> {
+        let mut faults = self.medium.faults();
+        let refused = lock(&self.refused);
+        let refused = refused.iter();
+        faults.extend(
+            refused.map(|((volume, index), reason)| (volume.clone(), *index, reason.clone())),
+        );
+        faults
     }
 
     /// Takes in jobs, and goes on until nothing may be dispatched.
@@ -456,6 +481,10 @@ pub(crate) struct Local(pub(crate) Arc<Live>);
 impl Service for Local {
     fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
         let owner = Arc::new(Owner::new(outlet));
+        let mut sessions = lock(&self.0.sessions);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&owner));
+        drop(sessions);
         Box::new(LocalSession {
             live: self.0.clone(),
             owner,
@@ -505,7 +534,17 @@ impl Session for LocalSession {
     }
 
     fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
-        self.live.medium.open(part).map_err(|error| error.to_string())
+        let opened = self.live.medium.open(part).map_err(|error| error.to_string());
+        let name = (part.volume.clone(), part.index);
+        let mut refused = lock(&self.live.refused);
+        match &opened {
+            Ok(_) => drop(refused.remove(&name)),
+            Err(reason) => {
+                tracing::error!("part {} of volume {} is refused: {reason}", name.1, name.0);
+                refused.insert(name, reason.clone());
+            }
+        }
+        opened
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {

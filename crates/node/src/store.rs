@@ -6,8 +6,13 @@
 
 mod device;
 mod directory;
+pub(crate) mod disk;
+#[cfg(feature = "faults")]
+pub(crate) mod faulty;
 mod file;
 mod incarnation;
+pub(crate) mod label;
+mod labelled;
 mod memcached;
 mod memory;
 mod parts;
@@ -24,9 +29,11 @@ use tidegate_model::cluster::Geometry;
 
 pub(crate) use device::Device;
 pub(crate) use directory::Directory;
+pub(crate) use directory::{is_plain, lock};
 pub(crate) use file::Transfer;
 pub(crate) use memcached::{Memcached, Relay};
 pub(crate) use memory::Memory;
+pub(crate) use parts::Watcher;
 
 /// Something that holds parts of volumes.
 pub(crate) trait Medium: Send + Sync {
@@ -44,6 +51,21 @@ pub(crate) trait Medium: Send + Sync {
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let _ = job;
         None
+    }
+
+    /// The kernel has failed a [`Self::transfer`] with this number; it is done again.
+    fn on_failure(&self, job: &Job, errno: i32) {
+        let _ = (job, errno);
+    }
+
+    /// From here on `watcher` is told of new incarnations of open parts.
+    fn watch(&self, watcher: Watcher) {
+        drop(watcher);
+    }
+
+    /// Reasons why open parts are not durable, by volume and index.
+    fn faults(&self) -> Vec<(String, u32, String)> {
+        Vec::new()
     }
 
     /// One line for people: what it is, where, and what is special about it.
@@ -89,6 +111,13 @@ pub(crate) enum OpenError {
         /// The other part.
         other: String,
     },
+    /// It is missing, or not the one that is wanted.
+    Unfit {
+        /// What it is, and where.
+        what: String,
+        /// What was found instead, and how to mend that.
+        found: String,
+    },
     /// There is not so much room.
     NoRoom {
         /// What it is.
@@ -115,6 +144,7 @@ impl fmt::Display for OpenError {
                 "{name:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` \
                  and `.`, not beginning with a dot"
             ),
+            Self::Unfit { what, found } => write!(f, "{what} {found}"),
             Self::WrongSize { what, found, wanted } => write!(
                 f,
                 "{what} is a store of the wrong size: it has {found} and is to have {wanted}; \

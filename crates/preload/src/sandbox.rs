@@ -72,7 +72,7 @@ const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
 pub(crate) const CHILD: Needs = PROCESS;
 
 /// The calls behind the bits, with those arguments that filters are known to look at.
-const CALLS: [(Needs, Call); 24] = [
+const CALLS: [(Needs, Call); 25] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
     (STATUS, by(libc::SYS_fstat, None)),

@@ -79,6 +79,7 @@ use ledger::{Counts, Entry, Tenant, When};
 use message::{FromNode, NodeInfo, Plan, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
+use still::Still;
 
 mod allocate;
 mod ledger;
@@ -87,6 +88,7 @@ mod plan;
 mod rounds;
 pub mod split;
 pub mod status;
+mod still;
 
 /// Periods for which counts hold anew while nobody says otherwise. One is the least that survives
 /// a message lost at the turn; with two a controller has a period to be started again.
@@ -234,6 +236,7 @@ pub struct Cluster {
     /// Whether what became of the last period's promises was looked at.
     is_judged: bool,
     solutions: Solutions,
+    still: Still,
     /// What the last distribution could not meet.
     short: Short,
     traffic: Traffic,
@@ -268,6 +271,7 @@ impl Cluster {
             first_period: 0,
             is_judged: true,
             solutions: Solutions::default(),
+            still: Still::default(),
             short: Short::default(),
             traffic: Traffic::default(),
             traffic_before: Traffic::default(),
@@ -469,6 +473,7 @@ impl Cluster {
     /// The process at a node holds nothing any more.
     fn bury(&mut self, node: usize) {
         self.nodes[node].lease_until = 0;
+        self.still.reset();
         let id = self.nodes[node].id.0;
         for &(tenant, _) in &self.places_of[node] {
             self.tenants[usize::from(tenant)].bury(id);

@@ -1,5 +1,5 @@
-//! The queue in shared memory: whatever is in it, no method panics, and a queue that is intact keeps
-//! its promises.
+//! The queue in shared memory: whatever is in it, no method panics, and a queue that is intact
+//! keeps its promises.
 
 use tidegate_algo::queue::{FLOWS, Order, Request, State, state_words};
 

@@ -2,7 +2,7 @@
 
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::eventually;
-use tidegate_tests::nbd::{Client, EIO};
+use tidegate_tests::nbd::{Client, EIO, ENOSPC};
 
 use super::OPEN;
 
@@ -54,4 +54,221 @@ fn after_a_memory_node_died_no_session_is_told_that_its_writes_are_there() {
         eventually("the node", || client.read(0, 512).is_ok());
         client.flush().unwrap();
     }
+}
+
+const NODES: [&str; 2] = ["a", "b"];
+
+/// A volume in stripes over two folders, all in separate processes, with something written.
+fn in_folders() -> Cluster {
+    let db = volume("db", "oltp", "1MiB", &NODES);
+    let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    cluster.up_apart(&NODES, &["db"]);
+    cluster.qemu_io("db", &["write -P 7 0 1M", "flush"]).success();
+    cluster
+}
+
+/// Ends the nodes and the gateway, changes something, and starts them again.
+fn changed(cluster: &mut Cluster, change: impl FnOnce(&Cluster)) {
+    for name in [NODES[0], NODES[1], GATEWAY] {
+        cluster.kill(name);
+    }
+    change(cluster);
+    cluster.start("node", "a");
+    cluster.start("node", "b");
+    cluster.start("gateway", GATEWAY);
+}
+
+/// Every request fails, and nothing is read that was not written there.
+#[track_caller]
+fn expect_refused(cluster: &Cluster, words: &[&str]) {
+    let mut client = cluster.enter("db");
+    eventually("the volume is refused", || {
+        let errors = [0, 64 << 10].map(|offset| match client.read(offset, 512) {
+            Ok(bytes) => {
+                assert_eq!(bytes, [7; 512], "other data");
+                false
+            }
+            Err(error) => error.raw_os_error() == Some(EIO),
+        });
+        errors == [true, true]
+    });
+    let said = ["a", "b", GATEWAY].map(|part| cluster.part(part).stderr()).concat();
+    for word in words {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let shown = cluster.volume(&["show"]);
+    assert_ne!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stdout.contains("fault: part"), "{shown:?}");
+}
+
+#[track_caller]
+fn expect_whole(cluster: &Cluster) {
+    let mut client = cluster.enter("db");
+    eventually("all nodes", || client.read(0, 1 << 20).is_ok());
+    assert!(client.read(0, 1 << 20).unwrap().iter().all(|byte| *byte == 7));
+    cluster.volume(&["show"]).success();
+}
+
+#[test]
+fn a_part_that_was_moved_away_is_named_and_never_read_as_zeros() {
+    let mut cluster = in_folders();
+    let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
+    changed(&mut cluster, |_| std::fs::rename(&part, &away).unwrap());
+    expect_refused(&cluster, &["part 1 of volume \"db\" is not in", "volume db is not served"]);
+    changed(&mut cluster, |_| std::fs::rename(&away, &part).unwrap());
+    expect_whole(&cluster);
+}
+
+#[test]
+fn a_folder_that_is_not_mounted_is_named_and_not_made() {
+    let mut cluster = in_folders();
+    let (folder, away) = (cluster.path("b"), cluster.path("away"));
+    changed(&mut cluster, |_| std::fs::rename(&folder, &away).unwrap());
+    expect_refused(&cluster, &["is it mounted?"]);
+    assert!(!folder.exists());
+    changed(&mut cluster, |_| std::fs::rename(&away, &folder).unwrap());
+    expect_whole(&cluster);
+}
+
+#[test]
+fn another_order_of_nodes_stripe_or_size_is_refused() {
+    let mut cluster = in_folders();
+    let file = std::fs::read_to_string(cluster.file()).unwrap();
+    let file = file.replace("policy = \"first.toml\"\n", "");
+    let write = |from: &str, to: &str| {
+        assert!(file.contains(from));
+        let file = file.replace(from, to);
+        move |cluster: &Cluster| cluster.write(&file)
+    };
+    changed(&mut cluster, write("nodes = [\"a\", \"b\"]", "nodes = [\"b\", \"a\"]"));
+    expect_refused(&cluster, &["is not in"]);
+    changed(&mut cluster, write("size = \"1MiB\"", "size = \"1MiB\"\nstripe = \"4KiB\""));
+    expect_refused(&cluster, &["stripes of 64KiB", "stripes of 4KiB"]);
+    changed(&mut cluster, write("size = \"1MiB\"", "size = \"2MiB\""));
+    expect_refused(&cluster, &["tidegate volume resize db"]);
+    changed(&mut cluster, write("1MiB", "1MiB"));
+    expect_whole(&cluster);
+}
+
+#[test]
+fn a_volume_grows_and_keeps_what_it_has() {
+    let mut cluster = in_folders();
+    let busy = cluster.volume(&["resize", "db", "2MiB"]);
+    assert!(busy.code == Some(1) && busy.stderr.contains("a node uses"), "{busy:?}");
+    let file = std::fs::read_to_string(cluster.file()).unwrap();
+    let file = file.replace("policy = \"first.toml\"\n", "");
+    changed(&mut cluster, |cluster| {
+        let said = cluster.volume(&["resize", "db", "2MiB"]).success();
+        assert!(said.stdout.contains("size = \"2MiB\""), "{said:?}");
+        cluster.write(&file.replace("1MiB", "2MiB"));
+    });
+    let mut client = cluster.enter("db");
+    eventually("all nodes", || client.read(0, 2 << 20).is_ok());
+    let bytes = client.read(0, 2 << 20).unwrap();
+    let (old, new) = bytes.split_at(1 << 20);
+    assert!(old.iter().all(|byte| *byte == 7) && new.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn nothing_is_made_where_nobody_said_so() {
+    let db = volume("db", "oltp", "1MiB", &["a"]);
+    let cluster = Cluster::new(&format!("{}{db}", directories(&["a"])), OPEN);
+    let outcome = tidegate_tests::process::run(&mut cluster.command(&[]));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("--create") && outcome.stderr.contains("part 0 of volume db"));
+    assert!(!cluster.path("a").exists());
+}
+
+/// A file system of 48 MiB in a file on a disk that has less; none where only root may mount.
+struct Thin {
+    disk: tempfile::TempDir,
+}
+
+impl Thin {
+    fn mount() -> Option<Self> {
+        let disk = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let outcome = std::process::Command::new(program).args(arguments).output();
+            outcome.is_ok_and(|outcome| outcome.status.success())
+        };
+        let thin = Self { disk };
+        let (at, image, inner) = (thin.text(""), thin.text("image"), thin.inner());
+        let inner = inner.display().to_string();
+        let is_mounted = run("mount", &["-t", "tmpfs", "-o", "size=24m", "tidegate-test", &at])
+            && std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).is_ok()
+            && run("mkfs.ext4", &["-q", "-O", "^has_journal", &image])
+            && std::fs::create_dir(&inner).is_ok()
+            && run("mount", &["-o", "loop", &image, &inner]);
+        is_mounted.then_some(thin)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.disk.path().join(name).display().to_string()
+    }
+
+    fn inner(&self) -> std::path::PathBuf {
+        self.disk.path().join("inner")
+    }
+
+    /// Takes all that is left of the disk.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.disk.path().join("filler")).unwrap();
+        while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.disk.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Thin {
+    fn drop(&mut self) {
+        for path in [self.inner(), self.disk.path().into()] {
+            let _ = std::process::Command::new("umount").arg(path).status();
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_behind_the_file_system_fails_every_flush() {
+    let Some(thin) = Thin::mount() else {
+        eprintln!("skipped: a thin file system can only be mounted by root, with loop devices");
+        return;
+    };
+    let place = thin.inner().join("parts").display().to_string();
+    let file = directories(&["a"]).replace("directory = \"a\"", &format!("directory = {place:?}"));
+    let db = volume("db", "oltp", "32MiB", &["a"]);
+    let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
+    cluster.up_apart(&["a"], &["db"]);
+    let [mut writer, mut other] = [cluster.enter("db"), cluster.enter("db")];
+    thin.fill();
+    // Not whole pages, so they are answered from the kernel's cache.
+    for number in 0..40 {
+        writer.write(number * (256 << 10) + 100, &[9; 3000]).unwrap();
+    }
+    // ENOSPC is what the kernel says of a full disk.
+    let failed = |client: &mut Client| client.flush().unwrap_err().raw_os_error().unwrap();
+    assert!([EIO, ENOSPC].contains(&failed(&mut other)), "somebody else is told first");
+    for client in [&mut writer, &mut other] {
+        assert_eq!([failed(client), failed(client)], [EIO; 2], "and everybody after that");
+        assert_eq!(client.write_durably(0, &[9; 4096]).unwrap_err().raw_os_error(), Some(EIO));
+    }
+    assert_eq!(failed(&mut cluster.enter("db")), EIO, "also who comes now");
+    cluster.kill("a");
+    cluster.start("node", "a");
+    let mut client = cluster.enter("db");
+    eventually("the node again", || client.read(0, 512).is_ok());
+    assert_eq!(failed(&mut client), EIO, "and after a restart");
+    let shown = cluster.volume(&["show"]);
+    assert!(shown.code == Some(1) && shown.stdout.contains("clear-error db"), "{shown:?}");
+    cluster.kill("a");
+    thin.free();
+    cluster.volume(&["clear-error", "db"]).success();
+    cluster.start("node", "a");
+    eventually("the node once more", || client.read(0, 512).is_ok());
+    let mut anew = cluster.enter("db");
+    anew.write(0, &[8; 4096]).unwrap();
+    anew.flush().unwrap();
+    assert_eq!(failed(&mut writer), EIO, "what it wrote is lost, whatever was cleared");
+    drop(cluster);
 }

@@ -229,3 +229,53 @@ fn a_policy_that_is_applied_holds_from_the_next_period_on() {
     // Whether the machine is fast enough to keep it is another matter.
     assert!(matches!(outcome.code, Some(0 | 99)), "{outcome:?}");
 }
+
+#[test]
+fn what_a_tenant_got_at_a_data_node_is_explained() {
+    let mut cluster = cluster();
+    let bench = bench(&mut cluster, "1");
+    row("work", &bench, |row| row["operations"].as_u64() > Some(0));
+    wait_for("an explanation", PATIENCE, || {
+        let told = process::run(&mut cluster.bed().tidegate(&["explain", "web"])).success().stdout;
+        let is_told = told.contains("at data nodes while it asked") && told.contains("\nm: it ");
+        is_told.then_some(())
+    });
+    let told = process::run(&mut cluster.bed().tidegate(&["explain", "web", "--json"])).success();
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert!(told["data_nodes"][0]["operations_per_second"].as_u64() > Some(0), "{told}");
+}
+
+/// Writes garbage over all of the memory that a client of a data node has been given.
+#[test]
+fn clients_go_on_after_another_has_written_garbage_over_all_memory() {
+    let mut cluster = cluster();
+    let bench = bench(&mut cluster, "2");
+    for _ in 0..3 {
+        row("work", &bench, |row| row["operations"].as_u64() > Some(0));
+        // Its own clients map the memory by a descriptor that anybody of their user can open.
+        let client = children(&bench)[0];
+        let descriptors = std::fs::read_dir(format!("/proc/{client}/fd")).unwrap();
+        let is_region = |path: &std::path::PathBuf| {
+            std::fs::read_link(path)
+                .is_ok_and(|target| target.to_string_lossy().contains("tidegate-region"))
+        };
+        let paths = descriptors.filter_map(|it| Some(it.ok()?.path()));
+        let region = paths.filter(is_region).last().unwrap();
+        let damages = cluster.part("m").stderr().matches("was damaged by a client").count();
+        let noise: Vec<u8> =
+            (0..1u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        let file = std::fs::OpenOptions::new().write(true).open(region).unwrap();
+        for at in 0..32 {
+            std::os::unix::fs::FileExt::write_all_at(&file, &noise, at << 20).unwrap();
+        }
+        eventually("other memory", || {
+            cluster.part("m").stderr().matches("was damaged by a client").count() > damages
+        });
+    }
+    row("work after that", &bench, |row| row["operations"].as_u64() > Some(0) && row["wrong"] == 0);
+    assert_eq!(children(&bench).len(), 2, "no client has died");
+    eventually("a warning", || {
+        let told = process::run(&mut cluster.bed().tidegate(&["status"])).stdout;
+        told.contains("clients damaged the memory of data node m")
+    });
+}

@@ -14,10 +14,11 @@ impl<J> Scheduler<J> {
         let (discipline, units) = (self.discipline, u64::from(more.cost));
         let state = &mut self.states[index];
         let right = state.right(discipline);
-        let step = if is_reserved { right } else { Step::Fair };
+        let is_right = is_reserved && discipline.heeds_promises();
+        let step = if is_right { right } else { Step::Fair };
         let races = [right, Step::Fair].map(|step| self.races[step as usize].start);
         state.add(now, units);
-        state.spend(discipline, step, units);
+        state.spend(discipline, step, more.cost);
         state.pace(self.until, self.pacing);
         let length = state.extend(discipline, step, races, (more.cost, more.work));
         self.longest[1] = self.longest[1].max(length);

@@ -348,21 +348,25 @@ impl State {
 
     /// Takes tokens for so many units in `step`. What goes beyond the counts is owed, if the
     /// discipline heeds them.
-    pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u64) {
+    #[inline]
+    pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u32) {
         self.flags &= !PAID_ONLY;
         let before = self.served;
-        self.served = before.saturating_add(units);
-        if !discipline.heeds_promises() {
-            return;
-        }
+        self.served = before.saturating_add(u64::from(units));
         if step.is_reserved() {
-            self.righted = self.righted.max(narrow(before)).saturating_add(narrow(units));
+            self.righted = self.righted.max(narrow(before)).saturating_add(units);
         }
+        if self.served > self.counts.allowed && discipline.heeds_promises() {
+            self.owe_tokens(before);
+        }
+    }
+
+    /// Owes what was served beyond what is allowed since that was `before`.
+    #[cold]
+    fn owe_tokens(&mut self, before: u64) {
         let most = self.counts.allowed.max(before);
-        if self.served > most {
-            self.owed = self.owed.saturating_add(narrow(self.served - most));
-            self.served = most;
-        }
+        self.owed = self.owed.saturating_add(narrow(self.served.saturating_sub(most)));
+        self.served = most.min(self.served);
     }
 
     /// Pays what is owed with the tokens that there are, as though so much more had been served.
@@ -557,8 +561,8 @@ impl State {
 }
 
 /// A count of units in 32 bits.
-fn narrow(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
+const fn narrow(units: u64) -> u32 {
+    if units > u32::MAX as u64 { u32::MAX } else { units as u32 }
 }
 
 /// A difference modulo 2^64 that is not negative; zero if it is. A period may be said to have begun

@@ -28,6 +28,7 @@ mod sim;
 mod status;
 mod top;
 mod up;
+mod volume;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -92,6 +93,7 @@ impl Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Args),
+    Volume(volume::Args),
     Apply(apply::Args),
     Check(check::Args),
     Certify(certify::Args),
@@ -114,6 +116,7 @@ impl Command {
     fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Self::Up(args) => up::run(args, common),
+            Self::Volume(args) => volume::run(args, common),
             Self::Apply(args) => apply::run(args, common),
             Self::Check(args) => check::run(args, common),
             Self::Certify(args) => certify::run(args, common),

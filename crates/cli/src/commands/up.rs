@@ -31,6 +31,7 @@ use crate::output;
 use crate::parts::{Choice, Parts, Site, parties, resolved};
 use crate::policy_file::PolicyFile;
 use crate::text_file::Reader;
+use crate::volumes::{create_all, expect_some};
 
 /// Run the daemons in the foreground until they are told to end
 ///
@@ -45,7 +46,7 @@ use crate::text_file::Reader;
 Examples:
   tidegate up &
   tidegate up --policy policies/shared-disk.toml --http 127.0.0.1:7272
-  tidegate up examples/cluster.toml --state /srv/tidegate
+  tidegate up examples/cluster.toml --state /srv/tidegate --create
   tidegate up examples/cluster.toml --role node --name a")]
 pub(crate) struct Args {
     /// The cluster: its nodes, volumes, gateways and data nodes
@@ -71,6 +72,11 @@ pub(crate) struct Args {
     #[arg(long, env = "TIDEGATE_NO_HTTP", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "http")]
     no_http: bool,
+
+    /// Create the volumes that are not there before their nodes start
+    #[arg(long, env = "TIDEGATE_CREATE", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, requires = "cluster")]
+    create: bool,
 
     /// Run only this part of the cluster
     #[arg(long, env = "TIDEGATE_ROLE", hide_env_values = true)]
@@ -124,6 +130,8 @@ struct Plan {
     /// Where the parts that run here find the controller.
     controller: stream::Address,
     guards: Option<Guards>,
+    /// Volumes that are not there are created first.
+    create: bool,
     json: bool,
 }
 
@@ -154,7 +162,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         data_nodes: matches!(args.role, None | Some(Role::DataNode)),
         names: args.name.clone(),
     };
-    let plan = Plan { cluster, choice, base, socket, controller, guards, json: common.json };
+    let (create, json) = (args.create, common.json);
+    let plan = Plan { cluster, choice, base, socket, controller, guards, create, json };
     match args.role {
         None | Some(Role::Controller) => lead(args, plan, policies),
         Some(_) => serve(&plan),
@@ -251,6 +260,11 @@ impl Plan {
             controller: &self.controller,
             guards: self.guards.as_ref(),
         };
+        if self.create {
+            create_all(&file.cluster, &self.base, |node| self.choice.has_node(node))?;
+        } else if self.choice.nodes && self.choice.gateways {
+            expect_some(&file.cluster, &self.base)?;
+        }
         Parts::start(&site, &self.choice).map(Some)
     }
 

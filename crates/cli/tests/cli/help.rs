@@ -2,8 +2,9 @@
 
 use crate::tidegate;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "up",
+    "volume",
     "apply",
     "check",
     "certify",

@@ -92,6 +92,10 @@ pub struct Label {
     pub error: Option<SyncError>,
     /// Errors that were stored since the part was made, cleared ones included.
     pub error_count: u64,
+    /// The volume is not yet created as a whole.
+    pub is_pending: bool,
+    /// The data bears the UUID, too, as an attribute of its file.
+    pub is_marked: bool,
 }
 
 /// Why bytes are no label.
@@ -186,6 +190,7 @@ impl PartIdentity {
 
 const MAGIC: &[u8; 8] = b"TIDEPART";
 const NAME: usize = 96;
+const FLAGS: usize = NAME + Label::NAME_MAX;
 
 impl Label {
     /// Bytes that a copy of a label has.
@@ -199,14 +204,15 @@ impl Label {
 
     /// The label of a part that was just made.
     pub const fn new(identity: PartIdentity) -> Self {
-        Self { sequence: 1, identity, error: None, error_count: 0 }
+        let (error, error_count) = (None, 0);
+        Self { sequence: 1, identity, error, error_count, is_pending: false, is_marked: false }
     }
 
     /// The form on a medium. A name beyond [`Self::NAME_MAX`] is cut, and is none that a part has.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
-        let Self { sequence, identity, error, error_count } = self;
+        let Self { sequence, identity, error, error_count, is_pending, is_marked } = self;
         let name = identity.volume.as_bytes();
         let name = &name[..name.len().min(Self::NAME_MAX)];
         put(0, MAGIC);
@@ -224,6 +230,7 @@ impl Label {
         put(80, &error_count.to_le_bytes());
         put(88, &error.map_or(0, |error| error.at_seconds).to_le_bytes());
         put(NAME, name);
+        put(FLAGS, &[u8::from(*is_pending) | u8::from(*is_marked) << 1]);
         let sum = checksum(&bytes[..Self::LENGTH - 4]);
         bytes[Self::LENGTH - 4..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -267,6 +274,8 @@ impl Label {
             identity: PartIdentity { volume, index, offset, geometry, stamp },
             error: (errno != 0).then_some(SyncError { errno, at_seconds: u64_at(88) }),
             error_count: u64_at(80),
+            is_pending: bytes[FLAGS] & 1 != 0,
+            is_marked: bytes[FLAGS] & 2 != 0,
         })
     }
 

@@ -12,7 +12,7 @@ fn label() -> Label {
     let identity =
         PartIdentity { volume: "db".into(), index: 2, offset: Bytes(4096), geometry, stamp };
     let error = Some(SyncError { errno: 28, at_seconds: 1_700_000_000 });
-    Label { sequence: 9, identity, error, error_count: 4 }
+    Label { sequence: 9, error, error_count: 4, is_marked: true, ..Label::new(identity) }
 }
 
 #[test]
@@ -22,7 +22,8 @@ fn golden_bytes_of_a_label_of_version_one() {
         0123456789abcdef\x07\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x60\0\0\0\0\0\
         \0\x10\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x00\xf1\x53\x65\0\0\0\0db";
     assert_eq!(&bytes[..golden.len()], golden);
-    assert!(bytes[golden.len()..508].iter().all(|byte| *byte == 0));
+    assert!(bytes[golden.len()..296].iter().all(|byte| *byte == 0));
+    assert!(bytes[296] == 2 && bytes[297..508].iter().all(|byte| *byte == 0));
     assert_eq!(checksum(b"123456789"), 0xe306_9283, "the check value of CRC-32C");
     assert_eq!(Label::parse(&bytes), Ok(label()));
 }
@@ -71,13 +72,14 @@ proptest! {
     fn any_label_is_read_as_it_was_written(
         name in "[a-z0-9._-]{1,200}", index in 0_u32..9, generation: u64, sequence: u64,
         size in 1_u64..1 << 40, errno in 0_i32..200, error_count: u64, uuid: [u8; 16],
+        is_pending: bool, is_marked: bool,
     ) {
         let geometry = Geometry { count: 9, stripe: Bytes(4096), size: Bytes(size * 4096) };
         let stamp = VolumeStamp { uuid: Uuid(uuid), generation };
         let offset = Bytes(generation);
         let identity = PartIdentity { volume: name, index, offset, geometry, stamp };
         let error = (errno != 0).then_some(SyncError { errno, at_seconds: sequence });
-        let label = Label { sequence, identity, error, error_count };
+        let label = Label { sequence, identity, error, error_count, is_pending, is_marked };
         prop_assert_eq!(Label::parse(&label.to_bytes()), Ok(label));
     }
 }

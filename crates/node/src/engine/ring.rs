@@ -227,7 +227,7 @@ impl Shared {
 
     /// Takes in what is done, until the end.
     fn reap(&self) {
-        let (mut finished, mut again) = (Vec::new(), Vec::new());
+        let (mut finished, mut again, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             match self.ring.submitter().submit_and_wait(1) {
                 Ok(_) => {}
@@ -249,11 +249,18 @@ impl Shared {
                         work.job.outcome = Ok(());
                         finished.push(work);
                     }
-                    _ => again.push(work),
+                    _ => {
+                        failed.push(-completion.result());
+                        again.push(work);
+                    }
                 }
             }
             let is_over = slots.is_ending && slots.is_empty();
             drop(slots);
+            for (work, errno) in again.iter().zip(failed.drain(..)).filter(|(_, errno)| *errno > 0)
+            {
+                self.medium.on_failure(&work.job, errno);
+            }
             if !again.is_empty() {
                 self.pool.run(&mut again, &mut finished);
             }

@@ -3,82 +3,153 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{SeekFrom, seek};
-use tidegate_fabric::service::{Job, OpenPart, Part, PartState};
+use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
+use tidegate_model::cluster::Label;
 
 use super::directory::lock;
+use super::disk::{Disk, Host};
 use super::file::{Files, Range};
-use super::incarnation;
-use super::parts::{Found, OpenedPart, Parts, place};
+use super::label::Area;
+use super::labelled::OpenLabel;
+use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
 
-/// Parts as ranges of one file or block device.
-#[derive(Debug)]
+/// Parts as ranges of one file or block device. What may be used of it ends with the labels.
 pub(crate) struct Device {
     path: PathBuf,
     files: Files,
     length: Bytes,
-    /// Where each part begins.
-    parts: Parts<u64>,
+    disk: Arc<dyn Disk>,
+    parts: Parts<DevicePart>,
     /// Locked: two nodes that write one device would each believe to be alone.
     _lock: File,
 }
 
+/// A part that is open.
+struct DevicePart {
+    /// Where it begins.
+    base: u64,
+    label: OpenLabel,
+}
+
+impl StoresErrors for DevicePart {
+    fn store_error(&self, errno: i32) -> u64 {
+        self.label.store_error(errno)
+    }
+}
+
 impl Device {
-    /// The file or device at `path`, which is there and keeps its length.
+    /// The file or device at `path`, which is there and keeps its length; no more of it is used
+    /// than `size` says.
     ///
     /// # Errors
     /// If it cannot be opened, or another node uses it (`ResourceBusy`).
-    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+    pub(crate) fn new(path: &Path, size: Option<Bytes>) -> io::Result<Self> {
         let files = Files::open(path)?;
         let lock = lock(files.file().try_clone()?)?;
         let length = Bytes(seek(files.file(), SeekFrom::End(0))?);
+        let length = length.min(size.unwrap_or(length));
         if !files.is_direct() {
             tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
         }
-        Ok(Self { path: path.into(), files, length, parts: Parts::default(), _lock: lock })
+        let (disk, parts) = (Arc::new(Host), Parts::default());
+        Ok(Self { path: path.into(), files, length, disk, parts, _lock: lock })
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail_next_sync(&self) {
+        self.files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     fn range(&self, base: u64) -> Range<'_> {
         Range { files: &self.files, base }
     }
+
+    fn find(
+        &self,
+        part: &Part,
+        others: &[OpenedPart<DevicePart>],
+    ) -> Result<Found<DevicePart>, OpenError> {
+        let (start, end) = (part.offset, part.offset.saturating_add(part.length));
+        let what = name_of(part);
+        let failed = |error| OpenError::Io { path: self.path.clone(), error };
+        let area = Area::of(&self.path, self.length).map_err(failed)?;
+        if end.0 > area.begin {
+            return Err(OpenError::NoRoom { what, end, room: Bytes(area.begin) });
+        }
+        let overlaps = |other: &&OpenedPart<DevicePart>| {
+            let other = &other.part;
+            start < other.offset.saturating_add(other.length) && other.offset < end
+        };
+        if let Some(other) = others.iter().find(overlaps) {
+            return Err(OpenError::Overlap { what, other: name_of(&other.part) });
+        }
+        let path = self.path.display();
+        let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
+        let labels =
+            area.read(&*self.disk).map_err(|error| unfit(format!("at {path}: {error}")))?;
+        let label = labels.into_iter().find_map(|(spot, label)| {
+            let is_meant = |label: &Label| {
+                label.identity.volume == part.volume && label.identity.index == part.index
+            };
+            Some((spot, label.filter(is_meant)?))
+        });
+        let label = label.ok_or_else(|| {
+            unfit(format!(
+                "is not on {path}: bring it back, or make its volume with `tidegate volume create` \
+                 (with --adopt if its data are there)"
+            ))
+        })?;
+        let label = OpenLabel::find(self.disk.clone(), label, part, self.files.file())?;
+        if let Err(error) = self.files.sync() {
+            label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
+        Ok(Found { state, has_failed, place: DevicePart { base: start.0, label } })
+    }
 }
 
 impl Medium for Device {
     fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
-        let (start, end) = (part.offset, part.offset.saturating_add(part.length));
-        self.parts.open(part, |others| {
-            let what = name_of(part);
-            if end > self.length {
-                return Err(OpenError::NoRoom { what, end, room: self.length });
-            }
-            let overlaps = |other: &&OpenedPart<u64>| {
-                let other = &other.part;
-                start < other.offset.saturating_add(other.length) && other.offset < end
-            };
-            if let Some(other) = others.iter().find(overlaps) {
-                return Err(OpenError::Overlap { what, other: name_of(&other.part) });
-            }
-            let incarnation = incarnation::of_file(self.files.file(), 0);
-            let incarnation =
-                incarnation.map_err(|error| OpenError::Io { path: self.path.clone(), error })?;
-            let state = PartState { incarnation, identity: None };
-            Ok(Found { state, has_failed: false, place: start.0 })
-        })
+        self.parts.open(part, |others| self.find(part, others))
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
-        let parts = self.parts.read();
         for job in jobs {
-            job.outcome = place(&parts, job).and_then(|base| self.range(*base).perform(job));
+            let found = place(&self.parts.read(), job).map(|part| part.base);
+            let done = match found {
+                Ok(base) => self.range(base).perform(job),
+                Err(fault) => Err(fault.into()),
+            };
+            // Whatever is lost there may be anybody's.
+            if let Some(errno) = done.err().and_then(|failure| failure.sync_error) {
+                self.parts.fail(errno, |_| true);
+            }
+            job.outcome = done.map_err(|failure| failure.fault);
         }
     }
 
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let parts = self.parts.read();
-        self.range(*place(&parts, job).ok()?).transfer(job)
+        self.range(place(&parts, job).ok()?.base).transfer(job)
+    }
+
+    fn on_failure(&self, job: &Job, errno: i32) {
+        if let Some(errno) = self.files.sync_error(job.command, errno) {
+            self.parts.fail(errno, |_| true);
+        }
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        self.parts.watch(watcher);
+    }
+
+    fn faults(&self) -> Vec<(String, u32, String)> {
+        self.parts.faults(|part| part.label.fault())
     }
 
     fn describe(&self) -> String {

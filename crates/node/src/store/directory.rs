@@ -1,105 +1,164 @@
-//! Parts as files of a directory: `volume.index`, each exactly as long as its part.
+//! Parts as files of a directory: `VOLUME.INDEX`, each as long as its part, and a label beside.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-use rustix::fs::{
-    CWD, FallocateFlags, FlockOperation, RenameFlags, fallocate, flock, renameat_with,
-};
-use tidegate_fabric::service::{Job, OpenPart, Part, PartState};
+use rustix::fs::{FlockOperation, flock};
+use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
+use tidegate_model::cluster::Label;
 
-use super::file::{Files, Range};
-use super::incarnation;
-use super::parts::{Found, Parts, place};
+use super::disk::{Disk, Host};
+use super::file::{Failure, Files, Range};
+use super::label::Spot;
+use super::labelled::OpenLabel;
+use super::parts::{Found, Parts, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
 
 /// Parts as files of a directory.
-#[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Reserve a part's space when it is made, rather than when it is written.
-    reserve: bool,
-    parts: Parts<Files>,
-    /// Locked: two nodes that write one file would each believe to be alone.
-    _lock: File,
+    disk: Arc<dyn Disk>,
+    parts: Parts<FilePart>,
+    /// Locked: two nodes that write one file would each believe to be alone. None while the
+    /// directory is not there.
+    lock: Mutex<Option<File>>,
+}
+
+/// A part that is open.
+struct FilePart {
+    files: Files,
+    label: OpenLabel,
+}
+
+impl StoresErrors for FilePart {
+    fn store_error(&self, errno: i32) -> u64 {
+        self.label.store_error(errno)
+    }
 }
 
 impl Directory {
-    /// The directory at `path`, which is made if it is not there.
+    /// The directory at `path`. One that is not there is looked for again when a part is opened:
+    /// it may not be mounted yet.
     ///
     /// # Errors
-    /// If it cannot be made or read, or another node uses it (`ResourceBusy`).
-    pub(crate) fn new(path: &Path, reserve: bool) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
-        let lock = lock(File::open(path)?)?;
-        // A directory that cannot be written is told now and not when the first volume comes.
-        rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
-        Ok(Self { path: path.into(), reserve, parts: Parts::default(), _lock: lock })
+    /// If it cannot be read or written, or another node uses it (`ResourceBusy`).
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        let lock = match locked(path) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!("{} is not there; is it mounted?", path.display());
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let (disk, parts) = (Arc::new(Host), Parts::default());
+        Ok(Self { path: path.into(), disk, parts, lock: Mutex::new(lock) })
     }
 
-    fn find(&self, part: &Part) -> Result<Found<Files>, OpenError> {
-        let path = self.path.join(format!("{}.{}", part.volume, part.index));
-        let failed = |error| OpenError::Io { path: path.clone(), error };
-        match fs::metadata(&path) {
-            Ok(metadata) => {
-                let (found, wanted) = (Bytes(metadata.len()), part.length);
-                if found != wanted {
-                    let what = format!("{} ({})", path.display(), name_of(part));
-                    return Err(OpenError::WrongSize { what, found, wanted });
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.make(&path, part).map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
+    #[cfg(test)]
+    pub(super) fn fail_next_sync(&self, part: u32) {
+        let parts = self.parts.read();
+        let files = &parts[part as usize].place.files;
+        files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn find(&self, part: &Part) -> Result<Found<FilePart>, OpenError> {
+        let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
+        let folder = self.path.display();
+        let mut lock = crate::mutex::lock(&self.lock);
+        if lock.is_none() {
+            let found = locked(&self.path);
+            *lock = Some(found.map_err(|error| {
+                unfit(format!(
+                    "is not here: {folder}: {error}; is it mounted? A new volume is made with \
+                     `tidegate volume create`"
+                ))
+            })?);
         }
-        let files = Files::open(&path).map_err(failed)?;
+        drop(lock);
+        let path = self.path.join(format!("{}.{}", part.volume, part.index));
+        let spot = Spot::in_directory(&self.path, &part.volume, part.index);
+        let label = spot.read(&*self.disk);
+        let label = label.map_err(|error| unfit(format!("at {}: {error}", path.display())))?;
+        let (Some(label), Ok(length)) = (label, self.disk.length(&path)) else {
+            let what_is_left = if path.exists() {
+                "its data are there and its label is not: if they are the volume's, take them over \
+                 with `tidegate volume create --adopt`"
+            } else {
+                "bring it back, or make its volume with `tidegate volume create`"
+            };
+            return Err(unfit(format!("is not in {folder}: {what_is_left}")));
+        };
+        self.check(&path, &label, Bytes(length), part)?;
+        self.opened(&path, (spot, label), part)
+    }
+
+    /// Whether the data are those that the label was made for.
+    fn check(
+        &self,
+        path: &Path,
+        label: &Label,
+        found: Bytes,
+        part: &Part,
+    ) -> Result<(), OpenError> {
+        super::labelled::fits(label, part)?;
+        // Longer than the label says is what an interrupted resize leaves.
+        if found < part.length {
+            let what = format!("{} ({})", path.display(), name_of(part));
+            return Err(OpenError::WrongSize { what, found, wanted: part.length });
+        }
+        let mark = self.disk.mark(path);
+        let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
+        let uuid = label.identity.stamp.uuid;
+        if label.is_marked && mark != Some(uuid) || mark.is_some_and(|mark| mark != uuid) {
+            let found = format!(
+                "is not what its label says: {} is another file than the one that was made with \
+                 it; bring back the right one, or take it over with `tidegate volume create \
+                 --adopt`",
+                path.display()
+            );
+            return Err(OpenError::Unfit { what: name_of(part), found });
+        }
+        Ok(())
+    }
+
+    fn opened(
+        &self,
+        path: &Path,
+        label: (Spot, Label),
+        part: &Part,
+    ) -> Result<Found<FilePart>, OpenError> {
+        let failed = |error| OpenError::Io { path: path.into(), error };
+        let files = Files::open(path).map_err(failed)?;
         if !files.is_direct() {
             tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
         }
-        let incarnation = incarnation::of_file(files.file(), 0).map_err(failed)?;
-        let state = PartState { incarnation, identity: None };
-        Ok(Found { state, has_failed: false, place: files })
-    }
-
-    /// Makes a file of the part's length. It has its name only once it has its length, so whoever
-    /// is interrupted in between leaves nothing that looks like a store.
-    fn make(&self, path: &Path, part: &Part) -> io::Result<()> {
-        let begun = self.path.join(format!(".{}.{}.new", part.volume, part.index));
-        let _ = fs::remove_file(&begun);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&begun)?;
-        let made = self
-            .fill(&file, part.length.0)
-            .and_then(|()| Ok(renameat_with(CWD, &begun, CWD, path, RenameFlags::NOREPLACE)?));
-        if made.is_err() {
-            let _ = fs::remove_file(&begun);
+        let label = OpenLabel::find(self.disk.clone(), label, part, files.file())?;
+        // What the kernel could not write while nobody had the file open it tells now, once.
+        if let Err(error) = files.sync() {
+            label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
-        made
+        let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
+        Ok(Found { state, has_failed, place: FilePart { files, label } })
     }
+}
 
-    fn fill(&self, file: &File, length: u64) -> io::Result<()> {
-        file.set_len(length)?;
-        if self.reserve && length > 0 {
-            fallocate(file, FallocateFlags::empty(), 0, length)?;
-        }
-        file.sync_all()
-    }
+/// Whether a volume's name can be that of files.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty()
+        && name.len() <= Label::NAME_MAX
+        && !name.starts_with('.')
+        && name.bytes().all(is_plain)
 }
 
 impl Medium for Directory {
     fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let name = &part.volume;
-        if name.is_empty()
-            || name.len() > 200
-            || name.starts_with('.')
-            || !name.bytes().all(is_plain)
-        {
-            return Err(OpenError::Name(name.clone()));
+        if !is_plain(&part.volume) {
+            return Err(OpenError::Name(part.volume.clone()));
         }
         // Where it begins is of no meaning here, and must not make two of one.
         let part = Part { offset: Bytes::ZERO, ..part.clone() };
@@ -107,17 +166,41 @@ impl Medium for Directory {
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
-        let parts = self.parts.read();
         for job in jobs {
-            job.outcome =
-                place(&parts, job).and_then(|files| Range { files, base: 0 }.perform(job));
+            let done = {
+                let parts = self.parts.read();
+                let part = place(&parts, job).map_err(Failure::from);
+                part.and_then(|part| Range { files: &part.files, base: 0 }.perform(job))
+            };
+            if let Some(errno) = done.err().and_then(|failure| failure.sync_error) {
+                self.parts.fail(errno, |number| number == job.part);
+            }
+            job.outcome = done.map_err(|failure| failure.fault);
         }
     }
 
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let parts = self.parts.read();
-        let files = place(&parts, job).ok()?;
-        Range { files, base: 0 }.transfer(job)
+        let part = place(&parts, job).ok()?;
+        Range { files: &part.files, base: 0 }.transfer(job)
+    }
+
+    fn on_failure(&self, job: &Job, errno: i32) {
+        let lost = match self.parts.read().get(job.part as usize) {
+            Some(part) => part.place.files.sync_error(job.command, errno),
+            None => None,
+        };
+        if let Some(errno) = lost {
+            self.parts.fail(errno, |number| number == job.part);
+        }
+    }
+
+    fn watch(&self, watcher: Watcher) {
+        self.parts.watch(watcher);
+    }
+
+    fn faults(&self) -> Vec<(String, u32, String)> {
+        self.parts.faults(|part| part.label.fault())
     }
 
     fn describe(&self) -> String {
@@ -125,8 +208,20 @@ impl Medium for Directory {
     }
 }
 
+/// A directory that this process may write, locked.
+fn locked(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let lock = lock(file)?;
+    // A directory that cannot be written is told now and not when the first write comes.
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
+    Ok(lock)
+}
+
 /// Locks a file for this process's life, so that no other node uses it.
-pub(super) fn lock(file: File) -> io::Result<File> {
+pub(crate) fn lock(file: File) -> io::Result<File> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {

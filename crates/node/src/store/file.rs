@@ -13,11 +13,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use tidegate_fabric::buffer::{ALIGNMENT, Buffer};
 use tidegate_fabric::service::{Command, Fault, Job};
+
+use super::parts::is_durable;
 
 /// Bytes that are written at a time where a range can be cleared in no other way.
 const ZEROS: usize = 1 << 20;
@@ -32,7 +35,37 @@ pub(super) struct Files {
     cached: File,
     /// None if the file system cannot do without its cache.
     direct: Option<File>,
+    /// Only synced. The kernel tells an error of write-back once to each open descriptor, and what
+    /// it tells a durable write must not be kept from a flush.
+    synced: File,
+    syncs: Mutex<Syncs>,
+    is_synced: Condvar,
+    #[cfg(test)]
+    pub(super) fails_next_sync: AtomicBool,
     has_failed: AtomicBool,
+}
+
+/// Syncs by number, from one.
+#[derive(Debug, Default)]
+struct Syncs {
+    begun: u64,
+    ended: u64,
+    /// What the first one that failed ended with.
+    error: Option<i32>,
+}
+
+/// Why a job was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    /// What a sync ended with: acknowledged writes may be lost.
+    pub(super) sync_error: Option<i32>,
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self { fault, sync_error: None }
+    }
 }
 
 /// A part within a file.
@@ -57,11 +90,23 @@ impl Files {
     /// Opens a file that exists.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        let cached = options.open(path)?;
+        options.read(true).write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let (cached, synced) = (options.open(path)?, options.open(path)?);
+        options.custom_flags(0);
         let direct = options.custom_flags(OFlags::DIRECT.bits() as i32).open(path);
         let direct = direct.ok().filter(reads_direct);
-        Ok(Self { path: path.into(), cached, direct, has_failed: AtomicBool::new(false) })
+        let (syncs, is_synced, has_failed) = Default::default();
+        Ok(Self {
+            path: path.into(),
+            cached,
+            direct,
+            synced,
+            syncs,
+            is_synced,
+            #[cfg(test)]
+            fails_next_sync: AtomicBool::new(false),
+            has_failed,
+        })
     }
 
     pub(super) fn is_direct(&self) -> bool {
@@ -70,6 +115,53 @@ impl Files {
 
     pub(super) fn file(&self) -> &File {
         &self.cached
+    }
+
+    /// Makes everything durable that was answered before. One sync at a time: those who come while
+    /// it runs share the next one, and none of them is told that all is well while the error is
+    /// with another. Once one has failed, all do.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let lock = || self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut syncs = lock();
+        let needed = syncs.begun + 1;
+        while syncs.ended < needed && syncs.error.is_none() {
+            if syncs.begun > syncs.ended {
+                syncs = self.is_synced.wait(syncs).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            syncs.begun += 1;
+            drop(syncs);
+            let done = self.sync_once();
+            syncs = lock();
+            syncs.ended = syncs.begun;
+            if let Err(error) = done {
+                syncs.error = syncs.error.or(Some(error.raw_os_error().unwrap_or(libc::EIO)));
+            }
+            self.is_synced.notify_all();
+        }
+        syncs.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+
+    fn sync_once(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.fails_next_sync.swap(false, Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        self.synced.sync_data()
+    }
+
+    /// What a sync ended with, if a durable command failed with `errno` because of that, or that is
+    /// unknown. A full disk is no failed sync by itself.
+    pub(super) fn sync_error(&self, command: Command, errno: i32) -> Option<i32> {
+        let is_refused = [libc::ENOSPC, libc::EDQUOT, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
+        match command {
+            Command::Flush => Some(errno),
+            _ if !is_durable(command) => None,
+            _ if is_refused.contains(&errno) => {
+                self.sync().err().map(|error| error.raw_os_error().unwrap_or(libc::EIO))
+            }
+            _ => Some(errno),
+        }
     }
 
     /// What went wrong, in the words of a job. The first time it is also told to the log.
@@ -96,7 +188,7 @@ fn reads_direct(file: &File) -> bool {
 
 impl Range<'_> {
     /// Does what the job asks, whose range lies within the part.
-    pub(super) fn perform(&self, job: &mut Job) -> Result<(), Fault> {
+    pub(super) fn perform(&self, job: &mut Job) -> Result<(), Failure> {
         // That of a flush is no place.
         let at = self.base.wrapping_add(job.offset);
         let length = u64::from(job.length);
@@ -104,24 +196,27 @@ impl Range<'_> {
             Command::Read => self.read(job, at),
             Command::Write { durable } => {
                 if job.buffer.len() != job.length as usize {
-                    return Err(Fault::Invalid);
+                    return Err(Fault::Invalid.into());
                 }
                 self.write(&job.buffer, at, durable)
             }
-            Command::Flush => self.files.cached.sync_data(),
+            Command::Flush => self.files.sync(),
             Command::Discard { durable } => {
                 let discarded = self.discard(at, length);
-                discarded
-                    .and_then(|()| if durable { self.files.cached.sync_data() } else { Ok(()) })
+                discarded.and_then(|()| if durable { self.files.sync() } else { Ok(()) })
             }
             Command::Zero { allocate, durable } => {
                 let cleared = self.zero(at, length, allocate);
-                cleared.and_then(|()| if durable { self.files.cached.sync_data() } else { Ok(()) })
+                cleared.and_then(|()| if durable { self.files.sync() } else { Ok(()) })
             }
             Command::Map => self.map(at, length).map(|buffer| job.buffer = buffer),
-            Command::KeyValue => return Err(Fault::Unsupported),
+            Command::KeyValue => return Err(Fault::Unsupported.into()),
         };
-        done.map_err(|error| self.files.fault(job, &error))
+        done.map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            let sync_error = self.files.sync_error(job.command, errno);
+            Failure { fault: self.files.fault(job, &error), sync_error }
+        })
     }
 
     /// The transfer that a job is, if it is one of whole pages past the cache.

@@ -25,7 +25,6 @@ const EXTENTS_MAX: usize = 256;
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
 /// Parts in memory.
-#[derive(Debug)]
 pub(crate) struct Memory {
     room: Bytes,
     parts: Parts<Vec<Chunk>>,

@@ -1,7 +1,7 @@
 //! The parts that are open, by number.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 
@@ -9,8 +9,20 @@ use super::{OpenError, name_of};
 
 /// Parts and what a medium keeps of each. Parts are opened rarely and used always, and a part that
 /// is open stays open: its number is good for as long as the node lives.
-#[derive(Debug)]
-pub(super) struct Parts<T>(RwLock<Vec<OpenedPart<T>>>);
+pub(super) struct Parts<T> {
+    list: RwLock<Vec<OpenedPart<T>>>,
+    /// Told of a part's new incarnation.
+    watcher: OnceLock<Watcher>,
+}
+
+/// What is told that a part, by its number, has a new incarnation.
+pub(crate) type Watcher = Box<dyn Fn(u32, u64) + Send + Sync>;
+
+/// What can store that a sync has failed.
+pub(super) trait StoresErrors {
+    /// Stores the error; the part's incarnation from here on.
+    fn store_error(&self, errno: i32) -> u64;
+}
 
 /// A part that is open.
 #[derive(Debug)]
@@ -34,7 +46,7 @@ pub(super) struct Found<T> {
 
 impl<T> Default for Parts<T> {
     fn default() -> Self {
-        Self(RwLock::default())
+        Self { list: RwLock::default(), watcher: OnceLock::new() }
     }
 }
 
@@ -45,7 +57,7 @@ impl<T> Parts<T> {
         part: &Part,
         find: impl FnOnce(&[OpenedPart<T>]) -> Result<Found<T>, OpenError>,
     ) -> Result<OpenPart, OpenError> {
-        let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &OpenedPart<T>| key(&other.part) == key(part);
         if let Some(at) = list.iter().position(is_same) {
             list[at].admits(part)?;
@@ -64,7 +76,39 @@ impl<T> Parts<T> {
 
     /// All of them, for a batch of jobs.
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Vec<OpenedPart<T>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.list.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reasons why parts are not durable, by volume and index.
+    pub(super) fn faults(&self, of: impl Fn(&T) -> Option<String>) -> Vec<(String, u32, String)> {
+        let parts = self.read();
+        let fault = |opened: &OpenedPart<T>| {
+            Some((opened.part.volume.clone(), opened.part.index, of(&opened.place)?))
+        };
+        parts.iter().filter_map(fault).collect()
+    }
+
+    /// From here on this is told of new incarnations.
+    pub(super) fn watch(&self, watcher: Watcher) {
+        let is_first = self.watcher.set(watcher).is_ok();
+        assert!(is_first, "a store has one watcher");
+    }
+}
+
+impl<T: StoresErrors> Parts<T> {
+    /// A sync of the parts for which `is_meant` is true has failed. The error is stored before
+    /// anybody is told of it.
+    pub(super) fn fail(&self, errno: i32, is_meant: impl Fn(u32) -> bool) {
+        for (number, opened) in (0..).zip(self.read().iter()) {
+            if !is_meant(number) || opened.has_failed.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            let incarnation = opened.place.store_error(errno);
+            opened.incarnation.store(incarnation, Ordering::Release);
+            if let Some(watcher) = self.watcher.get() {
+                watcher(number, incarnation);
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{Bytes, Iops};
 use tidegate_node::{Config, Speed, StartError, Store, start};
 
-use crate::support::{Client, job, read, write};
+use crate::support::{Client, create, job, read, write};
 
 #[test]
 fn memory_answers_from_the_very_call() {
@@ -68,7 +68,9 @@ fn sessions_of_many_threads_get_their_own_answers() {
 #[test]
 fn files_answer_through_the_outlet() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::Directory { path: folder.path().join("parts"), reserve: false };
+    let path = folder.path().join("parts");
+    create(&path);
+    let store = Store::Directory { path };
     let node = start(Config { depth: 4, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
     let part = client.part;
@@ -139,12 +141,13 @@ fn what_keeps_a_node_from_starting_is_said_in_a_sentence() {
         Err(error) => error,
         Ok(_) => panic!("it started"),
     };
-    let missing = Store::Device { path: folder.path().join("missing") };
+    let missing = Store::Device { path: folder.path().join("missing"), size: None };
     let error = refused(Config::new("a", missing)).to_string();
     assert!(error.contains("missing") && error.contains("truncate -s"), "{error}");
 
     let path = folder.path().join("parts");
-    let store = Store::Directory { path, reserve: false };
+    std::fs::create_dir(&path).unwrap();
+    let store = Store::Directory { path };
     let _first = start(Config::new("a", store.clone())).unwrap();
     let error = refused(Config::new("b", store)).to_string();
     assert!(error.contains("parts") && error.contains("a store of its own"), "{error}");
@@ -156,7 +159,7 @@ fn what_keeps_a_node_from_starting_is_said_in_a_sentence() {
     // A busy address is found before the store is touched.
     let listen = Some("127.0.0.1:0".parse().unwrap());
     let first = start(Config { listen, ..Config::new("a", memory) }).unwrap();
-    let store = Store::Directory { path: folder.path().join("never"), reserve: false };
+    let store = Store::Directory { path: folder.path().join("never") };
     let listen = first.address().cloned();
     let error = refused(Config { listen, ..Config::new("b", store) });
     assert!(matches!(error, StartError::Bind(_)), "{error}");

@@ -7,7 +7,7 @@ use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{Bytes, Iops};
 use tidegate_node::{Config, Running, Speed, Store, start};
 
-use crate::support::{Client, job, read, write};
+use crate::support::{Client, create, job, read, write};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -26,7 +26,9 @@ fn zero(part: u32, ticket: u64, offset: u64, length: u64) -> Job {
 
 /// Nodes of every kind of engine.
 fn nodes(folder: &std::path::Path) -> Vec<Running> {
-    let directory = Store::Directory { path: folder.join("parts"), reserve: false };
+    let path = folder.join("parts");
+    create(&path);
+    let directory = Store::Directory { path };
     let memory = Config { workers: 2, ..Config::new("a", Store::Memory { room: Bytes::MAX }) };
     let files = Config { depth: 4, ..Config::new("b", directory) };
     vec![start(memory).unwrap(), start(files).unwrap(), modelled(1_000_000, 4)]

@@ -10,6 +10,7 @@ use tidegate_fabric::service::{Command, Job, Outlet, Part, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_node::volumes::{self, Creation, PartPlan, PartStore};
 use tidegate_node::{Config, Running, Store};
 
 /// How long anything may take before it counts as not happening.
@@ -20,6 +21,14 @@ pub(crate) fn config(folder: &Path) -> Config {
     let listen = Some(Address::Unix(folder.join("node")));
     let store = Store::Memory { room: Bytes::MAX };
     Config { listen, workers: 2, ..Config::new("a", store) }
+}
+
+/// Makes the part in a directory.
+pub(crate) fn create(path: &Path) {
+    let Part { volume, index, offset, geometry, .. } = part();
+    let (node, store) = ("a".into(), PartStore::Directory(path.into()));
+    let plan = PartPlan { node, store, volume, index, offset, geometry };
+    volumes::create(&[plan], Creation::default()).unwrap();
 }
 
 /// An outlet that passes jobs on to whoever waits for them.

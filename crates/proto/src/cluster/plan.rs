@@ -42,6 +42,7 @@ impl Cluster {
     /// Makes the tenants of a policy, with what is known about those that were there before.
     pub(super) fn rebuild(&mut self, policy: &Policy) {
         (self.solutions, self.short) = (Solutions::default(), Short::default());
+        self.still.reset();
         let earlier = core::mem::take(&mut self.tenants);
         let mut earlier: BTreeMap<String, Tenant> =
             earlier.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();

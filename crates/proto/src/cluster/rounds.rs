@@ -65,8 +65,10 @@ impl Cluster {
         self.next_round_at = self.period_start;
         self.traffic_before = core::mem::take(&mut self.traffic);
         self.tenants.iter_mut().for_each(|tenant| tenant.turn());
+        self.still.turn();
         for node in 0..self.nodes.len() {
             if self.nodes[node].lease_until < self.period {
+                self.still.reset();
                 self.each_entry(node, |entry| {
                     (entry.now, entry.next) = (Account::default(), Account::default());
                 });
@@ -228,9 +230,11 @@ impl Cluster {
         for &when in whens {
             if is_first {
                 let places = self.places(when);
-                let short = self.solutions.aim(&mut self.tenants, &places, when);
-                if when == When::Now {
-                    self.short = short;
+                if !self.still.holds(&self.tenants, &places, when) {
+                    let short = self.solutions.aim(&mut self.tenants, &places, when);
+                    if when == When::Now {
+                        self.short = short;
+                    }
                 }
             }
             self.push(now, when, is_first);

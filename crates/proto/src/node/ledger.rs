@@ -285,13 +285,15 @@ impl Ledger {
         self.ends = begins.after(self.period);
         self.is_aligned = false;
         site.change_all(|scheduler| scheduler.begin(begins, self.ends));
+        let mut grants = Vec::with_capacity(self.tenants.len());
         for tenant in &mut self.tenants {
             let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
             if self.coming.is_some() {
                 tenant.first = Some(counts);
             }
-            site.grant(begins, tenant.slot, counts);
+            grants.push((tenant.slot, counts));
         }
+        site.grant_all(begins, &grants);
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
         self.lease = self.coming.take().unwrap_or(self.lease.saturating_sub(1));
     }
@@ -379,11 +381,15 @@ impl Ledger {
         Some(Share { reserved: reserved.max(served), allowed: allowed.max(served), ..share })
     }
 
+    fn slots(&self) -> Vec<Slot> {
+        self.tenants.iter().map(|tenant| tenant.slot).collect()
+    }
+
     /// Estimates demands from what happened in the last `interval`.
     pub(super) fn observe(&mut self, now: Time, interval: Span, site: &impl Site) {
         let since = Time(now.0.saturating_sub(interval.0));
-        for tenant in &mut self.tenants {
-            let tally = site.tally(now, tenant.slot);
+        let tallies = site.tallies(now, &self.slots());
+        for (tenant, tally) in self.tenants.iter_mut().zip(tallies) {
             let seen = core::mem::replace(&mut tenant.seen, tally);
             let arrived = tally.arrived - seen.arrived;
             tenant.demand.observe(Asked {
@@ -417,8 +423,8 @@ impl Ledger {
         }
         let left = self.ends.since(now);
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
-        for (place, tenant) in (0..).zip(&mut self.tenants) {
-            let tally = site.tally(now, tenant.slot);
+        let tallies = site.tallies(now, &self.slots());
+        for (place, (tenant, tally)) in (0..).zip(self.tenants.iter_mut().zip(tallies)) {
             let Tally { served, waiting, .. } = tally;
             let expected = tenant.demand.expected(left, waiting);
             let is_elastic = waiting > 0 && tenant.demand.is_elastic();

@@ -1,8 +1,15 @@
 //! Where a node's work is done: its lanes and its device, as the world keeps them.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use tidegate_algo::device::Device;
 use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally};
 use tidegate_model::Time;
+
+/// Slots that are looked at or changed under one lock of their lane: so many take some microseconds,
+/// for which requests of the lane wait.
+const BATCH: usize = 64;
 
 /// The lanes ([`tidegate_algo::lanes`]) and the device of a node. A world with one thread has a
 /// single lane; one with many has a lock for each, which these calls take.
@@ -32,9 +39,36 @@ pub trait Site {
         self.change(slot.lane(), |scheduler| scheduler.grant(now, slot, counts));
     }
 
-    /// What has happened at a slot so far.
-    fn tally(&self, now: Time, slot: Slot) -> Tally {
-        self.read(slot.lane(), |scheduler| scheduler.tally(now, slot))
+    /// As [`Self::grant`], for many slots: a lane's lock is taken once for [`BATCH`] of them.
+    fn grant_all(&mut self, now: Time, grants: &[(Slot, Counts)]) {
+        for lane in 0..self.lanes() {
+            let mut here = grants.iter().filter(|(slot, _)| slot.lane() == lane).peekable();
+            while here.peek().is_some() {
+                self.change(lane, |scheduler| {
+                    for (slot, counts) in here.by_ref().take(BATCH) {
+                        scheduler.grant(now, *slot, *counts);
+                    }
+                });
+            }
+        }
+    }
+
+    /// What has happened at these slots so far, in their order: a lane's lock is taken once for
+    /// [`BATCH`] of them.
+    fn tallies(&self, now: Time, slots: &[Slot]) -> Vec<Tally> {
+        let mut tallies = vec![Tally::default(); slots.len()];
+        for lane in 0..self.lanes() {
+            let all = slots.iter().zip(&mut tallies);
+            let mut here = all.filter(|(slot, _)| slot.lane() == lane).peekable();
+            while here.peek().is_some() {
+                self.read(lane, |scheduler| {
+                    for (slot, tally) in here.by_ref().take(BATCH) {
+                        *tally = scheduler.tally(now, *slot);
+                    }
+                });
+            }
+        }
+        tallies
     }
 
     /// Units of cost that wait in all lanes.

@@ -12,6 +12,7 @@ use std::thread;
 
 use tidegate_fabric::stream::Address;
 use tidegate_model::{Bytes, Iops, Span, Time};
+use tidegate_node::volumes::{Creation, PartPlan, PartStore, create};
 use tidegate_node::{Config, Running, Speed, Store};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
@@ -19,7 +20,7 @@ use tidegate_proto::node::Pacing;
 use tidegate_sim::cluster::{Outcome, Promise};
 use tidegate_sim::scenario::{self, Control, Scenario};
 
-use super::load::{Load, PART, Way};
+use super::load::{Load, PART, Way, geometry};
 use super::world::Shown;
 use super::{Desk, seconds};
 use crate::clock::Clock;
@@ -29,6 +30,7 @@ use crate::experiment::interrupt::Interrupt;
 use crate::experiment::scratch::Scratch;
 use crate::failure::{Code, Failure};
 use crate::operator::Operator;
+use crate::volumes::failure;
 
 /// How long a cluster may take until all of it is there.
 const PATIENCE: Span = Span(10 * Span::SECOND.0);
@@ -174,12 +176,8 @@ impl Stand {
             let store = match back {
                 Back::Memory => Store::Memory { room: room(scenario) },
                 Back::File => {
-                    let made = File::create(&place).and_then(|f| f.set_len(room(scenario).0));
-                    made.map_err(|error| {
-                        let what = format!("cannot make {}", place.display());
-                        Failure::new(Code::Failure, what).cause(error)
-                    })?;
-                    Store::Device { path: place }
+                    device(scenario, number, &place)?;
+                    Store::Device { path: place, size: None }
                 }
                 Back::Memcached => {
                     servers.push(memcached(number, &place, scratch, interrupt)?);
@@ -193,6 +191,29 @@ impl Stand {
         }
         Ok(Self { nodes, _servers: servers })
     }
+}
+
+/// A file that a node takes for a device, with a part of each tenant.
+fn device(scenario: &Scenario, number: u16, place: &Path) -> Result<(), Failure> {
+    /// What labels take up behind the parts.
+    const LABELS: u64 = 1 << 20;
+    let made = File::create(place).and_then(|file| file.set_len(room(scenario).0 + LABELS));
+    made.map_err(|error| {
+        let what = format!("cannot make {}", place.display());
+        Failure::new(Code::Failure, what).cause(error)
+    })?;
+    for tenant in 0..u64::from(scenario.tenants.count) {
+        let plan = PartPlan {
+            node: format!("n{number}"),
+            store: PartStore::Device(place.into(), None),
+            volume: format!("t{tenant}"),
+            index: number.into(),
+            offset: Bytes(PART.0 * tenant),
+            geometry: geometry(scenario.nodes.count as usize),
+        };
+        create(&[plan], Creation::default()).map_err(failure)?;
+    }
+    Ok(())
 }
 
 /// Room for a part of each tenant.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
-use tidegate_model::cluster::Geometry;
+use tidegate_model::cluster::{Geometry, Volume};
 use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
 use tidegate_sim::cluster::Outcome;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
@@ -107,6 +107,12 @@ impl Outlet for Inbox {
     }
 }
 
+/// That of a tenant's volume, which has a part at each node.
+pub(super) fn geometry(nodes: usize) -> Geometry {
+    let size = Bytes(PART.0 * nodes as u64);
+    Geometry { count: nodes as u32, stripe: Volume::STRIPE, size }
+}
+
 impl<'a> Load<'a> {
     /// Those who ask in `scenario`, with what `plan` promises them.
     ///
@@ -130,7 +136,7 @@ impl<'a> Load<'a> {
             let offset = Bytes(PART.0 * number as u64);
             let open = |(index, session): (usize, &mut Box<dyn Session>)| {
                 let index = index as u32;
-                let geometry = Geometry::single(PART);
+                let geometry = geometry(services.len());
                 let part = Part { volume: name.clone(), index, length: PART, offset, geometry };
                 session.open(&part).map(|opened| opened.number)
             };

@@ -10,14 +10,19 @@ use tidegate_model::cluster::Geometry;
 use super::*;
 use crate::engine::samples::{Pipe, work};
 use crate::store::Directory;
+use crate::volumes::{self, Creation, PartPlan, PartStore};
 
 /// A ring on a directory; none where the kernel or the file system has no such thing.
 fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
     let folder = tempfile::tempdir().unwrap();
-    let directory = Directory::new(folder.path(), false).unwrap();
     let (length, offset) = (Bytes((1 << 20) + 5), Bytes(0));
     let geometry = Geometry::single(length);
     let (volume, index) = ("v".into(), 0);
+    let store = PartStore::Directory(folder.path().into());
+    let node = "a".into();
+    let plan = PartPlan { node, store, volume: "v".into(), index: 0, offset, geometry };
+    volumes::create(&[plan], Creation::default()).unwrap();
+    let directory = Directory::new(folder.path()).unwrap();
     directory.open(&Part { volume, index, length, offset, geometry }).unwrap();
     let probe = work(0, Command::Read, 0, 4096, b"");
     if directory.transfer(&probe.job).is_none() {

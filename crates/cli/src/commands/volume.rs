@@ -1,0 +1,253 @@
+//! `tidegate volume`: what volumes are, made and kept by explicit commands.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tidegate_fabric::place::default_state;
+use tidegate_model::Bytes;
+use tidegate_model::cluster::{self, Uuid};
+use tidegate_node::volumes::{self, Creation, PartPlan, PartReport};
+
+use super::Common;
+use crate::amounts;
+use crate::cluster_file::ClusterFile;
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::table::Table;
+use crate::text_file::Reader;
+use crate::volumes::{failure, parts};
+
+/// Create volumes, grow them, and look at what their parts are
+///
+/// The commands work on the stores of this machine while their nodes are stopped; show works at
+/// any time. A volume whose nodes are on several machines is created on each of them with --node
+/// for the nodes there and one --uuid for all. Each command can be run again after it was
+/// interrupted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate volume create examples/cluster.toml --state /srv/tidegate
+  tidegate volume create cluster.toml db --state /srv/tidegate --adopt
+  tidegate volume resize cluster.toml db 2TiB --state /srv/tidegate
+  tidegate volume show cluster.toml --state /srv/tidegate
+  tidegate volume clear-error cluster.toml db --state /srv/tidegate")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make the parts of volumes that are not there, and give them their identity
+    Create {
+        #[command(flatten)]
+        place: Place,
+
+        /// The volumes; all of the cluster if none is named
+        #[arg(value_name = "VOLUME")]
+        volumes: Vec<String>,
+
+        /// Take over data that are there without an identity, of the right size
+        #[arg(long)]
+        adopt: bool,
+
+        /// Give the volume this UUID, which it has on other machines
+        #[arg(long, value_name = "UUID")]
+        uuid: Option<Uuid>,
+
+        /// Reserve the space now, so that writes cannot run out of it
+        #[arg(long)]
+        reserve: bool,
+    },
+    /// Grow a volume
+    Resize {
+        #[command(flatten)]
+        place: Place,
+
+        /// The volume
+        volume: String,
+
+        /// Its new size, like 2TiB; the cluster file has to say the same afterwards
+        size: Bytes,
+    },
+    /// Show the identity of each part, and what is wrong with it
+    Show {
+        #[command(flatten)]
+        place: Place,
+
+        /// The volumes; all of the cluster if none is named
+        #[arg(value_name = "VOLUME")]
+        volumes: Vec<String>,
+    },
+    /// Let a volume be flushed again after a failed sync: what was lost has been dealt with
+    ClearError {
+        #[command(flatten)]
+        place: Place,
+
+        /// The volume
+        volume: String,
+    },
+}
+
+/// Which stores are meant.
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// The cluster's file
+    #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
+    cluster: PathBuf,
+
+    /// The directory that `tidegate up` has as --state
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
+    state: Option<PathBuf>,
+
+    /// Only the stores of this node; may be repeated
+    #[arg(long, value_name = "NAME")]
+    node: Vec<String>,
+}
+
+/// A volume of the file, and its parts on the stores that are meant.
+type Meant = (cluster::Volume, Vec<PartPlan>);
+
+impl Place {
+    /// The named volumes, or all.
+    fn meant(&self, names: &[String]) -> Result<Vec<Meant>, Failure> {
+        let file = ClusterFile::read(&self.cluster, Reader::Daemon)?;
+        let cluster = &file.cluster;
+        let base = self.state.clone().unwrap_or_else(default_state);
+        let has_volume = |name: &&String| cluster.volume_named(name).is_none();
+        let has_node = |name: &&String| !cluster.nodes.iter().any(|node| node.name == **name);
+        let missing = names.iter().find(has_volume).map(|name| ("volume", name));
+        if let Some((kind, name)) =
+            missing.or_else(|| self.node.iter().find(has_node).map(|name| ("node", name)))
+        {
+            let what = format!("the cluster has no {kind} {name:?}");
+            return Err(Failure::new(Code::Usage, what).help("name one of its file"));
+        }
+        let is_meant = |node: &str| self.node.is_empty() || self.node.iter().any(|it| it == node);
+        let chosen = cluster.volumes.iter();
+        let chosen = chosen.filter(|volume| names.is_empty() || names.contains(&volume.name));
+        let with_parts =
+            |volume: &cluster::Volume| (volume.clone(), parts(cluster, volume, &base, is_meant));
+        Ok(chosen.map(with_parts).filter(|(_, parts)| !parts.is_empty()).collect())
+    }
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    match args.command {
+        Command::Create { place, volumes, adopt, uuid, reserve } => {
+            let creation = Creation { adopt, uuid, reserve };
+            create(&place.meant(&volumes)?, creation, common)?;
+        }
+        Command::Resize { place, volume, size } => {
+            for (volume, parts) in place.meant(&[volume])? {
+                let stamp = volumes::resize(&parts, size).map_err(failure)?;
+                let (name, generation) = (&volume.name, stamp.generation);
+                say(
+                    common,
+                    json!({ "volume": name, "size_bytes": size.0, "generation": generation }),
+                    &format!(
+                        "volume {name} has {size} now (generation {generation})\nnext: write size \
+                         = \"{size}\" into {}, and start the cluster\n",
+                        place.cluster.display()
+                    ),
+                )?;
+            }
+        }
+        Command::Show { place, volumes } => return show(&place.meant(&volumes)?, common),
+        Command::ClearError { place, volume } => {
+            for (volume, parts) in place.meant(&[volume])? {
+                let cleared = volumes::clear_error(&parts).map_err(failure)?;
+                let parts = amounts::plural(cleared as u64, "part");
+                let name = &volume.name;
+                say(
+                    common,
+                    json!({ "volume": name, "cleared": cleared }),
+                    &format!("volume {name}: errors of {parts} cleared\n"),
+                )?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(meant: &[Meant], creation: Creation, common: &Common) -> Result<(), Failure> {
+    if creation.uuid.is_some() && meant.len() != 1 {
+        let failure = Failure::new(Code::Usage, "--uuid is for one volume");
+        return Err(failure.help("name the volume that has it"));
+    }
+    for (volume, parts) in meant {
+        let stamp = volumes::create(parts, creation).map_err(failure)?;
+        let (name, uuid) = (&volume.name, stamp.uuid.to_string());
+        let count = amounts::plural(parts.len() as u64, "part");
+        let text = format!("volume {name}: {count} with UUID {uuid}\n");
+        say(common, json!({ "volume": name, "uuid": uuid, "parts": parts.len() }), &text)?;
+    }
+    Ok(())
+}
+
+fn say(common: &Common, answer: Value, text: &str) -> Result<(), Failure> {
+    if common.json { output::print(&format!("{answer}\n")) } else { output::print(text) }
+}
+
+/// Exits with 1 if something is wrong with a part.
+fn show(meant: &[Meant], common: &Common) -> Result<ExitCode, Failure> {
+    let reports: Vec<_> = meant.iter().flat_map(|(_, parts)| volumes::show(parts)).collect();
+    if common.json {
+        let parts: Vec<_> = reports.iter().map(part_json).collect();
+        output::print(&format!("{}\n", json!({ "parts": parts })))?;
+    } else {
+        output::print(&told(&reports))?;
+    }
+    let is_well = reports.iter().all(|report| report.fault.is_none());
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn part_json(report: &PartReport) -> Value {
+    let PartReport { plan, label, fault } = report;
+    let label = label.as_ref();
+    json!({
+        "volume": plan.volume,
+        "part": plan.index,
+        "node": plan.node,
+        "store": plan.store.path(),
+        "uuid": label.map(|label| label.identity.stamp.uuid.to_string()),
+        "generation": label.map(|label| label.identity.stamp.generation),
+        "size_bytes": label.map(|label| label.identity.geometry.size.0),
+        "stripe_bytes": label.map(|label| label.identity.geometry.stripe.0),
+        "parts": label.map(|label| label.identity.geometry.count),
+        "error_count": label.map(|label| label.error_count),
+        "error_errno": label.and_then(|label| label.error).map(|error| error.errno),
+        "error_at_seconds": label.and_then(|label| label.error).map(|error| error.at_seconds),
+        "fault": fault,
+    })
+}
+
+fn told(reports: &[PartReport]) -> String {
+    let mut table = Table::new()
+        .left("VOLUME")
+        .right("PART")
+        .left("NODE")
+        .right("SIZE")
+        .right("GENERATION")
+        .left("UUID")
+        .left("STATE");
+    for PartReport { plan, label, fault } in reports {
+        let or = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        let identity = label.as_ref().map(|label| &label.identity);
+        table.row([
+            plan.volume.as_str().into(),
+            plan.index.to_string().into(),
+            plan.node.as_str().into(),
+            or(identity.map(|identity| identity.geometry.size.to_string())).into(),
+            or(identity.map(|identity| identity.stamp.generation.to_string())).into(),
+            or(identity.map(|identity| identity.stamp.uuid.to_string())).into(),
+            if fault.is_some() { "FAULT" } else { "good" }.into(),
+        ]);
+    }
+    let mut text = table.render(output::Paint::stdout(), usize::MAX);
+    for fault in reports.iter().filter_map(|report| report.fault.as_ref()) {
+        text += &format!("fault: {fault}\n");
+    }
+    text
+}

@@ -1,0 +1,174 @@
+//! Labels of parts on their media: where they stand, and how they are read and written.
+//!
+//! In a directory, a part's label is a file beside its data, `VOLUME.INDEX.label`. On a device, the
+//! last mebibyte of what may be used is an area of slots, one for each part. Either way a label is
+//! two blocks of 4 KiB with a copy in each, written by turns ([`Label`]). Their space is taken when
+//! the label is made, so that a full disk cannot keep an error from being stored.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidegate_model::Bytes;
+use tidegate_model::cluster::{Label, LabelError};
+
+use super::disk::Disk;
+
+/// Between the copies of a label.
+const BLOCK: u64 = 4 << 10;
+
+/// What a label takes up.
+const SLOT: u64 = 2 * BLOCK;
+
+/// What the labels of a device take up, at the end of what may be used.
+pub(crate) const AREA: u64 = 1 << 20;
+
+/// How many parts a device can have.
+const SLOTS: u64 = AREA / SLOT;
+
+/// Where one label stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) path: PathBuf,
+    offset: u64,
+}
+
+/// Why a label cannot be used.
+#[derive(Debug)]
+pub(crate) enum SpotError {
+    /// Its bytes are none.
+    Label(LabelError),
+    /// The system refuses.
+    Io(io::Error),
+}
+
+impl fmt::Display for SpotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(error) => error.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for SpotError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Spot {
+    /// The label of a part in a directory.
+    pub(crate) fn in_directory(folder: &Path, volume: &str, index: u32) -> Self {
+        Self { path: folder.join(format!("{volume}.{index}.label")), offset: 0 }
+    }
+
+    /// What the label says; none if there is none.
+    ///
+    /// # Errors
+    /// If it is damaged, or cannot be read.
+    pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Option<Label>, SpotError> {
+        let mut bytes = vec![0; SLOT as usize];
+        match disk.read(&self.path, self.offset, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        }
+        parse(&bytes)
+    }
+
+    /// Makes the label, which takes its space.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(crate) fn make(&self, disk: &dyn Disk, label: &Label) -> io::Result<()> {
+        let mut bytes = vec![0; SLOT as usize];
+        let copy = self.copy(label) as usize;
+        bytes[copy..copy + Label::LENGTH].copy_from_slice(&label.to_bytes());
+        if self.offset != 0 {
+            disk.write(&self.path, self.offset, &bytes)?;
+            return disk.sync(&self.path);
+        }
+        // It has its name only once it is whole.
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let begun = self.path.with_file_name(format!(".{name}.new"));
+        disk.create(&begun)?;
+        disk.write(&begun, 0, &bytes)?;
+        disk.sync(&begun)?;
+        disk.rename(&begun, &self.path)?;
+        disk.sync_folder(self.path.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Writes the label over the older one of its copies. It is durable then.
+    ///
+    /// # Errors
+    /// If the system refuses; the newer copy is as it was.
+    pub(crate) fn write(&self, disk: &dyn Disk, label: &mut Label) -> io::Result<()> {
+        let later = Label { sequence: label.sequence + 1, ..label.clone() };
+        disk.write(&self.path, self.offset + self.copy(&later), &later.to_bytes())?;
+        disk.sync(&self.path)?;
+        *label = later;
+        Ok(())
+    }
+
+    fn copy(&self, label: &Label) -> u64 {
+        label.sequence % 2 * BLOCK
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Option<Label>, SpotError> {
+    let copies = [0, BLOCK as usize].map(|at| {
+        let mut copy = [0; Label::LENGTH];
+        copy.copy_from_slice(&bytes[at..at + Label::LENGTH]);
+        let is_clear = copy.iter().all(|byte| *byte == 0);
+        (is_clear, Label::parse(&copy))
+    });
+    match copies {
+        // What was never written, or only begun: no label was there before.
+        [(true, _), (_, Err(LabelError::Absent | LabelError::Damaged))]
+        | [(_, Err(LabelError::Absent | LabelError::Damaged)), (true, _)] => Ok(None),
+        [(_, one), (_, other)] => match Label::latest([one, other]) {
+            Ok(label) => Ok(Some(label)),
+            // Data of others, where no label was ever written.
+            Err(LabelError::Absent) => Ok(None),
+            Err(error) => Err(SpotError::Label(error)),
+        },
+    }
+}
+
+/// The labels of a device.
+#[derive(Debug)]
+pub(crate) struct Area {
+    path: PathBuf,
+    /// Where it begins, and where parts have to end.
+    pub(crate) begin: u64,
+}
+
+impl Area {
+    /// The area of a device of which so much may be used.
+    ///
+    /// # Errors
+    /// If that is too little for one.
+    pub(crate) fn of(path: &Path, usable: Bytes) -> io::Result<Self> {
+        let begin = (usable.0 & !(BLOCK - 1)).checked_sub(AREA).filter(|begin| *begin > 0);
+        let begin = begin.ok_or_else(|| {
+            let said = format!("{usable} are too few for parts and a label area of 1 MiB");
+            io::Error::new(io::ErrorKind::InvalidInput, said)
+        })?;
+        Ok(Self { path: path.into(), begin })
+    }
+
+    fn spot(&self, slot: u64) -> Spot {
+        Spot { path: self.path.clone(), offset: self.begin + slot * SLOT }
+    }
+
+    /// All labels, by slot; none where a slot is free.
+    ///
+    /// # Errors
+    /// If one is damaged, or they cannot be read.
+    pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Vec<(Spot, Option<Label>)>, SpotError> {
+        let mut bytes = vec![0; AREA as usize];
+        disk.read(&self.path, self.begin, &mut bytes)?;
+        let slots = (0..SLOTS).zip(bytes.chunks_exact(SLOT as usize));
+        slots.map(|(slot, bytes)| Ok((self.spot(slot), parse(bytes)?))).collect()
+    }
+}

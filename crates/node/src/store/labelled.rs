@@ -1,0 +1,124 @@
+//! An open part's label: whether it is the part that is wanted, and where its errors go.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tidegate_fabric::service::{Part, PartState};
+use tidegate_model::cluster::{Geometry, Label, SyncError};
+
+use super::disk::Disk;
+use super::incarnation;
+use super::label::Spot;
+use super::{OpenError, name_of};
+use crate::clock::unix_seconds;
+use crate::mutex::lock;
+
+/// The label of a part that is open.
+pub(super) struct OpenLabel {
+    disk: Arc<dyn Disk>,
+    spot: Spot,
+    label: Mutex<Label>,
+    /// Of which incarnations are made, with the number of errors.
+    file: std::fs::File,
+}
+
+impl OpenLabel {
+    /// The label at `spot`, if it is that of `part`.
+    pub(super) fn find(
+        disk: Arc<dyn Disk>,
+        (spot, label): (Spot, Label),
+        part: &Part,
+        file: &std::fs::File,
+    ) -> Result<Self, OpenError> {
+        fits(&label, part)?;
+        let failed = |error| OpenError::Io { path: spot.path.clone(), error };
+        let file = file.try_clone().map_err(failed)?;
+        Ok(Self { disk, spot, label: Mutex::new(label), file })
+    }
+
+    /// What a gateway is told of the part.
+    pub(super) fn state(&self) -> io::Result<PartState> {
+        let label = lock(&self.label);
+        let incarnation = incarnation::of_file(&self.file, label.error_count)?;
+        Ok(PartState { incarnation, identity: Some(label.identity.stamp) })
+    }
+
+    /// Whether an error is stored.
+    pub(super) fn has_failed(&self) -> bool {
+        lock(&self.label).error.is_some()
+    }
+
+    /// The stored error, for people.
+    pub(super) fn fault(&self) -> Option<String> {
+        lock(&self.label).error.map(|error| describe(error, &self.spot.path.display().to_string()))
+    }
+
+    /// Stores what a sync ended with; the incarnation from here on.
+    pub(super) fn store_error(&self, errno: i32) -> u64 {
+        let mut label = lock(&self.label);
+        let at_seconds = unix_seconds();
+        label.error_count += 1;
+        label.error = Some(SyncError { errno, at_seconds });
+        let (volume, index) = (&label.identity.volume, label.identity.index);
+        let error = io::Error::from_raw_os_error(errno);
+        tracing::error!(
+            "part {index} of volume {volume}: a sync failed: {error}; acknowledged writes may be \
+             lost, and every flush fails until `tidegate volume clear-error {volume}`"
+        );
+        if let Err(error) = self.spot.write(&*self.disk, &mut label) {
+            let path = self.spot.path.display();
+            tracing::error!(
+                "{path}: the error cannot be stored ({error}); do not restart the node"
+            );
+        }
+        // What cannot be asked any more is another one at any rate.
+        let count = label.error_count;
+        incarnation::of_file(&self.file, count).unwrap_or_else(|_| incarnation::of_memory())
+    }
+}
+
+/// A stored error, for people.
+pub(crate) fn describe(error: SyncError, place: &str) -> String {
+    let SyncError { errno, at_seconds } = error;
+    let error = io::Error::from_raw_os_error(errno);
+    format!(
+        "a sync failed {at_seconds} s after 1970: {error}; acknowledged writes may be lost: check \
+         {place}, restore what is missing, and run `tidegate volume clear-error`"
+    )
+}
+
+/// Whether a label is that of a part.
+pub(super) fn fits(label: &Label, part: &Part) -> Result<(), OpenError> {
+    let refuse = |found: String| Err(OpenError::Unfit { what: name_of(part), found });
+    let identity = &label.identity;
+    if identity.volume != part.volume || identity.index != part.index {
+        let (volume, index) = (&identity.volume, identity.index);
+        return refuse(format!(
+            "is not here: the label says part {index} of volume {volume:?}; bring back the right \
+             one"
+        ));
+    }
+    if label.is_pending {
+        return refuse("was begun and not finished; run `tidegate volume create` again".into());
+    }
+    let Geometry { size, count, stripe } = identity.geometry;
+    if count != part.geometry.count || stripe != part.geometry.stripe {
+        let (found, wanted) = (identity.geometry, part.geometry);
+        return Err(OpenError::Geometry { what: name_of(part), found, wanted });
+    }
+    if size != part.geometry.size {
+        let wanted = part.geometry.size;
+        let volume = &part.volume;
+        return refuse(format!(
+            "belongs to a volume of {size}, and the cluster file says {wanted}; correct the file, \
+             or grow the volume with `tidegate volume resize {volume}`"
+        ));
+    }
+    if identity.offset != part.offset {
+        let (found, wanted) = (identity.offset, part.offset);
+        return refuse(format!(
+            "begins at {found} of the device, and the cluster file says {wanted}; correct the file"
+        ));
+    }
+    Ok(())
+}

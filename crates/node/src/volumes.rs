@@ -1,0 +1,494 @@
+//! Volumes on the stores of this machine: created, taken over, grown, looked at, cleared.
+//!
+//! A node never makes a part by itself: a folder that is not mounted would be filled anew without a
+//! word. An operator makes volumes, while their nodes are stopped, and each operation can be
+//! interrupted anywhere and is finished by doing it again:
+//!
+//! ```text
+//!  create   1  a label for each part, pending     a crash before 3 ends: the volume is refused,
+//!           2  the data of each part               and `create` goes on with the same UUID
+//!           3  each label, no longer pending
+//!  resize   1  the data of each part grow          a crash before 2 begins: the old size
+//!           2  each label, one generation later    a crash in 2: refused, and `resize` goes on
+//! ```
+//!
+//! Each step is durable before the next one begins.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidegate_model::Bytes;
+use tidegate_model::cluster::{Geometry, Label, PartIdentity, SyncError, Uuid, VolumeStamp};
+
+use crate::store::disk::{Disk, Host};
+use crate::store::label::{Area, Spot};
+use crate::store::{is_plain, lock};
+
+mod resize;
+
+/// Where a part lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartStore {
+    /// In a directory.
+    Directory(PathBuf),
+    /// On a file or device of which so much may be used; none for all that there is.
+    Device(PathBuf, Option<Bytes>),
+}
+
+/// A part as the cluster file describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartPlan {
+    /// The node that serves it.
+    pub node: String,
+    /// Where it lies.
+    pub store: PartStore,
+    /// The volume's name.
+    pub volume: String,
+    /// Which of its parts, counting from zero.
+    pub index: u32,
+    /// Where it begins on a device.
+    pub offset: Bytes,
+    /// The volume's.
+    pub geometry: Geometry,
+}
+
+/// How volumes are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Creation {
+    /// Take over data that are there without a label.
+    pub adopt: bool,
+    /// The volume's UUID, where other machines have parts of it, too; a new one if none is given.
+    pub uuid: Option<Uuid>,
+    /// Reserve the space of files, so that writes cannot run out of it.
+    pub reserve: bool,
+}
+
+/// What is known of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartReport {
+    /// The part as the cluster file describes it.
+    pub plan: PartPlan,
+    /// Its label, if it has one that can be read.
+    pub label: Option<Label>,
+    /// Why the part cannot be served, in words for people.
+    pub fault: Option<String>,
+}
+
+/// Why something cannot be done with a volume; it can be done again once that is mended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeError {
+    /// What is wrong, and where.
+    pub what: String,
+    /// How to mend it.
+    pub help: String,
+}
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.help)
+    }
+}
+
+impl std::error::Error for VolumeError {}
+
+type Outcome<T> = Result<T, VolumeError>;
+
+fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
+    Err(VolumeError { what: what.into(), help: help.into() })
+}
+
+/// Makes the parts of one volume that are not there yet, and gives them one UUID. Parts of a volume
+/// that was created before are left alone.
+///
+/// # Errors
+/// If a node runs, data would be taken over without [`Creation::adopt`], a part is missing of a
+/// volume that was created before, or the system refuses.
+pub fn create(parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
+    let _locks = locks(parts, true)?;
+    create_on(&Host, parts, creation)
+}
+
+/// Grows the volume to this size. Its new generation counts once all of its parts have grown.
+///
+/// # Errors
+/// If a node runs, a part is missing or damaged, the volume would shrink, or there is no space.
+pub fn resize(parts: &[PartPlan], size: Bytes) -> Outcome<VolumeStamp> {
+    let _locks = locks(parts, false)?;
+    resize::resize_on(&Host, parts, size)
+}
+
+/// Looks at the parts, also while their nodes run.
+pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
+    parts.iter().map(|part| report(&Host, part)).collect()
+}
+
+/// Clears the stored errors of the parts: somebody has checked what is lost. Says of how many.
+///
+/// # Errors
+/// If a node runs, or a label cannot be read or written.
+pub fn clear_error(parts: &[PartPlan]) -> Outcome<usize> {
+    let _locks = locks(parts, false)?;
+    let mut cleared = 0;
+    for part in parts {
+        let Found { spot, label, .. } = found(&Host, part)?;
+        let Some(mut label) = label.filter(|label| label.error.is_some()) else { continue };
+        label.error = None;
+        spot.write(&Host, &mut label).map_err(|error| failed(&spot.path, &error))?;
+        cleared += 1;
+    }
+    Ok(cleared)
+}
+
+/// Locks the stores, so that no node uses them meanwhile.
+fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
+    let mut paths: Vec<&PartStore> = Vec::new();
+    for part in parts {
+        if !paths.contains(&&part.store) {
+            paths.push(&part.store);
+        }
+    }
+    let locked = |store: &&PartStore| {
+        let path = store.path();
+        let opened = match store {
+            PartStore::Directory(_) if is_made => make_folder(path).and_then(|()| File::open(path)),
+            _ => File::open(path),
+        };
+        opened.and_then(lock).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => VolumeError {
+                what: format!("a node uses {}", path.display()),
+                help: "stop it first".into(),
+            },
+            _ => failed(path, &error),
+        })
+    };
+    paths.iter().map(locked).collect()
+}
+
+/// Makes a folder and whatever is above it, each name durable.
+fn make_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    make_folder(above)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => File::open(above)?.sync_all(),
+    }
+}
+
+impl PartStore {
+    /// The directory, file or device.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Directory(path) | Self::Device(path, _) => path,
+        }
+    }
+}
+
+impl PartPlan {
+    /// How people are told about it.
+    fn name(&self) -> String {
+        let Self { node, volume, index, .. } = self;
+        format!("part {index} of volume {volume} at node {node}")
+    }
+
+    fn data(&self) -> PathBuf {
+        match &self.store {
+            PartStore::Directory(path) => path.join(format!("{}.{}", self.volume, self.index)),
+            PartStore::Device(path, _) => path.clone(),
+        }
+    }
+
+    fn offset(&self) -> Bytes {
+        match &self.store {
+            PartStore::Directory(_) => Bytes::ZERO,
+            PartStore::Device(..) => self.offset,
+        }
+    }
+}
+
+/// What there is of a part.
+struct Found {
+    spot: Spot,
+    label: Option<Label>,
+    /// Length of the data in a directory; none if there are none.
+    data: Option<Bytes>,
+}
+
+fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
+    let help = "mend that and do it again".into();
+    VolumeError { what: format!("{}: {error}", path.display()), help }
+}
+
+fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
+    if !is_plain(&part.volume) {
+        let what = format!("{:?} can be no volume's name here", part.volume);
+        return refuse(what, "use up to 200 letters, digits, `-`, `_` and `.`");
+    }
+    let damaged = |error: &dyn fmt::Display| VolumeError {
+        what: format!("the label of {} cannot be read: {error}", part.name()),
+        help: "restore it from a backup; with a file, move `.label` away and use --adopt".into(),
+    };
+    match &part.store {
+        PartStore::Directory(folder) => {
+            let spot = Spot::in_directory(folder, &part.volume, part.index);
+            let label = spot.read(disk).map_err(|error| damaged(&error))?;
+            let data = match disk.length(&part.data()) {
+                Ok(length) => Some(Bytes(length)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(failed(&part.data(), &error)),
+            };
+            Ok(Found { spot, label, data })
+        }
+        PartStore::Device(path, size) => {
+            let area = area(disk, part, path, *size)?;
+            let labels = area.read(disk).map_err(|error| damaged(&error))?;
+            let is_meant = |label: &Label| {
+                label.identity.volume == part.volume && label.identity.index == part.index
+            };
+            let slot = labels.iter().find(|(_, label)| label.as_ref().is_some_and(is_meant));
+            let free = || labels.iter().find(|(_, label)| label.is_none());
+            match slot.or_else(free) {
+                Some((spot, label)) => {
+                    Ok(Found { spot: spot.clone(), label: label.clone(), data: None })
+                }
+                None => refuse(
+                    format!("{} has no room for the label of {}", path.display(), part.name()),
+                    "put it on another device",
+                ),
+            }
+        }
+    }
+}
+
+/// The labels of a device, once the part is known to lie before them and beside all others.
+fn area(disk: &dyn Disk, part: &PartPlan, path: &Path, size: Option<Bytes>) -> Outcome<Area> {
+    let length = Bytes(disk.length(path).map_err(|error| failed(path, &error))?);
+    let usable = length.min(size.unwrap_or(length));
+    let area = Area::of(path, usable).map_err(|error| failed(path, &error))?;
+    let end = part.offset.saturating_add(part.geometry.part_length(part.index));
+    if end.0 > area.begin {
+        let (begin, name, path) = (Bytes(area.begin), part.name(), path.display());
+        return refuse(
+            format!("{name} would end at {end} of {path}, whose labels begin at {begin}"),
+            "make the device larger by 1MiB, let `size` say more of it, or make the volume smaller",
+        );
+    }
+    let labels = area.read(disk).map_err(|error| failed(path, &error))?;
+    for identity in labels.iter().filter_map(|(_, label)| Some(&label.as_ref()?.identity)) {
+        let is_same = identity.volume == part.volume && identity.index == part.index;
+        let is_beside = identity.offset >= end
+            || identity.offset.saturating_add(identity.length()) <= part.offset;
+        if !is_same && !is_beside {
+            let (index, volume) = (identity.index, &identity.volume);
+            return refuse(
+                format!("{} would overlap part {index} of volume {volume}", part.name()),
+                "give it another offset",
+            );
+        }
+    }
+    Ok(area)
+}
+
+/// Whether a label is that of the part, whatever its size.
+fn is_same_part(label: &Label, part: &PartPlan) -> bool {
+    let (found, wanted) = (&label.identity, &part.geometry);
+    let is_same = found.volume == part.volume && found.index == part.index;
+    let is_laid_out =
+        (found.geometry.count, found.geometry.stripe) == (wanted.count, wanted.stripe);
+    is_same && is_laid_out && found.offset == part.offset()
+}
+
+fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
+    let all = parts.iter().map(|part| Ok((part, found(disk, part)?)));
+    let mut all = all.collect::<Outcome<Vec<_>>>()?;
+    let stamp = stamp(&all, creation)?;
+    for (part, found) in &mut all {
+        if found.label.is_none() {
+            let PartPlan { volume, index, geometry, .. } = PartPlan::clone(part);
+            let offset = part.offset();
+            let identity = PartIdentity { volume, index, offset, geometry, stamp };
+            let label = Label { is_pending: true, ..Label::new(identity) };
+            found.spot.make(disk, &label).map_err(|error| failed(&found.spot.path, &error))?;
+            found.label = Some(label);
+        }
+    }
+    for (part, found) in &mut all {
+        let Some(label) = &mut found.label else { continue };
+        if let PartStore::Directory(folder) = &part.store
+            && (label.is_pending || creation.adopt)
+        {
+            let made = make_data(disk, folder, (part, stamp), creation.reserve);
+            let is_marked = made.map_err(|error| failed(&part.data(), &error))?;
+            if is_marked != label.is_marked && !label.is_pending {
+                label.is_marked = is_marked;
+                let written = found.spot.write(disk, label);
+                written.map_err(|error| failed(&found.spot.path, &error))?;
+            }
+            label.is_marked = is_marked;
+        }
+    }
+    for (_, Found { spot, label, .. }) in &mut all {
+        if let Some(label) = label.as_mut().filter(|label| label.is_pending) {
+            label.is_pending = false;
+            spot.write(disk, label).map_err(|error| failed(&spot.path, &error))?;
+        }
+    }
+    Ok(stamp)
+}
+
+/// The identity that all parts are to have, if they can.
+fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp> {
+    let labels = || all.iter().filter_map(|(part, found)| Some((*part, found.label.as_ref()?)));
+    for (part, label) in labels() {
+        if !is_same_part(label, part) || label.identity.geometry != part.geometry {
+            let (name, geometry) = (part.name(), label.identity.geometry);
+            return refuse(
+                format!("{name} was made for a volume of {geometry}, not of {}", part.geometry),
+                "correct the cluster file, or grow the volume with `tidegate volume resize`",
+            );
+        }
+    }
+    let first = labels().next().map(|(_, label)| label.identity.stamp);
+    if let Some((part, label)) = labels().find(|(_, it)| Some(it.identity.stamp) != first) {
+        let what = format!("{} is of another volume than the first part here", part.name());
+        let uuid = label.identity.stamp.uuid;
+        return refuse(what, format!("its UUID is {uuid}; bring back the right one"));
+    }
+    let is_created = labels().any(|(_, label)| !label.is_pending);
+    for (part, found) in all {
+        can_be_created(part, found, is_created, creation)?;
+    }
+    match (first, creation.uuid) {
+        (Some(stamp), Some(uuid)) if stamp.uuid != uuid => {
+            refuse(format!("the volume has the UUID {}", stamp.uuid), "give that one, or none")
+        }
+        (Some(stamp), _) => Ok(stamp),
+        (None, uuid) => {
+            let uuid = uuid.map_or_else(random, Ok);
+            let uuid = uuid.map_err(|error| failed(Path::new("randomness"), &error))?;
+            Ok(VolumeStamp { uuid, generation: 1 })
+        }
+    }
+}
+
+/// Whether nothing that is there stands against it that a part is made.
+fn can_be_created(
+    part: &PartPlan,
+    found: &Found,
+    is_created: bool,
+    creation: Creation,
+) -> Outcome<()> {
+    let length = part.geometry.part_length(part.index);
+    match (&found.label, found.data) {
+        (None, _) if is_created && creation.uuid.is_none() => refuse(
+            format!("{} is missing, and the volume was created before", part.name()),
+            "bring it back (is everything mounted?), or remove the other parts, or make it anew \
+             and empty with --uuid",
+        ),
+        (None, Some(_)) if !creation.adopt => refuse(
+            format!("{} has data without a label", part.name()),
+            "take them over with --adopt, or move them away",
+        ),
+        (label, Some(data)) if data < length || data > length && label.is_none() => refuse(
+            format!("{} has {data} and is to have {length}", part.data().display()),
+            "correct the volume's size, or move the file away",
+        ),
+        (Some(label), None)
+            if !label.is_pending && matches!(part.store, PartStore::Directory(_)) =>
+        {
+            let what = format!("the data of {} are missing", part.name());
+            refuse(what, format!("bring back {}", part.data().display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the data of a part, or takes over what is there. Says whether they bear the UUID.
+fn make_data(
+    disk: &dyn Disk,
+    folder: &Path,
+    (part, stamp): (&PartPlan, VolumeStamp),
+    reserve: bool,
+) -> io::Result<bool> {
+    let (path, length) = (part.data(), part.geometry.part_length(part.index));
+    let is_there = match disk.length(&path) {
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    if is_there {
+        let is_marked = disk.set_mark(&path, stamp.uuid)?;
+        disk.sync(&path)?;
+        return Ok(is_marked);
+    }
+    // It has its name only once it is whole.
+    let begun = folder.join(format!(".{}.{}.new", part.volume, part.index));
+    disk.create(&begun)?;
+    disk.grow(&begun, length.0, reserve)?;
+    let is_marked = disk.set_mark(&begun, stamp.uuid)?;
+    disk.sync(&begun)?;
+    disk.rename(&begun, &path)?;
+    disk.sync_folder(folder)?;
+    Ok(is_marked)
+}
+
+fn random() -> io::Result<Uuid> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    // Version 4, variant 1.
+    (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
+    Ok(Uuid(bytes))
+}
+
+fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
+    let (label, fault) = match found(disk, part) {
+        Err(error) => (None, Some(error.to_string())),
+        Ok(Found { label: None, data, .. }) => {
+            let fault = match data {
+                Some(_) => "its data have no label; take them over with `volume create --adopt`",
+                None => "it is not there; bring it back, or make it with `volume create`",
+            };
+            (None, Some(format!("{}: {fault}", part.name())))
+        }
+        Ok(Found { label: Some(label), data, .. }) => {
+            let fault = unfit(part, &label, data);
+            (Some(label), fault)
+        }
+    };
+    PartReport { plan: part.clone(), label, fault }
+}
+
+/// Why a part with this label cannot be served.
+fn unfit(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
+    let found = label.identity.geometry;
+    let fault = if label.is_pending {
+        "was begun and not finished; run `tidegate volume create` again".into()
+    } else if !is_same_part(label, part) || found != part.geometry {
+        format!("was made for a volume of {found}, and the cluster file says {}", part.geometry)
+    } else if matches!(part.store, PartStore::Directory(_))
+        && data.is_none_or(|data| data < label.identity.length())
+    {
+        format!("lacks its data: {}", part.data().display())
+    } else {
+        let SyncError { errno, .. } = label.error?;
+        let error = io::Error::from_raw_os_error(errno);
+        format!(
+            "may have lost acknowledged writes: a sync failed: {error}; check it, and run \
+             `tidegate volume clear-error {}`",
+            part.volume
+        )
+    };
+    Some(format!("{} {fault}", part.name()))
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

@@ -1,0 +1,349 @@
+//! The flush oracle: random histories of several connections and two gateways over nodes that die,
+//! machines that crash and syncs that fail. Every client knows what it was told is durable, and
+//! nothing of that is ever lost or changed.
+//!
+//! Nodes and gateways are those that ship, in threads of this process and with sockets between
+//! them; only the disks below the nodes are a model ([`FaultyDisk`]), so that a machine can crash.
+//! A history is made from a number. `TIDEGATE_HISTORIES` says how many there are, and
+//! `TIDEGATE_HISTORY` which one alone: `cargo xtask seeds --durability`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tidegate_fabric::stream::{Address, Door};
+use tidegate_gateway as gateway;
+use tidegate_model::cluster::Volume;
+use tidegate_model::{Bytes, CostModel, NodeId};
+use tidegate_node as node;
+use tidegate_node::FaultyDisk;
+use tidegate_tests::nbd::{Client, EIO};
+use tidegate_tests::wait_for;
+
+/// A block is written as a whole, and holds the number of the write.
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 24;
+const NODES: usize = 2;
+const STEPS: usize = 60;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % bound
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
+/// Nodes, gateways and disks. One of the nodes may be in memory.
+struct Cluster {
+    folder: tempfile::TempDir,
+    disks: Vec<FaultyDisk>,
+    in_memory: Option<usize>,
+    nodes: Vec<Option<node::Running>>,
+    gateways: Vec<Option<gateway::Running>>,
+}
+
+impl Cluster {
+    fn new(random: &mut Random) -> Self {
+        let mut cluster = Self {
+            folder: tempfile::tempdir().unwrap(),
+            disks: (0..NODES).map(|_| FaultyDisk::default()).collect(),
+            in_memory: random.one_in(3).then_some(1),
+            nodes: (0..NODES).map(|_| None).collect(),
+            gateways: vec![None, None],
+        };
+        (0..NODES).for_each(|number| cluster.start_node(number));
+        (0..2).for_each(|number| cluster.start_gateway(number));
+        cluster
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start_node(&mut self, number: usize) {
+        let name = format!("n{number}");
+        let store = match self.in_memory == Some(number) {
+            true => node::Store::Memory { room: Bytes::MAX },
+            false => node::Store::Faulty { disk: self.disks[number].clone() },
+        };
+        let listen = Some(Address::Unix(self.socket(&name)));
+        let config = node::Config { listen, workers: 1, ..node::Config::new(name, store) };
+        self.nodes[number] = Some(node::start(config).unwrap());
+    }
+
+    fn start_gateway(&mut self, number: usize) {
+        let there = |number: usize| {
+            gateway::Node::There(Address::Unix(self.socket(&format!("n{number}"))).into())
+        };
+        let nodes: Vec<_> = (0..NODES).map(there).collect();
+        let volume = Volume {
+            name: "v".into(),
+            size: Bytes(BLOCK * BLOCKS),
+            tenant: "t".into(),
+            nodes: (0..NODES as u16).map(NodeId).collect(),
+            stripe: Bytes(BLOCK),
+            read_only: false,
+            offsets: vec![Bytes::ZERO; NODES],
+        };
+        let config = gateway::Config {
+            name: format!("g{number}"),
+            controller: None,
+            doors: vec![(Address::Unix(self.socket(&format!("g{number}"))), Door::PRIVATE)],
+            lock: None,
+            volumes: vec![volume],
+            pools: Vec::new(),
+            workers: 2,
+            limits: gateway::Limits { patience: PATIENCE, ..gateway::Limits::default() },
+            cost: CostModel::default(),
+        };
+        self.gateways[number] = Some(gateway::start(config, &nodes).unwrap());
+    }
+
+    /// A node's process dies, and comes back; perhaps its machine, too.
+    fn kill_node(&mut self, number: usize, is_crash: bool, random: &mut Random) {
+        self.nodes[number] = None;
+        if is_crash {
+            self.disks[number].crash(|| random.one_in(2));
+        }
+        if random.one_in(3) {
+            self.disks[number].clear_errors();
+        }
+        self.start_node(number);
+    }
+
+    /// A client that has reached every node.
+    fn enter(&self, gateway: usize) -> Client {
+        let socket = self.socket(&format!("g{gateway}"));
+        wait_for("all nodes", PATIENCE, || {
+            let mut client = Client::enter(&socket, "v").ok()?;
+            client.read(0, (BLOCK * BLOCKS) as usize).ok()?;
+            Some(client)
+        })
+    }
+}
+
+/// What a block may hold: the last write that is durable, and those after it, by number.
+#[derive(Default)]
+struct Block(BTreeMap<u64, Write>);
+
+struct Write {
+    /// What it leaves there; zero for a trim.
+    content: u64,
+    is_acknowledged: bool,
+}
+
+/// What clients were told.
+struct Oracle {
+    blocks: Vec<Block>,
+    writes: u64,
+}
+
+impl Oracle {
+    fn new() -> Self {
+        let blank = || {
+            let first = Write { content: 0, is_acknowledged: true };
+            Block([(0, first)].into())
+        };
+        Self { blocks: (0..BLOCKS).map(|_| blank()).collect(), writes: 0 }
+    }
+
+    /// A write begins: its number.
+    fn begin(&mut self, block: u64, is_trim: bool) -> u64 {
+        self.writes += 1;
+        let content = if is_trim { 0 } else { self.writes };
+        let write = Write { content, is_acknowledged: false };
+        self.blocks[block as usize].0.insert(self.writes, write);
+        self.writes
+    }
+
+    fn acknowledge(&mut self, block: u64, number: u64, is_durable: bool) {
+        let block = &mut self.blocks[block as usize].0;
+        if let Some(write) = block.get_mut(&number) {
+            write.is_acknowledged = true;
+        }
+        if is_durable {
+            block.retain(|other, _| *other >= number);
+        }
+    }
+
+    /// A flush has succeeded that covers what was acknowledged since the write `since`.
+    fn flush(&mut self, since: u64) {
+        for Block(writes) in &mut self.blocks {
+            let covered =
+                writes.iter().filter(|(number, write)| write.is_acknowledged && **number > since);
+            if let Some(last) = covered.map(|(number, _)| *number).max() {
+                writes.retain(|number, _| *number >= last);
+            }
+        }
+    }
+
+    /// A node in memory has died: nothing that it was told is there, nor was that promised.
+    fn forget(&mut self, node: u64) {
+        for Block(writes) in self.blocks.iter_mut().skip(node as usize).step_by(NODES) {
+            writes.insert(0, Write { content: 0, is_acknowledged: false });
+        }
+    }
+
+    fn check(&self, client: &mut Client, when: &str) {
+        for (at, Block(writes)) in (0..).zip(&self.blocks) {
+            let content = client.read(at * BLOCK, BLOCK as usize).unwrap();
+            // A crash may tear a block that was not durable.
+            let words: BTreeSet<u64> = content
+                .as_chunks::<512>()
+                .0
+                .iter()
+                .map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()))
+                .collect();
+            for word in words {
+                let is_possible = writes.values().any(|write| write.content == word);
+                let possible: Vec<_> = writes.keys().collect();
+                assert!(is_possible, "{when}: block {at} has {word} and not one of {possible:?}");
+            }
+        }
+    }
+}
+
+struct Session {
+    client: Client,
+    gateway: usize,
+    /// The last write that began before it opened the volume.
+    since: u64,
+}
+
+struct History {
+    seed: u64,
+    random: Random,
+    cluster: Cluster,
+    oracle: Oracle,
+    sessions: Vec<Session>,
+    /// Flushes that succeeded, and those that failed.
+    flushes: [u64; 2],
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let cluster = Cluster::new(&mut random);
+        let (oracle, sessions, flushes) = (Oracle::new(), Vec::new(), [0; 2]);
+        Self { seed, random, cluster, oracle, sessions, flushes }
+    }
+
+    fn enter(&mut self) {
+        let gateway = self.random.below(2) as usize;
+        let since = self.oracle.writes;
+        let client = self.cluster.enter(gateway);
+        self.sessions.push(Session { client, gateway, since });
+    }
+
+    fn step(&mut self) {
+        if self.sessions.is_empty() || self.sessions.len() < 4 && self.random.one_in(8) {
+            return self.enter();
+        }
+        let at = self.random.below(self.sessions.len() as u64) as usize;
+        match self.random.below(20) {
+            0..=9 => self.change(at),
+            10..=14 => self.flush(at),
+            15 => drop(self.sessions.remove(at)),
+            16 | 17 => {
+                let (node, is_crash) = (self.random.below(2) as usize, self.random.one_in(2));
+                self.cluster.kill_node(node, is_crash, &mut self.random);
+                if self.cluster.in_memory == Some(node) {
+                    self.oracle.forget(node as u64);
+                }
+            }
+            18 => self.cluster.disks[self.random.below(2) as usize].fail_next_sync(),
+            _ => {
+                let number = self.random.below(2) as usize;
+                self.cluster.gateways[number] = None;
+                self.cluster.start_gateway(number);
+                self.sessions.retain(|session| session.gateway != number);
+            }
+        }
+    }
+
+    /// Writes or trims a few blocks on one connection, some durably.
+    fn change(&mut self, at: usize) {
+        let Session { client, .. } = &mut self.sessions[at];
+        for _ in 0..1 + self.random.below(6) {
+            let block = self.random.below(BLOCKS);
+            let (is_trim, is_durable) = (self.random.one_in(5), self.random.one_in(4));
+            let number = self.oracle.begin(block, is_trim);
+            let content = number.to_le_bytes().repeat(BLOCK as usize / 8);
+            let done = match (is_trim, is_durable) {
+                (false, false) => client.write(block * BLOCK, &content),
+                (false, true) => client.write_durably(block * BLOCK, &content),
+                (true, _) => client.trim(block * BLOCK, BLOCK as usize, is_durable),
+            };
+            match done {
+                Ok(()) => self.oracle.acknowledge(block, number, is_durable),
+                Err(error) => assert_eq!(error.raw_os_error(), Some(EIO), "seed {}", self.seed),
+            }
+        }
+    }
+
+    fn flush(&mut self, at: usize) {
+        let Session { client, since, .. } = &mut self.sessions[at];
+        match client.flush() {
+            Ok(()) => {
+                self.flushes[0] += 1;
+                self.oracle.flush(*since);
+            }
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(EIO), "seed {}", self.seed);
+                self.flushes[1] += 1;
+                // A client that is told so connects anew, most often.
+                if !self.random.one_in(4) {
+                    self.sessions.remove(at);
+                }
+            }
+        }
+    }
+
+    fn run(mut self) -> [u64; 2] {
+        for step in 0..STEPS {
+            self.step();
+            if self.random.one_in(10) {
+                let when = format!("seed {}, step {step}", self.seed);
+                let mut client = self.cluster.enter(0);
+                self.oracle.check(&mut client, &when);
+            }
+        }
+        for number in 0..NODES {
+            let is_crash = self.cluster.in_memory != Some(number);
+            if is_crash {
+                self.cluster.kill_node(number, true, &mut self.random);
+            }
+        }
+        let when = format!("seed {}, after a crash of everything", self.seed);
+        let mut client = self.cluster.enter(1);
+        self.oracle.check(&mut client, &when);
+        self.flushes
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn nothing_that_a_client_was_told_is_durable_is_ever_lost() {
+    let first = number("TIDEGATE_HISTORY");
+    let count = number("TIDEGATE_HISTORIES").unwrap_or(30);
+    let seeds: Vec<u64> = first.map_or_else(|| (0..count).collect(), |seed| vec![seed]);
+    let mut flushes = [0; 2];
+    for seed in seeds {
+        let done = History::new(seed).run();
+        flushes = [flushes[0] + done[0], flushes[1] + done[1]];
+    }
+    eprintln!("{} flushes succeeded, {} failed", flushes[0], flushes[1]);
+    // A history in which nothing succeeds or nothing fails would show nothing.
+    assert!(first.is_some() || flushes.iter().all(|count| *count > 0));
+}
