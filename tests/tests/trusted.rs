@@ -176,6 +176,36 @@ fn a_socket_is_not_made_in_a_folder_of_another_user() {
 }
 
 #[test]
+fn a_volume_does_not_lie_where_another_user_could_swap_it() {
+    if !is_root() {
+        return;
+    }
+    let file = |store: &str| {
+        format!(
+            "[[node]]\nname = \"a\"\n{store}\n[[gateway]]\nname = \"front\"\n\
+             nbd = \"unix:front.sock\"\n"
+        )
+    };
+    let mut cluster = Cluster::new(&file("directory = \"../prepared/volumes\""), POLICY);
+    let folder = prepared(cluster.bed());
+    let elsewhere = cluster.bed().subfolder("elsewhere");
+    as_nobody(&format!("ln -s {} {}/volumes", elsewhere.display(), folder.display()));
+    let up = |cluster: &Cluster| process::run(&mut cluster.command(&["--json"])).failure(1).stderr;
+    let said = up(&cluster);
+    assert!(said.contains("a: ") && said.contains("prepared belongs to nobody"), "{said}");
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    fs::write(elsewhere.join("disk"), vec![0; 1 << 20]).unwrap();
+    as_nobody(&format!("ln -s {}/disk {}/disk", elsewhere.display(), folder.display()));
+    cluster.write(&file("device = \"../prepared/disk\""));
+    let said = up(&cluster);
+    assert!(said.contains("prepared belongs to nobody"), "{said}");
+    cluster.write(&file("device = \"../elsewhere/disk\""));
+    fs::set_permissions(elsewhere.join("disk"), Permissions::from_mode(0o666)).unwrap();
+    let said = up(&cluster);
+    assert!(said.contains("elsewhere/disk has mode 0666"), "{said}");
+}
+
+#[test]
 fn a_controller_with_a_damaged_store_says_how_to_go_on() {
     let mut bed = Bed::new(POLICY);
     bed.down();

@@ -11,6 +11,7 @@ use xtask::{Finding, arrows, links, tidy};
 
 mod fuzz;
 mod loom;
+mod mutants;
 mod ns3;
 mod seeds;
 
@@ -26,6 +27,7 @@ Usage: cargo xtask COMMAND
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
   seeds    runs simulated clusters under fire, see `cargo xtask seeds help`
   loom     tries all orders in which threads may meet in lock-free code
+  mutants  makes small mistakes and sees whether tests notice, see `cargo xtask mutants help`
   ns3      compares the simulated network with ns-3, see `cargo xtask ns3 help`
 
 Exit codes: 0 nothing found, 1 findings, 2 usage.";
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["fuzz", ref rest @ ..] => return fuzz::run(&root, rest),
         ["seeds", ref rest @ ..] => return seeds::run(&root, rest),
         ["loom", ref rest @ ..] => return loom::run(&root, rest),
+        ["mutants", ref rest @ ..] => return mutants::run(&root, rest),
         ["ns3", ref rest @ ..] => return ns3::run(&root, rest),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

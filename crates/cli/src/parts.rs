@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::trusted::{self, Access, Folder, Problem, Purpose, TrustError};
 use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Place;
 use tidegate_model::cluster::{self, DeviceModel, Store};
@@ -83,6 +84,7 @@ impl Parts {
         for (id, node) in cluster.nodes.iter().enumerate() {
             if choice.nodes && choice.has(&node.name) {
                 let config = node_config(site, id)?;
+                trusted(&config.store).map_err(|error| failed(&node.name, &error))?;
                 let running = node::start(config).map_err(|error| failed(&node.name, &error))?;
                 parts.nodes.push((node.name.clone(), running));
             }
@@ -177,6 +179,20 @@ fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
             let failure = Failure::new(Code::Usage, format!("the cluster has no {name:?} to run"));
             Err(failure.help(format!("there are {names}")))
         }
+    }
+}
+
+/// Whether other users could put something else in the place of a store. What is not there yet is
+/// told by whoever opens it; the folders on the way were looked at by then.
+fn trusted(store: &node::Store) -> Result<(), TrustError> {
+    let found = match store {
+        node::Store::Directory { path, .. } => Folder::open(path, Purpose::Private).map(drop),
+        node::Store::Device { path, .. } => trusted::open(path, Access::Read).map(drop),
+        _ => Ok(()),
+    };
+    match found {
+        Err(error) if matches!(error.problem, Problem::Io(_)) => Ok(()),
+        found => found,
     }
 }
 

@@ -522,4 +522,6 @@ impl fmt::Display for FrameError {
 impl core::error::Error for FrameError {}
 
 #[cfg(test)]
+mod bounds_tests;
+#[cfg(test)]
 mod tests;
