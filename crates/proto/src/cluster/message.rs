@@ -175,8 +175,8 @@ pub enum FromNode {
     Goodbye,
     /// The answer to [`ToNode::Count`]. Nothing is decided by it: it is for those who watch.
     Counts(NodeCounts),
-    /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it has
-    /// changed, and first on a connection if there are any.
+    /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it
+    /// has changed, and first on a connection if there are any.
     Faults(Vec<PartFault>),
 }
 
