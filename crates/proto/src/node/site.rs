@@ -7,8 +7,8 @@ use tidegate_algo::device::Device;
 use tidegate_algo::scheduler::{Counts, Scheduler, Slot, Tally};
 use tidegate_model::Time;
 
-/// Slots that are looked at or changed under one lock of their lane: so many take some microseconds,
-/// for which requests of the lane wait.
+/// Slots that are looked at or changed under one lock of their lane: so many take some
+/// microseconds, for which requests of the lane wait.
 const BATCH: usize = 64;
 
 /// The lanes ([`tidegate_algo::lanes`]) and the device of a node. A world with one thread has a
