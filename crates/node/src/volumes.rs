@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tidegate_fabric::trusted::{self, Access, Folder, Purpose};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, PartIdentity, SyncError, Uuid, VolumeStamp};
 
@@ -152,9 +153,11 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
     let locked = |store: &&PartStore| {
         let path = store.path();
         let opened = match store {
-            PartStore::Directory(_) if is_made => make_folder(path).and_then(|()| File::open(path)),
-            _ => File::open(path),
+            PartStore::Directory(_) if is_made => Folder::make(path, Purpose::Private).map(drop),
+            PartStore::Directory(_) => Folder::open(path, Purpose::Private).map(drop),
+            PartStore::Device(..) => trusted::open(path, Access::Read).map(drop),
         };
+        let opened = opened.map_err(io::Error::from).and_then(|()| File::open(path));
         opened.and_then(lock).map_err(|error| match error.kind() {
             io::ErrorKind::ResourceBusy => VolumeError {
                 what: format!("a node uses {}", path.display()),
@@ -164,23 +167,6 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
         })
     };
     paths.iter().map(locked).collect()
-}
-
-/// Makes a folder and whatever is above it, each name durable.
-fn make_folder(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    if path.is_dir() {
-        return Ok(());
-    }
-    let above = match path.parent() {
-        Some(above) if !above.as_os_str().is_empty() => above,
-        _ => Path::new("."),
-    };
-    make_folder(above)?;
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => File::open(above)?.sync_all(),
-    }
 }
 
 impl PartStore {
