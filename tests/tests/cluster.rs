@@ -15,7 +15,6 @@ mod rdma;
 mod refused;
 mod rude;
 mod schedulers;
-mod sizes;
 mod slots;
 mod split;
 mod stores;
