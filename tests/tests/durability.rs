@@ -85,7 +85,6 @@ impl Cluster {
         };
         let nodes: Vec<_> = (0..NODES).map(there).collect();
         let volume = Volume {
-            tenants: Vec::new(),
             name: "v".into(),
             size: Bytes(BLOCK * BLOCKS),
             tenant: "t".into(),
@@ -96,7 +95,6 @@ impl Cluster {
             offsets: vec![Bytes::ZERO; NODES],
         };
         let config = gateway::Config {
-            parties: Vec::new(),
             name: format!("g{number}"),
             controller: None,
             doors: vec![(Address::Unix(self.socket(&format!("g{number}"))), Door::PRIVATE)],

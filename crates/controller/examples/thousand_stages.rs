@@ -253,6 +253,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         state: state.clone(),
         forget_policy: false,
         http: None::<SocketAddr>,
+        http_hosts: Vec::new(),
         log: "warn".into(),
         remote: None,
         hello_max: Duration::from_secs(60),

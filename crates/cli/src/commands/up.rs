@@ -225,6 +225,7 @@ fn lead(
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         ..Config::default()
     };
+    let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
     let reload = Reload { policy: args.policy.or(named), socket: plan.socket.clone() };
     // The daemon is asked as any operator would ask it.
     let begin = move |http| {
