@@ -50,15 +50,11 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         expect: args.expect.unwrap_or(0),
     };
     let answer = Operator::connect(&common.socket())?.ask(&request)?;
+    let mut applied: Applied = operator::read(&answer)?;
+    applied.warnings.extend(doubts);
     if common.json {
-        let mut answer: serde_json::Value = operator::read(&answer)?;
-        if let Some(warnings) = answer["warnings"].as_array_mut() {
-            warnings.extend(doubts.into_iter().map(serde_json::Value::from));
-        }
-        output::print(&format!("{answer}\n"))?;
+        output::print_json(&applied)?;
     } else {
-        let mut applied: Applied = operator::read(&answer)?;
-        applied.warnings.extend(doubts);
         output::print(&told(&applied, Paint::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)

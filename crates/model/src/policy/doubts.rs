@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn users_and_repeated_rules_are_doubted() {
-        let text = "[[tenant]]\nname = \"a\"\nusers = [\"root\", \"rot\", \"cert:x\", \"\"]\n\
+        let text = "[[tenant]]\nname = \"a\"\nusers = [\"root\", \"rot\", \"cert:x\"]\n\
                     [[match]]\ntenant = \"a\"\nprocess = \"x\"\n\
                     [[match]]\ntenant = \"a\"\nprocess = \"x\"\n";
         let doubts = Policy::doubts(text, |user| user == "root");
@@ -303,7 +303,6 @@ mod tests {
             told,
             [
                 (3, "users: this machine has no user \"rot\""),
-                (3, "users: this machine has no user \"\""),
                 (7, "match: a rule above asks the same, so this one never applies"),
             ]
         );

@@ -262,7 +262,7 @@ impl Small {
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "tidegate-test"])
+            .args(["-t", "tmpfs", "-o", "size=1m,mode=0700", "tidegate-test"])
             .arg(folder.path())
             .output();
         match mount {
