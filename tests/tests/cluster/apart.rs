@@ -192,6 +192,9 @@ fn over_tcp_parts_come_back_at_once_too() {
     let file =
         directories(&["a"]).replace("unix:a.sock", &node).replace("unix:front.sock", &gateway);
     let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
+    // Over TCP nobody is served before the gateway has heard which policy holds.
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
     cluster.start("node", "a");
     cluster.start("gateway", GATEWAY);
     let uri = format!("nbd://{gateway}/db");

@@ -413,6 +413,7 @@ fn two_machines() {
     let mut certify = Command::new(tidegate_tests::built::tidegate());
     certify.arg("certify").arg(cluster.file()).arg("--state").arg(cluster.state());
     process::run(&mut certify).success();
+    cluster.volume(&["create"]).success();
     // Each machine, and the client's, gets what is said to belong there.
     let folders = ["two", "client"].map(|name| cluster.path(name).join("tls"));
     for (folder, name) in folders.iter().zip([GATEWAY, "client"]) {
