@@ -411,7 +411,7 @@ fn a_full_disk_under_the_store_leaves_the_policy_in_force() {
     let mut bed = Bed::empty();
     let state = bed.subfolder("state");
     let mut command = bed.controller_command();
-    let mount = "mount -t tmpfs -o size=4m none \"$STATE\" && exec \"$@\"";
+    let mount = "mount -t tmpfs -o size=4m,mode=0700 none \"$STATE\" && exec \"$@\"";
     let mut inside = Command::new(tools::need("unshare"));
     inside.args(["-m", "sh", "-euc", mount, "sh"]).env("STATE", &state);
     let can_mount = ["-m", "sh", "-euc", "mount -t tmpfs none \"$STATE\""];

@@ -437,7 +437,9 @@ pub fn log_to_stderr(filter: &str) -> Result<(), ServeError> {
     let targets = filter
         .parse::<Targets>()
         .map_err(|error| ServeError::Log { filter: filter.into(), error: error.to_string() })?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
+    // Without colours, whichever features another crate of the build asks for: logs are searched.
+    let lines = tracing_subscriber::fmt::layer();
+    let lines = lines.with_ansi(false).with_writer(io::stderr).with_target(false);
     let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
     Ok(())
 }
