@@ -192,9 +192,6 @@ fn over_tcp_parts_come_back_at_once_too() {
     let file =
         directories(&["a"]).replace("unix:a.sock", &node).replace("unix:front.sock", &gateway);
     let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
-    // Over TCP nobody is served before the gateway has heard which policy holds.
-    let mut command = cluster.command(&["--role", "controller"]);
-    cluster.bed().up_with(&mut command);
     cluster.start("node", "a");
     cluster.start("gateway", GATEWAY);
     let uri = format!("nbd://{gateway}/db");
@@ -202,6 +199,10 @@ fn over_tcp_parts_come_back_at_once_too() {
         let arguments = ["-f", "raw", "-c", step, &uri];
         process::run(Command::new(tools::need("qemu-io")).args(arguments)).code == Some(0)
     };
+    assert!(!io("read 0 512"), "over TCP nobody is served before it is known which policy holds");
+    eventually("the reason", || cluster.part(GATEWAY).stderr().contains("has not heard yet which"));
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
     eventually("the node", || io("write -f -P 7 0 1M"));
     for name in ["a", GATEWAY, "a", GATEWAY] {
         // Its port remembers connections of the one before.

@@ -199,11 +199,12 @@ impl Thin {
         let thin = Self { disk };
         let (at, image, inner) = (thin.text(""), thin.text("image"), thin.inner());
         let inner = inner.display().to_string();
-        let is_mounted = run("mount", &["-t", "tmpfs", "-o", "size=24m", "tidegate-test", &at])
-            && std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).is_ok()
-            && run("mkfs.ext4", &["-q", "-O", "^has_journal", &image])
-            && std::fs::create_dir(&inner).is_ok()
-            && run("mount", &["-o", "loop", &image, &inner]);
+        let is_mounted =
+            run("mount", &["-t", "tmpfs", "-o", "size=24m,mode=0700", "tidegate-test", &at])
+                && std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).is_ok()
+                && run("mkfs.ext4", &["-q", "-O", "^has_journal", &image])
+                && std::fs::create_dir(&inner).is_ok()
+                && run("mount", &["-o", "loop", &image, &inner]);
         is_mounted.then_some(thin)
     }
 
@@ -259,6 +260,8 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
         assert_eq!(client.write_durably(0, &[9; 4096]).unwrap_err().raw_os_error(), Some(EIO));
     }
     assert_eq!(failed(&mut cluster.enter("db")), EIO, "also who comes now");
+    let said = cluster.part("a").stderr();
+    assert!(said.contains("a sync failed") && !said.contains("cannot be stored"), "{said}");
     cluster.kill("a");
     cluster.start("node", "a");
     let mut client = cluster.enter("db");
