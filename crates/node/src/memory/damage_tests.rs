@@ -1,7 +1,7 @@
 //! Garbage in a data node's memory: any client can write to all of it. The node notices within a
 //! bounded time, gives out other memory, and serves those who come again.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -110,27 +110,31 @@ impl Client {
     /// Damages the memory until the node says that it goes on with other: a word that the node
     /// writes itself now and then is damaged again. Tells how long that took.
     fn damage(&mut self, damage: impl Fn(&Self)) -> Duration {
-        let started = Instant::now();
-        self.stream.set_nonblocking(true).unwrap();
-        while self.hear() != Some(ToClient::Moving) {
-            damage(self);
-            assert!(started.elapsed() < PATIENCE, "the damage is not noticed");
-        }
-        started.elapsed()
+        let (end, elapsed) = self.damage_until_told(damage);
+        assert_eq!(end, Some(ToClient::Moving), "the client was shut out instead");
+        elapsed
     }
 
-    /// The next message; none while nothing was said.
-    fn hear(&mut self) -> Option<ToClient> {
+    /// The same for damage that may also be to the client's own words, for which it is shut out:
+    /// then there is no message.
+    fn damage_until_told(&mut self, damage: impl Fn(&Self)) -> (Option<ToClient>, Duration) {
+        let started = Instant::now();
+        self.stream.set_nonblocking(true).unwrap();
         let (mut decoder, mut piece) = (Decoder::<ToClient>::new(), [0; 64]);
         loop {
             match self.stream.read(&mut piece) {
-                Ok(count) if count > 0 => decoder.extend(&piece[..count]),
-                Ok(_) => panic!("the connection ended without a word"),
-                Err(_) => return None,
+                Ok(0) => return (None, started.elapsed()),
+                Ok(count) => decoder.extend(&piece[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    return (None, started.elapsed());
+                }
+                Err(_) => damage(self),
             }
-            if let Some(message) = decoder.next_message().unwrap() {
-                return Some(message);
+            let message = decoder.next_message().unwrap();
+            if message == Some(ToClient::Moving) {
+                return (message, started.elapsed());
             }
+            assert!(started.elapsed() < PATIENCE, "the damage is not noticed");
         }
     }
 
@@ -269,7 +273,7 @@ fn random_garbage_in_any_part_is_survived() {
         let garbage = noise(seed + 1, bytes as usize);
         match seed % 4 {
             3 => client.write(at, &garbage),
-            _ => drop(client.damage(|client| client.write(at, &garbage))),
+            _ => drop(client.damage_until_told(|client| client.write(at, &garbage))),
         }
         // Reports are clients' own words: who writes garbage there is shut out, at most.
         drop(client);
