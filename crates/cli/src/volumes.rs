@@ -69,8 +69,9 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
     let plans = cluster.volumes.iter().flat_map(|volume| parts(cluster, volume, base, |_| true));
     let plans: Vec<_> = plans.collect();
     let reports = volumes::show(&plans);
-    let is_absent = |report: &PartReport| report.label.is_none();
-    let Some(first) = reports.first().filter(|_| reports.iter().all(is_absent)) else {
+    // What is wrong with other parts their node says, or their gateway.
+    let is_unmade = |report: &PartReport| report.is_unmade;
+    let Some(first) = reports.first().filter(|_| reports.iter().all(is_unmade)) else {
         return Ok(());
     };
     let what = first.fault.clone().unwrap_or_default();

@@ -127,6 +127,14 @@ pub enum StartError {
     /// A part of a volume is not to be had.
     #[error(transparent)]
     Part(#[from] PartError),
+    /// Nodes of this process refuse all that it would offer.
+    #[error("volume {volume} is not served: {fault}")]
+    Volume {
+        /// The first volume's name.
+        volume: String,
+        /// Why it is not served.
+        fault: String,
+    },
     /// The process lacks something basic.
     #[error("cannot start a gateway: {0}")]
     Io(#[from] io::Error),

@@ -125,6 +125,12 @@ impl Nodes {
         Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
     }
 
+    /// Why the first volume is not served, if none is.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        let faults: Option<Vec<_>> = self.known.iter().map(VolumeParts::fault).collect();
+        faults?.first().copied()
+    }
+
     /// A part of a node of this process has another incarnation.
     pub(crate) fn on_incarnation(&mut self, seat: usize, number: u32, incarnation: u64) {
         for (known, places) in self.known.iter_mut().zip(&self.places) {

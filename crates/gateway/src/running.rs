@@ -40,8 +40,9 @@ pub struct Running {
 /// node, and a flush goes to every node of its volume.
 ///
 /// # Errors
-/// If an address is taken, a node in this process refuses a part of a volume, or the process lacks
-/// something. No socket is left then. A node behind a socket may come later.
+/// If an address is taken, nodes in this process refuse all that it would offer, or the process
+/// lacks something. No socket is left then. A node behind a socket may come later, and where only
+/// some volumes are refused the others are served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let Config { name, controller, doors, lock, parties, volumes, pools, workers, limits, cost } =
         config;
@@ -57,6 +58,10 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
+            if let Some(fault) = nodes.refusal().filter(|_| pools.is_empty()) {
+                let (volume, fault) = (volumes.volume(0).name.clone(), fault.into());
+                return Err(StartError::Volume { volume, fault });
+            }
             Ok(connection::Shop {
                 volumes,
                 nodes,

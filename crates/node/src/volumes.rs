@@ -73,6 +73,8 @@ pub struct PartReport {
     pub plan: PartPlan,
     /// Its label, if it has one that can be read.
     pub label: Option<Label>,
+    /// It was never made, or before there were labels.
+    pub is_unmade: bool,
     /// Why the part cannot be served, in words for people.
     pub fault: Option<String>,
 }
@@ -162,6 +164,10 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
             io::ErrorKind::ResourceBusy => VolumeError {
                 what: format!("a node uses {}", path.display()),
                 help: "stop it first".into(),
+            },
+            io::ErrorKind::NotFound if matches!(store, PartStore::Device(..)) => VolumeError {
+                what: format!("cannot use {} as a node's store: {error}", path.display()),
+                help: "make it with `truncate -s SIZE`, or use a directory instead".into(),
             },
             _ => failed(path, &error),
         })
@@ -258,7 +264,10 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
 fn area(disk: &dyn Disk, part: &PartPlan, path: &Path, size: Option<Bytes>) -> Outcome<Area> {
     let length = Bytes(disk.length(path).map_err(|error| failed(path, &error))?);
     let usable = length.min(size.unwrap_or(length));
-    let area = Area::of(path, usable).map_err(|error| failed(path, &error))?;
+    let area = Area::of(path, usable).map_err(|error| VolumeError {
+        what: format!("{} does not fit on {}: {error}", part.name(), path.display()),
+        help: "make the device larger, or let `size` say more of it".into(),
+    })?;
     let end = part.offset.saturating_add(part.geometry.part_length(part.index));
     if end.0 > area.begin {
         let (begin, name, path) = (Bytes(area.begin), part.name(), path.display());
@@ -435,9 +444,11 @@ fn random() -> io::Result<Uuid> {
 }
 
 fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
+    let mut is_unmade = false;
     let (label, fault) = match found(disk, part) {
         Err(error) => (None, Some(error.to_string())),
         Ok(Found { label: None, data, .. }) => {
+            is_unmade = true;
             let fault = match data {
                 Some(_) => "its data have no label; take them over with `volume create --adopt`",
                 None => "it is not there; bring it back, or make it with `volume create`",
@@ -449,7 +460,7 @@ fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             (Some(label), fault)
         }
     };
-    PartReport { plan: part.clone(), label, fault }
+    PartReport { plan: part.clone(), label, is_unmade, fault }
 }
 
 /// Why a part with this label cannot be served.

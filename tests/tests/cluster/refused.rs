@@ -1,13 +1,14 @@
 //! What cannot be is refused: with a reason that helps, an exit code that scripts can tell apart,
 //! and nothing left half-made.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
-use tidegate_tests::nbd::{Client, ENOSPC};
+use tidegate_tests::nbd::{Client, EIO, ENOSPC};
 use tidegate_tests::process::{self, Outcome};
 use tidegate_tests::{eventually, tools};
 
@@ -59,7 +60,8 @@ fn layouts_that_overlap() {
     // Side by side they are two volumes, on a device that is large enough.
     cluster.write(&format!("{device}{}{}", at("one", "0B"), at("two", "1MiB")));
     fs::create_dir(cluster.state()).unwrap();
-    fs::write(cluster.path("disk"), vec![0; 2 << 20]).unwrap();
+    // The last mebibyte is for labels.
+    fs::write(cluster.path("disk"), vec![0; 3 << 20]).unwrap();
     cluster.up();
     let (mut one, mut two) = (cluster.enter("one"), cluster.enter("two"));
     one.write((1 << 20) - 4096, &[1; 4096]).unwrap();
@@ -76,31 +78,73 @@ fn a_device_that_is_not_there_or_too_small() {
         volume("db", "oltp", "1MiB", &["a"])
     );
     let cluster = Cluster::new(&file, OPEN);
-    let refused = up(&cluster, &[]).failure(1).complaint();
-    says(&refused, "× a: cannot use ");
-    says(&refused, "/disk as the node's store: No such file or directory (os error 2)");
-    says(&refused, "help: make it with `truncate -s SIZE`, or use a directory instead");
-    assert!(!cluster.path("disk").exists(), "a device is never made");
-    fs::write(cluster.path("disk"), vec![7; 1 << 19]).unwrap();
-    let refused = up(&cluster, &[]).failure(1).complaint();
-    let words = "part 0 of volume \"db\" would end at 1MiB, and there is room for 512KiB";
-    says(&refused, &format!("front: volume db, part 0: {words}"));
-    says(&refused, "help: make the volume smaller or the store larger");
-    assert_eq!(fs::read(cluster.path("disk")).unwrap(), vec![7; 1 << 19], "nor changed");
-    cluster.expect_nothing_left();
+    let made = "help: make it with `truncate -s SIZE`, or use a directory instead";
+    for (arguments, words) in [(&[][..], "× a: cannot use "), (&["--create"], "× cannot use ")] {
+        let refused = up(&cluster, arguments).failure(1).complaint();
+        says(&refused, words);
+        says(&refused, "/disk as ");
+        says(&refused, "node's store: No such file or directory (os error 2)");
+        says(&refused, made);
+        assert!(!cluster.path("disk").exists(), "a device is never made");
+        cluster.expect_nothing_left();
+    }
+    // Too small for labels, and too small for the part before them.
+    for (length, [words, help], [create_words, create_help]) in [
+        (
+            1 << 19,
+            ["volume \"db\" does not fit on ", "help: make the device larger"],
+            ["volume db at node a does not fit on ", "help: make the device larger"],
+        ),
+        (
+            3 << 19,
+            [
+                "volume \"db\" would end at 1MiB, and there is room for 512KiB",
+                "help: make the volume smaller or the store larger",
+            ],
+            ["volume db at node a would end at 1MiB of ", "help: make the device larger by 1MiB"],
+        ),
+    ] {
+        fs::write(cluster.path("disk"), vec![7; length]).unwrap();
+        let refused = up(&cluster, &[]).failure(1).complaint();
+        says(&refused, &format!("× front: volume db is not served: part 0: part 0 of {words}"));
+        says(&refused, help);
+        let refused = up(&cluster, &["--create"]).failure(1).complaint();
+        says(&refused, &format!("× part 0 of {create_words}"));
+        says(&refused, create_help);
+        assert_eq!(fs::read(cluster.path("disk")).unwrap(), vec![7; length], "nor changed");
+        cluster.expect_nothing_left();
+    }
 }
 
 #[test]
 fn a_store_of_another_size() {
-    let mut cluster = Cluster::new(&small("1MiB"), OPEN);
+    let with_another = |size: &str| small(size) + &volume("other", "oltp", "1MiB", &["a"]);
+    let mut cluster = Cluster::new(&with_another("1MiB"), OPEN);
     cluster.up();
     cluster.enter("db").write_durably(0, &[7; 4096]).unwrap();
     cluster.bed().down();
+    let words =
+        "part 0 of volume \"db\" belongs to a volume of 1MiB, and the cluster file says 2MiB";
+    // Other volumes are served, and this one is named.
+    cluster.write(&with_another("2MiB"));
+    let mut command = cluster.command(&[]);
+    cluster.bed().up_with(&mut command);
+    cluster.enter("other").read(0, 512).unwrap();
+    expect_eio(&cluster);
+    says(
+        &cluster.bed().controller().stderr(),
+        &format!("volume db is not served: part 0: {words}; correct the file, or grow the volume"),
+    );
+    expect_fault(&mut cluster, words);
+    cluster.bed().down();
+    // Where there is nothing else to serve, nothing runs.
     cluster.write(&small("2MiB"));
     let refused = up(&cluster, &[]).failure(1).complaint();
-    let words = "is a store of the wrong size: it has 1MiB and is to have 2MiB";
-    says(&refused, &format!("db.0 (part 0 of volume \"db\") {words}"));
-    says(&refused, "help: correct the volume's size, or move the old store away");
+    says(&refused, &format!("× front: volume db is not served: part 0: {words}"));
+    says(&refused, "help: correct the file, or grow the volume with `tidegate volume resize db`");
+    let refused = up(&cluster, &["--create"]).failure(1).complaint();
+    says(&refused, "× part 0 of volume db at node a was made for a volume of 1MiB");
+    says(&refused, "help: correct the cluster file, or grow the volume with `tidegate volume");
     cluster.expect_nothing_left();
     // Where the node is elsewhere the gateway serves what there is, and says what there is not.
     let mut command = cluster.command(&["--role", "controller"]);
@@ -108,16 +152,35 @@ fn a_store_of_another_size() {
     cluster.start("node", "a");
     cluster.start("gateway", GATEWAY);
     let log = || cluster.part(GATEWAY).stderr();
-    eventually("a reason in the log", || log().contains("part 0 of volume db cannot be served"));
-    cluster.enter("db").read(0, 512).unwrap_err();
+    eventually("a reason in the log", || log().contains("volume db is not served: part 0: "));
+    says(&log(), words);
+    expect_eio(&cluster);
+    expect_fault(&mut cluster, words);
     let kept = fs::read(cluster.path("a/db.0")).unwrap();
     assert!(kept.len() == 1 << 20 && kept[..4096] == [7; 4096], "what was written is untouched");
 }
 
+/// The volume `db` can be entered, and nothing of it be read.
+#[track_caller]
+fn expect_eio(cluster: &Cluster) {
+    let failed = cluster.enter("db").read(0, 512).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(EIO), "{failed}");
+}
+
+/// The status names part 0 of `db`, and why it is not served.
+#[track_caller]
+fn expect_fault(cluster: &mut Cluster, words: &str) {
+    eventually("a fault in the status", || {
+        let status = cluster.bed().status();
+        let fault = &status["cluster"]["nodes"][0]["faults"][0];
+        fault["volume"] == "db" && fault.to_string().replace("\\\"", "\"").contains(words)
+    });
+}
+
 /// A cluster whose node's directory is a file system of its own, of this kind, that only it sees.
-fn on_a_small_disk(cluster: &Cluster, options: &str, role: &[&str]) -> Command {
+fn on_a_small_disk(cluster: &Cluster, options: &str, arguments: &[&str]) -> Command {
     let script = "mount -t tmpfs -o \"$1\" none \"$2\"; shift 2; exec \"$@\"";
-    let inner = cluster.command(role);
+    let inner = cluster.command(arguments);
     fs::create_dir_all(cluster.path("a")).unwrap();
     let mut command = Command::new(tools::need("unshare"));
     command.args(["--mount", "sh", "-euc", script, "sh", options]).arg(cluster.path("a"));
@@ -131,7 +194,7 @@ fn a_full_disk() {
         return tools::skipped("only root can make a disk that is full");
     }
     let mut cluster = Cluster::new(&small("8MiB"), OPEN);
-    let mut command = on_a_small_disk(&cluster, "size=4m", &[]);
+    let mut command = on_a_small_disk(&cluster, "size=4m,mode=0700", &["--create"]);
     cluster.bed().up_with(&mut command);
     let mut client = cluster.enter("db");
     let step = vec![7; 1 << 20];
@@ -153,7 +216,7 @@ fn a_disk_without_room_for_a_file() {
     let cluster = Cluster::new(&small("8MiB"), OPEN);
     // One file is the folder itself.
     let script = "\"$@\" && exit 99; code=$?; ls -A \"$TIDEGATE_LEFT\"; exit $code";
-    let inner = on_a_small_disk(&cluster, "nr_inodes=1", &[]);
+    let inner = on_a_small_disk(&cluster, "nr_inodes=1,mode=0700", &["--create"]);
     let mut command = Command::new(inner.get_program());
     let (mount, rest): (Vec<_>, Vec<_>) =
         inner.get_args().map(|word| word.to_owned()).enumerate().partition(|(at, _)| *at < 7);
@@ -171,12 +234,13 @@ fn a_port_that_is_taken() {
     let port = taken.local_addr().unwrap().to_string();
     let file = small("1MiB").replace("unix:front.sock", &port);
     let cluster = Cluster::new(&file, OPEN);
+    cluster.volume(&["create"]).success();
+    let made = names_in(&cluster.path("a"));
     let refused = up(&cluster, &[]).failure(1);
     says(&refused.complaint(), &format!("× front: another process listens on {port}"));
     says(&refused.complaint(), "help: stop it, or choose another address");
     assert_eq!(refused.stderr.matches('×').count(), 1, "one error: {refused:?}");
-    let made = fs::read_dir(cluster.path("a")).map_or(0, Iterator::count);
-    assert_eq!(made, 0, "no part of a volume is made");
+    assert_eq!(names_in(&cluster.path("a")), made, "nothing is made beside the volume");
     cluster.expect_nothing_left();
     drop(taken);
     // A node's is no different.
@@ -188,6 +252,14 @@ fn a_port_that_is_taken() {
         says(&refused.complaint(), &format!("× a: another process listens on {port}"));
         cluster.expect_nothing_left();
     }
+}
+
+/// What is in a folder, in order.
+fn names_in(folder: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn show(meant: &[Meant], common: &Common) -> Result<ExitCode, Failure> {
 }
 
 fn part_json(report: &PartReport) -> Value {
-    let PartReport { plan, label, fault } = report;
+    let PartReport { plan, label, fault, .. } = report;
     let label = label.as_ref();
     json!({
         "volume": plan.volume,
@@ -232,7 +232,7 @@ fn told(reports: &[PartReport]) -> String {
         .right("GENERATION")
         .left("UUID")
         .left("STATE");
-    for PartReport { plan, label, fault } in reports {
+    for PartReport { plan, label, fault, .. } in reports {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let identity = label.as_ref().map(|label| &label.identity);
         table.row([

@@ -77,7 +77,14 @@ impl Device {
         let (start, end) = (part.offset, part.offset.saturating_add(part.length));
         let what = name_of(part);
         let failed = |error| OpenError::Io { path: self.path.clone(), error };
-        let area = Area::of(&self.path, self.length).map_err(failed)?;
+        let path = self.path.display();
+        let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
+        let area = Area::of(&self.path, self.length).map_err(|error| {
+            unfit(format!(
+                "does not fit on {path}: {error}; make the device larger, or let `size` say more \
+                 of it"
+            ))
+        })?;
         if end.0 > area.begin {
             return Err(OpenError::NoRoom { what, end, room: Bytes(area.begin) });
         }
@@ -88,8 +95,6 @@ impl Device {
         if let Some(other) = others.iter().find(overlaps) {
             return Err(OpenError::Overlap { what, other: name_of(&other.part) });
         }
-        let path = self.path.display();
-        let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
         let labels =
             area.read(&*self.disk).map_err(|error| unfit(format!("at {path}: {error}")))?;
         let label = labels.into_iter().find_map(|(spot, label)| {
