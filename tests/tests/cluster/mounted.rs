@@ -1,11 +1,13 @@
 //! A file system on a volume, by way of the kernel: what people do with block devices.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tidegate_tests::cluster::{Cluster, directories, volume};
 use tidegate_tests::process::{self, Outcome, Running};
-use tidegate_tests::{eventually, tools, tree};
+use tidegate_tests::{eventually, tools, tree, wait_for};
 
 use super::OPEN;
 
@@ -58,7 +60,22 @@ impl Mount {
     fn umount(&mut self) {
         run("umount", &[self.device()]).success();
         self.is_mounted = false;
+        // A test that made a mount namespace meanwhile has a copy of the mount until it ends.
+        wait_for("the mount to be gone from every namespace", OTHERS, || {
+            (!is_mounted_anywhere(self.device())).then_some(())
+        });
     }
+}
+
+/// How long tests beside this one may keep a mount namespace.
+const OTHERS: Duration = Duration::from_secs(120);
+
+/// Whether a process has this device mounted, in whatever mount namespace it is.
+fn is_mounted_anywhere(device: &str) -> bool {
+    let named = format!(" {device} ");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mounts = processes.filter_map(|entry| fs::read(entry.path().join("mountinfo")).ok());
+    mounts.into_iter().any(|mounts| String::from_utf8_lossy(&mounts).contains(&named))
 }
 
 impl Drop for Mount {
