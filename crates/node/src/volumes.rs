@@ -110,6 +110,7 @@ fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
 /// volume that was created before, or the system refuses.
 pub fn create(parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
     let _locks = locks(parts, true)?;
+    parts.iter().try_for_each(is_alone)?;
     create_on(&Host, parts, creation)
 }
 
@@ -301,6 +302,31 @@ fn is_same_part(label: &Label, part: &PartPlan) -> bool {
     is_same && is_laid_out && found.offset == part.offset()
 }
 
+/// Whether the part's folder has no other part of its volume. One that has was made for a cluster
+/// file with another order of nodes, and a new volume beside it would be taken for the old one.
+fn is_alone(part: &PartPlan) -> Outcome<()> {
+    let PartStore::Directory(folder) = &part.store else { return Ok(()) };
+    let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
+    for entry in entries {
+        let name = entry.map_err(|error| failed(folder, &error))?.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let index = name.strip_prefix(&part.volume).and_then(|rest| rest.strip_prefix('.'));
+        let index = index.map(|index| index.strip_suffix(".label").unwrap_or(index));
+        let Some(other) = index.and_then(|index| index.parse::<u32>().ok()) else { continue };
+        if other != part.index {
+            return refuse(
+                format!("{} would lie beside part {other} of it", part.name()),
+                format!(
+                    "is the order of `nodes` another one than when the volume was created? Restore \
+                     it, or move {} away",
+                    folder.join(name).display()
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
     let all = parts.iter().map(|part| Ok((part, found(disk, part)?)));
     let mut all = all.collect::<Outcome<Vec<_>>>()?;
@@ -359,7 +385,7 @@ fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp>
     }
     let is_created = labels().any(|(_, label)| !label.is_pending);
     for (part, found) in all {
-        can_be_created(part, found, is_created, creation)?;
+        can_be_created(part, found, first.filter(|_| is_created), creation)?;
     }
     match (first, creation.uuid) {
         (Some(stamp), Some(uuid)) if stamp.uuid != uuid => {
@@ -378,12 +404,16 @@ fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp>
 fn can_be_created(
     part: &PartPlan,
     found: &Found,
-    is_created: bool,
+    created: Option<VolumeStamp>,
     creation: Creation,
 ) -> Outcome<()> {
     let length = part.geometry.part_length(part.index);
     match (&found.label, found.data) {
-        (None, _) if is_created && creation.uuid.is_none() => refuse(
+        (None, Some(_)) if let Some(stamp) = created.filter(|_| creation.uuid.is_none()) => refuse(
+            format!("{} has data without a label, and the volume was created before", part.name()),
+            format!("if they are the volume's, take them over with --adopt --uuid {}", stamp.uuid),
+        ),
+        (None, _) if created.is_some() && creation.uuid.is_none() => refuse(
             format!("{} is missing, and the volume was created before", part.name()),
             "bring it back (is everything mounted?), or remove the other parts, or make it anew \
              and empty with --uuid",
@@ -420,7 +450,7 @@ fn make_data(
         Err(error) => return Err(error),
     };
     if is_there {
-        let is_marked = disk.set_mark(&path, stamp.uuid)?;
+        let is_marked = disk.set_mark(&path, stamp.mark(part.index))?;
         disk.sync(&path)?;
         return Ok(is_marked);
     }
@@ -428,7 +458,7 @@ fn make_data(
     let begun = folder.join(format!(".{}.{}.new", part.volume, part.index));
     disk.create(&begun)?;
     disk.grow(&begun, length.0, reserve)?;
-    let is_marked = disk.set_mark(&begun, stamp.uuid)?;
+    let is_marked = disk.set_mark(&begun, stamp.mark(part.index))?;
     disk.sync(&begun)?;
     disk.rename(&begun, &path)?;
     disk.sync_folder(folder)?;
@@ -456,11 +486,27 @@ fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             (None, Some(format!("{}: {fault}", part.name())))
         }
         Ok(Found { label: Some(label), data, .. }) => {
-            let fault = unfit(part, &label, data);
+            let fault = unfit(part, &label, data).or_else(|| exchanged(disk, part, &label));
             (Some(label), fault)
         }
     };
     PartReport { plan: part.clone(), label, is_unmade, fault }
+}
+
+/// Why the data beside a label are not those that it was made for.
+fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> {
+    let PartStore::Directory(_) = part.store else { return None };
+    let wanted = label.identity.stamp.mark(label.identity.index);
+    let mark = disk.mark(&part.data()).ok()?;
+    let is_other =
+        if label.is_marked { mark != Some(wanted) } else { mark.is_some_and(|it| it != wanted) };
+    is_other.then(|| {
+        let (name, data) = (part.name(), part.data());
+        format!(
+            "{name} has the data of another part: {}; bring back the right file",
+            data.display()
+        )
+    })
 }
 
 /// Why a part with this label cannot be served.

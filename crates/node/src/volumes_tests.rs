@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
+use rustix::fs::{CWD, FileType, Mode};
 use tidegate_fabric::service::Part;
 
 use super::resize::resize_on;
@@ -439,4 +440,59 @@ fn what_is_there_without_a_label_is_taken_over_only_on_request() {
     high[0].offset = Bytes(60 << 10);
     let error = create(&high, adopt).unwrap_err().to_string();
     assert!(error.contains("labels begin at 64KiB"), "{error}");
+}
+
+#[test]
+fn parts_of_one_volume_are_not_taken_for_each_other() {
+    let folder = written(false);
+    let [a, b] = ["a/db.0", "b/db.1"].map(|name| folder.path().join(name));
+    if Host.mark(&a).unwrap().is_none() {
+        eprintln!("skipped: this file system has no attributes");
+        return;
+    }
+    let aside = folder.path().join("aside");
+    for (from, to) in [(&a, &aside), (&b, &a), (&aside, &b)] {
+        fs::rename(from, to).unwrap();
+    }
+    let error = served(folder.path(), SIZE, false).unwrap_err();
+    assert!(error.contains("another file"), "{error}");
+    let shown = show(&plans(folder.path(), SIZE, false));
+    assert!(shown.iter().all(|part| part.fault.as_deref().unwrap().contains("another part")));
+}
+
+#[test]
+fn no_volume_is_made_beside_parts_that_lie_in_another_order() {
+    let folder = written(false);
+    let mut swapped = plans(folder.path(), SIZE, false);
+    let [first, second] = [0, 1].map(|index: usize| swapped[index].store.clone());
+    (swapped[0].store, swapped[1].store) = (second, first);
+    let error = create(&swapped, Creation::default()).unwrap_err().to_string();
+    assert!(error.contains("order of `nodes`"), "{error}");
+    assert!(!folder.path().join("a/db.1").exists() && !folder.path().join("b/db.0").exists());
+    assert!(is_kept(&served(folder.path(), SIZE, false).unwrap()));
+}
+
+#[test]
+fn a_label_that_is_lost_is_told_with_the_way_to_make_it_again() {
+    let folder = written(false);
+    let plans = plans(folder.path(), SIZE, false);
+    fs::remove_file(folder.path().join("b/db.1.label")).unwrap();
+    let adopt = Creation { adopt: true, ..Creation::default() };
+    let error = create(&plans, adopt).unwrap_err().to_string();
+    let uuid = show(&plans)[0].label.as_ref().unwrap().identity.stamp.uuid;
+    assert!(error.contains(&format!("--adopt --uuid {uuid}")), "{error}");
+    create(&plans, Creation { uuid: Some(uuid), ..adopt }).unwrap();
+    assert!(is_kept(&served(folder.path(), SIZE, false).unwrap()));
+}
+
+#[test]
+fn a_pipe_in_a_parts_place_is_an_error_and_not_waited_for() {
+    for name in ["b/db.1", "b/db.1.label"] {
+        let folder = written(false);
+        let path = folder.path().join(name);
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        served(folder.path(), SIZE, false).unwrap_err();
+        assert!(show(&plans(folder.path(), SIZE, false))[1].fault.is_some());
+    }
 }

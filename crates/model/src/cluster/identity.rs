@@ -57,6 +57,17 @@ pub struct VolumeStamp {
     pub generation: u64,
 }
 
+impl VolumeStamp {
+    /// The mark that the data of a part bear: the volume's UUID with the part's index in its last
+    /// four bytes (exclusive or), so that parts of one volume cannot be exchanged either.
+    pub fn mark(self, index: u32) -> Uuid {
+        let mut mark = self.uuid;
+        let tail = mark.0[12..].iter_mut().zip(index.to_be_bytes());
+        tail.for_each(|(byte, index)| *byte ^= index);
+        mark
+    }
+}
+
 /// What a part is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartIdentity {

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{
@@ -15,7 +15,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tidegate_model::cluster::Uuid;
 
-/// Where the UUID of a volume stands with its data, where the file system has such things.
+/// Where the mark of a part (its volume's UUID and its index) stands with its data, where the file
+/// system has such things.
 const UUID_ATTRIBUTE: &str = "user.tidegate.uuid";
 
 /// Files and what is done to them. Nothing is durable before it is synced: bytes and lengths by
@@ -121,14 +122,20 @@ impl Disk for Host {
     }
 }
 
-/// A file or device that is there and no link.
+/// A file or device that is there and no link. A pipe is not waited for.
 fn opened(path: &Path, is_written: bool) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
-    options.read(true).write(is_written).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-    match options.open(path) {
+    options.read(true).write(is_written).custom_flags(flags.bits() as i32);
+    let file = match options.open(path) {
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            Err(io::Error::other("it is a symbolic link; name the file or device itself"))
+            return Err(io::Error::other("it is a symbolic link; name the file or device itself"));
         }
-        opened => opened,
+        opened => opened?,
+    };
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::Error::other("it is neither a file nor a block device"));
     }
+    Ok(file)
 }
