@@ -50,18 +50,14 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
-    let offered = volumes.iter().filter(|_| !doors.is_empty());
-    let names = offered.map(|volume| &volume.name[..]);
+    let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
-            if let Some(fault) = nodes.refusal().filter(|_| pools.is_empty()) {
-                let (volume, fault) = (volumes.volume(0).name.clone(), fault.into());
-                return Err(StartError::Volume { volume, fault });
-            }
+            expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
                 volumes,
                 nodes,
@@ -113,6 +109,17 @@ fn register(nodes: usize, volumes: &[Volume], pools: &[Pool], is_known: bool) ->
     let tenants = volumes.iter().map(|volume| &*volume.tenant);
     let tenants = tenants.chain(pools.iter().map(|pool| &*pool.tenant));
     Arc::new(Register::new(nodes, tenants, is_known))
+}
+
+/// Whether there is anything to serve: a pool, or a volume that no node of this process refuses.
+fn expect_served(nodes: &Nodes, volumes: &Volumes, pools: &[Pool]) -> Result<(), StartError> {
+    match nodes.refusal().filter(|_| pools.is_empty()) {
+        Some(fault) => {
+            let (volume, fault) = (volumes.volume(0).name.clone(), fault.into());
+            Err(StartError::Volume { volume, fault })
+        }
+        None => Ok(()),
+    }
 }
 
 /// A pool has a node at least.

@@ -177,7 +177,7 @@ fn whoever_waits_keeps_nobody_out() {
     let enter = |_| Client::enter(&door, "db@slow").unwrap();
     let mut clients: Vec<Client> = (0..64).map(enter).collect();
     for (number, client) in (0..).zip(&mut clients) {
-        // So short that their number is the bound, and not their memory, also if one worker has all.
+        // So short that not their memory is the bound, also if one worker has all clients.
         client.ask_reads(number % 2 * (64 << 10), 512, 1024).unwrap();
     }
     // What a gateway has under way at a time, and what it took before all of them were there.
