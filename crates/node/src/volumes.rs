@@ -496,11 +496,8 @@ fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
 /// Why the data beside a label are not those that it was made for.
 fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> {
     let PartStore::Directory(_) = part.store else { return None };
-    let wanted = label.identity.stamp.mark(label.identity.index);
     let mark = disk.mark(&part.data()).ok()?;
-    let is_other =
-        if label.is_marked { mark != Some(wanted) } else { mark.is_some_and(|it| it != wanted) };
-    is_other.then(|| {
+    (!label.fits_mark(mark)).then(|| {
         let (name, data) = (part.name(), part.data());
         format!(
             "{name} has the data of another part: {}; bring back the right file",

@@ -213,6 +213,13 @@ impl Label {
     /// The version of this form.
     pub const VERSION: u16 = 1;
 
+    /// Whether data with this mark, or none, are those that the label was made with. Data without a
+    /// mark are where the file system had none to give.
+    pub fn fits_mark(&self, mark: Option<Uuid>) -> bool {
+        let wanted = self.identity.stamp.mark(self.identity.index);
+        mark.map_or(!self.is_marked, |mark| mark == wanted)
+    }
+
     /// The label of a part that was just made.
     pub const fn new(identity: PartIdentity) -> Self {
         let (error, error_count) = (None, 0);

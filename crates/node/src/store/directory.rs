@@ -112,8 +112,7 @@ impl Directory {
         }
         let mark = self.disk.mark(path);
         let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
-        let wanted = label.identity.stamp.mark(label.identity.index);
-        if label.is_marked && mark != Some(wanted) || mark.is_some_and(|mark| mark != wanted) {
+        if !label.fits_mark(mark) {
             let found = format!(
                 "is not what its label says: {} is another file than the one that was made with \
                  it; bring back the right one, or take it over with `tidegate volume create \
