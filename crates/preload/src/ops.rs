@@ -71,27 +71,27 @@ impl Admitted {
 
     #[inline(always)]
     fn asked(stage: &'static Stage, request: &Request<'_>) -> Self {
-        let Some(inside) = Inside::enter() else { return Self::inside(stage) };
+        let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
         let _errno = Errno::keep();
+        // Written in place: what a closure returns is copied on its way to the caller, in pieces
+        // that the processor waits for.
+        let mut admitted = Self::Failed(stage);
         let enforce = || {
-            if inside.is_holding() {
+            if Inside::is_holding() {
                 stage.reclaim();
             }
-            ManuallyDrop::new(stage.enforce_in_call(request))
+            admitted = Self::Through(ManuallyDrop::new(stage.enforce_in_call(request)));
+            if let Self::Through(admission) = &admitted
+                && admission.has_permits()
+            {
+                threads::holds();
+            }
         };
-        match catch_unwind(AssertUnwindSafe(enforce)) {
-            Ok(admission) => {
-                if admission.has_permits() {
-                    threads::holds();
-                }
-                Self::Through(admission)
-            }
-            Err(panic) => {
-                // What it says is of no use here, and dropping it could panic again.
-                std::mem::forget(panic);
-                Self::Failed(stage)
-            }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(enforce)) {
+            // What it says is of no use here, and dropping it could panic again.
+            std::mem::forget(panic);
         }
+        admitted
     }
 
     /// What comes from inside the shim.

@@ -43,24 +43,20 @@ impl Known {
 }
 
 struct Local {
-    /// [`OUTSIDE`], [`HOLDING`] or [`INSIDE`].
-    inside: Cell<u8>,
-    /// Whether the thread holds permits of calls that it is in.
-    holds: Cell<bool>,
-    /// Where on its stack the thread was when it came inside last; zero if it stays for good.
+    /// Where on its stack the thread was when it came inside the shim; [`OUTSIDE`] or [`FOR_GOOD`].
     entered_at: Cell<usize>,
+    /// Whether the thread holds permits of calls that it is in, or has left without a word.
+    holds: Cell<bool>,
     context: Cell<ContextId>,
     /// The lane that the thread counts and takes loans in.
     lane: Cell<u8>,
     known: [Known; REMEMBERED],
 }
 
-/// The thread is not inside the shim.
-const OUTSIDE: u8 = 0;
-/// Nor here, but it holds permits: it is in a call, or has left one without a word.
-const HOLDING: u8 = 1;
-/// It is.
-const INSIDE: u8 = 2;
+/// In place of a stack address: the thread is not inside the shim.
+const OUTSIDE: usize = 0;
+/// In place of a stack address: the thread is inside and stays there.
+const FOR_GOOD: usize = usize::MAX;
 
 /// In place of a lane: none yet.
 const NO_LANE: u8 = u8::MAX;
@@ -68,9 +64,8 @@ const NO_LANE: u8 = u8::MAX;
 thread_local! {
     static LOCAL: Local = const {
         Local {
-            inside: Cell::new(OUTSIDE),
+            entered_at: Cell::new(OUTSIDE),
             holds: Cell::new(false),
-            entered_at: Cell::new(0),
             context: Cell::new(ContextId::NONE),
             lane: Cell::new(NO_LANE),
             known: [const { Known::nothing() }; REMEMBERED],
@@ -209,37 +204,32 @@ pub(crate) fn is_left(depth: usize, here: usize) -> bool {
 /// A thread's stay inside the shim. Calls that the thread makes meanwhile, because libc calls
 /// itself or a signal handler interrupts, are let through.
 #[derive(Debug)]
-pub struct Inside(u8);
+pub struct Inside(());
 
 impl Inside {
     /// Enters, unless the thread is inside already.
     #[inline]
     pub fn enter() -> Option<Self> {
         LOCAL.with(|local| {
-            let before = local.inside.replace(INSIDE);
-            if before == INSIDE {
-                return again(local, stack_depth());
+            let here = stack_depth();
+            if local.entered_at.get() != OUTSIDE {
+                return again(local, here);
             }
-            local.entered_at.set(stack_depth());
-            Some(Self(before))
+            local.entered_at.set(here);
+            Some(Self(()))
         })
     }
 
     /// Never leaves.
     pub fn stay(self) {
-        LOCAL.with(|local| local.entered_at.set(0));
+        LOCAL.with(|local| local.entered_at.set(FOR_GOOD));
         std::mem::forget(self);
     }
 
-    /// Whether the thread held permits when it entered: then it is in a call that a handler has
-    /// interrupted, or it has left one ([`Stage::reclaim`](crate::Stage::reclaim)).
+    /// Whether the thread holds permits: then it is in a call that a handler has interrupted, or
+    /// it has left one ([`Stage::reclaim`](crate::Stage::reclaim)).
     #[inline]
-    pub fn is_holding(&self) -> bool {
-        self.0 == HOLDING
-    }
-
-    /// Whether the thread holds permits of calls that it is in.
-    pub fn is_held() -> bool {
+    pub fn is_holding() -> bool {
         LOCAL.with(|local| local.holds.get())
     }
 
@@ -249,25 +239,25 @@ impl Inside {
     }
 }
 
-/// Enters once more if the thread has left the shim by a way that was not seen.
+/// Enters once more if the thread has left the shim by a way that was not seen. It may have taken a
+/// permit before it left.
 #[cold]
 #[inline(never)]
 fn again(local: &Local, here: usize) -> Option<Inside> {
     // What the shim itself calls is further down, if only by the shim's own frames.
     let depth = local.entered_at.get();
-    let has_left = depth != 0 && depth <= here && here < depth.saturating_add(STACK);
+    let has_left = depth != FOR_GOOD && depth <= here && here < depth.saturating_add(STACK);
     has_left.then(|| {
         local.entered_at.set(here);
-        Inside(HOLDING)
+        local.holds.set(true);
+        Inside(())
     })
 }
 
 #[inline]
 fn leave(local: &Local) {
-    local.inside.set(u8::from(local.holds.get()));
+    local.entered_at.set(OUTSIDE);
 }
-
-const _: () = assert!(OUTSIDE == false as u8 && HOLDING == true as u8);
 
 impl Drop for Inside {
     #[inline]

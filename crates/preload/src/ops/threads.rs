@@ -75,7 +75,7 @@ unsafe extern "C" fn ended(_: *mut c_void) {
 /// The thread leaves for another place with `longjmp`, and with it the calls that it is in.
 pub(crate) fn jumps() {
     sandbox::jumps();
-    if Inside::is_held() {
+    if Inside::is_holding() {
         leaves(Stage::leave_calls);
     }
 }
