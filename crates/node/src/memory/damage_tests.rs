@@ -1,8 +1,9 @@
 //! Garbage in a data node's memory: any client can write to all of it. The node notices within a
-//! bounded time, gives out other memory, and serves those who come again.
+//! bounded time, gives out other memory, and serves those who come again. So it does where a former
+//! incarnation of the node and its clients have left no free blocks.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::stream::Address;
+use tidegate_model::cluster::DataNode;
 use tidegate_model::{Cluster, Span, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::data_node::{Hello, ToClient, VERSION};
@@ -28,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A data node that has no controller: operators come in.
 struct Bed {
     folder: TempDir,
-    _running: Running,
+    node: DataNode,
+    running: Option<Running>,
 }
 
 /// A client with a session slot, which has the memory.
@@ -46,9 +49,17 @@ impl Bed {
              fabric = \"{fabric}\"\n"
         );
         let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
-        let listen = Address::Unix(folder.path().join("m.sock"));
-        let running = start(Config { node, listen, guard: None, controller: None }).unwrap();
-        Self { folder, _running: running }
+        let mut bed = Self { folder, node, running: None };
+        bed.restart();
+        bed
+    }
+
+    /// Ends the node, if it runs, and starts it again.
+    fn restart(&mut self) {
+        drop(self.running.take());
+        let (node, listen) = (self.node.clone(), Address::Unix(self.socket()));
+        let config = Config { node, listen, guard: None, controller: None };
+        self.running = Some(start(config).unwrap());
     }
 
     fn socket(&self) -> PathBuf {
@@ -56,6 +67,11 @@ impl Bed {
     }
 
     fn come(&self) -> Client {
+        self.bring(None)
+    }
+
+    /// Comes, and brings memory that the node may have had in a former incarnation.
+    fn bring(&self, memory: Option<&Region>) -> Client {
         let stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let hello = Hello {
@@ -69,7 +85,13 @@ impl Bed {
         };
         let mut bytes = Vec::new();
         encode(&hello, &mut bytes).unwrap();
-        (&stream).write_all(&bytes).unwrap();
+        match memory {
+            None => (&stream).write_all(&bytes).unwrap(),
+            Some(memory) => {
+                let sent = handover::send(&stream, &bytes, memory.as_fd()).unwrap();
+                assert_eq!(sent, bytes.len());
+            }
+        }
         let (answer, file) = answer(&stream);
         assert!(matches!(answer, ToClient::Welcome(_)), "{answer:?}");
         Client { stream, memory: Arc::new(Region::from_fd(file.unwrap()).unwrap()) }
@@ -136,6 +158,20 @@ impl Client {
             }
             assert!(started.elapsed() < PATIENCE, "the damage is not noticed");
         }
+    }
+
+    /// Whether a value can be stored.
+    fn has_room(&self) -> bool {
+        let rest = Span(200_000_000);
+        let settings = kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: None, rest };
+        let shm = Shm::new(self.memory.clone(), 16).until_left(place::LEFT);
+        let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
+        let mut outcomes = Vec::new();
+        client.put(b"other", b"value", 0).unwrap();
+        while client.outstanding() > 0 {
+            client.poll(Time(1), &mut outcomes).unwrap();
+        }
+        outcomes.remove(0).answer == Answer::Stored
     }
 
     /// A store in the memory that works, with what is under this key.
@@ -248,6 +284,45 @@ fn pool_tokens_that_nobody_made_are_not_used() {
         }
     }
     bed.come().get_and_put(b"key");
+}
+
+/// Clients that put a key and die with the blocks that they have not used, until none is left.
+fn use_up_blocks(memory: &Arc<Region>) {
+    let layout = Opening::at_once(Shm::new(memory.clone(), 1), place::DATA).unwrap();
+    loop {
+        let rest = Span(0);
+        let settings = kv::Settings { outstanding: 1, locations: 0, extent: 64, seat: None, rest };
+        let shm = Shm::new(memory.clone(), 16);
+        let mut client = kv::Client::new(shm, layout, settings).unwrap();
+        let mut outcomes = Vec::new();
+        client.put(b"key", b"kept", 0).unwrap();
+        while client.outstanding() > 0 {
+            client.poll(Time(1), &mut outcomes).unwrap();
+        }
+        match outcomes.remove(0).answer {
+            Answer::Stored => {}
+            Answer::Full => return,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_store_that_came_back_full_of_lost_blocks_can_be_written_again() {
+    let mut bed = Bed::new("shm");
+    let memory = bed.come().memory;
+    use_up_blocks(&memory);
+    bed.restart();
+    let mut client = bed.bring(Some(&memory));
+    // Others than this client may have the memory, so the node moves, and sweeps what is new.
+    assert_eq!(client.damage_until_told(|_| ()).0, Some(ToClient::Moving));
+    drop(client);
+    let (client, deadline) = (bed.come(), Instant::now() + PATIENCE);
+    while !client.has_room() {
+        assert!(deadline > Instant::now(), "no block comes back");
+        std::thread::yield_now();
+    }
+    assert_eq!(client.get_and_put(b"key").as_deref(), Some(&b"kept"[..]), "no value is lost");
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub(super) enum Letter {
     Lost,
     /// The memory is damaged.
     Damaged,
+    /// Blocks run low in memory that must not be swept.
+    BlocksLow,
     /// A period is over: there may be something to say to the controller.
     Period,
     /// The slot of a client that has left is free.
@@ -183,6 +185,7 @@ impl DoorKeeper {
                     Letter::Fence(seat) => self.fence(seat),
                     Letter::Lost => self.lose(),
                     Letter::Damaged => self.remake(),
+                    Letter::BlocksLow => self.bring_back_blocks(),
                     Letter::Period => {}
                     Letter::SlotFree => is_slot_free = true,
                 }

@@ -250,6 +250,12 @@ impl Host {
         Ok(looks.min(sweeps).min(inspector.next()))
     }
 
+    /// Whether the node is to move, because blocks run low in memory that must not be swept.
+    pub(super) fn is_move_due(&self) -> bool {
+        let now = self.clock.now();
+        lock(&self.inner).sweeper.is_move_due(now)
+    }
+
     /// Whether the node's own card has lost the memory, and it was not begun anew since.
     pub(super) fn is_lost(&self) -> bool {
         lock(&self.inner).is_lost

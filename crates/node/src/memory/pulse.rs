@@ -43,6 +43,9 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
                 continue;
             }
         };
+        if host.is_move_due() {
+            door.push(Letter::BlocksLow);
+        }
         match deadline {
             // Who takes a seat wakes us, and whoever ends the node.
             Time::MAX => thread::park(),

@@ -3,8 +3,9 @@
 //! The node's thread does it between two looks of the monitor, a small piece at a time, so that it
 //! takes about a fiftieth of a processor while clients are there. Who sweeps has to know who has
 //! the memory. So nothing is swept while somebody has it without a seat, nor in memory that came
-//! back from a former life of the node, until the node has moved: there may be clients that it does
-//! not know.
+//! back from a former incarnation of the node, until the node has moved: there may be clients that
+//! it does not know. There it only counts free blocks, and has the node move once they run low, as
+//! nothing else would ever bring blocks back.
 
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ pub(super) struct Sweeper {
     is_sure: bool,
     /// How many have it without a seat.
     strangers: u32,
+    /// When the node may be asked to move because blocks run low.
+    move_at: Time,
 }
 
 impl Sweeper {
@@ -68,7 +71,19 @@ impl Sweeper {
         let (sweep, processor) = (Sweep::new(own, layout), Shm::new(region.clone(), 0));
         let enough = layout.blocks().div_ceil(SHARE);
         let (at, pause) = (Time::ZERO, period);
-        Ok(Self { sweep, processor, layout, enough, period, at, pause, is_sure, strangers: 0 })
+        let (strangers, move_at) = (0, Time::ZERO);
+        Ok(Self {
+            sweep,
+            processor,
+            layout,
+            enough,
+            period,
+            at,
+            pause,
+            is_sure,
+            strangers,
+            move_at,
+        })
     }
 
     /// Somebody comes: at a seat, or without one.
@@ -106,11 +121,14 @@ impl Sweeper {
         is_alone: bool,
         is_living: impl Fn(u16) -> bool,
     ) -> Time {
-        if !self.is_sure || self.strangers > 0 {
+        if self.strangers > 0 {
             return Time::MAX;
         }
         if now < self.at {
             return self.at;
+        }
+        if !self.is_sure {
+            return self.count(now, is_alone);
         }
         for _ in 0..if is_alone { PIECES } else { 1 } {
             match self.sweep.poll(now, self.enough, &is_living) {
@@ -124,6 +142,28 @@ impl Sweeper {
         }
         self.at = if is_alone { now } else { now.after(PIECE_WAIT) };
         self.at
+    }
+
+    /// Counts free blocks, and sweeps none. Tells when to count again.
+    fn count(&mut self, now: Time, is_alone: bool) -> Time {
+        // A pass that was under way when doubt arose is not finished, and none begins: no free
+        // blocks are enough.
+        if self.sweep.is_resting() {
+            let _ = self.sweep.poll(now, 0, |_| false);
+        }
+        self.at = if is_alone { Time::MAX } else { now.after(self.period) };
+        self.at
+    }
+
+    /// Whether the node is to move, because blocks run low where none may be swept. It is said
+    /// again after [`PERIODS_MAX`] periods, if there was no memory to move to.
+    pub(super) fn is_move_due(&mut self, now: Time) -> bool {
+        let is_low = !self.is_sure && self.stock().free < self.enough;
+        let is_due = is_low && now >= self.move_at;
+        if is_due {
+            self.move_at = now.after(Span(PERIODS_MAX * self.period.0));
+        }
+        is_due
     }
 
     /// How many blocks the store has, and how many of them nobody has, as it was when this was
@@ -227,6 +267,24 @@ mod tests {
         assert_eq!(put_and_die(&region, layout), Answer::Stored);
         let (_, _, mut unsure) = store(false);
         assert_eq!(unsure.poll(Time(1), true, |_| false), Time::MAX);
+    }
+
+    #[test]
+    fn where_nothing_may_be_swept_the_node_moves_once_blocks_run_low() {
+        let (region, layout, mut sweeper) = store(false);
+        sweeper.poll(Time(0), false, |_| true);
+        assert_eq!(sweeper.stock().free, sweeper.stock().blocks);
+        assert!(!sweeper.is_move_due(Time(0)), "there are enough");
+        while put_and_die(&region, layout) != Answer::Full {}
+        let next = sweeper.poll(Time(5), false, |_| true);
+        assert!(next <= Time(10), "it looks again in a period: {next:?}");
+        sweeper.poll(Time(10), false, |_| true);
+        assert_eq!(sweeper.stock().free, 0, "what is in use is told");
+        assert!(sweeper.is_move_due(Time(10)));
+        assert!(!sweeper.is_move_due(Time(11)), "it is not said again at once");
+        assert!(sweeper.is_move_due(Time(10 + PERIODS_MAX * 10)), "there may be memory now");
+        let (_, _, mut sure) = store(true);
+        assert!(!sure.is_move_due(Time(0)));
     }
 
     #[test]

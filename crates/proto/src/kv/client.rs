@@ -116,7 +116,8 @@ pub enum Answer {
     Crowded,
     /// Others were faster each of many times. Nothing has changed.
     Contended,
-    /// The store does not hold what was written to it. Nothing has changed.
+    /// The store does not hold what was written to it. Nothing has changed. A put of the key stores
+    /// it anew, and a delete removes what is damaged.
     Corrupt,
 }
 

@@ -236,6 +236,25 @@ fn a_value_that_was_changed_behind_the_store_is_reported_and_not_returned() {
 }
 
 #[test]
+fn a_damaged_value_is_stored_anew_or_deleted() {
+    // In its mark, its sum, its lengths, its key, and its value.
+    for damaged in [0, 9, 12, 17, 500] {
+        for is_put in [true, false] {
+            let (memory, layout) = fresh(2, 8, 0);
+            let new = || client(&memory, layout, SETTINGS);
+            put(&mut new(), b"key", &[1; 1000]);
+            memory.borrow_mut()[64 + blocks_at(2, 8) + damaged] ^= 4;
+            let value = is_put.then(|| b"new".to_vec());
+            match is_put {
+                true => assert_eq!(put(&mut new(), b"key", b"new"), Answer::Stored, "{damaged}"),
+                false => assert_eq!(delete(&mut new(), b"key"), Answer::Deleted, "{damaged}"),
+            }
+            assert_eq!(get(&mut new(), b"key"), value, "{damaged}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused_at_once() {
     let (memory, layout) = fresh(2, 8, 0);
     let mut client = client(&memory, layout, Settings { outstanding: 2, ..SETTINGS });

@@ -1,5 +1,6 @@
 //! How clients are brought to other memory: all of them, because one is to be shut out, because the
-//! memory is damaged, or because the node's own card has lost it.
+//! memory is damaged, because blocks run low and must not be swept, or because the node's own card
+//! has lost it.
 
 use tidegate_model::Span;
 use tidegate_proto::data_node::ToClient;
@@ -31,6 +32,20 @@ impl DoorKeeper {
         if self.host.card().is_some() {
             return;
         }
+        self.begin_to_move();
+    }
+
+    /// Moves to memory of which it is known who has it, so that blocks of clients that died can be
+    /// swept again.
+    pub(super) fn bring_back_blocks(&mut self) {
+        if self.moving.is_none() {
+            tracing::info!("blocks run low in memory that clients may have unknown; it is moved");
+            self.begin_to_move();
+        }
+    }
+
+    /// Asks all clients to come again.
+    fn begin_to_move(&mut self) {
         self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
         for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
             // Who does not hear it is closed later.
@@ -69,7 +84,10 @@ impl DoorKeeper {
                 return;
             }
             Err(error) => {
-                tracing::error!("the memory cannot be moved, so nobody is shut out: {error}");
+                tracing::error!(
+                    "the memory cannot be moved, so nobody is shut out, and lost blocks stay lost: \
+                     {error}"
+                );
                 self.host.stay(gone.iter().map(|guest| guest.seat));
             }
         }

@@ -158,7 +158,7 @@ impl<F: Fabric> Client<F> {
         if let Some(torn) = task.torn.take()
             && task.sights().any(|sight| sight == torn)
         {
-            return self.fail(at, Failure::Corrupt, outcomes);
+            return self.on_damaged(at, torn, outcomes);
         }
         if let Some(own) = task.claimed() {
             if own.word == task.mine.claim() {
@@ -168,6 +168,23 @@ impl<F: Fabric> Client<F> {
             }
         }
         self.compare_next(at, outcomes);
+    }
+
+    /// The block of a slot with the key's fingerprint is damaged. Nobody can be given its value any
+    /// more, so a put replaces it and a delete removes it; else its key would be lost for good. In
+    /// one of 4,096 cases that is another key of the same bucket, which has no value from then on.
+    fn on_damaged(&mut self, at: u32, torn: Sight, outcomes: &mut Vec<Outcome>) {
+        let task = &mut self.tasks[at as usize];
+        if task.kind == Kind::Get || torn.word.is_claim() {
+            return self.fail(at, Failure::Corrupt, outcomes);
+        }
+        if task.claim.is_some() {
+            // The index is read again without the claim, and shows the block once more.
+            return self.withdraw(at, None);
+        }
+        task.is_verified = false;
+        task.sight = torn;
+        self.replace(at);
     }
 
     /// Reads the next block that may have the key, or does what is to be done if none has.
