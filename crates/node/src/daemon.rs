@@ -60,7 +60,8 @@ impl fmt::Display for StartError {
                     io::ErrorKind::NotFound => {
                         f.write_str("; make it with `truncate -s SIZE`, or use a directory instead")
                     }
-                    io::ErrorKind::PermissionDenied => {
+                    // Without a number it says by itself how to mend it.
+                    io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
                         f.write_str("; choose another place, or let the node's user write there")
                     }
                     _ => Ok(()),

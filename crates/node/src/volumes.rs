@@ -215,9 +215,16 @@ struct Found {
     data: Option<Bytes>,
 }
 
+/// An error of the system, or one that says by itself where it is and how to mend it.
 fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
-    let help = "mend that and do it again".into();
-    VolumeError { what: format!("{}: {error}", path.display()), help }
+    let (text, path) = (error.to_string(), path.display().to_string());
+    match text.split_once("; ").filter(|(what, _)| what.contains(&path)) {
+        Some((what, help)) => VolumeError { what: what.into(), help: help.into() },
+        None => VolumeError {
+            what: format!("{path}: {text}"),
+            help: "mend that and do it again".into(),
+        },
+    }
 }
 
 fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Mutex;
 
 use rustix::fs::{CWD, FileType, Mode};
@@ -494,5 +494,81 @@ fn a_pipe_in_a_parts_place_is_an_error_and_not_waited_for() {
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         served(folder.path(), SIZE, false).unwrap_err();
         assert!(show(&plans(folder.path(), SIZE, false))[1].fault.is_some());
+    }
+}
+
+/// Does what the command says that an error has in brackets. A process of its own would hold the
+/// locks of other tests until it has begun.
+fn run_hint(error: &str) {
+    let begin = error.rfind('(').unwrap() + 1;
+    let command = &error[begin..begin + error[begin..].find(')').unwrap()];
+    match command.split(' ').collect::<Vec<_>>()[..] {
+        ["chmod", "go-w", path] => {
+            let mode = fs::metadata(path).unwrap().mode() & !0o022;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        ["chown", owner, path] => {
+            std::os::unix::fs::chown(path, Some(owner.parse().unwrap()), None).unwrap();
+        }
+        ["mv", "-T", from, to] => fs::rename(from, to).unwrap(),
+        _ => panic!("{command} is no command"),
+    }
+}
+
+#[test]
+fn a_part_that_other_users_could_change_is_refused_with_the_command_that_mends_it() {
+    let is_root = rustix::process::geteuid().is_root();
+    for (name, is_device) in [("a/db.0", false), ("a/db.0.label", false), ("a", true)] {
+        let folder = written(is_device);
+        let path = folder.path().join(name);
+        let serve = || served(folder.path(), SIZE, is_device);
+        let plans = plans(folder.path(), SIZE, is_device);
+        let expect = |word: &str| {
+            let shown = show(&plans)[0].fault.clone().unwrap();
+            let refused = [
+                resize(&plans, Bytes(2 * SIZE)).unwrap_err().to_string(),
+                create(&plans, Creation::default()).unwrap_err().to_string(),
+            ];
+            // A device is refused as a whole, when its node starts.
+            let error = match is_device {
+                true => Device::new(&path, None).err().unwrap().to_string(),
+                false => serve().unwrap_err(),
+            };
+            for error in [&error, &shown, &refused[0], &refused[1]] {
+                assert!(error.contains(word), "{error}");
+                assert!(error.contains(path.to_str().unwrap()), "{error}");
+            }
+            run_hint(&error);
+            assert!(is_kept(&serve().unwrap()));
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        expect("has mode 0666");
+        if is_root {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            expect("belongs to nobody (uid 65534)");
+        }
+        // Whom an operator lets read is the operator's choice.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(is_kept(&serve().unwrap()));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
+    }
+}
+
+#[test]
+fn a_part_that_is_a_link_is_told_with_what_to_do() {
+    for name in ["a/db.0", "a/db.0.label"] {
+        let folder = written(false);
+        let (path, target) = (folder.path().join(name), folder.path().join("target"));
+        fs::rename(&path, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let plans = plans(folder.path(), SIZE, false);
+        let created = create(&plans, Creation::default()).unwrap_err().to_string();
+        let shown = show(&plans)[0].fault.clone().unwrap();
+        for error in [served(folder.path(), SIZE, false).unwrap_err(), created, shown] {
+            assert!(error.contains("is a symbolic link to "), "{error}");
+            assert!(error.contains("(mv -T "), "{error}");
+        }
+        run_hint(&served(folder.path(), SIZE, false).unwrap_err());
+        assert!(is_kept(&served(folder.path(), SIZE, false).unwrap()));
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FlockOperation, flock};
 use tidegate_fabric::service::{Job, OpenPart, Part};
+use tidegate_fabric::trusted::{Folder, Purpose};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Label;
 
@@ -82,8 +83,13 @@ impl Directory {
         let path = self.path.join(format!("{}.{}", part.volume, part.index));
         let spot = Spot::in_directory(&self.path, &part.volume, part.index);
         let label = spot.read(&*self.disk);
-        let label = label.map_err(|error| unfit(format!("at {}: {error}", path.display())))?;
-        let (Some(label), Ok(length)) = (label, self.disk.length(&path)) else {
+        let label = label.map_err(|error| unfit(format!("cannot be used: {error}")))?;
+        let length = match self.disk.length(&path) {
+            Ok(length) => Some(length),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(unfit(format!("cannot be used: {error}"))),
+        };
+        let (Some(label), Some(length)) = (label, length) else {
             let what_is_left = if path.exists() {
                 "its data are there and its label is not: if they are the volume's, take them over \
                  with `tidegate volume create --adopt`"
@@ -209,11 +215,9 @@ impl Medium for Directory {
 
 /// A directory that this process may write, locked.
 fn locked(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    let lock = lock(file)?;
+    // It may have been mounted since the node's folders were examined.
+    Folder::open(path, Purpose::Private)?;
+    let lock = lock(File::open(path)?)?;
     // A directory that cannot be written is told now and not when the first write comes.
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
     Ok(lock)

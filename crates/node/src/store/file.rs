@@ -20,6 +20,7 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use tidegate_fabric::buffer::{ALIGNMENT, Buffer};
 use tidegate_fabric::service::{Command, Fault, Job};
 
+use super::disk::opened;
 use super::parts::is_durable;
 
 /// Bytes that are written at a time where a range can be cleared in no other way.
@@ -89,11 +90,11 @@ pub(crate) struct Transfer {
 impl Files {
     /// Opens a file that exists.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let (cached, synced) = (opened(path, true)?, opened(path, true)?);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        let (cached, synced) = (options.open(path)?, options.open(path)?);
-        options.custom_flags(0);
-        let direct = options.custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+        let flags = OFlags::DIRECT | OFlags::NOFOLLOW;
+        options.read(true).write(true).custom_flags(flags.bits() as i32);
+        let direct = options.open(path);
         let direct = direct.ok().filter(reads_direct);
         let (syncs, is_synced, has_failed) = Default::default();
         Ok(Self {
