@@ -386,8 +386,8 @@ pub fn open(path: &Path, access: Access) -> Result<File, TrustError> {
 
 /// Whether an opened file or block device of a volume can be trusted: its owner is a trusted user,
 /// or the one whose folder it lies in, and nobody else may write to it. Unlike with files of a
-/// daemon's own folder, a private folder is no excuse for an open file, and nothing is changed about
-/// it: whom an operator lets read a volume is the operator's choice. The folders on the way are
+/// daemon's own folder, a private folder is no excuse for an open file, and its mode is left as it
+/// is: whom an operator lets read a volume is the operator's choice. The folders on the way are
 /// examined by [`Folder::open`].
 ///
 /// # Errors

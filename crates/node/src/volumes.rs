@@ -14,6 +14,7 @@
 //!
 //! Each step is durable before the next one begins.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -24,8 +25,9 @@ use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, PartIdentity, SyncError, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
+use crate::store::is_plain;
 use crate::store::label::{Area, Spot};
-use crate::store::{is_plain, lock};
+use crate::store::lock::{Busy, StoreLock};
 
 mod resize;
 
@@ -146,13 +148,10 @@ pub fn clear_error(parts: &[PartPlan]) -> Outcome<usize> {
 }
 
 /// Locks the stores, so that no node uses them meanwhile.
-fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
-    let mut paths: Vec<&PartStore> = Vec::new();
-    for part in parts {
-        if !paths.contains(&&part.store) {
-            paths.push(&part.store);
-        }
-    }
+fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<StoreLock>> {
+    // In one order, so that of two commands that want the same stores one goes on.
+    let stores = parts.iter().map(|part| (part.store.path(), &part.store));
+    let stores: BTreeMap<_, _> = stores.collect();
     let locked = |store: &&PartStore| {
         let path = store.path();
         let opened = match store {
@@ -161,11 +160,14 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
             PartStore::Device(..) => trusted::open(path, Access::Read).map(drop),
         };
         let opened = opened.map_err(io::Error::from).and_then(|()| File::open(path));
-        opened.and_then(lock).map_err(|error| match error.kind() {
-            io::ErrorKind::ResourceBusy => VolumeError {
-                what: format!("a node uses {}", path.display()),
-                help: "stop it first".into(),
-            },
+        opened.and_then(StoreLock::take).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
+                VolumeError {
+                    what: format!("{} is in use: {error}", path.display()),
+                    help: busy.map_or("try again later", Busy::help).into(),
+                }
+            }
             io::ErrorKind::NotFound if matches!(store, PartStore::Device(..)) => VolumeError {
                 what: format!("cannot use {} as a node's store: {error}", path.display()),
                 help: "make it with `truncate -s SIZE`, or use a directory instead".into(),
@@ -173,7 +175,7 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
             _ => failed(path, &error),
         })
     };
-    paths.iter().map(locked).collect()
+    stores.values().map(locked).collect()
 }
 
 impl PartStore {

@@ -432,7 +432,7 @@ fn what_is_there_without_a_label_is_taken_over_only_on_request() {
     assert_eq!(create(&plans_here, Creation::default()), Ok(stamp), "it is done");
     assert!(resize(&plans_here, Bytes(SIZE / 2)).unwrap_err().what.contains("already"));
     let running = Directory::new(&folder.path().join("a")).unwrap();
-    assert!(clear_error(&plans_here).unwrap_err().what.contains("a node uses"));
+    assert!(clear_error(&plans_here).unwrap_err().what.contains("a node of this process uses it"));
     drop(running);
     // On a device, the last mebibyte is the labels'.
     let folder = empty(true);

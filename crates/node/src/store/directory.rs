@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{FlockOperation, flock};
 use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_fabric::trusted::{Folder, Purpose};
 use tidegate_model::Bytes;
@@ -15,7 +14,8 @@ use super::disk::{Disk, Host};
 use super::file::{Failure, Files, Range};
 use super::label::Spot;
 use super::labelled::OpenLabel;
-use super::parts::{Found, Parts, StoresErrors, Watcher, place};
+use super::lock::StoreLock;
+use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
 
 /// Parts as files of a directory.
@@ -25,7 +25,7 @@ pub(crate) struct Directory {
     parts: Parts<FilePart>,
     /// Locked: two nodes that write one file would each believe to be alone. None while the
     /// directory is not there.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<StoreLock>>,
 }
 
 /// A part that is open.
@@ -45,7 +45,7 @@ impl Directory {
     /// it may not be mounted yet.
     ///
     /// # Errors
-    /// If it cannot be read or written, or another node uses it (`ResourceBusy`).
+    /// If it cannot be read or written, or is in use (`ResourceBusy`).
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let lock = match locked(path) {
             Ok(lock) => Some(lock),
@@ -204,6 +204,13 @@ impl Medium for Directory {
         self.parts.watch(watcher);
     }
 
+    fn inspect(&self) {
+        self.parts.inspect(|opened| match opened.place.files.presence(opened.part.length) {
+            Presence::Present => opened.place.label.presence(),
+            other => other,
+        });
+    }
+
     fn faults(&self) -> Vec<(String, u32, String)> {
         self.parts.faults(|part| part.label.fault())
     }
@@ -214,22 +221,11 @@ impl Medium for Directory {
 }
 
 /// A directory that this process may write, locked.
-fn locked(path: &Path) -> io::Result<File> {
+fn locked(path: &Path) -> io::Result<StoreLock> {
     // It may have been mounted since the node's folders were examined.
     Folder::open(path, Purpose::Private)?;
-    let lock = lock(File::open(path)?)?;
+    let lock = StoreLock::take(File::open(path)?)?;
     // A directory that cannot be written is told now and not when the first write comes.
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
     Ok(lock)
-}
-
-/// Locks a file for this process's life, so that no other node uses it.
-pub(crate) fn lock(file: File) -> io::Result<File> {
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, "another node uses it"))
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -10,7 +10,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -19,9 +19,10 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use tidegate_fabric::buffer::{ALIGNMENT, Buffer};
 use tidegate_fabric::service::{Command, Fault, Job};
+use tidegate_model::Bytes;
 
 use super::disk::opened;
-use super::parts::is_durable;
+use super::parts::{Presence, is_durable};
 
 /// Bytes that are written at a time where a range can be cleared in no other way.
 const ZEROS: usize = 1 << 20;
@@ -118,6 +119,43 @@ impl Files {
         &self.cached
     }
 
+    /// Whether what is open here is still what its path leads to, and has at least this length.
+    pub(super) fn presence(&self, length: Bytes) -> Presence {
+        let path = self.path.display();
+        let found = match found_at(&self.path, &self.cached) {
+            Ok(found) => found,
+            Err(error) => return Presence::Displaced(format!("cannot be found: {path}: {error}")),
+        };
+        let is_removed = self.cached.metadata().is_ok_and(|open| open.nlink() == 0);
+        let what = match found {
+            Found::Same => return self.is_whole(length),
+            Found::Other => "has another file in its place",
+            Found::Nothing => "is not there any more",
+        };
+        match is_removed {
+            true => Presence::Lost(format!(
+                "{what}: {path} was removed while the node ran; stop the node and restore the file \
+                 from a backup (then run `tidegate volume create` with --adopt)"
+            )),
+            false => Presence::Displaced(format!(
+                "{what}: {path} was moved away or is hidden by a mount; bring it back"
+            )),
+        }
+    }
+
+    fn is_whole(&self, length: Bytes) -> Presence {
+        match seek(&self.cached, SeekFrom::End(0)) {
+            Ok(found) if found < length.0 => Presence::Lost(format!(
+                "lost data: {} was cut off to {} while the node ran, and needs {length}; stop the \
+                 node and restore the file from a backup (then run `tidegate volume create` with \
+                 --adopt)",
+                self.path.display(),
+                Bytes(found),
+            )),
+            _ => Presence::Present,
+        }
+    }
+
     /// Makes everything durable that was answered before. One sync at a time: those who come while
     /// it runs share the next one, and none of them is told that all is well while the error is
     /// with another. Once one has failed, all do.
@@ -179,6 +217,30 @@ impl Files {
         }
         fault
     }
+}
+
+/// What a path leads to, compared with a file that was opened there.
+pub(super) enum Found {
+    Same,
+    Other,
+    Nothing,
+}
+
+/// What `path` leads to now, compared with what is open. A block device may have many names.
+///
+/// # Errors
+/// If the system does not say.
+pub(super) fn found_at(path: &Path, open: &File) -> io::Result<Found> {
+    let open = open.metadata()?;
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        found => found?,
+    };
+    let is_same = match open.file_type().is_block_device() {
+        true => found.file_type().is_block_device() && found.rdev() == open.rdev(),
+        false => (found.dev(), found.ino()) == (open.dev(), open.ino()),
+    };
+    Ok(if is_same { Found::Same } else { Found::Other })
 }
 
 /// Whether a direct read works: some file systems accept the flag and refuse the transfer.

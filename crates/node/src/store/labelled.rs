@@ -9,6 +9,7 @@ use tidegate_model::cluster::{Geometry, Label, SyncError};
 use super::disk::Disk;
 use super::incarnation;
 use super::label::Spot;
+use super::parts::Presence;
 use super::{OpenError, name_of};
 use crate::clock::unix_seconds;
 use crate::mutex::lock;
@@ -46,6 +47,22 @@ impl OpenLabel {
     /// Whether an error is stored.
     pub(super) fn has_failed(&self) -> bool {
         lock(&self.label).error.is_some()
+    }
+
+    /// Whether the label is where errors of the part can be stored.
+    pub(super) fn presence(&self) -> Presence {
+        let path = &self.spot.path;
+        match path.symlink_metadata() {
+            Ok(found) if found.is_file() => Presence::Present,
+            Ok(_) => Presence::Displaced(format!(
+                "has something else than its label at {}; bring the label back",
+                path.display()
+            )),
+            Err(error) => Presence::Displaced(format!(
+                "lacks its label: {}: {error}; bring it back",
+                path.display()
+            )),
+        }
     }
 
     /// The stored error, for people.
