@@ -16,6 +16,7 @@ use super::labelled::OpenLabel;
 use super::lock::StoreLock;
 use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
+use crate::volumes;
 
 /// Parts as ranges of one file or block device. What may be used of it ends with the labels.
 pub(crate) struct Device {
@@ -108,6 +109,9 @@ impl Device {
                  (with --adopt if its data are there)"
             ))
         })?;
+        if label.1.is_pending {
+            return Err(unfit(volumes::pending(&label.0, &*self.disk, &part.volume)));
+        }
         let label = OpenLabel::find(self.disk.clone(), label, part, self.files.file())?;
         if let Err(error) = self.files.sync() {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));

@@ -17,6 +17,7 @@ use super::labelled::OpenLabel;
 use super::lock::StoreLock;
 use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
+use crate::volumes;
 
 /// Parts as files of a directory.
 pub(crate) struct Directory {
@@ -98,6 +99,9 @@ impl Directory {
             };
             return Err(unfit(format!("is not in {folder}: {what_is_left}")));
         };
+        if label.is_pending {
+            return Err(unfit(volumes::pending(&spot, &*self.disk, &part.volume)));
+        }
         self.check(&path, &label, Bytes(length), part)?;
         self.opened(&path, (spot, label), part)
     }
@@ -113,8 +117,13 @@ impl Directory {
         super::labelled::fits(label, part)?;
         // Longer than the label says is what an interrupted resize leaves.
         if found < part.length {
-            let what = format!("{} ({})", path.display(), name_of(part));
-            return Err(OpenError::WrongSize { what, found, wanted: part.length });
+            let found = format!(
+                "lost data: {} has {found} of the {} that it had; {}",
+                path.display(),
+                part.length,
+                volumes::restore_hint(&part.volume)
+            );
+            return Err(OpenError::Unfit { what: name_of(part), found });
         }
         let mark = self.disk.mark(path);
         let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
@@ -122,8 +131,9 @@ impl Directory {
             let found = format!(
                 "is not what its label says: {} is another file than the one that was made with \
                  it; bring back the right one, or take it over with `tidegate volume create \
-                 --adopt`",
-                path.display()
+                 CLUSTER {} --adopt`",
+                path.display(),
+                part.volume
             );
             return Err(OpenError::Unfit { what: name_of(part), found });
         }

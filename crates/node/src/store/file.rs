@@ -212,8 +212,17 @@ impl Files {
             _ => Fault::Io,
         };
         if !self.has_failed.swap(true, Ordering::Relaxed) {
-            let (path, command) = (self.path.display(), job.command);
-            tracing::warn!("{path}: {command:?} at {} failed: {error}", job.offset);
+            let (path, at, length) = (self.path.display(), job.offset, job.length);
+            let what = match job.command {
+                Command::Read => format!("reading {length} bytes at byte {at}"),
+                Command::Write { .. } => format!("writing {length} bytes at byte {at}"),
+                Command::Discard { .. } => format!("giving back {length} bytes at byte {at}"),
+                Command::Zero { .. } => format!("clearing {length} bytes at byte {at}"),
+                Command::Map => format!("looking for holes at byte {at}"),
+                // The offset of a flush is an incarnation.
+                Command::Flush | Command::KeyValue => "making written data durable".into(),
+            };
+            tracing::warn!("{path}: {what} of the part failed: {error}");
         }
         fault
     }
