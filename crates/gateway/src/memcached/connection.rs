@@ -311,6 +311,11 @@ impl worker::Client for Connection {
         Interest { read, write: !self.output.is_empty() }
     }
 
+    /// A client that says nothing more need not wait for replies.
+    fn has_left(&self, goodbye: &io::Error) -> bool {
+        (self.is_silent || self.conversation.is_over()) && worker::is_departure(goodbye)
+    }
+
     fn is_over(&self, is_ending: bool) -> bool {
         let is_done = self.conversation.ahead() == 0 && self.output.is_empty();
         is_done && (self.conversation.is_over() || self.is_silent || is_ending)
