@@ -419,3 +419,7 @@ fn file_of<'a>(
     let length = rustix::io::read(&file, &mut *buffer)?;
     Ok(&buffer[..length])
 }
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;
