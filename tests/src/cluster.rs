@@ -99,16 +99,25 @@ impl Cluster {
         command
     }
 
-    /// Runs `tidegate volume` on its stores, with the file behind the first of these words.
+    /// `tidegate volume` on its stores, with the file behind the first of these words.
+    ///
+    /// # Panics
+    /// If there is no word.
+    #[track_caller]
+    pub fn volume_command(&self, words: &[&str]) -> Command {
+        let (first, rest) = words.split_first().expect("a word");
+        let mut command = self.bed.tidegate(&["volume", first]);
+        command.arg(self.file()).args(rest).arg("--state").arg(self.state());
+        command
+    }
+
+    /// Runs [`Self::volume_command`].
     ///
     /// # Panics
     /// If there is no word.
     #[track_caller]
     pub fn volume(&self, words: &[&str]) -> Outcome {
-        let (first, rest) = words.split_first().expect("a word");
-        let mut command = self.bed.tidegate(&["volume", first]);
-        command.arg(self.file()).args(rest).arg("--state").arg(self.state());
-        process::run(&mut command)
+        process::run(&mut self.volume_command(words))
     }
 
     /// Runs all of it in one process.

@@ -42,6 +42,8 @@ const IDLE: u64 = u64::MAX;
 #[repr(align(128))]
 pub struct Device {
     depth: u32,
+    /// The most requests at a time for now: at most the depth.
+    limit: AtomicU32,
     in_flight: AtomicU32,
     /// Since when it has been busy, or [`IDLE`].
     since: AtomicU64,
@@ -74,6 +76,7 @@ impl Device {
     pub fn new(depth: u32, lanes: usize) -> Self {
         Self {
             depth: depth.max(1),
+            limit: AtomicU32::new(depth.max(1)),
             in_flight: AtomicU32::new(0),
             since: AtomicU64::new(IDLE),
             busy: AtomicU64::new(0),
@@ -86,6 +89,15 @@ impl Device {
         self.depth
     }
 
+    /// From now on at most so many requests at a time, from one to the depth. Those that are there
+    /// stay; see [`Self::keep`].
+    pub fn set_limit(&self, requests: u32) {
+        let requests = requests.clamp(1, self.depth);
+        if self.limit.load(Ordering::Relaxed) != requests {
+            self.limit.store(requests, Ordering::Relaxed);
+        }
+    }
+
     /// Requests that are there, or for which room was taken.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
@@ -93,15 +105,16 @@ impl Device {
 
     /// Whether one more may go there.
     pub fn has_room(&self) -> bool {
-        self.in_flight() < self.depth
+        self.in_flight() < self.limit.load(Ordering::Relaxed)
     }
 
     /// Takes room for at most so many requests, and says for how many.
     #[inline]
     pub fn reserve(&self, most: u32) -> u32 {
+        let limit = self.limit.load(Ordering::Relaxed);
         let mut before = self.in_flight.load(Ordering::SeqCst);
         loop {
-            let room = self.depth.saturating_sub(before).min(most);
+            let room = limit.saturating_sub(before).min(most);
             if room == 0 {
                 return 0;
             }
@@ -111,6 +124,24 @@ impl Device {
                 Err(now) => before = now,
             }
         }
+    }
+
+    /// Takes room whether there is any or not: for a request that turns out to count as several.
+    #[inline]
+    pub fn overdraw(&self, requests: u32) {
+        self.in_flight.fetch_add(requests, Ordering::SeqCst);
+    }
+
+    /// Of the room of so many finished requests, how much may be used again. The rest is given
+    /// back: there are more than the limit allows.
+    #[inline]
+    pub fn keep(&self, finished: u32) -> u32 {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let excess = self.in_flight().saturating_sub(limit).min(finished);
+        if excess > 0 {
+            self.release(excess);
+        }
+        finished - excess
     }
 
     /// Gives back room for so many requests.
@@ -163,5 +194,40 @@ impl Device {
             done.served += busy + idle.load(Ordering::Relaxed);
         }
         done
+    }
+}
+
+/// The most bytes of replies that are expected from a device at any time, which sends them one
+/// after the other: what comes next waits for all of them. At a gigabyte per second four
+/// milliseconds.
+const REPLIES_MAX: u64 = 4 << 20;
+
+/// How long the replies to keys are, and so how many keys may be asked for at a time. It follows a
+/// longer reply at once, and shorter ones by an eighth each.
+///
+/// ```
+/// use tidegate_algo::device::ReplySize;
+/// let size = ReplySize::default();
+/// assert_eq!(size.on_reply(1 << 20, 1), 4); // keys at a time, of a megabyte each
+/// assert_eq!(size.on_reply(100, 1), 4); // one short reply says little
+/// assert!((0..100).map(|_| size.on_reply(100, 1)).last() > Some(10_000));
+/// ```
+#[derive(Debug, Default)]
+pub struct ReplySize {
+    /// For each key, in bytes. Of two threads that write at once one is not heard.
+    estimate: AtomicU64,
+}
+
+impl ReplySize {
+    /// A reply of so many bytes about so many keys has come. Says how many keys may be asked for at
+    /// a time from now on: at least one.
+    pub fn on_reply(&self, bytes: u64, keys: u32) -> u32 {
+        let before = self.estimate.load(Ordering::Relaxed);
+        let size = (bytes / u64::from(keys.max(1))).max(before - before / 8);
+        if size != before {
+            self.estimate.store(size, Ordering::Relaxed);
+        }
+        let keys = REPLIES_MAX / size.max(1);
+        u32::try_from(keys).unwrap_or(u32::MAX).max(1)
     }
 }

@@ -1,7 +1,10 @@
 //! The parts of a cluster's volumes that lie on stores of this machine.
 
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use tidegate_model::cluster::{self, Geometry, Store};
 use tidegate_model::{Bytes, Cluster};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport, PartStore, VolumeError};
@@ -79,6 +82,74 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
         "if the volumes are new, create them: add --create; if they were made before there were \
          identities, take them over with `tidegate volume create --adopt`",
     ))
+}
+
+/// What a look at the volumes on this machine found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Parts that could not be served.
+    pub(crate) faults: Vec<String>,
+    /// Volumes that were not created yet, and stores that this user cannot look at.
+    pub(crate) unseen: Vec<String>,
+}
+
+/// Looks at the labels of all parts on this machine. Nothing is locked, so nodes may run meanwhile.
+/// Where no volume of the cluster was ever created there is nothing to find.
+pub(crate) fn look(cluster: &Cluster, base: &Path) -> Found {
+    let mut found = Found::default();
+    let is_readable = |node: &cluster::Node| match path_of(node, base) {
+        Some(path) => !matches!(access(&path, Access::READ_OK), Err(Errno::ACCESS)),
+        None => true,
+    };
+    let (seen, unreadable): (Vec<_>, Vec<_>) = cluster.nodes.iter().partition(|it| is_readable(it));
+    for node in unreadable {
+        let path = path_of(node, base).unwrap_or_default();
+        found.unseen.push(format!(
+            "the volumes of node {} were not looked at: {}: Permission denied; check them as the \
+             node's user",
+            node.name,
+            path.display()
+        ));
+    }
+    let is_seen =
+        |name: &str| seen.iter().any(|node| node.name == name && !is_elsewhere(node, base));
+    let mut unmade = Vec::new();
+    let mut has_any = false;
+    for volume in &cluster.volumes {
+        let reports = volumes::show(&parts(cluster, volume, base, is_seen));
+        if reports.iter().all(|report| report.is_unmade) {
+            unmade.extend(reports.first().map(|_| &volume.name));
+            continue;
+        }
+        has_any = true;
+        found.faults.extend(reports.into_iter().filter_map(|report| report.fault));
+    }
+    for name in unmade.into_iter().filter(|_| has_any) {
+        found.unseen.push(format!(
+            "volume {name} is not there; if it is new, run `tidegate volume create CLUSTER {name}`"
+        ));
+    }
+    found
+}
+
+fn path_of(node: &cluster::Node, base: &Path) -> Option<PathBuf> {
+    match &node.store {
+        Store::Directory(path) | Store::Device { path, .. } => Some(base.join(path)),
+        Store::Memory | Store::Memcached(_) => None,
+    }
+}
+
+/// Whether a node runs on another machine: it is reached over the network, and its store is not
+/// here. One that is reached otherwise is here, whether its store is or not.
+fn is_elsewhere(node: &cluster::Node, base: &Path) -> bool {
+    let is_far = match &node.address {
+        Some(cluster::Address::Tcp { host, .. }) => {
+            let is_loopback = host.parse().is_ok_and(|host: IpAddr| host.is_loopback());
+            !is_loopback && host != "localhost"
+        }
+        Some(cluster::Address::Unix(_)) | None => false,
+    };
+    is_far && path_of(node, base).is_some_and(|path| !path.exists())
 }
 
 /// What is wrong with a volume, as a failure of the command.

@@ -268,20 +268,10 @@ impl Folder {
             Ok(stat) => stat,
             Err(error) => return fail(Problem::Io(error.into())),
         };
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if !kind.is_file() && !kind.is_block_device() {
-            return fail(Problem::Kind { wanted: "a file" });
-        }
-        if !owners::is_trusted(stat.st_uid) {
-            return fail(Problem::Owner { uid: stat.st_uid });
-        }
-        // Members of the group `disk` are as good as root, on every system.
-        let is_open = match kind.is_block_device() {
-            true => stat.st_mode & 0o002 != 0,
-            false => owners::others_write(file.as_fd(), &stat) && !self.keeps_others_out(),
-        };
-        if is_open {
-            return fail(Problem::Writable { mode: stat.st_mode & 0o7777, is_folder: false });
+        match problem(file, &stat, owners::is_trusted) {
+            Some(Problem::Writable { .. }) if self.keeps_others_out() => {}
+            Some(problem) => return fail(problem),
+            None => {}
         }
         if secrecy == Secrecy::Secret && owners::others_read(file.as_fd(), &stat) {
             return fail(Problem::Readable { mode: stat.st_mode & 0o7777 });
@@ -392,4 +382,44 @@ pub fn read(path: &Path, secrecy: Secrecy) -> Result<Vec<u8>, TrustError> {
 pub fn open(path: &Path, access: Access) -> Result<File, TrustError> {
     let (folder, name) = walk::file(path)?;
     folder.open_file(name, access)
+}
+
+/// Whether an opened file or block device of a volume can be trusted: its owner is a trusted user,
+/// or the one whose folder it lies in, and nobody else may write to it. Unlike with files of a
+/// daemon's own folder, a private folder is no excuse for an open file, and its mode is left as it
+/// is: whom an operator lets read a volume is the operator's choice. The folders on the way are
+/// examined by [`Folder::open`].
+///
+/// # Errors
+/// See [`Problem`].
+pub fn examine_volume_file(file: &File, path: &Path) -> Result<(), TrustError> {
+    let failed = |error: Errno| TrustError::new(path, Problem::Io(error.into()));
+    let stat = fstat(file).map_err(failed)?;
+    let may_own = |uid| owners::is_trusted(uid) || owns_folder(uid, path);
+    match problem(file, &stat, may_own) {
+        Some(problem) => Err(TrustError::new(path, problem)),
+        None => Ok(()),
+    }
+}
+
+fn owns_folder(uid: u32, path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    rustix::fs::stat(folder.unwrap_or(Path::new("."))).is_ok_and(|stat| stat.st_uid == uid)
+}
+
+/// Why a file that was opened is not trusted, whichever folder it lies in.
+fn problem(file: &File, stat: &Stat, may_own: impl Fn(u32) -> bool) -> Option<Problem> {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if !kind.is_file() && !kind.is_block_device() {
+        return Some(Problem::Kind { wanted: "a file" });
+    }
+    if !may_own(stat.st_uid) {
+        return Some(Problem::Owner { uid: stat.st_uid });
+    }
+    // Members of the group `disk` are as good as root, on every system.
+    let is_open = match kind.is_block_device() {
+        true => stat.st_mode & 0o002 != 0,
+        false => owners::others_write(file.as_fd(), stat),
+    };
+    is_open.then_some(Problem::Writable { mode: stat.st_mode & 0o7777, is_folder: false })
 }

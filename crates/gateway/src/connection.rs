@@ -401,6 +401,13 @@ impl worker::Client for Connection {
         Interest { read, write: !self.out.is_empty() }
     }
 
+    /// A client that has said that it leaves need not wait for the answer, and one that has chosen
+    /// no export yet owes nothing.
+    fn has_left(&self, goodbye: &Goodbye) -> bool {
+        let may_leave = self.is_leaving || self.is_shaking();
+        may_leave && matches!(goodbye, Goodbye::Io(error) if worker::is_departure(error))
+    }
+
     fn is_over(&self, is_ending: bool) -> bool {
         let is_idle =
             self.requests == 0 && self.out.is_empty() && self.held.is_empty() && !self.is_pending();

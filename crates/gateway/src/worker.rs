@@ -19,7 +19,7 @@ use tidegate_model::{Origin, Span, Time};
 mod frontend;
 mod limits;
 
-pub(crate) use frontend::{Charge, Client, Shop};
+pub(crate) use frontend::{Charge, Client, Shop, is_departure};
 
 use crate::clock;
 use crate::config::Limits;
@@ -270,7 +270,7 @@ impl<S: Shop> Worker<S> {
             Ok(true) if self.open(ready.token) => self.list(ready.token),
             Ok(true) => {}
             Ok(false) => self.close(ready.token),
-            Err(goodbye) => self.close_because(ready.token, &goodbye),
+            Err(goodbye) => self.close_for(ready.token, &goodbye),
         }
     }
 
@@ -389,7 +389,7 @@ impl<S: Shop> Worker<S> {
         let Some(guest) = seated(&mut self.seats, token) else { return };
         guest.is_listed = false;
         match guest.client.look_after(&mut self.shop) {
-            Err(goodbye) => return self.close_because(token, &goodbye),
+            Err(goodbye) => return self.close_for(token, &goodbye),
             Ok(true) => return self.list(token),
             Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
             Ok(false) if guest.client.is_encrypting() => return self.encrypt(token),
@@ -423,6 +423,16 @@ impl<S: Shop> Worker<S> {
         if let Err(goodbye) = encrypted {
             self.close_because(token, &goodbye);
         }
+    }
+
+    /// Closes a client's connection, with a warning unless the client has only left.
+    fn close_for(&mut self, token: u64, goodbye: &<S::Client as Client>::Goodbye) {
+        let guest = seated(&mut self.seats, token);
+        if guest.is_some_and(|guest| guest.client.has_left(goodbye)) {
+            tracing::debug!("client disconnected: {goodbye}");
+            return self.close(token);
+        }
+        self.close_because(token, goodbye);
     }
 
     fn close_because(&mut self, token: u64, why: &dyn std::error::Error) {

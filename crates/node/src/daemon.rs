@@ -23,7 +23,9 @@ use crate::keeper::{Keeper, Standing, Watch};
 use crate::lanes::Lanes;
 use crate::live::{Live, Local};
 use crate::measure::Measure;
+use crate::monitor::Monitor;
 use crate::server::{Counts, Server};
+use crate::store::lock::Busy;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
 
 /// The most requests at the device at a time: more threads than this help no device.
@@ -55,12 +57,15 @@ impl fmt::Display for StartError {
                 write!(f, "cannot use {path} as the node's store: {error}")?;
                 match error.kind() {
                     io::ErrorKind::ResourceBusy => {
-                        f.write_str("; give each node a store of its own")
+                        let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
+                        let help = busy.filter(|busy| !busy.is_node()).map(Busy::help);
+                        write!(f, "; {}", help.unwrap_or("give each node a store of its own"))
                     }
                     io::ErrorKind::NotFound => {
                         f.write_str("; make it with `truncate -s SIZE`, or use a directory instead")
                     }
-                    io::ErrorKind::PermissionDenied => {
+                    // Without a number it says by itself how to mend it.
+                    io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
                         f.write_str("; choose another place, or let the node's user write there")
                     }
                     _ => Ok(()),
@@ -90,6 +95,8 @@ pub struct Running {
     bell: Arc<Mailbox<()>>,
     keeper: Option<JoinHandle<()>>,
     server: Option<Server>,
+    /// Of stores whose files others could move.
+    monitor: Option<Monitor>,
 }
 
 /// How a node is.
@@ -142,7 +149,10 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let thread = thread::Builder::new().name("keeper".into());
     // The engine has threads by now.
     let keeper = Some(thread.spawn(move || keeper.run()).inspect_err(|_| live.end())?);
-    let mut running = Running { live, watch, bell, keeper, server: None };
+    let mut running = Running { live, watch, bell, keeper, server: None, monitor: None };
+    if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
+        running.monitor = Some(Monitor::start(running.live.medium.clone())?);
+    }
     if let Some(listener) = listener {
         let service = running.service();
         running.server = Some(Server::start(listener, service, config.name, config.workers)?);
@@ -276,7 +286,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.server = None;
+        (self.server, self.monitor) = (None, None);
         self.live.end();
         self.watch.is_ending.store(true, Ordering::Release);
         self.bell.ring();

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tidegate_fabric::service::{Job, Outlet};
+use tidegate_fabric::service::{Command, Job, Outlet};
 use tidegate_model::Time;
 use tidegate_proto::node::{Dispatched, Slot};
 
@@ -55,9 +55,17 @@ impl Work {
         (self.job, self.split) = (job, None);
     }
 
-    /// The scheduler has let it through.
-    pub(crate) fn dispatched(next: Dispatched<Self>) -> Self {
-        Self { is_reserved: next.is_reserved, ..next.job }
+    /// The scheduler has let it through. As how many requests it counts at the device, is said, too.
+    pub(crate) fn dispatched(next: Dispatched<Self>) -> (Self, u32) {
+        let work = Self { is_reserved: next.is_reserved, ..next.job };
+        let count = work.count();
+        (work, count)
+    }
+
+    /// As how many requests it counts at the device: a request for several keys as one for each.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        if self.job.command == Command::KeyValue { self.cost } else { 1 }
     }
 }
 

@@ -107,17 +107,17 @@ impl<J> Lanes<J> {
         clock: &impl Fn() -> Time,
         batch: &mut Vec<J>,
     ) -> Time {
-        self.fill_with(home, now, clock, batch, |next| next.job)
+        self.fill_with(home, now, clock, batch, |next| (next.job, 1))
     }
 
-    /// As [`Self::fill`], with what `accept` makes of each.
+    /// As [`Self::fill`], with what `accept` makes of each, and how many requests it counts as.
     pub(crate) fn fill_with(
         &self,
         home: usize,
         mut now: Time,
         clock: &impl Fn() -> Time,
         batch: &mut Vec<J>,
-        mut accept: impl FnMut(Dispatched<J>) -> J,
+        mut accept: impl FnMut(Dispatched<J>) -> (J, u32),
     ) -> Time {
         // Whether there is room is looked at last: see the words on sleeping in `algo::lanes`.
         while batch.len() < self.share
@@ -162,30 +162,39 @@ impl<J> Visit<'_, J> {
     /// more. What is left of the former is given back.
     #[inline]
     pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
-        self.take_with(now, finished, batch, |next| next.job);
+        self.take_with(now, finished, batch, |next| (next.job, 1));
     }
 
-    /// As [`Self::take`], with what `accept` makes of each.
+    /// As [`Self::take`], with what `accept` makes of each, and how many requests it counts as. The
+    /// last one that is taken out may count as more than there is room for.
     #[inline]
     pub(crate) fn take_with(
         &mut self,
         now: Time,
         finished: u32,
         batch: &mut Vec<J>,
-        mut accept: impl FnMut(Dispatched<J>) -> J,
+        mut accept: impl FnMut(Dispatched<J>) -> (J, u32),
     ) {
         let Self { lanes, others, scheduler, .. } = self;
+        let device = &lanes.device;
+        let finished = if finished > 0 { device.keep(finished) } else { 0 };
         let wanted = lanes.share.saturating_sub(batch.len()) as u32;
         let more = wanted.saturating_sub(finished);
-        let mut room = finished + if more > 0 { lanes.device.reserve(more) } else { 0 };
-        let most = room.min(wanted);
-        for _ in 0..most {
+        let mut room = finished + if more > 0 { device.reserve(more) } else { 0 };
+        for _ in 0..wanted {
+            if room == 0 {
+                return;
+            }
             let Some(next) = scheduler.pop_beside(now, others) else { break };
-            batch.push(accept(next));
-            room -= 1;
+            let (job, count) = accept(next);
+            batch.push(job);
+            if count > room {
+                device.overdraw(count - room);
+            }
+            room = room.saturating_sub(count);
         }
         if room > 0 {
-            lanes.device.release(room);
+            device.release(room);
         }
     }
 }

@@ -26,6 +26,7 @@ mod lanes;
 mod live;
 mod measure;
 pub mod memory;
+mod monitor;
 mod mutex;
 mod pieces;
 mod server;

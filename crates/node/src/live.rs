@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use tidegate_algo::device::ReplySize;
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Outlet, Part, Service, Session};
 use tidegate_model::{CostModel, TenantId, Time};
@@ -61,6 +62,8 @@ pub(crate) struct Live {
     /// What shares of the node are shares of.
     cost: CostModel,
     measure: Measure,
+    /// Of requests with keys: what comes after a long reply waits for it.
+    replies: ReplySize,
 }
 
 impl Live {
@@ -87,6 +90,7 @@ impl Live {
             bell,
             cost,
             measure,
+            replies: ReplySize::default(),
         }
     }
 
@@ -257,7 +261,12 @@ impl Live {
     /// it is.
     fn finish(&self, home: usize, finished: &mut [Work], batch: Option<&mut Vec<Work>>) -> Time {
         let now = self.advance();
+        let room = finished.iter().map(Work::count).sum();
         for work in finished.iter_mut() {
+            if work.job.command == Command::KeyValue && work.job.outcome.is_ok() {
+                let keys = self.replies.on_reply(work.job.buffer.len() as u64, work.count());
+                self.lanes.device().set_limit(keys);
+            }
             if work.since != Time::ZERO {
                 self.measure.on_finished(work, now, self.lanes.device());
             }
@@ -274,8 +283,8 @@ impl Live {
         }
         let (mut visit, now) = self.complete(next, finished);
         match batch {
-            Some(batch) => visit.take_with(now, finished.len() as u32, batch, Work::dispatched),
-            None => self.lanes.device().release(finished.len() as u32),
+            Some(batch) => visit.take_with(now, room, batch, Work::dispatched),
+            None => self.lanes.device().release(room),
         }
         now
     }

@@ -13,6 +13,7 @@ mod file;
 mod incarnation;
 pub(crate) mod label;
 mod labelled;
+pub(crate) mod lock;
 mod memcached;
 mod memory;
 mod parts;
@@ -29,7 +30,7 @@ use tidegate_model::cluster::Geometry;
 
 pub(crate) use device::Device;
 pub(crate) use directory::Directory;
-pub(crate) use directory::{is_plain, lock};
+pub(crate) use directory::is_plain;
 pub(crate) use file::Transfer;
 pub(crate) use memcached::{Memcached, Relay};
 pub(crate) use memory::Memory;
@@ -63,7 +64,10 @@ pub(crate) trait Medium: Send + Sync {
         drop(watcher);
     }
 
-    /// Reasons why open parts are not durable, by volume and index.
+    /// Looks whether the files of open parts are still where they were; from time to time.
+    fn inspect(&self) {}
+
+    /// Reasons why open parts are not served or not durable, by volume and index.
     fn faults(&self) -> Vec<(String, u32, String)> {
         Vec::new()
     }

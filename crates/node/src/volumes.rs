@@ -14,6 +14,7 @@
 //!
 //! Each step is durable before the next one begins.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -24,8 +25,9 @@ use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, PartIdentity, SyncError, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
+use crate::store::is_plain;
 use crate::store::label::{Area, Spot};
-use crate::store::{is_plain, lock};
+use crate::store::lock::{Busy, StoreLock};
 
 mod resize;
 
@@ -114,21 +116,25 @@ pub fn create(parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
     create_on(&Host, parts, creation)
 }
 
-/// Grows the volume to this size. Its new generation counts once all of its parts have grown.
+/// Grows the volume to this size. Its new generation counts once all of its parts have grown; it is
+/// the next one, or the one that is given because parts on other machines have it.
 ///
 /// # Errors
 /// If a node runs, a part is missing or damaged, the volume would shrink, or there is no space.
-pub fn resize(parts: &[PartPlan], size: Bytes) -> Outcome<VolumeStamp> {
+pub fn resize(parts: &[PartPlan], size: Bytes, generation: Option<u64>) -> Outcome<VolumeStamp> {
     let _locks = locks(parts, false)?;
-    resize::resize_on(&Host, parts, size)
+    resize::resize_on(&Host, parts, size, generation)
 }
 
-/// Looks at the parts, also while their nodes run.
+/// Looks at the parts of a volume, also while their nodes run, and compares them.
 pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
-    parts.iter().map(|part| report(&Host, part)).collect()
+    let mut reports: Vec<_> = parts.iter().map(|part| report(&Host, part)).collect();
+    compare(&mut reports);
+    reports
 }
 
-/// Clears the stored errors of the parts: somebody has checked what is lost. Says of how many.
+/// Clears the stored errors of the parts: somebody has checked what is lost. Labels with a damaged
+/// copy are written anew. Says of how many parts.
 ///
 /// # Errors
 /// If a node runs, or a label cannot be read or written.
@@ -137,7 +143,8 @@ pub fn clear_error(parts: &[PartPlan]) -> Outcome<usize> {
     let mut cleared = 0;
     for part in parts {
         let Found { spot, label, .. } = found(&Host, part)?;
-        let Some(mut label) = label.filter(|label| label.error.is_some()) else { continue };
+        let is_cleared = |label: &Label| label.error.is_some() || spot.has_damaged_copy(&Host);
+        let Some(mut label) = label.filter(is_cleared) else { continue };
         label.error = None;
         spot.write(&Host, &mut label).map_err(|error| failed(&spot.path, &error))?;
         cleared += 1;
@@ -146,13 +153,10 @@ pub fn clear_error(parts: &[PartPlan]) -> Outcome<usize> {
 }
 
 /// Locks the stores, so that no node uses them meanwhile.
-fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
-    let mut paths: Vec<&PartStore> = Vec::new();
-    for part in parts {
-        if !paths.contains(&&part.store) {
-            paths.push(&part.store);
-        }
-    }
+fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<StoreLock>> {
+    // In one order, so that of two commands that want the same stores one goes on.
+    let stores = parts.iter().map(|part| (part.store.path(), &part.store));
+    let stores: BTreeMap<_, _> = stores.collect();
     let locked = |store: &&PartStore| {
         let path = store.path();
         let opened = match store {
@@ -161,11 +165,14 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
             PartStore::Device(..) => trusted::open(path, Access::Read).map(drop),
         };
         let opened = opened.map_err(io::Error::from).and_then(|()| File::open(path));
-        opened.and_then(lock).map_err(|error| match error.kind() {
-            io::ErrorKind::ResourceBusy => VolumeError {
-                what: format!("a node uses {}", path.display()),
-                help: "stop it first".into(),
-            },
+        opened.and_then(StoreLock::take).map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
+                VolumeError {
+                    what: format!("{} is in use: {error}", path.display()),
+                    help: busy.map_or("try again later", Busy::help).into(),
+                }
+            }
             io::ErrorKind::NotFound if matches!(store, PartStore::Device(..)) => VolumeError {
                 what: format!("cannot use {} as a node's store: {error}", path.display()),
                 help: "make it with `truncate -s SIZE`, or use a directory instead".into(),
@@ -173,7 +180,7 @@ fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<File>> {
             _ => failed(path, &error),
         })
     };
-    paths.iter().map(locked).collect()
+    stores.values().map(locked).collect()
 }
 
 impl PartStore {
@@ -215,9 +222,16 @@ struct Found {
     data: Option<Bytes>,
 }
 
+/// An error of the system, or one that says by itself where it is and how to mend it.
 fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
-    let help = "mend that and do it again".into();
-    VolumeError { what: format!("{}: {error}", path.display()), help }
+    let (text, path) = (error.to_string(), path.display().to_string());
+    match text.split_once("; ").filter(|(what, _)| what.contains(&path)) {
+        Some((what, help)) => VolumeError { what: what.into(), help: help.into() },
+        None => VolumeError {
+            what: format!("{path}: {text}"),
+            help: "mend that and do it again".into(),
+        },
+    }
 }
 
 fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
@@ -373,7 +387,7 @@ fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp>
             let (name, geometry) = (part.name(), label.identity.geometry);
             return refuse(
                 format!("{name} was made for a volume of {geometry}, not of {}", part.geometry),
-                "correct the cluster file, or grow the volume with `tidegate volume resize`",
+                geometry_hint(&part.volume, geometry, part.geometry),
             );
         }
     }
@@ -422,7 +436,11 @@ fn can_be_created(
             format!("{} has data without a label", part.name()),
             "take them over with --adopt, or move them away",
         ),
-        (label, Some(data)) if data < length || data > length && label.is_none() => refuse(
+        (Some(_), Some(data)) if data < length => refuse(
+            format!("{} {}", part.name(), cut_off(part, data, length)),
+            restore_hint(&part.volume),
+        ),
+        (None, Some(data)) if data != length => refuse(
             format!("{} has {data} and is to have {length}", part.data().display()),
             "correct the volume's size, or move the file away",
         ),
@@ -485,8 +503,9 @@ fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             };
             (None, Some(format!("{}: {fault}", part.name())))
         }
-        Ok(Found { label: Some(label), data, .. }) => {
-            let fault = unfit(part, &label, data).or_else(|| exchanged(disk, part, &label));
+        Ok(Found { spot, label: Some(label), data }) => {
+            let fault = unfit((part, &spot), disk, &label, data);
+            let fault = fault.or_else(|| exchanged(disk, part, &label));
             (Some(label), fault)
         }
     };
@@ -500,33 +519,133 @@ fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> 
     (!label.fits_mark(mark)).then(|| {
         let (name, data) = (part.name(), part.data());
         format!(
-            "{name} has the data of another part: {}; bring back the right file",
-            data.display()
+            "{name} has the data of another part: {}; bring back the right file, or take it over \
+             with `tidegate volume create CLUSTER {} --adopt`",
+            data.display(),
+            part.volume
         )
     })
 }
 
+/// How the data in a directory are less than their label says.
+fn lacks_data(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
+    let PartStore::Directory(_) = part.store else { return None };
+    let length = label.identity.length();
+    match data {
+        None => Some(format!("lacks its data: {} is not there", part.data().display())),
+        Some(data) if data < length => Some(cut_off(part, data, length)),
+        Some(_) => None,
+    }
+}
+
+fn cut_off(part: &PartPlan, found: Bytes, length: Bytes) -> String {
+    let path = part.data();
+    format!("lost data: {} has {found} of the {length} that it had", path.display())
+}
+
+/// How a file that was lost or cut off comes back.
+pub(crate) fn restore_hint(volume: &str) -> String {
+    format!("restore it from a backup (then run `tidegate volume create CLUSTER {volume} --adopt`)")
+}
+
+/// What to do where a label has another geometry than the cluster file. A part alone does not show
+/// whether a resize was interrupted, so one command helps in each case: the larger size is what the
+/// volume is to have, and `resize` to it grows the volume, finishes that, or finds it done.
+pub(crate) fn geometry_hint(volume: &str, found: Geometry, wanted: Geometry) -> String {
+    if (found.count, found.stripe) != (wanted.count, wanted.stripe) {
+        return "correct the cluster file".into();
+    }
+    let (found, wanted) = (found.size, wanted.size);
+    let resize = format!("run `tidegate volume resize CLUSTER {volume} {}`", found.max(wanted));
+    match wanted > found {
+        true => format!("{resize}, which grows the volume, or finishes that if it was begun"),
+        false => format!(
+            "{resize}, which finishes a resize if one was interrupted, and write size = \
+             \"{found}\" into the cluster file"
+        ),
+    }
+}
+
+/// Names what only a comparison of the parts of one volume shows: parts of two volumes, and a resize
+/// that was interrupted.
+fn compare(reports: &mut [PartReport]) {
+    let identities = || reports.iter().filter_map(|report| Some(&report.label.as_ref()?.identity));
+    let stamps = || identities().map(|identity| identity.stamp);
+    let Some(first) = stamps().next() else { return };
+    let latest = stamps().fold(0, |latest, stamp| latest.max(stamp.generation));
+    let largest = identities().fold(Bytes::ZERO, |size, it| size.max(it.geometry.size));
+    let is_mixed = stamps().any(|stamp| stamp.uuid != first.uuid);
+    let is_interrupted = stamps().any(|stamp| stamp.generation != latest)
+        || identities().any(|identity| identity.geometry.size != largest);
+    for PartReport { plan, label, fault, .. } in reports {
+        let Some(label) = label.as_ref().filter(|label| is_same_part(label, plan)) else {
+            continue;
+        };
+        let (name, volume) = (plan.name(), &plan.volume);
+        let Label { identity, is_pending, .. } = label;
+        if is_mixed {
+            fault.get_or_insert_with(|| {
+                let uuid = identity.stamp.uuid;
+                format!(
+                    "{name} has the UUID {uuid}, and not all parts here have it; bring back \
+                         those that belong together"
+                )
+            });
+        } else if is_interrupted && !is_pending {
+            let size = identity.geometry.size;
+            *fault = Some(format!(
+                "{name} has {size}: a resize of the volume to {largest} was interrupted; run \
+                 `tidegate volume resize CLUSTER {volume} {largest}`"
+            ));
+        }
+    }
+}
+
 /// Why a part with this label cannot be served.
-fn unfit(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
-    let found = label.identity.geometry;
+fn unfit(
+    (part, spot): (&PartPlan, &Spot),
+    disk: &dyn Disk,
+    label: &Label,
+    data: Option<Bytes>,
+) -> Option<String> {
+    let (found, volume) = (label.identity.geometry, &part.volume);
     let fault = if label.is_pending {
-        "was begun and not finished; run `tidegate volume create` again".into()
+        pending(spot, disk, volume)
     } else if !is_same_part(label, part) || found != part.geometry {
-        format!("was made for a volume of {found}, and the cluster file says {}", part.geometry)
-    } else if matches!(part.store, PartStore::Directory(_))
-        && data.is_none_or(|data| data < label.identity.length())
-    {
-        format!("lacks its data: {}", part.data().display())
+        let (wanted, hint) = (part.geometry, geometry_hint(volume, found, part.geometry));
+        format!("was made for a volume of {found}, and the cluster file says {wanted}; {hint}")
+    } else if let Some(what) = lacks_data(part, label, data) {
+        format!("{what}; {}", restore_hint(volume))
+    } else if label.error.is_none() && spot.has_damaged_copy(disk) {
+        format!(
+            "has a label of which one copy is damaged, at {}: an error that was stored there is \
+             lost; check the data, and run `tidegate volume clear-error CLUSTER {volume}`, which \
+             writes it anew",
+            spot.path.display()
+        )
     } else {
         let SyncError { errno, .. } = label.error?;
         let error = io::Error::from_raw_os_error(errno);
         format!(
             "may have lost acknowledged writes: a sync failed: {error}; check it, and run \
-             `tidegate volume clear-error {}`",
-            part.volume
+             `tidegate volume clear-error CLUSTER {volume}`"
         )
     };
     Some(format!("{} {fault}", part.name()))
+}
+
+/// Why a part cannot be served whose label says that its volume is not complete.
+pub(crate) fn pending(spot: &Spot, disk: &dyn Disk, volume: &str) -> String {
+    let create = format!("`tidegate volume create CLUSTER {volume}`");
+    match spot.has_damaged_copy(disk) {
+        true => format!(
+            "has a label of which one copy is damaged, at {}, and the other was written before \
+             the volume was complete; run {create}, which writes it anew and leaves the data as \
+             they are",
+            spot.path.display()
+        ),
+        false => format!("was begun and not finished; run {create} again"),
+    }
 }
 
 #[cfg(test)]

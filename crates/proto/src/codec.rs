@@ -172,7 +172,7 @@ impl<M: DeserializeOwned> Decoder<M> {
 mod tests {
     use super::*;
     use crate::message::{FromStage, Hello, Reply, Request, StageInfo, ToStage, VERSION};
-    use alloc::string::String;
+    use alloc::string::{String, ToString};
     use alloc::vec;
     use proptest::prelude::*;
     use tidegate_model::StageId;
@@ -231,6 +231,37 @@ mod tests {
         let message = Reply::Json("x".repeat(FRAME_MAX));
         assert!(encode(&message, &mut out).is_err());
         assert_eq!(out, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_longest_frame_is_sent_and_taken_and_one_byte_more_is_not() {
+        // A variant and the length of the text stand before it.
+        let text = |length: usize| Reply::Json("x".repeat(length - 1 - 4));
+        let frame = bytes(&text(FRAME_MAX));
+        assert_eq!(frame.len(), LENGTH + FRAME_MAX);
+        let mut decoder = Decoder::<Reply>::new();
+        decoder.extend(&frame);
+        assert_eq!(decoder.next_message(), Ok(Some(text(FRAME_MAX))));
+        let length = FRAME_MAX + 1;
+        assert_eq!(encode(&text(length), &mut Vec::new()), Err(TooLarge { length }));
+        let mut decoder = Decoder::<Reply>::new();
+        decoder.extend(&(length as u32).to_le_bytes());
+        assert_eq!(decoder.next_message(), Err(DecodeError::TooLong { length }));
+        assert_eq!(FRAME_MAX, 4_194_304, "operators and controllers of other releases agree on it");
+    }
+
+    #[test]
+    fn errors_say_how_long_a_frame_is_and_may_be() {
+        let said = [
+            DecodeError::TooLong { length: 5_000_000 }.to_string(),
+            DecodeError::Trailing { bytes: 3 }.to_string(),
+            DecodeError::Malformed.to_string(),
+            TooLarge { length: 5_000_000 }.to_string(),
+        ];
+        let wanted = ["5000000 bytes is over the maximum of 4194304", "3 bytes", "not a message"];
+        for (said, wanted) in said.iter().zip(wanted.iter().chain(&wanted[..1])) {
+            assert!(said.contains(wanted), "{said}");
+        }
     }
 
     proptest! {

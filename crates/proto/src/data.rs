@@ -107,7 +107,7 @@ impl Command {
             Self::Flush => [3, 0],
             Self::Discard { durable } => [4, flag(durable, DURABLE)],
             Self::Zero { allocate, durable } => {
-                [5, flag(durable, DURABLE) | flag(allocate, ALLOCATE)]
+                [5, flag(durable, DURABLE) + flag(allocate, ALLOCATE)]
             }
             Self::Map => [6, 0],
             Self::KeyValue => [7, 0],

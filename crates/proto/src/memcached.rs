@@ -142,3 +142,36 @@ impl Verb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_says_what_it_does_and_how_it_is_answered() {
+        use reply::Shape::{Line, Meta, Values};
+        let (get, put) = (Some(Operation::Get), Some(Operation::Put));
+        let table = [
+            ("get gets gat gats", get, Values),
+            ("mg me", get, Meta),
+            ("set add replace append prepend cas incr decr touch", put, Line),
+            ("ms ma", put, Meta),
+            ("delete", Some(Operation::Delete), Line),
+            ("md", Some(Operation::Delete), Meta),
+            ("mn flush_all version verbosity stats quit", None, Line),
+        ];
+        let mut verbs = alloc::vec::Vec::new();
+        for (names, operation, shape) in table {
+            for name in names.split(' ') {
+                let verb = Verb::named(name.as_bytes());
+                let found = verb.map(|verb| (verb.operation(), verb.shape()));
+                assert_eq!(found, Some((operation, shape)), "{name}");
+                verbs.extend(verb);
+            }
+        }
+        assert!(verbs.iter().enumerate().all(|(at, verb)| !verbs[..at].contains(verb)));
+        for name in ["", "GET", "ge", "gett", "slabs", "watch"] {
+            assert_eq!(Verb::named(name.as_bytes()), None, "{name}");
+        }
+    }
+}

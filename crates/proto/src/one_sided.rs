@@ -238,3 +238,60 @@ pub trait Fabric {
     /// Bytes of the region.
     fn region(&self) -> u64;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each operation that moves bytes, or a word, is refused for at these places.
+    fn refused(at: u64, length: u32, place: Place) -> [Result<(), PostError>; 5] {
+        [
+            Operation::Read { from: at, into: place, length },
+            Operation::Write { from: place, to: at, length },
+            Operation::WriteWord { word: 7, to: at },
+            Operation::FetchAdd { at, add: 1 },
+            Operation::CompareSwap { at, expected: 0, new: 1 },
+        ]
+        .map(|operation| operation.check(REGION, BUFFERS))
+    }
+
+    const REGION: u64 = 16_384;
+    const BUFFERS: u32 = 2;
+
+    #[test]
+    fn an_operation_stays_within_the_region_and_its_buffer() {
+        use PostError::{Outside, Unaligned};
+        let (ok, start) = (Ok(()), Place::start(1));
+        let word = |outcome| [ok, ok, outcome, outcome, outcome];
+        let bytes = |outcome| [outcome, outcome, ok, ok, ok];
+        assert_eq!(refused(0, 1, start), word(ok));
+        assert_eq!(refused(0, BUFFER, start), word(ok));
+        assert_eq!(refused(REGION - 8, 8, start), word(ok));
+        // Bytes may begin anywhere, words only at multiples of eight.
+        for at in 1..8 {
+            assert_eq!(refused(at, 8, start), word(Err(Unaligned)));
+        }
+        assert_eq!(refused(REGION - 4, 4, start), word(Err(Outside)));
+        assert_eq!(refused(REGION, 1, start), [Err(Outside); 5]);
+        assert_eq!(refused(u64::MAX - 7, 8, start), [Err(Outside); 5]);
+        assert_eq!(refused(REGION - 8, 9, start), bytes(Err(Outside)));
+        assert_eq!(refused(0, 0, start), bytes(Err(Outside)), "nothing is no operation");
+        let at = |offset| Place { buffer: 1, offset };
+        assert_eq!(refused(0, 16, at(BUFFER - 16)), bytes(ok));
+        assert_eq!(refused(0, 17, at(BUFFER - 16)), bytes(Err(Outside)));
+        assert_eq!(refused(0, 16, at(u32::MAX)), bytes(Err(Outside)));
+        assert_eq!(refused(0, 16, Place::start(BUFFERS)), bytes(Err(Outside)));
+    }
+
+    #[test]
+    fn an_operation_says_which_bytes_it_touches() {
+        let place = Place { buffer: 1, offset: 64 };
+        let read = Operation::Read { from: 24, into: place, length: 100 };
+        let write = Operation::Write { from: place, to: 24, length: 100 };
+        for operation in [read, write] {
+            assert_eq!((operation.touches(), operation.place()), ((24, 100), Some((place, 100))));
+        }
+        let add = Operation::FetchAdd { at: 24, add: 1 };
+        assert_eq!((add.touches(), add.place()), ((24, WORD), None));
+    }
+}

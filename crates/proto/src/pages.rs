@@ -36,9 +36,17 @@ pub fn split(mut text: String) -> Vec<Reply> {
 }
 
 /// Puts an answer together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pages {
     text: String,
+    /// The longest answer that is taken, in bytes.
+    max: usize,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { text: String::new(), max: ANSWER_MAX }
+    }
 }
 
 impl Pages {
@@ -46,14 +54,15 @@ impl Pages {
     /// there is none: it was refused, failed, or is longer than [`ANSWER_MAX`].
     pub fn add(&mut self, reply: Reply) -> Option<Reply> {
         match reply {
-            Reply::Page(page) if self.text.len() + page.len() <= ANSWER_MAX => {
+            Reply::Page(page) if self.text.len() + page.len() <= self.max => {
                 self.text += &page;
                 None
             }
             Reply::Page(_) => {
                 self.text = String::new();
                 let message = alloc::format!(
-                    "the answer has more than {ANSWER_MAX} bytes; ask for less, or over HTTP"
+                    "the answer has more than {} bytes; ask for less, or over HTTP",
+                    self.max
                 );
                 Some(Reply::Error { code: 1, message })
             }
@@ -88,6 +97,25 @@ mod tests {
             }
             assert_eq!(answers, [Reply::Json(text)]);
         }
+    }
+
+    #[test]
+    fn a_page_is_full_before_there_is_another() {
+        let pages = |length: usize| split("x".repeat(length)).len();
+        assert_eq!([PAGE_MAX, PAGE_MAX + 1, 2 * PAGE_MAX].map(pages), [1, 2, 2]);
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_given_up_and_its_memory_with_it() {
+        assert_eq!(Pages::default().max, ANSWER_MAX);
+        let mut pages = Pages { max: 8, ..Pages::default() };
+        for page in ["xxx", "xxxx", "x"] {
+            assert_eq!(pages.add(Reply::Page(page.into())), None);
+        }
+        let refused = pages.add(Reply::Page("x".into()));
+        assert!(matches!(refused, Some(Reply::Error { code: 1, .. })));
+        assert_eq!(pages.text.capacity(), 0);
+        assert_eq!(pages.add(Reply::Json("y".into())), Some(Reply::Json("y".into())));
     }
 
     #[test]

@@ -571,3 +571,7 @@ pub(crate) fn configure(layout: &Layout, index: usize, change: impl Fn(&mut Queu
         });
     }
 }
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,8 +1,10 @@
 //! What a flush that succeeded promises, whoever dies.
 
+use std::os::unix::fs::DirBuilderExt;
+
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
-use tidegate_tests::eventually;
 use tidegate_tests::nbd::{Client, EIO, ENOSPC};
+use tidegate_tests::{eventually, process, tools};
 
 use super::OPEN;
 
@@ -159,7 +161,7 @@ fn another_order_of_nodes_stripe_or_size_is_refused() {
 fn a_volume_grows_and_keeps_what_it_has() {
     let mut cluster = in_folders();
     let busy = cluster.volume(&["resize", "db", "2MiB"]);
-    assert!(busy.code == Some(1) && busy.stderr.contains("a node uses"), "{busy:?}");
+    assert!(busy.code == Some(1) && busy.stderr.contains("a node uses it (process "), "{busy:?}");
     let file = std::fs::read_to_string(cluster.file()).unwrap();
     let file = file.replace("policy = \"first.toml\"\n", "");
     changed(&mut cluster, |cluster| {
@@ -279,4 +281,73 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
     anew.flush().unwrap();
     assert_eq!(failed(&mut writer), EIO, "what it wrote is lost, whatever was cleared");
     drop(cluster);
+}
+
+#[test]
+fn a_part_that_is_moved_or_removed_under_a_running_node_is_named_and_fails() {
+    let mut cluster = in_folders();
+    let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
+    let mut client = cluster.enter("db");
+    let mut expect_absent = |cluster: &mut Cluster, words: &str| {
+        let is_eio = |client: &mut Client| {
+            client.read(64 << 10, 512).is_err_and(|error| error.raw_os_error() == Some(EIO))
+        };
+        eventually("its requests fail", || is_eio(&mut client));
+        expect_eio(&mut client, "a part is away");
+        assert_eq!(client.read(0, 512).unwrap(), [7; 512], "the other part is there");
+        assert!(cluster.part("b").stderr().contains(words), "{words}");
+        eventually("status names the part", || {
+            cluster.bed().status()["cluster"]["nodes"][1]["faults"].to_string().contains(words)
+        });
+    };
+    std::fs::rename(&part, &away).unwrap();
+    expect_absent(&mut cluster, "moved away or is hidden by a mount");
+    std::fs::rename(&away, &part).unwrap();
+    let mut again = cluster.enter("db");
+    eventually("it is served again", || again.read(64 << 10, 512).is_ok());
+    again.flush().unwrap();
+    eventually("status names no part", || {
+        cluster.bed().status()["cluster"]["nodes"][1]["faults"] == serde_json::json!([])
+    });
+    std::fs::remove_file(&part).unwrap();
+    expect_absent(&mut cluster, "was removed while the node ran");
+}
+
+#[test]
+fn of_commands_at_the_same_time_one_makes_the_volume_and_the_others_say_so() {
+    let db = volume("db", "oltp", "1MiB", &NODES);
+    let cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
+    // One that has only just begun.
+    let folder = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(cluster.path("a"));
+    folder.unwrap();
+    let script = "import fcntl, os, sys\n\
+                  fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)\n\
+                  print('ready', flush=True)\nsys.stdin.read()";
+    let mut holder = std::process::Command::new(tools::need("python3"));
+    holder.arg("-c").arg(script).arg(cluster.path("a"));
+    holder.args(["volume", "create", "cluster.toml"]).stdin(std::process::Stdio::piped());
+    let holder = process::spawn(&mut holder);
+    holder.hear("ready");
+    let said = cluster.volume(&["create"]).failure(1).complaint();
+    let wanted = format!("another tidegate command is at work on it (process {}: ", holder.pid());
+    assert!(said.contains(&wanted) && said.contains("wait until it has ended"), "{said}");
+    assert!(std::fs::read_dir(cluster.path("a")).unwrap().next().is_none(), "nothing is made");
+    holder.kill();
+    for _ in 0..10 {
+        let command = |_| process::spawn(&mut cluster.volume_command(&["create"]));
+        let commands: Vec<_> = (0..4).map(command).collect();
+        let outcomes = commands.into_iter().map(process::Running::finish);
+        let (made, refused): (Vec<_>, Vec<_>) =
+            outcomes.partition(|outcome| outcome.code == Some(0));
+        assert!(!made.is_empty(), "{refused:?}");
+        assert!(made.iter().all(|outcome| outcome.stdout == made[0].stdout), "{made:?}");
+        for outcome in refused {
+            let said = outcome.complaint();
+            assert!(said.contains("tidegate command"), "{said}");
+        }
+        cluster.volume(&["show"]).success();
+        for node in NODES {
+            std::fs::remove_dir_all(cluster.path(node)).unwrap();
+        }
+    }
 }

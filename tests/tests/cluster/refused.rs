@@ -3,12 +3,15 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+use tidegate_gateway::nbd::wire::{OPTION_MAGIC, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
-use tidegate_tests::nbd::{Client, EIO, ENOSPC};
+use tidegate_tests::nbd::{Client, EIO, ENOSPC, connect};
 use tidegate_tests::process::{self, Outcome};
 use tidegate_tests::{eventually, tools};
 
@@ -43,6 +46,45 @@ fn a_volume_that_is_not_there() {
     // A client of the old way can only be turned away.
     Client::enter(&cluster.door(), "nothing").unwrap_err();
     cluster.client("nbdinfo", &[&cluster.uri("db")]).success();
+}
+
+/// One that was refused an export says that it leaves, and need not wait until that is answered.
+#[test]
+fn a_client_that_leaves_after_a_refusal_is_no_warning() {
+    let mut cluster = Cluster::new(&small("1MiB"), OPEN);
+    cluster.up();
+    cluster.enter("db").read(0, 512).unwrap();
+    let mut stream = connect(&cluster.door()).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    let clients =
+        |cluster: &mut Cluster| cluster.bed().status()["cluster"]["gateways"][0]["clients"].clone();
+    eventually("the client", || clients(&mut cluster) == 1);
+    // It has left before the gateway looks at what it has said.
+    let pid = cluster.bed().controller().pid();
+    process::send(pid, Signal::STOP);
+    eventually("the gateway stands still", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
+    let name = b"nothing";
+    let said = [
+        &3_u32.to_be_bytes()[..],
+        &OPTION_MAGIC.to_be_bytes(),
+        &option::GO.to_be_bytes(),
+        &(name.len() as u32 + 6).to_be_bytes(),
+        &(name.len() as u32).to_be_bytes(),
+        name,
+        &0_u16.to_be_bytes(),
+        &OPTION_MAGIC.to_be_bytes(),
+        &option::ABORT.to_be_bytes(),
+        &0_u32.to_be_bytes(),
+    ];
+    stream.write_all(&said.concat()).unwrap();
+    drop(stream);
+    process::send(pid, Signal::CONT);
+    eventually("its end", || clients(&mut cluster) == 0);
+    let ended = cluster.bed().down();
+    assert!(!ended.stderr.contains("a client's connection is closed"), "{ended:?}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! Whom the `users` of a policy keep out, for those who are about to apply it.
+//! Whom a policy keeps out of a cluster, and whom it lets in where the cluster's file does not say
+//! so, for those who are about to apply it.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::cluster::Address;
+use tidegate_model::cluster::{Address, Volume};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Cluster, Policy};
 
@@ -20,7 +21,8 @@ enum Proof {
     Nothing,
 }
 
-/// Where the cluster's listeners would refuse clients of tenants with `users`, a line each.
+/// Where the cluster's listeners would refuse clients of tenants with `users`, and which volumes
+/// more tenants can open than the cluster's file names, a line each.
 pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut warnings = Vec::new();
     for volume in &cluster.volumes {
@@ -32,6 +34,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
                 volume.name
             ));
         }
+        warnings.extend(unlisted(policy, cluster, volume));
         for tenant in [&volume.tenant].into_iter().chain(&volume.tenants) {
             let gateways = cluster.gateways.iter();
             for gateway in gateways.filter(|gateway| gateway.nbd.is_some()) {
@@ -64,6 +67,33 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     }
     warnings
 }
+
+/// A warning where clients of other tenants than the volume's own can open it as `volume@tenant`,
+/// because the file lists none and the policy says who may act for them.
+fn unlisted(policy: &Policy, cluster: &Cluster, volume: &Volume) -> Option<String> {
+    let is_offered = cluster.gateways.iter().any(|gateway| gateway.nbd.is_some());
+    if !volume.tenants.is_empty() || !is_offered {
+        return None;
+    }
+    let has_users = |tenant: &&Tenant| !tenant.users.is_empty() && tenant.name != volume.tenant;
+    let others = policy.tenants.iter().filter(has_users).map(|tenant| tenant.name.as_str());
+    let others = others.collect::<Vec<_>>();
+    let (first, rest) = others.split_first()?;
+    let named = others.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = match rest.len().saturating_sub(NAMED_MAX - 1) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "volume {name} lists no `tenants`, so users of {named}{more} may open it too, as \
+         {name}@{first}; list in its `tenants` who may, {own:?} alone if nobody else",
+        name = volume.name,
+        own = volume.tenant,
+    ))
+}
+
+/// How many tenants a warning names.
+const NAMED_MAX: usize = 3;
 
 const fn proof(address: &Address) -> Proof {
     match address {
@@ -142,5 +172,35 @@ mod tests {
         let said = warnings(&policy, &required);
         assert_eq!(said.len(), 1);
         assert!(said[0].to_string().contains("may be opened for other, which is no tenant"));
+    }
+
+    #[test]
+    fn a_volume_that_users_of_other_tenants_can_open_is_told() {
+        let cluster = |tenants: &str, gateway: &str| {
+            let text = format!(
+                "[[node]]\nname = \"a\"\nmemory = true\n[[volume]]\nname = \"va\"\n\
+                 size = \"1MiB\"\ntenant = \"own\"\n{tenants}nodes = \"a\"\n\
+                 [[gateway]]\nname = \"g\"\n{gateway}"
+            );
+            Cluster::parse(&text).unwrap()
+        };
+        let told = |policy: &str, cluster: &Cluster| {
+            warnings(&Policy::parse(&format!("tenant = [{policy}]")).unwrap(), cluster)
+        };
+        let nbd = "nbd = \"unix:g.sock\"";
+        let open = cluster("", nbd);
+        let own = r#"{name = "own", users = "ann"}"#;
+        let nob = r#"{name = "nob", users = "nobody"}"#;
+        assert!(told(own, &open).is_empty(), "its own users alone");
+        assert!(told(&format!(r#"{own}, {{name = "free"}}"#), &open).is_empty(), "nobody named");
+        let said = told(&format!("{own}, {nob}"), &open);
+        let words = "volume va lists no `tenants`, so users of nob may open it too, as va@nob; \
+                     list in its `tenants` who may, \"own\" alone if nobody else";
+        assert_eq!(said, [words]);
+        let listed = cluster("tenants = \"own\"\n", nbd);
+        assert!(told(&format!("{own}, {nob}"), &listed).is_empty(), "the file says who may");
+        let more = (0..5).map(|i| format!(r#"{{name = "t{i}", users = "ann"}}"#));
+        let said = told(&more.collect::<Vec<_>>().join(", "), &open);
+        assert!(said[0].contains("users of t0, t1, t2 and 2 more may open it"), "{said:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tidegate_algo::access;
 use tidegate_algo::admission::{self, Shortage, Unkept};
+use tidegate_fabric::place::default_state;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};
 
@@ -17,12 +18,15 @@ use crate::inputs::{Inputs, Named};
 use crate::output::{self, Paint, Tone};
 use crate::policy_file::PolicyFile;
 use crate::text_file::Reader;
+use crate::volumes::{self, Found};
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///
 /// With a cluster, the same for the cluster, and whether its nodes can keep what the policy
-/// promises; of what data nodes could not keep it warns. Exits with 0 for a policy that can be
-/// applied, 3 for one that is invalid and 4 for one that promises more than there is.
+/// promises; of what data nodes could not keep it warns. Volumes that were created on this machine
+/// are looked at, too, also while their nodes run: a part that is missing, foreign or mismatched is
+/// a fault. Exits with 0 for a policy that can be applied, 1 where a volume has a fault, 3 for a
+/// policy that is invalid and 4 for one that promises more than there is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,6 +40,10 @@ pub(crate) struct Args {
     /// The cluster that is to keep it
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: Option<PathBuf>,
+
+    /// The directory that `tidegate up` has as --state, for volumes in relative paths
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_STATE", hide_env_values = true)]
+    state: Option<PathBuf>,
 }
 
 /// The answer for programs.
@@ -50,6 +58,8 @@ struct Verdict<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<Place<'a>>,
     warnings: Vec<String>,
+    /// What is wrong with parts of volumes on this machine.
+    faults: Vec<String>,
 }
 
 /// The answer for programs where the policy is not valid.
@@ -159,22 +169,30 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Err(Refusal { failure, .. }) => return Err(failure),
     };
     let policy = &file.policy;
+    let base = args.state.unwrap_or_else(default_state);
+    let Found { faults, mut unseen } = match &cluster {
+        Some(cluster) => volumes::look(&cluster.cluster, &base),
+        None => Found::default(),
+    };
+    let mut warnings = warnings(&file, cluster.as_ref());
+    warnings.append(&mut unseen);
     let verdict = Verdict {
-        verdict: "valid",
+        verdict: if faults.is_empty() { "valid" } else { "failure" },
         file: &file.name,
         tenants: policy.tenants.len() as u64,
         channels: policy.channels.len() as u64,
         rules: policy.matches.len() as u64,
         sums: sums(policy),
         cluster: cluster.as_ref().map(|cluster| place(policy, cluster)),
-        warnings: warnings(&file, cluster.as_ref()),
+        warnings,
+        faults,
     };
     if common.json {
         output::print_json(&verdict)?;
     } else {
         output::print(&told(&verdict, Paint::stdout()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if verdict.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Reads everything, and compares what is promised with what there is.
@@ -298,7 +316,7 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
     let mut text = format!(
         "{}: {}: {}, {}, {}\n",
         verdict.file,
-        paint.tone(Tone::Good, verdict.verdict),
+        paint.tone(Tone::Good, "valid"),
         amounts::plural(verdict.tenants, "tenant"),
         amounts::plural(verdict.channels, "channel"),
         amounts::plural(verdict.rules, "rule"),
@@ -319,6 +337,9 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
     }
     for warning in &verdict.warnings {
         text += &format!("  {}: {warning}\n", paint.tone(Tone::Warn, "warning"));
+    }
+    for fault in &verdict.faults {
+        text += &format!("  {}: {fault}\n", paint.tone(Tone::Bad, "fault"));
     }
     text
 }

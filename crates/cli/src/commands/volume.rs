@@ -70,6 +70,10 @@ enum Command {
 
         /// Its new size, like 2TiB; the cluster file has to say the same afterwards
         size: Bytes,
+
+        /// Give the parts here this generation, which those on other machines have
+        #[arg(long, value_name = "NUMBER")]
+        generation: Option<u64>,
     },
     /// Show the identity of each part, and what is wrong with it
     Show {
@@ -106,7 +110,7 @@ struct Place {
     node: Vec<String>,
 }
 
-/// A volume of the file, and its parts on the stores that are meant.
+/// A volume of the file, and its parts on the stores that are meant; none where those are memory.
 type Meant = (cluster::Volume, Vec<PartPlan>);
 
 impl Place {
@@ -129,7 +133,7 @@ impl Place {
         let chosen = chosen.filter(|volume| names.is_empty() || names.contains(&volume.name));
         let with_parts =
             |volume: &cluster::Volume| (volume.clone(), parts(cluster, volume, &base, is_meant));
-        Ok(chosen.map(with_parts).filter(|(_, parts)| !parts.is_empty()).collect())
+        Ok(chosen.map(with_parts).collect())
     }
 }
 
@@ -137,11 +141,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Create { place, volumes, adopt, uuid, reserve } => {
             let creation = Creation { adopt, uuid, reserve };
-            create(&place.meant(&volumes)?, creation, common)?;
+            create(&place.meant(&volumes)?, &place.node, creation, common)?;
         }
-        Command::Resize { place, volume, size } => {
+        Command::Resize { place, volume, size, generation } => {
             for (volume, parts) in place.meant(&[volume])? {
-                let stamp = volumes::resize(&parts, size).map_err(failure)?;
+                if parts.is_empty() {
+                    return Err(nothing_here(&volume, &place.node));
+                }
+                let stamp = volumes::resize(&parts, size, generation).map_err(failure)?;
                 let (name, generation) = (&volume.name, stamp.generation);
                 say(
                     common,
@@ -171,12 +178,38 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn create(meant: &[Meant], creation: Creation, common: &Common) -> Result<(), Failure> {
+/// There is no part of the volume to work on.
+fn nothing_here(volume: &cluster::Volume, nodes: &[String]) -> Failure {
+    let name = &volume.name;
+    match nodes {
+        [] => Failure::new(Code::Failure, format!("the nodes of volume {name} keep it in memory"))
+            .help("write its size into the cluster file, and start the cluster again"),
+        _ => Failure::new(Code::Failure, format!("no part of volume {name} is at these nodes"))
+            .help("name others with --node, or none for all"),
+    }
+}
+
+fn create(
+    meant: &[Meant],
+    nodes: &[String],
+    creation: Creation,
+    common: &Common,
+) -> Result<(), Failure> {
     if creation.uuid.is_some() && meant.len() != 1 {
         let failure = Failure::new(Code::Usage, "--uuid is for one volume");
         return Err(failure.help("name the volume that has it"));
     }
     for (volume, parts) in meant {
+        if parts.is_empty() {
+            let name = &volume.name;
+            let why = match nodes {
+                [] => "its nodes keep it in memory, empty after each start",
+                _ => "none of its parts is kept by these nodes",
+            };
+            let text = format!("volume {name}: nothing to create: {why}\n");
+            say(common, json!({ "volume": name, "uuid": null, "parts": 0 }), &text)?;
+            continue;
+        }
         let stamp = volumes::create(parts, creation).map_err(failure)?;
         let (name, uuid) = (&volume.name, stamp.uuid.to_string());
         let count = amounts::plural(parts.len() as u64, "part");

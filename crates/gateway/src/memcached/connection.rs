@@ -154,9 +154,11 @@ impl Connection {
         }
     }
 
-    /// Looks at what is held, if that makes sense now. Says whether anything came of it.
+    /// Looks at what is held, if that makes sense now, and asks for the rest of a request that was
+    /// taken. Says whether anything came of it.
     fn go_on(&mut self, shop: &mut Shop) -> bool {
-        if self.held.is_empty() {
+        let unasked = self.conversation.unasked();
+        if self.held.is_empty() && unasked == 0 {
             // All was taken that had come, and what is behind it may come again.
             if self.conversation.has_room() && shop.budget.headroom(self.load()) > 0 {
                 self.needed = 1;
@@ -170,7 +172,7 @@ impl Connection {
         let consumed = self.hear(&held, shop);
         self.held = held;
         self.held.drain(..consumed);
-        consumed > 0
+        consumed > 0 || self.conversation.unasked() < unasked
     }
 
     fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
@@ -309,6 +311,11 @@ impl worker::Client for Connection {
         let has_room = self.output.len() < OUTPUT_MAX && !self.is_pending;
         let read = self.needed > 0 && has_room && !self.is_silent;
         Interest { read, write: !self.output.is_empty() }
+    }
+
+    /// A client that says nothing more need not wait for replies.
+    fn has_left(&self, goodbye: &io::Error) -> bool {
+        (self.is_silent || self.conversation.is_over()) && worker::is_departure(goodbye)
     }
 
     fn is_over(&self, is_ending: bool) -> bool {

@@ -106,8 +106,16 @@ pub(crate) trait Client {
     /// What to wait for now.
     fn wanted(&self, shop: &Self::Shop) -> Interest;
 
+    /// Whether this error says no more than that the client has left, when it might.
+    fn has_left(&self, goodbye: &Self::Goodbye) -> bool;
+
     /// Whether there is nothing more to be done for it.
     fn is_over(&self, is_ending: bool) -> bool;
+}
+
+/// Whether an error on a connection says that its peer has closed it.
+pub(crate) fn is_departure(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The memory that a client takes up, in bytes.

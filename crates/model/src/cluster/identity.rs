@@ -186,7 +186,7 @@ impl FromStr for Uuid {
         let mut bytes = [0; 16];
         for byte in &mut bytes {
             let mut digit = || digits.next().and_then(|digit| digit.to_digit(16)).ok_or(NoUuid);
-            *byte = (digit()? << 4 | digit()?) as u8;
+            *byte = (digit()? * 16 + digit()?) as u8;
         }
         if digits.next().is_some() { Err(NoUuid) } else { Ok(Self(bytes)) }
     }
@@ -248,7 +248,7 @@ impl Label {
         put(80, &error_count.to_le_bytes());
         put(88, &error.map_or(0, |error| error.at_seconds).to_le_bytes());
         put(NAME, name);
-        put(FLAGS, &[u8::from(*is_pending) | u8::from(*is_marked) << 1]);
+        put(FLAGS, &[u8::from(*is_pending) + 2 * u8::from(*is_marked)]);
         let sum = checksum(&bytes[..Self::LENGTH - 4]);
         bytes[Self::LENGTH - 4..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -269,7 +269,7 @@ impl Label {
         let u32_at = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let u64_at = |at: usize| u64::from(u32_at(at)) + (u64::from(u32_at(at + 4)) << 32);
         if checksum(&bytes[..Self::LENGTH - 4]) != u32_at(Self::LENGTH - 4) {
             return Err(LabelError::Damaged);
         }

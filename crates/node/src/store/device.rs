@@ -1,6 +1,5 @@
 //! Parts as ranges of one file or block device.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +9,14 @@ use tidegate_fabric::service::{Job, OpenPart, Part};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Label;
 
-use super::directory::lock;
 use super::disk::{Disk, Host};
 use super::file::{Files, Range};
 use super::label::Area;
 use super::labelled::OpenLabel;
+use super::lock::StoreLock;
 use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
+use crate::volumes;
 
 /// Parts as ranges of one file or block device. What may be used of it ends with the labels.
 pub(crate) struct Device {
@@ -26,7 +26,7 @@ pub(crate) struct Device {
     disk: Arc<dyn Disk>,
     parts: Parts<DevicePart>,
     /// Locked: two nodes that write one device would each believe to be alone.
-    _lock: File,
+    _lock: StoreLock,
 }
 
 /// A part that is open.
@@ -47,10 +47,10 @@ impl Device {
     /// than `size` says.
     ///
     /// # Errors
-    /// If it cannot be opened, or another node uses it (`ResourceBusy`).
+    /// If it cannot be opened, or is in use (`ResourceBusy`).
     pub(crate) fn new(path: &Path, size: Option<Bytes>) -> io::Result<Self> {
         let files = Files::open(path)?;
-        let lock = lock(files.file().try_clone()?)?;
+        let lock = StoreLock::take(files.file().try_clone()?)?;
         let length = Bytes(seek(files.file(), SeekFrom::End(0))?);
         let length = length.min(size.unwrap_or(length));
         if !files.is_direct() {
@@ -109,6 +109,9 @@ impl Device {
                  (with --adopt if its data are there)"
             ))
         })?;
+        if label.1.is_pending {
+            return Err(unfit(volumes::pending(&label.0, &*self.disk, &part.volume)));
+        }
         let label = OpenLabel::find(self.disk.clone(), label, part, self.files.file())?;
         if let Err(error) = self.files.sync() {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
@@ -151,6 +154,10 @@ impl Medium for Device {
 
     fn watch(&self, watcher: Watcher) {
         self.parts.watch(watcher);
+    }
+
+    fn inspect(&self) {
+        self.parts.inspect(|_| self.files.presence(self.length));
     }
 
     fn faults(&self) -> Vec<(String, u32, String)> {

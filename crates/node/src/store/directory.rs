@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{FlockOperation, flock};
 use tidegate_fabric::service::{Job, OpenPart, Part};
+use tidegate_fabric::trusted::{Folder, Purpose};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Label;
 
@@ -14,8 +14,10 @@ use super::disk::{Disk, Host};
 use super::file::{Failure, Files, Range};
 use super::label::Spot;
 use super::labelled::OpenLabel;
-use super::parts::{Found, Parts, StoresErrors, Watcher, place};
+use super::lock::StoreLock;
+use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
+use crate::volumes;
 
 /// Parts as files of a directory.
 pub(crate) struct Directory {
@@ -24,7 +26,7 @@ pub(crate) struct Directory {
     parts: Parts<FilePart>,
     /// Locked: two nodes that write one file would each believe to be alone. None while the
     /// directory is not there.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<StoreLock>>,
 }
 
 /// A part that is open.
@@ -44,7 +46,7 @@ impl Directory {
     /// it may not be mounted yet.
     ///
     /// # Errors
-    /// If it cannot be read or written, or another node uses it (`ResourceBusy`).
+    /// If it cannot be read or written, or is in use (`ResourceBusy`).
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let lock = match locked(path) {
             Ok(lock) => Some(lock),
@@ -82,8 +84,13 @@ impl Directory {
         let path = self.path.join(format!("{}.{}", part.volume, part.index));
         let spot = Spot::in_directory(&self.path, &part.volume, part.index);
         let label = spot.read(&*self.disk);
-        let label = label.map_err(|error| unfit(format!("at {}: {error}", path.display())))?;
-        let (Some(label), Ok(length)) = (label, self.disk.length(&path)) else {
+        let label = label.map_err(|error| unfit(format!("cannot be used: {error}")))?;
+        let length = match self.disk.length(&path) {
+            Ok(length) => Some(length),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(unfit(format!("cannot be used: {error}"))),
+        };
+        let (Some(label), Some(length)) = (label, length) else {
             let what_is_left = if path.exists() {
                 "its data are there and its label is not: if they are the volume's, take them over \
                  with `tidegate volume create --adopt`"
@@ -92,6 +99,9 @@ impl Directory {
             };
             return Err(unfit(format!("is not in {folder}: {what_is_left}")));
         };
+        if label.is_pending {
+            return Err(unfit(volumes::pending(&spot, &*self.disk, &part.volume)));
+        }
         self.check(&path, &label, Bytes(length), part)?;
         self.opened(&path, (spot, label), part)
     }
@@ -107,8 +117,13 @@ impl Directory {
         super::labelled::fits(label, part)?;
         // Longer than the label says is what an interrupted resize leaves.
         if found < part.length {
-            let what = format!("{} ({})", path.display(), name_of(part));
-            return Err(OpenError::WrongSize { what, found, wanted: part.length });
+            let found = format!(
+                "lost data: {} has {found} of the {} that it had; {}",
+                path.display(),
+                part.length,
+                volumes::restore_hint(&part.volume)
+            );
+            return Err(OpenError::Unfit { what: name_of(part), found });
         }
         let mark = self.disk.mark(path);
         let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
@@ -116,8 +131,9 @@ impl Directory {
             let found = format!(
                 "is not what its label says: {} is another file than the one that was made with \
                  it; bring back the right one, or take it over with `tidegate volume create \
-                 --adopt`",
-                path.display()
+                 CLUSTER {} --adopt`",
+                path.display(),
+                part.volume
             );
             return Err(OpenError::Unfit { what: name_of(part), found });
         }
@@ -198,6 +214,13 @@ impl Medium for Directory {
         self.parts.watch(watcher);
     }
 
+    fn inspect(&self) {
+        self.parts.inspect(|opened| match opened.place.files.presence(opened.part.length) {
+            Presence::Present => opened.place.label.presence(),
+            other => other,
+        });
+    }
+
     fn faults(&self) -> Vec<(String, u32, String)> {
         self.parts.faults(|part| part.label.fault())
     }
@@ -208,24 +231,11 @@ impl Medium for Directory {
 }
 
 /// A directory that this process may write, locked.
-fn locked(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    let lock = lock(file)?;
+fn locked(path: &Path) -> io::Result<StoreLock> {
+    // It may have been mounted since the node's folders were examined.
+    Folder::open(path, Purpose::Private)?;
+    let lock = StoreLock::take(File::open(path)?)?;
     // A directory that cannot be written is told now and not when the first write comes.
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
     Ok(lock)
-}
-
-/// Locks a file for this process's life, so that no other node uses it.
-pub(crate) fn lock(file: File) -> io::Result<File> {
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(io::Error::new(io::ErrorKind::ResourceBusy, "another node uses it"))
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -13,6 +13,7 @@ use rustix::fs::{
     fsetxattr, renameat_with, seek,
 };
 use rustix::io::Errno;
+use tidegate_fabric::trusted;
 use tidegate_model::cluster::Uuid;
 
 /// Where the mark of a part (its volume's UUID and its index) stands with its data, where the file
@@ -122,20 +123,33 @@ impl Disk for Host {
     }
 }
 
-/// A file or device that is there and no link. A pipe is not waited for.
-fn opened(path: &Path, is_written: bool) -> io::Result<File> {
+/// A file or device that is there, no link, and that only its owner can change. A pipe is not
+/// waited for.
+pub(crate) fn opened(path: &Path, is_written: bool) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.read(true).write(is_written).custom_flags(flags.bits() as i32);
     let file = match options.open(path) {
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(io::Error::other("it is a symbolic link; name the file or device itself"));
-        }
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(link(path)),
         opened => opened?,
     };
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(io::Error::other("it is neither a file nor a block device"));
     }
+    trusted::examine_volume_file(&file, path)?;
+    // From here on it is an ordinary descriptor, also for io_uring.
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
+}
+
+/// A symbolic link where a part is to be. It could be led elsewhere while the node runs.
+fn link(path: &Path) -> io::Error {
+    let target = std::fs::read_link(path).unwrap_or_default();
+    let (path, target) = (path.display(), target.display());
+    io::Error::other(format!(
+        "{path} is a symbolic link to {target}, and nodes follow no links to their data; move the \
+         file itself there (mv -T {target} {path}), or name {target} in the cluster file if it is \
+         the node's device"
+    ))
 }

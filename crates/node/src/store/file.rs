@@ -10,7 +10,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -19,8 +19,10 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use tidegate_fabric::buffer::{ALIGNMENT, Buffer};
 use tidegate_fabric::service::{Command, Fault, Job};
+use tidegate_model::Bytes;
 
-use super::parts::is_durable;
+use super::disk::opened;
+use super::parts::{Presence, is_durable};
 
 /// Bytes that are written at a time where a range can be cleared in no other way.
 const ZEROS: usize = 1 << 20;
@@ -89,11 +91,11 @@ pub(crate) struct Transfer {
 impl Files {
     /// Opens a file that exists.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let (cached, synced) = (opened(path, true)?, opened(path, true)?);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        let (cached, synced) = (options.open(path)?, options.open(path)?);
-        options.custom_flags(0);
-        let direct = options.custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+        let flags = OFlags::DIRECT | OFlags::NOFOLLOW;
+        options.read(true).write(true).custom_flags(flags.bits() as i32);
+        let direct = options.open(path);
         let direct = direct.ok().filter(reads_direct);
         let (syncs, is_synced, has_failed) = Default::default();
         Ok(Self {
@@ -115,6 +117,43 @@ impl Files {
 
     pub(super) fn file(&self) -> &File {
         &self.cached
+    }
+
+    /// Whether what is open here is still what its path leads to, and has at least this length.
+    pub(super) fn presence(&self, length: Bytes) -> Presence {
+        let path = self.path.display();
+        let found = match found_at(&self.path, &self.cached) {
+            Ok(found) => found,
+            Err(error) => return Presence::Displaced(format!("cannot be found: {path}: {error}")),
+        };
+        let is_removed = self.cached.metadata().is_ok_and(|open| open.nlink() == 0);
+        let what = match found {
+            Found::Same => return self.is_whole(length),
+            Found::Other => "has another file in its place",
+            Found::Nothing => "is not there any more",
+        };
+        match is_removed {
+            true => Presence::Lost(format!(
+                "{what}: {path} was removed while the node ran; stop the node and restore the file \
+                 from a backup (then run `tidegate volume create` with --adopt)"
+            )),
+            false => Presence::Displaced(format!(
+                "{what}: {path} was moved away or is hidden by a mount; bring it back"
+            )),
+        }
+    }
+
+    fn is_whole(&self, length: Bytes) -> Presence {
+        match seek(&self.cached, SeekFrom::End(0)) {
+            Ok(found) if found < length.0 => Presence::Lost(format!(
+                "lost data: {} was cut off to {} while the node ran, and needs {length}; stop the \
+                 node and restore the file from a backup (then run `tidegate volume create` with \
+                 --adopt)",
+                self.path.display(),
+                Bytes(found),
+            )),
+            _ => Presence::Present,
+        }
     }
 
     /// Makes everything durable that was answered before. One sync at a time: those who come while
@@ -173,11 +212,44 @@ impl Files {
             _ => Fault::Io,
         };
         if !self.has_failed.swap(true, Ordering::Relaxed) {
-            let (path, command) = (self.path.display(), job.command);
-            tracing::warn!("{path}: {command:?} at {} failed: {error}", job.offset);
+            let (path, at, length) = (self.path.display(), job.offset, job.length);
+            let what = match job.command {
+                Command::Read => format!("reading {length} bytes at byte {at}"),
+                Command::Write { .. } => format!("writing {length} bytes at byte {at}"),
+                Command::Discard { .. } => format!("giving back {length} bytes at byte {at}"),
+                Command::Zero { .. } => format!("clearing {length} bytes at byte {at}"),
+                Command::Map => format!("looking for holes at byte {at}"),
+                // The offset of a flush is an incarnation.
+                Command::Flush | Command::KeyValue => "making written data durable".into(),
+            };
+            tracing::warn!("{path}: {what} of the part failed: {error}");
         }
         fault
     }
+}
+
+/// What a path leads to, compared with a file that was opened there.
+pub(super) enum Found {
+    Same,
+    Other,
+    Nothing,
+}
+
+/// What `path` leads to now, compared with what is open. A block device may have many names.
+///
+/// # Errors
+/// If the system does not say.
+pub(super) fn found_at(path: &Path, open: &File) -> io::Result<Found> {
+    let open = open.metadata()?;
+    let found = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        found => found?,
+    };
+    let is_same = match open.file_type().is_block_device() {
+        true => found.file_type().is_block_device() && found.rdev() == open.rdev(),
+        false => (found.dev(), found.ino()) == (open.dev(), open.ino()),
+    };
+    Ok(if is_same { Found::Same } else { Found::Other })
 }
 
 /// Whether a direct read works: some file systems accept the flag and refuse the transfer.

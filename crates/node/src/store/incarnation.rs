@@ -2,14 +2,15 @@
 //!
 //! What was written and not flushed survives the node where it is in the kernel's hands, and does
 //! not survive a reboot, an unmount, or a failed write-back. So a file's incarnation is made of the
-//! boot, the mount and the number of failures; that of memory is new in each process.
+//! boot, the mount, the number of failures and, where it is a file, which one: a file that was restored
+//! from a backup lacks what was written since. That of memory is new in each process.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 
 /// The unique number of a mount, which no later mount gets (since Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -25,14 +26,22 @@ pub(super) fn of_memory() -> u64 {
 /// If the system does not say where the file is mounted.
 pub(super) fn of_file(file: &File, error_count: u64) -> io::Result<u64> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
-    let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::BTIME;
     let found = match statx(file, c"", AtFlags::EMPTY_PATH, flags | MNT_ID_UNIQUE) {
         Ok(found) => found,
         // Systems before 6.8 ignore the flag, or refuse it.
         Err(_) => statx(file, c"", AtFlags::EMPTY_PATH, flags)?,
     };
     let device = u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor);
-    let numbers = [found.stx_mnt_id, device, error_count];
+    // The number of a file that was removed is given to another one; its time of birth is not.
+    let birth = [found.stx_btime.tv_sec as u64, found.stx_btime.tv_nsec.into()];
+    let [inode, seconds, nanoseconds] =
+        match FileType::from_raw_mode(found.stx_mode.into()).is_file() {
+            true => [found.stx_ino, birth[0], birth[1]],
+            // A device's node is made anew at any time.
+            false => [0; 3],
+        };
+    let numbers = [found.stx_mnt_id, device, error_count, inode, seconds, nanoseconds];
     Ok(hash(boot.into_iter().chain(numbers.into_iter().flat_map(u64::to_le_bytes))))
 }
 
@@ -56,6 +65,10 @@ mod tests {
         let first = of_file(&file, 0).unwrap();
         assert_eq!(of_file(&File::open(&path).unwrap(), 0).unwrap(), first);
         assert_ne!(of_file(&file, 1).unwrap(), first);
+        fs::remove_file(&path).unwrap();
+        drop(file);
+        let restored = File::create(&path).unwrap();
+        assert_ne!(of_file(&restored, 0).unwrap(), first, "another file lacks what was written");
         assert_ne!(of_memory(), of_memory());
     }
 }

@@ -76,6 +76,17 @@ impl Spot {
         parse(&bytes)
     }
 
+    /// Whether one of its two copies was written and cannot be read any more.
+    pub(crate) fn has_damaged_copy(&self, disk: &dyn Disk) -> bool {
+        let mut bytes = vec![0; SLOT as usize];
+        let is_read = disk.read(&self.path, self.offset, &mut bytes).is_ok();
+        let is_damaged = |block: &[u8]| {
+            let copy = block.first_chunk::<{ Label::LENGTH }>();
+            copy.is_some_and(|copy| *copy != [0; Label::LENGTH] && Label::parse(copy).is_err())
+        };
+        is_read && bytes.chunks_exact(BLOCK as usize).any(is_damaged)
+    }
+
     /// Makes the label, which takes its space.
     ///
     /// # Errors

@@ -9,9 +9,11 @@ use tidegate_model::cluster::{Geometry, Label, SyncError};
 use super::disk::Disk;
 use super::incarnation;
 use super::label::Spot;
+use super::parts::Presence;
 use super::{OpenError, name_of};
 use crate::clock::unix_seconds;
 use crate::mutex::lock;
+use crate::volumes::geometry_hint;
 
 /// The label of a part that is open.
 pub(super) struct OpenLabel {
@@ -48,6 +50,22 @@ impl OpenLabel {
         lock(&self.label).error.is_some()
     }
 
+    /// Whether the label is where errors of the part can be stored.
+    pub(super) fn presence(&self) -> Presence {
+        let path = &self.spot.path;
+        match path.symlink_metadata() {
+            Ok(found) if found.is_file() => Presence::Present,
+            Ok(_) => Presence::Displaced(format!(
+                "has something else than its label at {}; bring the label back",
+                path.display()
+            )),
+            Err(error) => Presence::Displaced(format!(
+                "lacks its label: {}: {error}; bring it back",
+                path.display()
+            )),
+        }
+    }
+
     /// The stored error, for people.
     pub(super) fn fault(&self) -> Option<String> {
         lock(&self.label).error.map(|error| describe(error, &self.spot.path.display().to_string()))
@@ -63,7 +81,7 @@ impl OpenLabel {
         let error = io::Error::from_raw_os_error(errno);
         tracing::error!(
             "part {index} of volume {volume}: a sync failed: {error}; acknowledged writes may be \
-             lost, and every flush fails until `tidegate volume clear-error {volume}`"
+             lost, and every flush fails until `tidegate volume clear-error CLUSTER {volume}`"
         );
         if let Err(error) = self.spot.write(&*self.disk, &mut label) {
             let path = self.spot.path.display();
@@ -98,9 +116,6 @@ pub(super) fn fits(label: &Label, part: &Part) -> Result<(), OpenError> {
              one"
         ));
     }
-    if label.is_pending {
-        return refuse("was begun and not finished; run `tidegate volume create` again".into());
-    }
     let Geometry { size, count, stripe } = identity.geometry;
     if count != part.geometry.count || stripe != part.geometry.stripe {
         let (found, wanted) = (identity.geometry, part.geometry);
@@ -109,9 +124,9 @@ pub(super) fn fits(label: &Label, part: &Part) -> Result<(), OpenError> {
     if size != part.geometry.size {
         let wanted = part.geometry.size;
         let volume = &part.volume;
+        let hint = geometry_hint(volume, identity.geometry, part.geometry);
         return refuse(format!(
-            "belongs to a volume of {size}, and the cluster file says {wanted}; correct the file, \
-             or grow the volume with `tidegate volume resize {volume}`"
+            "belongs to a volume of {size}, and the cluster file says {wanted}; {hint}"
         ));
     }
     if identity.offset != part.offset {

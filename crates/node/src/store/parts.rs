@@ -1,11 +1,13 @@
 //! The parts that are open, by number.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 
 use super::{OpenError, name_of};
+use crate::mutex::lock;
 
 /// Parts and what a medium keeps of each. Parts are opened rarely and used always, and a part that
 /// is open stays open: its number is good for as long as the node lives.
@@ -33,7 +35,32 @@ pub(super) struct OpenedPart<T> {
     incarnation: AtomicU64,
     /// A sync has failed, and no later one proves that everything is durable.
     has_failed: AtomicBool,
+    /// Its files are not where they were: every request fails.
+    is_absent: AtomicBool,
+    /// What the last inspection found.
+    presence: Mutex<Presence>,
     pub(super) place: T,
+}
+
+/// Whether the files of an open part are still where it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// They are.
+    #[default]
+    Present,
+    /// They are not, and whole elsewhere: the part is served again once they are back.
+    Displaced(String),
+    /// Data are gone, and with them perhaps acknowledged writes. That stays so until a restart.
+    Lost(String),
+}
+
+impl Presence {
+    fn reason(&self) -> Option<&String> {
+        match self {
+            Self::Present => None,
+            Self::Displaced(reason) | Self::Lost(reason) => Some(reason),
+        }
+    }
 }
 
 /// What a medium found or made of a part.
@@ -69,6 +96,8 @@ impl<T> Parts<T> {
             state,
             incarnation: AtomicU64::new(state.incarnation),
             has_failed: AtomicBool::new(has_failed),
+            is_absent: AtomicBool::new(false),
+            presence: Mutex::default(),
             place,
         });
         Ok(OpenPart { number: list.len() as u32 - 1, state })
@@ -79,11 +108,13 @@ impl<T> Parts<T> {
         self.list.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reasons why parts are not durable, by volume and index.
+    /// Reasons why parts are not served or not durable, by volume and index.
     pub(super) fn faults(&self, of: impl Fn(&T) -> Option<String>) -> Vec<(String, u32, String)> {
         let parts = self.read();
         let fault = |opened: &OpenedPart<T>| {
-            Some((opened.part.volume.clone(), opened.part.index, of(&opened.place)?))
+            let absent = lock(&opened.presence).reason().cloned();
+            let fault = absent.or_else(|| of(&opened.place))?;
+            Some((opened.part.volume.clone(), opened.part.index, fault))
         };
         parts.iter().filter_map(fault).collect()
     }
@@ -96,6 +127,35 @@ impl<T> Parts<T> {
 }
 
 impl<T: StoresErrors> Parts<T> {
+    /// Looks whether the files of all parts are where they were. Data that are gone may have held
+    /// acknowledged writes, so that is stored as a failed sync is.
+    pub(super) fn inspect(&self, look: impl Fn(&OpenedPart<T>) -> Presence) {
+        let mut lost = BTreeSet::new();
+        for (number, opened) in (0..).zip(self.read().iter()) {
+            let before = lock(&opened.presence).clone();
+            let now = match before {
+                Presence::Lost(_) => continue,
+                _ => look(opened),
+            };
+            if now == before {
+                continue;
+            }
+            opened.is_absent.store(now != Presence::Present, Ordering::Release);
+            let name = name_of(&opened.part);
+            match now.reason() {
+                Some(reason) => tracing::error!("{name} is not served any more: it {reason}"),
+                None => tracing::info!("{name} is back where it was, and served again"),
+            }
+            if matches!(now, Presence::Lost(_)) {
+                lost.insert(number);
+            }
+            *lock(&opened.presence) = now;
+        }
+        if !lost.is_empty() {
+            self.fail(libc::EIO, |number| lost.contains(&number));
+        }
+    }
+
     /// A sync of the parts for which `is_meant` is true has failed. The error is stored before
     /// anybody is told of it.
     pub(super) fn fail(&self, errno: i32, is_meant: impl Fn(u32) -> bool) {
@@ -139,6 +199,9 @@ impl<T> OpenedPart<T> {
     /// Whether a job may be done: its range lies within the part, what it relies on is still so,
     /// and where it is to be durable, nothing stands against that.
     fn check(&self, job: &Job) -> Result<(), Fault> {
+        if self.is_absent.load(Ordering::Acquire) {
+            return Err(Fault::Io);
+        }
         let is_broken = || self.has_failed.load(Ordering::Acquire);
         if job.command == Command::Flush {
             let (wanted, current) = (job.offset, self.incarnation.load(Ordering::Acquire));

@@ -216,7 +216,7 @@ fn a_directory_is_one_nodes_and_its_names_are_plain() {
     let folder = tempfile::tempdir().unwrap();
     let directory = Directory::new(folder.path()).unwrap();
     let error = Directory::new(folder.path()).err().unwrap();
-    assert_eq!(error.to_string(), "another node uses it");
+    assert_eq!(error.to_string(), "a node of this process uses it");
     for name in ["", "..", "a/b", ".x", "a b", &"x".repeat(201)] {
         let error = directory.open(&part(name, 4096, 0)).unwrap_err();
         assert!(matches!(error, OpenError::Name(_)), "{name}");
@@ -394,4 +394,135 @@ fn watched(medium: &dyn Medium, opened: OpenPart) -> (u64, u64) {
     let told = told.lock().unwrap();
     assert!(told.len() == 1 && told[0].0 == opened.number, "{told:?}");
     (opened.state.incarnation, told[0].1)
+}
+
+/// A volume in a directory or on a device, its file there, and what opens it.
+struct Opened {
+    plan: PartPlan,
+    file: PathBuf,
+}
+
+impl Opened {
+    fn make(folder: &Path, is_device: bool) -> Self {
+        let (file, store) = match is_device {
+            true => {
+                sized(&folder.join("device"), (1 << 20) + 65_536);
+                let path = folder.join("device");
+                (path.clone(), PartStore::Device(path, None))
+            }
+            false => (folder.join("parts/v.0"), PartStore::Directory(folder.join("parts"))),
+        };
+        let plan = PartPlan {
+            node: "a".into(),
+            store,
+            volume: "v".into(),
+            index: 0,
+            offset: Bytes::ZERO,
+            geometry: part("v", 8192, 0).geometry,
+        };
+        volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
+        Self { plan, file }
+    }
+
+    fn medium(&self) -> Box<dyn Medium> {
+        match &self.plan.store {
+            PartStore::Directory(path) => Box::new(Directory::new(path).unwrap()),
+            PartStore::Device(path, size) => Box::new(Device::new(path, *size).unwrap()),
+        }
+    }
+}
+
+/// Every request of the part fails, and the fault has these words.
+fn expect_absent(medium: &dyn Medium, number: u32, words: &str) {
+    medium.inspect();
+    let jobs = durable(number, 0).into_iter();
+    for job in jobs.chain([job(number, Command::Read, 0, 4096, Buffer::empty())]) {
+        let command = job.command;
+        assert_eq!(perform(medium, job), Err(Fault::Io), "{words}: {command:?}");
+    }
+    let faults = medium.faults();
+    assert!(faults.len() == 1 && faults[0].2.contains(words), "{words}: {faults:?}");
+}
+
+fn expect_present(medium: &dyn Medium, number: u32, incarnation: u64) {
+    medium.inspect();
+    for job in durable(number, incarnation) {
+        perform(medium, job).unwrap();
+    }
+    perform(medium, job(number, Command::Read, 0, 4096, Buffer::empty())).unwrap();
+    assert_eq!(medium.faults(), []);
+}
+
+#[test]
+fn a_part_that_is_moved_under_a_running_node_fails_until_it_is_back() {
+    for is_device in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Opened::make(folder.path(), is_device);
+        let away = folder.path().join("away");
+        let medium = opened.medium();
+        let OpenPart { number, state } = medium.open(&part("v", 8192, 0)).unwrap();
+        expect_present(&*medium, number, state.incarnation);
+        fs::rename(&opened.file, &away).unwrap();
+        expect_absent(&*medium, number, "is not there any more");
+        fs::write(&opened.file, vec![0; 8192]).unwrap();
+        expect_absent(&*medium, number, "has another file in its place");
+        fs::rename(&away, &opened.file).unwrap();
+        expect_present(&*medium, number, state.incarnation);
+        if !is_device {
+            let label = opened.file.with_file_name("v.0.label");
+            fs::rename(&label, &away).unwrap();
+            expect_absent(&*medium, number, "lacks its label");
+            fs::rename(&away, &label).unwrap();
+            expect_present(&*medium, number, state.incarnation);
+        }
+    }
+}
+
+#[test]
+fn a_part_that_is_removed_or_cut_off_under_a_running_node_fails_and_so_do_flushes_after_it_is_back()
+{
+    let cases = [(false, false), (false, true), (true, true)];
+    for (is_device, is_cut) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = Opened::make(folder.path(), is_device);
+        let backup = folder.path().join("backup");
+        fs::copy(&opened.file, &backup).unwrap();
+        let medium = opened.medium();
+        let OpenPart { number, state } = medium.open(&part("v", 8192, 0)).unwrap();
+        let length = fs::metadata(&opened.file).unwrap().len();
+        let file = || fs::OpenOptions::new().write(true).open(&opened.file).unwrap();
+        let words = match is_cut {
+            true => {
+                file().set_len(4096).unwrap();
+                "was cut off to 4KiB"
+            }
+            false => {
+                fs::remove_file(&opened.file).unwrap();
+                "was removed while the node ran"
+            }
+        };
+        expect_absent(&*medium, number, words);
+        // A file of the same length is not what was lost.
+        match is_cut {
+            true => file().set_len(length).unwrap(),
+            false => sized(&opened.file, length),
+        }
+        expect_absent(&*medium, number, words);
+        drop(medium);
+        // What the fault says helps: the backup is taken over, and lacks what was acknowledged.
+        fs::copy(&backup, &opened.file).unwrap();
+        let plans = std::slice::from_ref(&opened.plan);
+        let adopt = Creation { adopt: true, ..Creation::default() };
+        volumes::create(plans, adopt).unwrap();
+        let medium = opened.medium();
+        let again = medium.open(&part("v", 8192, 0)).unwrap();
+        perform(&*medium, job(number, Command::Read, 0, 4096, Buffer::empty())).unwrap();
+        // The device's label went with its end.
+        if !is_device {
+            assert_ne!(again.state.incarnation, state.incarnation);
+            fails_from_here(&*medium, again.number, again.state.incarnation);
+            drop(medium);
+            assert_eq!(volumes::clear_error(plans), Ok(1));
+        }
+    }
 }

@@ -1,82 +1,123 @@
 //! Growing a volume: the data first, and then one label after the other.
 
 use tidegate_model::Bytes;
-use tidegate_model::cluster::{Geometry, Label, VolumeStamp};
+use tidegate_model::cluster::{Label, VolumeStamp};
 
-use super::{Found, Outcome, PartPlan, PartStore, failed, found, is_same_part, refuse};
+use super::{
+    Found, Outcome, PartPlan, PartStore, failed, found, is_same_part, lacks_data, refuse,
+    restore_hint,
+};
 use crate::store::disk::Disk;
 use crate::store::label::Spot;
 
 /// A part as it is to be, and its label as it is.
 type Grown = (PartPlan, Spot, Label);
 
-pub(super) fn resize_on(disk: &dyn Disk, parts: &[PartPlan], size: Bytes) -> Outcome<VolumeStamp> {
+/// What the labels say together.
+struct Labelled {
+    /// The largest size that one of them has, and the latest generation.
+    size: Bytes,
+    stamp: VolumeStamp,
+    /// They differ: some have grown and others not yet.
+    is_interrupted: bool,
+}
+
+/// Grows the volume, and first finishes a resize that was interrupted: the largest size that a
+/// label has is what that one was to reach.
+pub(super) fn resize_on(
+    disk: &dyn Disk,
+    parts: &[PartPlan],
+    size: Bytes,
+    generation: Option<u64>,
+) -> Outcome<VolumeStamp> {
     if !size.0.is_multiple_of(4096) {
         return refuse(format!("{size} is no size of a volume"), "use a multiple of 4KiB");
     }
-    let all = parts.iter().map(|part| grown(disk, part, size));
+    let all = parts.iter().map(|part| grown(disk, part));
     let mut all = all.collect::<Outcome<Vec<_>>>()?;
-    let stamp = stamp(&all, size)?;
-    for (part, ..) in all.iter().filter(|(part, ..)| is_file(part)) {
-        let (path, length) = (part.data(), part.geometry.part_length(part.index));
-        let grown = disk.grow(&path, length.0, false).and_then(|()| disk.sync(&path));
-        grown.map_err(|error| failed(&path, &error))?;
+    let found = labelled(&all)?;
+    let Labelled { size: largest, stamp, is_interrupted } = found;
+    let volume = &parts[0].volume;
+    if size < largest && is_interrupted {
+        return refuse(
+            format!("a resize of volume {volume} to {largest} was interrupted"),
+            format!("finish it with `tidegate volume resize CLUSTER {volume} {largest}`"),
+        );
     }
-    for (part, spot, label) in &mut all {
-        if label.identity.geometry.size == size {
-            continue;
-        }
-        (label.identity.geometry, label.identity.stamp) = (part.geometry, stamp);
-        spot.write(disk, label).map_err(|error| failed(&spot.path, &error))?;
+    if size < largest {
+        let what = format!("the volume has {largest} already");
+        return refuse(what, "volumes only grow; name a larger size");
     }
+    if is_interrupted {
+        commit(disk, &mut all, largest, stamp)?;
+    }
+    let next = stamp.generation + u64::from(size > largest);
+    let generation = generation.unwrap_or(next);
+    if generation < next {
+        return refuse(
+            format!("the volume has generation {} already", stamp.generation),
+            format!("name a generation of at least {next}, or none"),
+        );
+    }
+    let stamp = VolumeStamp { generation, ..stamp };
+    commit(disk, &mut all, size, stamp)?;
     Ok(stamp)
+}
+
+/// Gives all parts this size and stamp: first the data, then the labels.
+fn commit(disk: &dyn Disk, all: &mut [Grown], size: Bytes, stamp: VolumeStamp) -> Outcome<()> {
+    for (part, ..) in &mut *all {
+        part.geometry.size = size;
+    }
+    for (part, _, label) in all.iter().filter(|(part, ..)| is_file(part)) {
+        let (path, length) = (part.data(), part.geometry.part_length(part.index));
+        if label.identity.geometry.size != size {
+            let grown = disk.grow(&path, length.0, false).and_then(|()| disk.sync(&path));
+            grown.map_err(|error| failed(&path, &error))?;
+        }
+    }
+    for (part, spot, label) in all {
+        let identity = &mut label.identity;
+        if (identity.geometry, identity.stamp) != (part.geometry, stamp) {
+            (identity.geometry, identity.stamp) = (part.geometry, stamp);
+            spot.write(disk, label).map_err(|error| failed(&spot.path, &error))?;
+        }
+    }
+    Ok(())
 }
 
 fn is_file(part: &PartPlan) -> bool {
     matches!(part.store, PartStore::Directory(_))
 }
 
-/// The part as it is to be, if it is there as it was created.
-fn grown(disk: &dyn Disk, part: &PartPlan, size: Bytes) -> Outcome<Grown> {
-    let part = PartPlan { geometry: Geometry { size, ..part.geometry }, ..part.clone() };
-    let Found { spot, label, data } = found(disk, &part)?;
-    let Some(label) = label.filter(|label| !label.is_pending && is_same_part(label, &part)) else {
+/// The part, if it is there as it was created.
+fn grown(disk: &dyn Disk, part: &PartPlan) -> Outcome<Grown> {
+    let Found { spot, label, data } = found(disk, part)?;
+    let Some(label) = label.filter(|label| !label.is_pending && is_same_part(label, part)) else {
         let help = "bring it back, or finish `tidegate volume create`";
         return refuse(format!("{} is not there as it was created", part.name()), help);
     };
-    if label.identity.geometry.size > size {
-        let what = format!("the volume has {} already", label.identity.geometry.size);
-        return refuse(what, "volumes only grow; name a larger size");
+    if let Some(what) = lacks_data(part, &label, data) {
+        let what = format!("{} {what}", part.name());
+        return refuse(what, restore_hint(&part.volume));
     }
-    let is_short = data.is_some_and(|data| data < label.identity.length());
-    if is_short || data.is_none() && is_file(&part) {
-        let what = format!("the data of {} are missing or cut off", part.name());
-        return refuse(what, format!("bring back {}", part.data().display()));
-    }
-    Ok((part, spot, label))
+    Ok((part.clone(), spot, label))
 }
 
-/// The identity that all parts have in the end.
-fn stamp(all: &[Grown], size: Bytes) -> Outcome<VolumeStamp> {
-    let stamps = || all.iter().map(|(.., label)| label.identity.stamp);
-    let Some(latest) = stamps().max_by_key(|stamp| stamp.generation) else {
+fn labelled(all: &[Grown]) -> Outcome<Labelled> {
+    let identities = || all.iter().map(|(.., label)| &label.identity);
+    let Some(first) = identities().next() else {
         return refuse("no part of the volume is here", "name the nodes of this machine");
     };
-    if let Some((part, ..)) = all.iter().find(|(.., it)| it.identity.stamp.uuid != latest.uuid) {
+    let uuid = first.stamp.uuid;
+    if let Some((part, ..)) = all.iter().find(|(.., it)| it.identity.stamp.uuid != uuid) {
         let what = format!("{} is of another volume than the others", part.name());
         return refuse(what, "bring back the right one");
     }
-    let is_begun = all.iter().any(|(.., label)| label.identity.geometry.size == size);
-    let generation = latest.generation + u64::from(!is_begun);
-    let is_behind = |label: &Label| {
-        let found = &label.identity;
-        found.geometry.size != size && found.stamp.generation + 1 != generation
-    };
-    match all.iter().find(|(.., label)| is_behind(label)) {
-        None => Ok(VolumeStamp { generation, ..latest }),
-        Some((part, ..)) => refuse(
-            format!("another resize was interrupted at {}", part.name()),
-            "finish it first: run it again with the size that it had",
-        ),
-    }
+    let size = identities().fold(Bytes::ZERO, |size, it| size.max(it.geometry.size));
+    let generation = identities().fold(0, |latest, it| latest.max(it.stamp.generation));
+    let stamp = VolumeStamp { uuid, generation };
+    let is_interrupted =
+        identities().any(|it| it.geometry.size != size || it.stamp.generation != generation);
+    Ok(Labelled { size, stamp, is_interrupted })
 }

@@ -3,6 +3,7 @@
 
 mod controller;
 mod hostile;
+mod keys;
 mod local;
 mod pieces;
 mod remote;

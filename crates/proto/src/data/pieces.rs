@@ -230,6 +230,61 @@ mod tests {
         assert_eq!(next_range(1 << 20, 4_096, Span(1)), 1 << 20, "a short one proves nothing");
     }
 
+    #[test]
+    fn the_next_range_is_what_fits_and_at_least_a_quarter() {
+        let (size, quick, slow) = (8 << 20, RANGE_TIME.0 / 4, RANGE_TIME.0);
+        // Too quick: twice as much. Not by much: the same.
+        assert_eq!(next_range(size, size, Span(quick)), 2 * size);
+        assert_eq!(next_range(size, size, Span(quick + 1)), size);
+        assert_eq!(next_range(size, size, Span(slow)), size);
+        // Too slow: the largest power of two that would have fitted, but no less than a quarter.
+        assert_eq!(next_range(size, size, Span(slow + 1)), size / 2);
+        assert_eq!(next_range(size, size, Span(2 * slow)), size / 2);
+        assert_eq!(next_range(size, size, Span(2 * slow + 1)), size / 4);
+        assert_eq!(next_range(size, size, Span(1_000 * slow)), size / 4);
+        // A short one that was slow says what fits, too; a longer one than asked for is no reason
+        // to grow.
+        assert_eq!(next_range(size, size / 2, Span(slow + 1)), size / 4);
+        assert_eq!(next_range(size, 4 * size, Span(2 * slow)), size);
+        // Never below a piece, never above the longest, whatever it was before.
+        assert_eq!(next_range(PIECE, PIECE, Span(u64::MAX)), PIECE);
+        assert_eq!(next_range(1, 1, Span(slow)), PIECE);
+        assert_eq!(next_range(RANGE_MAX, RANGE_MAX, Span(1)), RANGE_MAX);
+        assert_eq!(next_range(u32::MAX, RANGE_MAX, Span(slow)), RANGE_MAX);
+    }
+
+    #[test]
+    fn what_moves_nothing_costs_its_time_and_is_served_in_ranges() {
+        let durable = true;
+        for command in [
+            Command::Discard { durable },
+            Command::Zero { allocate: false, durable: false },
+            Command::Zero { allocate: true, durable },
+        ] {
+            assert!(command.is_measured() && command.is_range());
+        }
+        assert!(Command::Map.is_measured() && !Command::Map.is_range());
+        for command in [Command::Read, Command::Write { durable }, Command::Flush] {
+            assert!(!command.is_measured() && !command.is_range(), "{command:?}");
+        }
+        assert!(!Command::KeyValue.is_measured() && !Command::KeyValue.is_range());
+    }
+
+    #[test]
+    fn of_two_faults_of_one_piece_the_first_counts_and_a_piece_before_one_that_is_given_up() {
+        let mut pieces = Pieces::<u8>::new(Command::Read, 0, 3 * PIECE);
+        (0..3).for_each(|_| assert!(matches!(pieces.step(PIECE), Step::Piece(_))));
+        pieces.stop(1);
+        assert_eq!(pieces.step(PIECE), Step::Wait, "those that are out come back first");
+        pieces.on_finished(PIECE, Err(2));
+        pieces.on_finished(PIECE, Err(3));
+        pieces.on_finished(2 * PIECE, Err(4));
+        assert_eq!(pieces.step(PIECE), Step::Over(Err(2)));
+        let mut stopped = Pieces::<u8>::new(Command::Read, 0, 3 * PIECE);
+        stopped.stop(1);
+        assert_eq!(stopped.step(PIECE), Step::Over(Err(1)));
+    }
+
     proptest! {
         /// Whatever comes back in which order: all bytes once, never more pieces than may be, one
         /// answer, and that of the first piece that failed.

@@ -231,3 +231,7 @@ pub const fn read_last(word: u64, epoch: u64) -> Option<Outcome> {
         unmet: count(bits(word, 16 + COUNT, ROUGH)).checked_sub(1),
     })
 }
+
+#[cfg(test)]
+#[path = "words_tests.rs"]
+mod tests;

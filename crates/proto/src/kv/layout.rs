@@ -334,3 +334,7 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array.copy_from_slice(bytes);
     array
 }
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

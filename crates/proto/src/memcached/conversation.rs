@@ -12,7 +12,9 @@
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
 //! the first of them has left, so the row is as long as that at most. Whoever has many clients may
 //! allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is cut
-//! so that the reply to one part has at most [`PART_REPLY_MAX`] bytes.
+//! so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked for
+//! as far as the credit goes. Once one of them has failed, so has the request, and the others are
+//! not asked for.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -29,14 +31,14 @@ use super::{KEY_MAX, Verb, split};
 /// busy from one connection.
 pub const AHEAD_MAX: usize = 1_024;
 
-/// The values that one part of a request for several keys may bring, in bytes, if values are at
-/// most 1 MiB long: a node holds at most so much of a reply that is not whole. With longer values
-/// a part is of 16 keys.
-pub const PART_REPLY_MAX: u32 = 16 << 20;
+/// The bytes of reply that one part of a request for several keys is expected to bring: what others
+/// wait for behind it, as long as a piece of a volume.
+pub const PART_REPLY: usize = 128 << 10;
 
-/// How many keys a part has at least before another one is begun, whatever the longest value is: a
-/// part has a number of 16 bits.
-const PART_KEYS_MIN: u32 = 16;
+/// The most that it can bring, in bytes, if it is longer than expected and values are at most 1 MiB
+/// long: a node holds at most so much of a reply that is not whole. With longer values a part has
+/// one key.
+pub const PART_REPLY_MAX: u32 = 16 << 20;
 
 /// How many keys one part has at most: as many as make the cost of a part small against that of its
 /// keys.
@@ -67,7 +69,8 @@ pub struct Ask<'a, P> {
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    const PART_BITS: u32 = 16;
+    /// A line has at most 2^20 bytes, and so at most 2^19 keys, in as many parts.
+    const PART_BITS: u32 = 20;
 
     fn new(seat: u64, part: usize) -> Self {
         Self(seat << Self::PART_BITS | part as u64)
@@ -141,6 +144,9 @@ pub struct Conversation<P, R> {
     stored: usize,
     /// How many bytes of input are nobody's.
     skip: u64,
+    /// Parts of the last request that are not asked for yet, and how many requests and parts are.
+    unasked: VecDeque<(Ticket, Part<P>)>,
+    asked: usize,
     /// The number of the seat at the head of the row.
     first: u64,
     row: VecDeque<Seat<R>>,
@@ -149,8 +155,10 @@ pub struct Conversation<P, R> {
 }
 
 /// A part of a request for several keys: what is asked of one place.
+#[derive(Debug)]
 struct Part<P> {
     place: P,
+    operation: Operation,
     bytes: Vec<u8>,
     keys: u32,
 }
@@ -174,7 +182,7 @@ struct Shared<R> {
     hushed: bool,
     /// The keys, one after the other, each with its end and its part; none for `flush_all`.
     text: Vec<u8>,
-    keys: Vec<(u32, u16)>,
+    keys: Vec<(u32, u32)>,
 }
 
 impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
@@ -191,6 +199,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             reply_estimate: 0,
             stored: 0,
             skip,
+            unasked: VecDeque::new(),
+            asked: 0,
             first,
             row,
             is_over,
@@ -230,7 +240,12 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         mut ask: impl FnMut(Ask<'_, P>),
     ) -> Progress {
         let mut consumed = 0;
-        while !self.is_over && self.row.len() < self.ahead_max && self.credit > 0 {
+        self.ask_parts(&mut ask);
+        while !self.is_over
+            && self.row.len() < self.ahead_max
+            && self.credit > 0
+            && self.unasked.is_empty()
+        {
             // What is skipped here has come, so it fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
             self.skip -= skipped;
@@ -252,8 +267,6 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 }
                 Step::Request(request) => {
                     consumed += request.bytes.len();
-                    let reply = self.reply_estimate.saturating_mul(request.keys.max(1) as usize);
-                    self.credit = self.credit.saturating_sub(request.bytes.len() + reply);
                     self.request(&request, &place, &mut ask);
                 }
             }
@@ -268,6 +281,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         mut ask: impl FnMut(Ask<'_, P>),
     ) {
         let Some(operation) = request.verb.operation() else {
+            self.spend(request.bytes.len(), 1);
             return self.about_no_key(request, ask);
         };
         if request.keys > 1 {
@@ -276,7 +290,34 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         let mut space = [0; KEY_MAX];
         let place = place(request.stored_key(&mut space), operation);
         let ticket = Ticket::new(self.seat(Seat::Empty { hushed: request.is_hushed() }), 0);
+        self.spend(request.bytes.len(), 1);
+        self.asked += 1;
         ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
+    }
+
+    /// A request of so many bytes about so many keys takes its part of the credit.
+    fn spend(&mut self, bytes: usize, keys: u32) {
+        let reply = self.reply_estimate.saturating_mul(keys as usize);
+        self.credit = self.credit.saturating_sub(bytes.saturating_add(reply));
+    }
+
+    /// Asks for parts of the last request, as far as the credit goes. Where nothing else is asked
+    /// for, credit does not come back by itself, and one part may exceed it.
+    fn ask_parts(&mut self, mut ask: impl FnMut(Ask<'_, P>)) {
+        while self.credit > 0 || self.asked == 0 {
+            let Some((ticket, part)) = self.unasked.pop_front() else { return };
+            let Part { place, operation, bytes, keys } = part;
+            self.spend(bytes.len(), keys);
+            self.asked += 1;
+            ask(Ask { ticket, place, bytes: &bytes, operation, keys });
+        }
+    }
+
+    /// How many keys a part has at most.
+    fn part_keys(&self) -> u32 {
+        let longest = (PART_REPLY_MAX / self.value_max.max(1)).clamp(1, PART_KEYS_MAX);
+        let expected = PART_REPLY / self.reply_estimate.max(1);
+        longest.min(u32::try_from(expected).unwrap_or(u32::MAX)).max(1)
     }
 
     /// A request for several keys: one for each place that has any of them, or several if one reply
@@ -289,7 +330,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         mut ask: impl FnMut(Ask<'_, P>),
     ) {
         let (mut parts, mut text, mut keys) = (Vec::<Part<P>>::new(), Vec::new(), Vec::new());
-        let keys_max = (PART_REPLY_MAX / self.value_max.max(1)).clamp(PART_KEYS_MIN, PART_KEYS_MAX);
+        let keys_max = self.part_keys();
         // The parts that are not full, at most one for each place.
         let mut open: Vec<usize> = Vec::new();
         for key in request.keys() {
@@ -299,7 +340,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             if known.is_none() {
                 let mut bytes = Vec::new();
                 split::begin(request, &mut bytes);
-                parts.push(Part { place, bytes, keys: 0 });
+                parts.push(Part { place, operation, bytes, keys: 0 });
                 open.push(number);
             }
             let part = &mut parts[number];
@@ -309,20 +350,20 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 open.retain(|part| *part != number);
             }
             text.extend_from_slice(key);
-            // A line has at most 2^20 bytes and so at most 2^19 keys, in parts of at least
-            // `PART_KEYS_MIN`: 2^15 parts, and one for each node and tenant.
-            keys.push((text.len() as u32, number as u16));
+            keys.push((text.len() as u32, number as u32));
         }
         if let [Part { place, .. }] = parts[..] {
             let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false }), 0);
+            self.spend(request.bytes.len(), request.keys);
+            self.asked += 1;
             return ask(Ask { ticket, place, bytes: request.bytes, operation, keys: request.keys });
         }
         let seat = self.shared(parts.len(), text, keys, false);
-        for (number, Part { place, mut bytes, keys }) in parts.into_iter().enumerate() {
-            split::end(&mut bytes);
-            let ticket = Ticket::new(seat, number);
-            ask(Ask { ticket, place, bytes: &bytes, operation, keys });
+        for (number, mut part) in parts.into_iter().enumerate() {
+            split::end(&mut part.bytes);
+            self.unasked.push_back((Ticket::new(seat, number), part));
         }
+        self.ask_parts(ask);
     }
 
     fn about_no_key(&mut self, request: &Request<'_>, mut ask: impl FnMut(Ask<'_, P>)) {
@@ -337,6 +378,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 let seat = self.shared(places.len(), Vec::new(), Vec::new(), request.quiet);
                 for (part, place) in places.into_iter().enumerate() {
                     let (ticket, operation) = (Ticket::new(seat, part), Operation::Delete);
+                    self.asked += 1;
                     ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
                 }
                 return;
@@ -368,7 +410,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     }
 
     /// Takes the next seat for a reply of several parts; its number.
-    fn shared(&mut self, parts: usize, text: Vec<u8>, keys: Vec<(u32, u16)>, hushed: bool) -> u64 {
+    fn shared(&mut self, parts: usize, text: Vec<u8>, keys: Vec<(u32, u32)>, hushed: bool) -> u64 {
         let missing = parts;
         let parts = (0..parts).map(|_| None).collect();
         self.seat(Seat::Shared(Box::new(Shared { parts, missing, hushed, text, keys })))
@@ -386,18 +428,31 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         let Some(seat) = place.and_then(|place| self.row.get_mut(place)) else { return };
         let length = reply.as_deref().map_or(0, <[u8]>::len);
         match seat {
-            Seat::Taken(_) => {}
+            Seat::Taken(_) => return,
             Seat::Empty { hushed } => {
                 let complaint = |text| Piece::Text(if *hushed { "" } else { text });
                 *seat = Seat::Taken(reply.map_or_else(complaint, Piece::Reply));
                 self.stored += length;
             }
             Seat::Shared(shared) => {
+                // Those that are not asked for are the last request's, and its last ones.
+                let is_unasked = self.unasked.front().is_some_and(|(first, _)| ticket >= *first);
                 let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };
-                let complaint = |text| Piece::Text(if shared.hushed { "" } else { text });
-                *part = Some(reply.map_or_else(complaint, Piece::Reply));
+                if is_unasked {
+                    return;
+                }
                 shared.missing -= 1;
                 self.stored += length;
+                match reply {
+                    Ok(reply) => *part = Some(Piece::Reply(reply)),
+                    Err(text) => {
+                        *part = Some(Piece::Text(if shared.hushed { "" } else { text }));
+                        if self.unasked.front().is_some_and(|(it, _)| it.seat() == ticket.seat()) {
+                            shared.missing -= self.unasked.len();
+                            self.unasked.clear();
+                        }
+                    }
+                }
                 if shared.missing == 0 {
                     let piece = shared.joined();
                     self.stored = self.stored + piece.stored() - shared.stored();
@@ -405,6 +460,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 }
             }
         }
+        self.asked -= 1;
     }
 
     /// The next piece of what the client is to be sent.
@@ -424,7 +480,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
 
     /// Whether another request could be taken, as far as those before it decide.
     pub fn has_room(&self) -> bool {
-        self.row.len() < self.ahead_max
+        self.row.len() < self.ahead_max && self.unasked.is_empty()
+    }
+
+    /// How many parts of the last request are not asked for yet: [`Self::on_input`] does so as the
+    /// credit comes back, with nothing as input, too.
+    pub fn unasked(&self) -> usize {
+        self.unasked.len()
     }
 
     /// Everything was said, and the connection may be closed.
@@ -463,7 +525,7 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
         let keys = self.keys.iter().map(|(end, part)| {
             let key = &self.text[from..*end as usize];
             from = *end as usize;
-            (key, usize::from(*part))
+            (key, *part as usize)
         });
         match split::join(keys, &parts, &mut made) {
             Ok(()) => Piece::Made(made),

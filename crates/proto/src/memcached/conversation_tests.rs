@@ -95,14 +95,70 @@ fn a_request_for_many_keys_is_cut_where_its_reply_could_be_too_long() {
 fn no_request_is_taken_without_credit() {
     let mut client = Client::new(100, Vec::new());
     client.set_credit(1000, 500);
-    let input = b"get a\r\nget a b\r\nget c\r\n";
+    let input = b"get a\r\nget b\r\nget c\r\n";
     let (asked, progress) = said(&mut client, input);
-    assert_eq!((asked.len(), progress), (3, Progress { consumed: 16, needed: 0 }));
+    assert_eq!((asked.len(), progress), (2, Progress { consumed: 14, needed: 0 }));
     client.set_credit(1, 500);
-    assert_eq!(said(&mut client, &input[16..]).1, Progress { consumed: 7, needed: 0 });
+    assert_eq!(said(&mut client, &input[14..]).1, Progress { consumed: 7, needed: 0 });
     client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
     assert_eq!(client.stored(), 5);
     assert_eq!((heard(&mut client).as_str(), client.stored()), ("END\r\n", 0));
+}
+
+/// Ten keys of one node, 500 bytes expected for each, in parts of one key.
+fn ten_keys() -> (Client, Vec<Asked>, Progress) {
+    let mut client = Client::new(PART_REPLY_MAX, Vec::new());
+    client.set_credit(1000, 500);
+    let (asked, progress) = said(&mut client, b"get a a a a a a a a a a\r\nget b\r\n");
+    (client, asked, progress)
+}
+
+#[test]
+fn parts_are_asked_for_as_the_credit_comes_back() {
+    let (mut client, asked, progress) = ten_keys();
+    assert_eq!((asked.len(), client.unasked()), (2, 8));
+    assert_eq!(progress, Progress { consumed: 25, needed: 0 });
+    // What comes behind waits, and without credit nothing is asked while there is something to wait
+    // for.
+    client.set_credit(0, 500);
+    assert_eq!(said(&mut client, b"get b\r\n"), (Vec::new(), Progress { consumed: 0, needed: 0 }));
+    for (ticket, ..) in &asked {
+        client.on_reply(*ticket, Ok(b"VALUE a 0 1\r\nA\r\nEND\r\n".to_vec()));
+    }
+    // All credit is in what has come: one part goes, or the request would never end.
+    client.set_credit(0, 500);
+    let (last, _) = said(&mut client, b"");
+    assert_eq!((last.len(), client.unasked()), (1, 7));
+    client.set_credit(usize::MAX, 0);
+    let (rest, progress) = said(&mut client, b"get b\r\n");
+    assert_eq!((rest.len(), progress.consumed), (8, 7));
+    for (ticket, _, bytes) in last.iter().chain(&rest) {
+        client.on_reply(*ticket, Ok(echo(bytes)));
+    }
+    assert!(heard(&mut client).ends_with("VALUE a 0 1\r\na\r\nEND\r\nVALUE b 0 1\r\nb\r\nEND\r\n"));
+}
+
+#[test]
+fn once_a_part_has_failed_no_other_is_asked_for() {
+    let (mut client, asked, _) = ten_keys();
+    client.on_reply(asked[1].0, Err("SERVER_ERROR x\r\n"));
+    assert_eq!((client.unasked(), heard(&mut client).as_str()), (0, ""));
+    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(heard(&mut client), "SERVER_ERROR x\r\n");
+    assert_eq!((client.ahead(), client.stored()), (0, 0));
+}
+
+#[test]
+fn a_part_is_as_long_as_its_reply_may_be() {
+    let keys = |value_max, reply_estimate| {
+        let mut client = Client::new(value_max, Vec::new());
+        client.set_credit(1000, reply_estimate);
+        client.part_keys()
+    };
+    assert_eq!(keys(1 << 20, 0), 16);
+    assert_eq!(keys(1 << 20, 16 << 10), 8);
+    assert_eq!((keys(1 << 20, 1 << 20), keys(128 << 20, 100)), (1, 1));
+    assert_eq!(keys(1000, 100), 256);
 }
 
 #[test]
@@ -187,14 +243,15 @@ fn tickets_that_mean_nothing_are_ignored() {
 }
 
 proptest! {
-    /// However the input is cut and whoever answers first: the same requests, the same replies.
+    /// However the input is cut, whatever the credit, and whoever answers first: the same requests,
+    /// the same replies.
     #[test]
     fn neither_cuts_nor_the_order_of_replies_can_be_seen(
         commands in prop::collection::vec(prop::sample::select(&[
             "get a\r\n", "get a b c d\r\n", "gets b c\r\n", "set a 0 0 3\r\nxyz\r\n", "mn\r\n",
             "set b 0 0 99\r\n", "mg c v q\r\n", "touch d 5\r\n", "nonsense\r\n", "version\r\n",
         ][..]), 0..20),
-        cuts in prop::collection::vec(1usize..30, 1..20),
+        cuts in prop::collection::vec((1usize..30, 0usize..100), 1..20),
         order in any::<u64>(),
     ) {
         let input = commands.concat().into_bytes();
@@ -207,8 +264,9 @@ proptest! {
         expected += &heard(&mut whole);
         let (mut pending, mut from, mut told) = (Vec::new(), 0, String::new());
         let (mut end, mut random) = (0, order | 1);
-        for length in cuts.iter().cycle().take(input.len() + 1) {
+        for (length, credit) in cuts.iter().cycle().take(input.len() + 1) {
             end = input.len().min(end + length);
+            cut.set_credit(*credit, 20);
             let (asked, progress) = said(&mut cut, &input[from..end]);
             from += progress.consumed;
             pending.extend(asked);
@@ -220,6 +278,8 @@ proptest! {
             }
             told += &heard(&mut cut);
         }
+        cut.set_credit(usize::MAX, 20);
+        pending.extend(said(&mut cut, &input[from..]).0);
         pending.iter().rev().for_each(|(ticket, _, bytes)| cut.on_reply(*ticket, Ok(echo(bytes))));
         told += &heard(&mut cut);
         prop_assert_eq!(told, expected);

@@ -1,0 +1,52 @@
+//! A thread that looks, once in a while, whether the files of open parts are where they were.
+//!
+//! A part that is moved, removed or cut off under a running node is open all the same: writes go to
+//! a file that no restart would find. Nothing tells a process of that by itself: a watch of the
+//! file does not see that a folder above was renamed or covered by a mount, and one of all writes
+//! would cost as much as they do. So the paths are compared with what is open, a few system calls
+//! for each part. They can block for good where a file system hangs, hence the thread of their own.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::store::Medium;
+
+/// Between two looks. What a client is told in between may be lost with the file, so it is short;
+/// a look at 128 parts takes less than a millisecond. Chosen by hand.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The thread. Dropped, it ends.
+pub(crate) struct Monitor {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Monitor {
+    /// Inspects `medium` once a period.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub(crate) fn start(medium: Arc<dyn Medium>) -> io::Result<Self> {
+        let (stop, stopped) = channel();
+        let run = move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                medium.inspect();
+            }
+        };
+        let thread = thread::Builder::new().name("monitor".into()).spawn(run)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
