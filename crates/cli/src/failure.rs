@@ -189,6 +189,23 @@ impl Failure {
         }
     }
 
+    /// The failure in one line of a log: where, what, why, and how to mend it.
+    pub(crate) fn to_line(&self) -> String {
+        let Told { error, help, cause, file, line, column, .. } = self.to_json();
+        let mut text = match (file, line, column) {
+            (Some(file), Some(line), Some(column)) => format!("{file}:{line}:{column}: "),
+            _ => String::new(),
+        };
+        text += error.unwrap_or(self.word());
+        for (between, more) in [(": ", cause.as_deref()), ("; ", help)] {
+            if let Some(more) = more {
+                text += between;
+                text += more;
+            }
+        }
+        text
+    }
+
     /// The code to exit with.
     pub(crate) fn number(&self) -> u8 {
         self.code.number()
@@ -309,5 +326,23 @@ impl Diagnostic for Problem {
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let text = self.text.as_ref()?;
         Some(Box::new(text.labels.iter().cloned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_log_says_where_what_why_and_how_to_mend_it() {
+        let failure = Failure::new(Code::Invalid, "cannot read the policy p.toml")
+            .cause("No such file or directory")
+            .help("check the path");
+        let line = "cannot read the policy p.toml: No such file or directory; check the path";
+        assert_eq!(failure.to_line(), line);
+        let labels = vec![LabeledSpan::at_offset(6, "here")];
+        let failure = Failure::new(Code::Invalid, "a mistake").source("p.toml", "a = 1\nb", labels);
+        assert_eq!(failure.to_line(), "p.toml:2:1: a mistake");
+        assert_eq!(Failure::silent(Code::Unreachable).to_line(), "unreachable");
     }
 }

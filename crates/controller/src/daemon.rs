@@ -259,7 +259,8 @@ impl Daemon {
             let address = http_address.or(config.http).unwrap_or(([127, 0, 0, 1], 0).into());
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
-            let desk = http::Desk { register, events, watchers, cycle_seconds, token };
+            let answers = Arc::new(http::Answers::new(clock));
+            let desk = http::Desk { register, events, watchers, cycle_seconds, token, answers };
             let hosts = http::Hosts::new(address, &config.http_hosts);
             tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, hosts, stop_rx));
         }

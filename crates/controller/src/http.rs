@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -29,8 +30,10 @@ use tidegate_proto::meters::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
+use crate::clock::Clock;
 use crate::metrics;
 use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
+use crate::shared::Shared;
 use crate::store::PutError;
 use crate::token::Token;
 use crate::visit::Entrance;
@@ -53,6 +56,23 @@ pub(crate) struct Desk {
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) cycle_seconds: Histogram,
     pub(crate) token: Token,
+    pub(crate) answers: Arc<Answers>,
+}
+
+/// What anybody may ask as often as it likes, and many do: it is answered for all of them at once.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    status: Shared<Bytes>,
+    metrics: Shared<Bytes>,
+    /// The first part that cannot be served, for people.
+    readiness: Shared<Option<String>>,
+}
+
+impl Answers {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let (status, metrics) = (Shared::new(clock), Shared::new(clock));
+        Self { status, metrics, readiness: Shared::new(clock) }
+    }
 }
 
 /// Serves until it is time to end. Watchers are cut off then.
@@ -209,9 +229,13 @@ struct HistoryQuery {
     (status = 200, description = "The state as of the last cycle", body = Status)
 ))]
 async fn status(State(desk): State<Desk>) -> Response {
-    match desk.register.survey().await {
-        Ok(survey) => json(StatusCode::OK, &survey.status),
-        Err(error) => stopping(error),
+    let text = async {
+        let survey = desk.register.survey().await.map_err(stopping)?;
+        serde_json::to_vec(&survey.status).map(Bytes::from).map_err(failure)
+    };
+    match desk.answers.status.get(text).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(response) => response,
     }
 }
 
@@ -407,13 +431,13 @@ async fn events(State(desk): State<Desk>) -> Response {
      content_type = "application/openmetrics-text")
 ))]
 async fn scrape(State(desk): State<Desk>) -> Response {
-    let survey = match desk.register.survey().await {
-        Ok(survey) => survey,
-        Err(error) => return stopping(error),
+    let text = async {
+        let survey = desk.register.survey().await.map_err(stopping)?;
+        metrics::text(&survey, &desk.cycle_seconds).map(Bytes::from).map_err(failure)
     };
-    match metrics::text(&survey, &desk.cycle_seconds) {
+    match desk.answers.metrics.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error),
+        Err(response) => response,
     }
 }
 
@@ -429,12 +453,14 @@ async fn healthz() -> &'static str {
     (status = 503, description = "It is stopping, or a part of a volume cannot be served")
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
-    match desk.register.survey().await {
-        Ok(survey) => match faulty_part(&survey.status) {
-            None => "ok\n".into_response(),
-            Some(said) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, said),
-        },
-        Err(error) => stopping(error),
+    let fault = async {
+        let survey = desk.register.survey().await.map_err(stopping)?;
+        Ok(faulty_part(&survey.status))
+    };
+    match desk.answers.readiness.get(fault).await {
+        Ok(None) => "ok\n".into_response(),
+        Ok(Some(fault)) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, fault),
+        Err(response) => response,
     }
 }
 
@@ -461,6 +487,11 @@ fn faulty_part(status: &Status) -> Option<String> {
         let (name, volume, part) = (&node.name, &fault.volume, fault.part);
         Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
     })
+}
+
+/// What is told where an answer cannot be written.
+fn failure(error: impl ToString) -> Response {
+    Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error)
 }
 
 fn stopping(error: Stopping) -> Response {

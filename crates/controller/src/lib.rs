@@ -34,6 +34,7 @@ mod nodes;
 mod operator;
 mod register;
 mod seats;
+mod shared;
 mod socket;
 mod state;
 mod store;

@@ -72,11 +72,22 @@ impl Bed {
 
     /// Comes, and brings memory that the node may have had in a former incarnation.
     fn bring(&self, memory: Option<&Region>) -> Client {
+        let (stream, answer, file) = self.say("", memory);
+        assert!(matches!(answer, ToClient::Welcome(_)), "{answer:?}");
+        Client { stream, memory: Arc::new(Region::from_fd(file.unwrap()).unwrap()) }
+    }
+
+    /// Says hello for a tenant, and waits for the answer.
+    fn say(
+        &self,
+        tenant: &str,
+        memory: Option<&Region>,
+    ) -> (UnixStream, ToClient, Option<OwnedFd>) {
         let stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let hello = Hello {
             version: VERSION,
-            tenant: String::new(),
+            tenant: tenant.into(),
             reservation: None,
             limit: None,
             parts: 1,
@@ -93,8 +104,7 @@ impl Bed {
             }
         }
         let (answer, file) = answer(&stream);
-        assert!(matches!(answer, ToClient::Welcome(_)), "{answer:?}");
-        Client { stream, memory: Arc::new(Region::from_fd(file.unwrap()).unwrap()) }
+        (stream, answer, file)
     }
 }
 
@@ -323,6 +333,30 @@ fn a_store_that_came_back_full_of_lost_blocks_can_be_written_again() {
         std::thread::yield_now();
     }
     assert_eq!(client.get_and_put(b"key").as_deref(), Some(&b"kept"[..]), "no value is lost");
+}
+
+#[test]
+fn memory_that_a_client_brings_late_is_taken_back_as_long_as_nobody_has_other() {
+    let mut bed = Bed::new("shm");
+    let memory = {
+        let client = bed.come();
+        client.get_and_put(b"key");
+        client.memory.clone()
+    };
+    bed.restart();
+    // It is answered when the node no longer waits for its memory.
+    let (_, refused, _) = bed.say("unknown", None);
+    assert!(matches!(refused, ToClient::Refused { .. }), "{refused:?}");
+    let late = bed.bring(Some(&memory));
+    assert_eq!(late.get_and_put(b"key").as_deref(), Some(&b"value"[..]), "no value is lost");
+    // The note still names it, or names what was given out since.
+    bed.restart();
+    let again = bed.bring(Some(&late.memory));
+    assert_eq!(again.get_and_put(b"key").as_deref(), Some(&b"value"[..]));
+    drop((memory, late, again));
+    bed.restart();
+    let first = bed.come();
+    assert_eq!(first.get_and_put(b"key"), None, "nobody has it any more");
 }
 
 #[test]

@@ -49,7 +49,8 @@ const GUESTS_MAX: usize = 512;
 const BEGINNING_MAX: Span = Span::SECOND;
 
 /// How long those who come wait for a client that brings the memory of this node's former life.
-/// Clients look for a node that is gone every two seconds.
+/// Clients look for a node that is gone every two seconds. One that is late is still in time as
+/// long as nobody has been given other memory.
 const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
 
 /// How long clients have to leave the memory that the node moves away from.
@@ -304,6 +305,10 @@ impl DoorKeeper {
         let client = guest.visitor.name();
         let answered = match self.host.seat(&guest.visitor, &hello) {
             Ok((welcome, region)) => {
+                if self.host.is_incomplete() {
+                    // From here on clients have the new memory, and nobody brings the former back.
+                    self.host.settle();
+                }
                 guest.is_in = true;
                 guest.seat = welcome.seat.as_ref().map(|seat| seat.number);
                 tracing::info!(client, tenant = welcome.tenant, seat = guest.seat, "a client came");
@@ -356,9 +361,6 @@ impl DoorKeeper {
         let now = self.clock.now();
         let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
         let is_alone = is_over(&mut self.waiting);
-        if is_alone {
-            self.host.settle();
-        }
         if is_over(&mut self.beginning) || is_alone {
             self.answer_all();
         }

@@ -27,7 +27,7 @@ impl Reload {
         match self.reload() {
             Ok(told) => tracing::info!("SIGHUP: {told}"),
             Err(failure) => {
-                tracing::warn!("SIGHUP: the policy in force stays: {failure}");
+                tracing::warn!("SIGHUP: the policy in force stays: {}", failure.to_line());
             }
         }
     }

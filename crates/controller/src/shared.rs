@@ -1,0 +1,95 @@
+//! One answer for all who ask the same question at the same time.
+//!
+//! Whoever reaches the HTTP port may ask how things are, as often as it likes, and each answer
+//! takes the thread that also distributes tokens: milliseconds, with many tenants tens of them. So
+//! an answer is made once for all who wait for it, and never more than one at a time. It is never
+//! older than the question. After each one passes as much time as it took: the answers to one
+//! question take half of the thread at most, however many ask.
+
+use std::future::Future;
+
+use tidegate_model::Time;
+use tokio::sync::Mutex;
+use tokio::time::sleep_until;
+
+use crate::clock::Clock;
+
+/// The latest answer to one question.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    clock: Clock,
+    latest: Mutex<Option<Made<T>>>,
+}
+
+#[derive(Debug)]
+struct Made<T> {
+    begun: Time,
+    ended: Time,
+    answer: T,
+}
+
+impl<T: Clone> Shared<T> {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, latest: Mutex::new(None) }
+    }
+
+    /// The answer that was begun since this was called, by whoever did that; or the one that `make`
+    /// makes now. A failure is not shared.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) async fn get<E>(&self, make: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let asked = self.clock.now();
+        let mut latest = self.latest.lock().await;
+        if let Some(made) = &*latest {
+            if made.begun >= asked {
+                return Ok(made.answer.clone());
+            }
+            let next = made.ended.after(made.ended.since(made.begun));
+            sleep_until(self.clock.instant(next)).await;
+        }
+        let begun = self.clock.now();
+        let answer = make.await?;
+        *latest = Some(Made { begun, ended: self.clock.now(), answer: answer.clone() });
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn all_who_ask_at_the_same_time_share_an_answer_that_is_no_older_than_the_question() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (shared, made) = (Rc::new(Shared::new(Clock::start())), Rc::new(Cell::new(0)));
+        let ask = || {
+            let (shared, made) = (shared.clone(), made.clone());
+            async move {
+                let make = async {
+                    made.set(made.get() + 1);
+                    // Others come while it is made.
+                    tokio::task::yield_now().await;
+                    Ok::<_, ()>(made.get())
+                };
+                shared.get(make).await.unwrap()
+            }
+        };
+        let tasks = tokio::task::LocalSet::new();
+        tasks.block_on(&runtime, async {
+            let all: Vec<_> = (0..200).map(|_| tokio::task::spawn_local(ask())).collect();
+            for one in all {
+                one.await.unwrap();
+            }
+            assert!(made.get() <= 2, "{} answers for those who asked at once", made.get());
+            let before = made.get();
+            assert_eq!([ask().await, ask().await], [before + 1, before + 2], "none is old");
+            let failed: Result<i32, &str> = shared.get(async { Err("no") }).await;
+            assert_eq!(failed, Err("no"));
+            assert_eq!(ask().await, before + 3, "a failure is not kept");
+        });
+    }
+}
