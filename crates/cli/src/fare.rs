@@ -413,6 +413,16 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             "see `tidegate volume show` on the node's machine",
         );
     }
+    for (gateway, fault) in cluster
+        .gateways
+        .iter()
+        .flat_map(|gateway| gateway.volume_faults.iter().map(move |fault| (&gateway.name, fault)))
+    {
+        warn(
+            format!("volume {} is not served by gateway {gateway}: {}", fault.volume, fault.reason),
+            "see `tidegate volume show` on the machine of each of its nodes",
+        );
+    }
     warn_of_memory(cluster, warn);
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));

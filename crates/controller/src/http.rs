@@ -426,11 +426,11 @@ async fn healthz() -> &'static str {
 /// Whether it serves stages
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, description = "It does"),
-    (status = 503, description = "It is stopping, or a part of a volume cannot be served")
+    (status = 503, description = "It is stopping, or a part of a volume or a whole one cannot be served")
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
     match desk.register.survey().await {
-        Ok(survey) => match faulty_part(&survey.status) {
+        Ok(survey) => match first_fault(&survey.status) {
             None => "ok\n".into_response(),
             Some(said) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, said),
         },
@@ -453,14 +453,21 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// The first part of a volume that cannot be served as promised, for people.
-fn faulty_part(status: &Status) -> Option<String> {
-    let mut nodes = status.cluster.iter().flat_map(|cluster| &cluster.nodes);
-    nodes.find_map(|node| {
+/// The first part or volume that cannot be served as promised, for people.
+fn first_fault(status: &Status) -> Option<String> {
+    let cluster = status.cluster.as_ref()?;
+    let of_part = cluster.nodes.iter().find_map(|node| {
         let fault = node.faults.first()?;
         let (name, volume, part) = (&node.name, &fault.volume, fault.part);
         Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
-    })
+    });
+    let of_volume = || {
+        cluster.gateways.iter().find_map(|gateway| {
+            let (name, fault) = (&gateway.name, gateway.volume_faults.first()?);
+            Some(format!("volume {} at gateway {name}: {}", fault.volume, fault.reason))
+        })
+    };
+    of_part.or_else(of_volume)
 }
 
 fn stopping(error: Stopping) -> Response {
