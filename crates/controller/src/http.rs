@@ -426,7 +426,7 @@ async fn healthz() -> &'static str {
 /// Whether it serves stages
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, description = "It does"),
-    (status = 503, description = "It is stopping, or a part of a volume or a whole one cannot be served")
+    (status = 503, description = "It is stopping, or a volume cannot be served as a whole")
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
     match desk.register.survey().await {

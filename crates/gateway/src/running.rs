@@ -100,9 +100,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for Prepared { name, mailbox, run } in ready {
         running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
     }
-    if let Some(way) = controller {
-        running.keeper = Some(Keeper::start(way, name, running.books.clone())?);
-    }
+    let books = running.books.clone();
+    running.keeper = controller.map(|way| Keeper::start(way, name, books)).transpose()?;
     Ok(running)
 }
 
