@@ -4,7 +4,8 @@
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
-    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, TenantAtDataNode,
+    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, PartFaultStatus,
+    TenantAtDataNode, VolumeFaultStatus,
 };
 use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus};
 use tidegate_stage::bypass::BYPASSES;
@@ -402,17 +403,7 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             "if it stays so, the node does less than it is declared to, or its clients cannot",
         );
     }
-    for (node, fault) in cluster
-        .nodes
-        .iter()
-        .flat_map(|node| node.faults.iter().map(move |fault| (&node.name, fault)))
-    {
-        let (volume, part) = (&fault.volume, fault.part);
-        warn(
-            format!("part {part} of volume {volume} at node {node}: {}", fault.reason),
-            "see `tidegate volume show` on the node's machine",
-        );
-    }
+    warn_of_faults(cluster, warn);
     warn_of_memory(cluster, warn);
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));
@@ -422,6 +413,20 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
             format!("{} gets {got} of the {promised} that it is promised at nodes", tenant.name),
             "if it stays so, nodes do less than they are declared to",
         );
+    }
+}
+
+fn warn_of_faults(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
+    let help = "see `tidegate volume show` on the machine of each of its nodes";
+    for NodeStatus { name, faults, .. } in &cluster.nodes {
+        for PartFaultStatus { volume, part, reason } in faults {
+            warn(format!("part {part} of volume {volume} at node {name}: {reason}"), help);
+        }
+    }
+    for GatewayStatus { name, volume_faults, .. } in &cluster.gateways {
+        for VolumeFaultStatus { volume, reason } in volume_faults {
+            warn(format!("volume {volume} is not served by gateway {name}: {reason}"), help);
+        }
     }
 }
 

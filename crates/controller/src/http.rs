@@ -450,12 +450,12 @@ async fn healthz() -> &'static str {
 /// Whether it serves stages
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, description = "It does"),
-    (status = 503, description = "It is stopping, or a part of a volume cannot be served")
+    (status = 503, description = "It is stopping, or a volume cannot be served as a whole")
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
     let fault = async {
         let survey = desk.register.survey().await.map_err(stopping)?;
-        Ok(faulty_part(&survey.status))
+        Ok(first_fault(&survey.status))
     };
     match desk.answers.readiness.get(fault).await {
         Ok(None) => "ok\n".into_response(),
@@ -479,14 +479,21 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// The first part of a volume that cannot be served as promised, for people.
-fn faulty_part(status: &Status) -> Option<String> {
-    let mut nodes = status.cluster.iter().flat_map(|cluster| &cluster.nodes);
-    nodes.find_map(|node| {
+/// The first part or volume that cannot be served as promised, for people.
+fn first_fault(status: &Status) -> Option<String> {
+    let cluster = status.cluster.as_ref()?;
+    let of_part = cluster.nodes.iter().find_map(|node| {
         let fault = node.faults.first()?;
         let (name, volume, part) = (&node.name, &fault.volume, fault.part);
         Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
-    })
+    });
+    let of_volume = || {
+        cluster.gateways.iter().find_map(|gateway| {
+            let (name, fault) = (&gateway.name, gateway.volume_faults.first()?);
+            Some(format!("volume {} at gateway {name}: {}", fault.volume, fault.reason))
+        })
+    };
+    of_part.or_else(of_volume)
 }
 
 /// What is told where an answer cannot be written.

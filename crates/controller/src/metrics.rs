@@ -258,7 +258,7 @@ const PAIR_COUNTERS: [Of<TenantAtNode>; 1] =
         Some(pair.total_served_operations)
     })];
 
-const GATEWAY_GAUGES: [Of<GatewayStatus>; 3] = [
+const GATEWAY_GAUGES: [Of<GatewayStatus>; 4] = [
     ("gateway_connected", "Whether the gateway is connected to the controller", |gateway| {
         Some(gateway.is_connected.into())
     }),
@@ -266,6 +266,11 @@ const GATEWAY_GAUGES: [Of<GatewayStatus>; 3] = [
         Some(gateway.is_silent.into())
     }),
     ("gateway_clients", "Clients of the gateway", |gateway| Some(gateway.clients)),
+    (
+        "gateway_faulty_volumes",
+        "Volumes it does not serve because their parts do not belong together",
+        |gateway| Some(gateway.volume_faults.len() as u64),
+    ),
 ];
 
 const GATEWAY_COUNTERS: [Of<GatewayStatus>; 3] = [

@@ -14,7 +14,7 @@ use tidegate_fabric::retry::Retry;
 use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::Span;
-use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
+use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
 
 use crate::clock;
 use crate::status::Books;
@@ -50,7 +50,7 @@ impl Keeper {
         let (is_ending, bell) = (Arc::new(AtomicBool::new(false)), reactor.mailbox());
         let hello = Hello::Gateway { version: VERSION, name };
         let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let watch = Watch { way, hello, books, link: None, retry };
+        let watch = Watch { way, hello, books, link: None, faults: Vec::new(), retry };
         let ending = is_ending.clone();
         let thread = thread::Builder::new().name("gateway-keeper".into());
         let thread = thread.spawn(move || watch.run(reactor, &ending))?;
@@ -74,6 +74,8 @@ struct Watch {
     hello: Hello,
     books: Arc<Books>,
     link: Option<Link<ToGateway>>,
+    /// What the controller of this link knows of volumes.
+    faults: Vec<VolumeFault>,
     /// When to try to connect again, if there is no link.
     retry: Retry,
 }
@@ -114,7 +116,10 @@ impl Watch {
             Ok(link)
         });
         match connected {
-            Ok(link) => self.link = Some(link),
+            Ok(link) => {
+                self.link = Some(link);
+                self.faults.clear();
+            }
             Err(error) => {
                 tracing::debug!("no controller at {}: {error}", self.way.address);
                 self.leave();
@@ -134,8 +139,12 @@ impl Watch {
                 }
                 Some(ToGateway::Count) => {
                     self.books.register.know();
-                    let counts = self.books.counts();
-                    link.send(&FromGateway::Counts(counts))?;
+                    let faults = self.books.volume_faults();
+                    if faults != self.faults {
+                        self.faults.clone_from(&faults);
+                        link.send(&FromGateway::Faults(faults))?;
+                    }
+                    link.send(&FromGateway::Counts(self.books.counts()))?;
                 }
                 Some(ToGateway::Refused { reason, .. }) => {
                     tracing::warn!("the controller refuses this gateway: {reason}");

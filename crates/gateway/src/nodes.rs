@@ -13,7 +13,7 @@ use tidegate_model::{CostModel, NodeId, Span, Time};
 use crate::clock;
 use crate::dues::Dues;
 use crate::owners::Table;
-use crate::parts::{Recorded, VolumeParts};
+use crate::parts::{Recorded, Reporter, VolumeParts};
 use crate::worker::{LINK, Letter};
 
 /// Where a node is.
@@ -111,7 +111,7 @@ impl Nodes {
         };
         let lines = (LINK..).zip(nodes).map(line);
         let mut seats: Vec<_> = lines.map(|line| Seat { line, batch: Vec::new() }).collect();
-        let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts.len())).collect();
+        let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts)).collect();
         let mut places = Vec::new();
         for (volume, parts) in volumes.iter().enumerate() {
             let open = |part| open(&mut seats, volume, part, &mut known[volume]);
@@ -123,6 +123,11 @@ impl Nodes {
             tell_fault(name, None, known.fault());
         }
         Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
+    }
+
+    /// From here on it is written down where the parts of a volume do not belong together.
+    pub(crate) fn report_to(&mut self, reporter: &Reporter) {
+        self.known.iter_mut().for_each(|known| known.report_to(reporter.clone()));
     }
 
     /// Why the first volume is not served, if none is.

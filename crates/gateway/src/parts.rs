@@ -16,14 +16,70 @@
 //! have said what they are bear different UUIDs or generations. A node that is away refuses
 //! nothing: what is asked of it waits, and the other parts serve.
 
-use tidegate_fabric::service::PartState;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_fabric::service::{Part, PartState};
 use tidegate_model::cluster::VolumeStamp;
+use tidegate_model::{Bytes, NodeId};
+use tidegate_proto::message::VolumeFault;
+
+/// Volumes whose parts do not belong together, as the workers of a gateway see them: no node can
+/// tell that of its own part.
+#[derive(Debug, Default)]
+pub(crate) struct Mismatches {
+    workers: AtomicUsize,
+    /// By volume and worker.
+    found: Mutex<BTreeMap<(String, usize), String>>,
+}
+
+impl Mismatches {
+    /// All of them, each volume once.
+    pub(crate) fn faults(&self) -> Vec<VolumeFault> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = |((volume, _), reason): (&(String, usize), &String)| VolumeFault {
+            volume: volume.clone(),
+            reason: reason.clone(),
+        };
+        let mut faults: Vec<_> = found.iter().map(fault).collect();
+        faults.dedup_by(|one, other| one.volume == other.volume);
+        faults
+    }
+
+    /// Where one more worker writes down what it finds.
+    pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
+        let worker = self.workers.fetch_add(1, Ordering::Relaxed);
+        Reporter { shared: self.clone(), worker }
+    }
+}
+
+/// Where a worker writes down which volumes do not fit together.
+#[derive(Clone, Debug)]
+pub(crate) struct Reporter {
+    shared: Arc<Mismatches>,
+    worker: usize,
+}
+
+impl Reporter {
+    fn report(&self, volume: &str, mismatch: Option<String>) {
+        let mut found = self.shared.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (volume.to_owned(), self.worker);
+        match mismatch {
+            Some(reason) => drop(found.insert(key, reason)),
+            None => drop(found.remove(&key)),
+        }
+    }
+}
 
 /// The parts of one volume, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct VolumeParts {
+    volume: String,
+    size: Bytes,
     parts: Vec<KnownPart>,
     fault: Option<String>,
+    reporter: Option<Reporter>,
 }
 
 /// What is known of one part.
@@ -41,8 +97,21 @@ struct KnownPart {
 pub(crate) struct Recorded(Box<[u32]>);
 
 impl VolumeParts {
-    pub(crate) fn new(count: usize) -> Self {
-        Self { parts: (0..count).map(|_| KnownPart::default()).collect(), fault: None }
+    pub(crate) fn new(parts: &[(NodeId, Part)]) -> Self {
+        let first = parts.first().map(|(_, part)| part);
+        Self {
+            volume: first.map(|part| part.volume.clone()).unwrap_or_default(),
+            size: first.map_or(Bytes::ZERO, |part| part.geometry.size),
+            parts: parts.iter().map(|_| KnownPart::default()).collect(),
+            fault: None,
+            reporter: None,
+        }
+    }
+
+    /// From here on it is written down where parts do not belong together.
+    pub(crate) fn report_to(&mut self, reporter: Reporter) {
+        self.reporter = Some(reporter);
+        self.judge();
     }
 
     /// What a session relies on that opens the volume now: of each part the last incarnation that
@@ -92,10 +161,12 @@ impl VolumeParts {
         let mut parts = (0..).zip(&self.parts);
         let refused =
             parts.find_map(|(index, part): (u32, _)| Some((index, part.refusal.as_ref()?)));
-        self.fault = match refused {
-            Some((index, reason)) => Some(format!("part {index}: {reason}")),
-            None => self.difference(),
-        };
+        let refused = refused.map(|(index, reason)| format!("part {index}: {reason}"));
+        let mismatch = self.difference();
+        if let Some(reporter) = &self.reporter {
+            reporter.report(&self.volume, mismatch.clone());
+        }
+        self.fault = refused.or(mismatch);
     }
 
     /// How parts differ that are to be of one volume.
@@ -105,11 +176,15 @@ impl VolumeParts {
             .filter_map(|(index, part): (u32, &KnownPart)| Some((index, part.stamp?)));
         let (first, stamp) = stamps.next()?;
         let (index, other) = stamps.find(|(_, other)| *other != stamp)?;
+        let [one, another] = [stamp.generation, other.generation];
+        let (behind, latest) = if one < another { (first, another) } else { (index, one) };
+        let (volume, size) = (&self.volume, self.size);
         Some(match other.uuid == stamp.uuid {
             true => format!(
-                "part {first} has generation {} and part {index} has {}: a resize was interrupted; \
-                 run `tidegate volume resize` again",
-                stamp.generation, other.generation
+                "part {first} has generation {one} and part {index} has {another}: the volume was \
+                 not resized in the same steps everywhere; stop the node of part {behind}, and run \
+                 `tidegate volume resize CLUSTER {volume} {size} --generation {latest}` on its \
+                 machine, with --node for the nodes there"
             ),
             false => format!(
                 "part {first} is of the volume with UUID {} and part {index} of the one with {}; \
@@ -122,9 +197,22 @@ impl VolumeParts {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_model::cluster::Uuid;
+    use tidegate_model::cluster::{Geometry, Uuid};
 
     use super::*;
+
+    fn volume(count: u32) -> VolumeParts {
+        let geometry = Geometry { count, stripe: Bytes(4096), size: Bytes(1 << 20) };
+        let part = |index| Part {
+            volume: "v".into(),
+            index,
+            length: geometry.part_length(index),
+            offset: Bytes::ZERO,
+            geometry,
+        };
+        let parts: Vec<_> = (0..count).map(|index| (NodeId(0), part(index))).collect();
+        VolumeParts::new(&parts)
+    }
 
     fn state(incarnation: u64, uuid: u8, generation: u64) -> PartState {
         let stamp = VolumeStamp { uuid: Uuid([uuid; 16]), generation };
@@ -133,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_session_relies_on_what_was_known_when_it_came() {
-        let mut parts = VolumeParts::new(2);
+        let mut parts = volume(2);
         let early = parts.record();
         assert_eq!(parts.incarnation(&early, 0), 0, "none is known");
         parts.on_open(0, state(5, 1, 1));
@@ -149,10 +237,22 @@ mod tests {
 
     #[test]
     fn parts_of_two_volumes_or_two_generations_are_refused_and_named() {
-        let mut parts = VolumeParts::new(3);
+        let mut parts = volume(3);
         parts.on_open(1, state(1, 7, 1));
         assert_eq!(parts.fault(), None, "the others are away");
+        let mismatches = Arc::new(Mismatches::default());
+        parts.report_to(mismatches.reporter());
+        let mut of_another_worker = volume(3);
+        of_another_worker.report_to(mismatches.reporter());
+        assert_eq!(mismatches.faults(), []);
         parts.on_open(2, state(1, 7, 2));
+        of_another_worker.on_open(1, state(1, 7, 1));
+        of_another_worker.on_open(2, state(1, 7, 2));
+        let faults = mismatches.faults();
+        assert!(faults.len() == 1 && faults[0].volume == "v", "{faults:?}");
+        assert!(faults[0].reason.contains("CLUSTER v 1MiB --generation 2"), "{faults:?}");
+        of_another_worker.on_open(1, state(1, 7, 2));
+        assert_eq!(mismatches.faults().len(), 1, "one worker still sees it");
         assert!(
             parts.fault().is_some_and(|fault| fault.contains("part 1 has generation 1 and part 2"))
         );
@@ -161,7 +261,7 @@ mod tests {
             parts.fault().is_some_and(|fault| fault.contains("part 2 of the one with 08080808-"))
         );
         parts.on_open(2, state(1, 7, 1));
-        assert_eq!(parts.fault(), None);
+        assert_eq!((parts.fault(), mismatches.faults()), (None, vec![]));
         parts.on_refused(0, "it is not there".into());
         assert_eq!(parts.fault(), Some("part 0: it is not there"));
         let memory = PartState { incarnation: 1, identity: None };

@@ -20,6 +20,7 @@ use crate::keeper::Keeper;
 use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
+use crate::parts::Mismatches;
 use crate::status::{Books, Counts};
 use crate::volumes::Volumes;
 use crate::worker::{Hall, Letter, Shop, Worker};
@@ -49,14 +50,15 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let parties: Arc<[String]> = parties.into();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
-    let threads = workers.max(1);
+    let (threads, mismatches) = (workers.max(1), Arc::new(Mismatches::default()));
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
+            let mut nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
+            nodes.report_to(&mismatches.reporter());
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
                 volumes,
@@ -90,7 +92,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let mut running = Running {
         volumes: volumes_hall.addresses(),
         pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
-        books: Arc::new(Books::open(volumes_hall, halls, register)),
+        books: Arc::new(Books::open((volumes_hall, mismatches), halls, register)),
         limits,
         workers: Vec::new(),
         keeper: None,
@@ -98,9 +100,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for Prepared { name, mailbox, run } in ready {
         running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
     }
-    if let Some(way) = controller {
-        running.keeper = Some(Keeper::start(way, name, running.books.clone())?);
-    }
+    let books = running.books.clone();
+    running.keeper = controller.map(|way| Keeper::start(way, name, books)).transpose()?;
     Ok(running)
 }
 

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_fabric::service::Fault;
+use tidegate_proto::message::VolumeFault;
 use tidegate_proto::meters::message::{Flow, GatewayCounts};
 
 use crate::clock;
 use crate::owners::Register;
+use crate::parts::Mismatches;
 use crate::worker::Hall;
 
 /// Every fault, and its name for people and programs.
@@ -106,6 +108,8 @@ impl Counts {
 pub(crate) struct Books {
     /// The hall of volumes.
     pub(crate) volumes: Arc<Hall>,
+    /// Volumes whose parts do not belong together.
+    mismatches: Arc<Mismatches>,
     /// Those of pools.
     pub(crate) pools: Vec<Arc<Hall>>,
     /// Who the tenants are, and what was asked for each.
@@ -115,8 +119,17 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    pub(crate) fn open(volumes: Arc<Hall>, pools: Vec<Arc<Hall>>, register: Arc<Register>) -> Self {
-        Self { volumes, pools, register, started_ms: clock::unix_ms() }
+    pub(crate) fn open(
+        (volumes, mismatches): (Arc<Hall>, Arc<Mismatches>),
+        pools: Vec<Arc<Hall>>,
+        register: Arc<Register>,
+    ) -> Self {
+        Self { volumes, mismatches, pools, register, started_ms: clock::unix_ms() }
+    }
+
+    /// Volumes that are not served because their parts do not belong together.
+    pub(crate) fn volume_faults(&self) -> Vec<VolumeFault> {
+        self.mismatches.faults()
     }
 
     fn halls(&self) -> impl Iterator<Item = &Arc<Hall>> {

@@ -22,14 +22,18 @@ use std::path::{Path, PathBuf};
 
 use tidegate_fabric::trusted::{self, Access, Folder, Purpose};
 use tidegate_model::Bytes;
-use tidegate_model::cluster::{Geometry, Label, PartIdentity, SyncError, Uuid, VolumeStamp};
+use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
 use crate::store::label::{Area, Spot};
 use crate::store::lock::{Busy, StoreLock};
 
+mod report;
 mod resize;
+
+use report::{compare, cut_off, lacks_data, report};
+pub(crate) use report::{geometry_hint, pending, restore_hint};
 
 /// Where a part lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -489,163 +493,6 @@ fn random() -> io::Result<Uuid> {
     // Version 4, variant 1.
     (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
     Ok(Uuid(bytes))
-}
-
-fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
-    let mut is_unmade = false;
-    let (label, fault) = match found(disk, part) {
-        Err(error) => (None, Some(error.to_string())),
-        Ok(Found { label: None, data, .. }) => {
-            is_unmade = true;
-            let fault = match data {
-                Some(_) => "its data have no label; take them over with `volume create --adopt`",
-                None => "it is not there; bring it back, or make it with `volume create`",
-            };
-            (None, Some(format!("{}: {fault}", part.name())))
-        }
-        Ok(Found { spot, label: Some(label), data }) => {
-            let fault = unfit((part, &spot), disk, &label, data);
-            let fault = fault.or_else(|| exchanged(disk, part, &label));
-            (Some(label), fault)
-        }
-    };
-    PartReport { plan: part.clone(), label, is_unmade, fault }
-}
-
-/// Why the data beside a label are not those that it was made for.
-fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> {
-    let PartStore::Directory(_) = part.store else { return None };
-    let mark = disk.mark(&part.data()).ok()?;
-    (!label.fits_mark(mark)).then(|| {
-        let (name, data) = (part.name(), part.data());
-        format!(
-            "{name} has the data of another part: {}; bring back the right file, or take it over \
-             with `tidegate volume create CLUSTER {} --adopt`",
-            data.display(),
-            part.volume
-        )
-    })
-}
-
-/// How the data in a directory are less than their label says.
-fn lacks_data(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
-    let PartStore::Directory(_) = part.store else { return None };
-    let length = label.identity.length();
-    match data {
-        None => Some(format!("lacks its data: {} is not there", part.data().display())),
-        Some(data) if data < length => Some(cut_off(part, data, length)),
-        Some(_) => None,
-    }
-}
-
-fn cut_off(part: &PartPlan, found: Bytes, length: Bytes) -> String {
-    let path = part.data();
-    format!("lost data: {} has {found} of the {length} that it had", path.display())
-}
-
-/// How a file that was lost or cut off comes back.
-pub(crate) fn restore_hint(volume: &str) -> String {
-    format!("restore it from a backup (then run `tidegate volume create CLUSTER {volume} --adopt`)")
-}
-
-/// What to do where a label has another geometry than the cluster file. A part alone does not show
-/// whether a resize was interrupted, so one command helps in each case: the larger size is what the
-/// volume is to have, and `resize` to it grows the volume, finishes that, or finds it done.
-pub(crate) fn geometry_hint(volume: &str, found: Geometry, wanted: Geometry) -> String {
-    if (found.count, found.stripe) != (wanted.count, wanted.stripe) {
-        return "correct the cluster file".into();
-    }
-    let (found, wanted) = (found.size, wanted.size);
-    let resize = format!("run `tidegate volume resize CLUSTER {volume} {}`", found.max(wanted));
-    match wanted > found {
-        true => format!("{resize}, which grows the volume, or finishes that if it was begun"),
-        false => format!(
-            "{resize}, which finishes a resize if one was interrupted, and write size = \
-             \"{found}\" into the cluster file"
-        ),
-    }
-}
-
-/// Names what only a comparison of the parts of one volume shows: parts of two volumes, and a resize
-/// that was interrupted.
-fn compare(reports: &mut [PartReport]) {
-    let identities = || reports.iter().filter_map(|report| Some(&report.label.as_ref()?.identity));
-    let stamps = || identities().map(|identity| identity.stamp);
-    let Some(first) = stamps().next() else { return };
-    let latest = stamps().fold(0, |latest, stamp| latest.max(stamp.generation));
-    let largest = identities().fold(Bytes::ZERO, |size, it| size.max(it.geometry.size));
-    let is_mixed = stamps().any(|stamp| stamp.uuid != first.uuid);
-    let is_interrupted = stamps().any(|stamp| stamp.generation != latest)
-        || identities().any(|identity| identity.geometry.size != largest);
-    for PartReport { plan, label, fault, .. } in reports {
-        let Some(label) = label.as_ref().filter(|label| is_same_part(label, plan)) else {
-            continue;
-        };
-        let (name, volume) = (plan.name(), &plan.volume);
-        let Label { identity, is_pending, .. } = label;
-        if is_mixed {
-            fault.get_or_insert_with(|| {
-                let uuid = identity.stamp.uuid;
-                format!(
-                    "{name} has the UUID {uuid}, and not all parts here have it; bring back \
-                         those that belong together"
-                )
-            });
-        } else if is_interrupted && !is_pending {
-            let size = identity.geometry.size;
-            *fault = Some(format!(
-                "{name} has {size}: a resize of the volume to {largest} was interrupted; run \
-                 `tidegate volume resize CLUSTER {volume} {largest}`"
-            ));
-        }
-    }
-}
-
-/// Why a part with this label cannot be served.
-fn unfit(
-    (part, spot): (&PartPlan, &Spot),
-    disk: &dyn Disk,
-    label: &Label,
-    data: Option<Bytes>,
-) -> Option<String> {
-    let (found, volume) = (label.identity.geometry, &part.volume);
-    let fault = if label.is_pending {
-        pending(spot, disk, volume)
-    } else if !is_same_part(label, part) || found != part.geometry {
-        let (wanted, hint) = (part.geometry, geometry_hint(volume, found, part.geometry));
-        format!("was made for a volume of {found}, and the cluster file says {wanted}; {hint}")
-    } else if let Some(what) = lacks_data(part, label, data) {
-        format!("{what}; {}", restore_hint(volume))
-    } else if label.error.is_none() && spot.has_damaged_copy(disk) {
-        format!(
-            "has a label of which one copy is damaged, at {}: an error that was stored there is \
-             lost; check the data, and run `tidegate volume clear-error CLUSTER {volume}`, which \
-             writes it anew",
-            spot.path.display()
-        )
-    } else {
-        let SyncError { errno, .. } = label.error?;
-        let error = io::Error::from_raw_os_error(errno);
-        format!(
-            "may have lost acknowledged writes: a sync failed: {error}; check it, and run \
-             `tidegate volume clear-error CLUSTER {volume}`"
-        )
-    };
-    Some(format!("{} {fault}", part.name()))
-}
-
-/// Why a part cannot be served whose label says that its volume is not complete.
-pub(crate) fn pending(spot: &Spot, disk: &dyn Disk, volume: &str) -> String {
-    let create = format!("`tidegate volume create CLUSTER {volume}`");
-    match spot.has_damaged_copy(disk) {
-        true => format!(
-            "has a label of which one copy is damaged, at {}, and the other was written before \
-             the volume was complete; run {create}, which writes it anew and leaves the data as \
-             they are",
-            spot.path.display()
-        ),
-        false => format!("was begun and not finished; run {create} again"),
-    }
 }
 
 #[cfg(test)]

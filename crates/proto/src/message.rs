@@ -91,6 +91,18 @@ pub enum FromGateway {
     Counts(GatewayCounts),
     /// The gateway ends: it serves nobody any more.
     Goodbye,
+    /// Volumes that it does not serve although each part is well at its node, all of them. Sent
+    /// before [`Self::Counts`] where that has changed, and first on a connection if there are any.
+    Faults(Vec<VolumeFault>),
+}
+
+/// A volume whose parts do not belong together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeFault {
+    /// The volume's name.
+    pub volume: String,
+    /// How its parts differ and how to mend it, for people.
+    pub reason: String,
 }
 
 /// Who a stage is (PAIO's `stage_info`).

@@ -55,10 +55,10 @@ use tidegate_model::{Event, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
-    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode,
+    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, VolumeFaultStatus,
 };
 use crate::controller::ConnectionId;
-use crate::message::{FromGateway, ToGateway, VERSION};
+use crate::message::{FromGateway, ToGateway, VERSION, VolumeFault};
 use message::{Flow, GatewayCounts, NodeCounts};
 use node::NodeMeters;
 use reading::{FlowMeter, Meter};
@@ -156,6 +156,8 @@ struct GatewayMeters {
     turned_away: Meter,
     refused: Meter,
     faults: BTreeMap<String, Meter>,
+    /// What it said on this connection of volumes that it does not serve.
+    volume_faults: Vec<VolumeFault>,
     /// Without the flows, which are above.
     last: GatewayCounts,
 }
@@ -296,6 +298,7 @@ impl Meters {
             FromGateway::Counts(counts) => {
                 self.gateways[*place].read(now, counts, &self.places);
             }
+            FromGateway::Faults(faults) => self.gateways[*place].volume_faults = faults,
             FromGateway::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
                 self.on_closed(connection, DISCONNECTED);
@@ -311,6 +314,7 @@ impl Meters {
             Some(Party::Gateway(place)) => {
                 let gateway = &mut self.gateways[place];
                 (gateway.line.connection, gateway.last.clients) = (None, 0);
+                gateway.volume_faults.clear();
                 let (gateway, reason) = (gateway.name.clone(), reason.into());
                 self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
             }
@@ -479,6 +483,7 @@ impl GatewayMeters {
             requests_per_second: sum(|offer| offer.requests_per_second),
             bytes_per_second: sum(|offer| offer.bytes_per_second),
             faults,
+            volume_faults: self.volume_faults.iter().map(VolumeFaultStatus::from).collect(),
             offers,
         }
     }

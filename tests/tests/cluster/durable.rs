@@ -152,7 +152,7 @@ fn another_order_of_nodes_stripe_or_size_is_refused() {
     changed(&mut cluster, write("size = \"1MiB\"", "size = \"1MiB\"\nstripe = \"4KiB\""));
     expect_refused(&mut cluster, &["stripes of 64KiB", "stripes of 4KiB"]);
     changed(&mut cluster, write("size = \"1MiB\"", "size = \"2MiB\""));
-    expect_refused(&mut cluster, &["tidegate volume resize db"]);
+    expect_refused(&mut cluster, &["tidegate volume resize CLUSTER db 2MiB"]);
     changed(&mut cluster, write("1MiB", "1MiB"));
     expect_whole(&cluster);
 }
@@ -350,4 +350,41 @@ fn of_commands_at_the_same_time_one_makes_the_volume_and_the_others_say_so() {
             std::fs::remove_dir_all(cluster.path(node)).unwrap();
         }
     }
+}
+
+#[test]
+fn generations_that_only_the_gateway_compares_are_in_the_status_and_the_hint_mends_them() {
+    let mut cluster = in_folders();
+    let file = std::fs::read_to_string(cluster.file()).unwrap();
+    let file = file.replace("policy = \"first.toml\"\n", "");
+    changed(&mut cluster, |cluster| {
+        for (node, size) in [("a", "2MiB"), ("a", "4MiB"), ("b", "4MiB")] {
+            cluster.volume(&["resize", "db", size, "--node", node]).success();
+        }
+        cluster.write(&file.replace("1MiB", "4MiB"));
+    });
+    let hint = "tidegate volume resize CLUSTER db 4MiB --generation 3";
+    eventually("the gateway's fault", || {
+        let status = cluster.bed().status();
+        let fault = &status["cluster"]["gateways"][0]["volume_faults"][0];
+        fault["volume"] == "db" && fault.to_string().contains(hint)
+    });
+    let mut check = cluster.bed().tidegate(&["check", "--cluster"]);
+    check.arg(cluster.file()).arg("--state").arg(cluster.state());
+    let said = process::run(&mut check).failure(1).stdout;
+    assert!(said.contains("fault: part 0 of volume db"), "{said}");
+    changed(&mut cluster, |cluster| {
+        let rest: Vec<_> = hint.split(' ').skip(4).collect();
+        cluster.volume(&[&["resize"], &rest[..], &["--node", "b"]].concat()).success();
+    });
+    let mut client = cluster.enter("db");
+    eventually("all nodes", || client.read(0, 1 << 20).is_ok());
+    eventually("no fault", || {
+        cluster.bed().status()["cluster"]["gateways"][0]["volume_faults"] == serde_json::json!([])
+    });
+    // Nodes run, and are not disturbed.
+    process::run(&mut check).success();
+    std::fs::rename(cluster.path("b/db.1"), cluster.path("away")).unwrap();
+    let said = process::run(&mut check).failure(1).stdout;
+    assert!(said.contains("fault: part 1 of volume db at node b lacks its data"), "{said}");
 }

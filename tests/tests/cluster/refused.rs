@@ -175,7 +175,7 @@ fn a_store_of_another_size() {
     expect_eio(&cluster);
     says(
         &cluster.bed().controller().stderr(),
-        &format!("volume db is not served: part 0: {words}; correct the file, or grow the volume"),
+        &format!("volume db is not served: part 0: {words}; run `tidegate volume resize CLUSTER"),
     );
     expect_fault(&mut cluster, words);
     cluster.bed().down();
@@ -183,10 +183,10 @@ fn a_store_of_another_size() {
     cluster.write(&small("2MiB"));
     let refused = up(&cluster, &[]).failure(1).complaint();
     says(&refused, &format!("× front: volume db is not served: part 0: {words}"));
-    says(&refused, "help: correct the file, or grow the volume with `tidegate volume resize db`");
+    says(&refused, "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume");
     let refused = up(&cluster, &["--create"]).failure(1).complaint();
     says(&refused, "× part 0 of volume db at node a was made for a volume of 1MiB");
-    says(&refused, "help: correct the cluster file, or grow the volume with `tidegate volume");
+    says(&refused, "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume");
     cluster.expect_nothing_left();
     // Where the node is elsewhere the gateway serves what there is, and says what there is not.
     let mut command = cluster.command(&["--role", "controller"]);

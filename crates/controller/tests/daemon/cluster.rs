@@ -2,8 +2,10 @@
 
 use serde::de::DeserializeOwned;
 use tidegate_model::{Cluster, Discipline, Waits};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode};
-use tidegate_proto::message::{FromGateway, Hello, Reply, Request, ToGateway, VERSION};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, PartFault, Report, ToNode};
+use tidegate_proto::message::{
+    FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
+};
 use tidegate_proto::meters::delays::Delays;
 use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
 
@@ -267,6 +269,62 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     ] {
         assert!(text.lines().any(|told| told == line), "no {line} in {text}");
     }
+}
+
+/// Readiness and the metric of one kind of fault.
+#[track_caller]
+fn expect_ready(daemon: &Running, metric: &str, fault: Option<&str>) {
+    let (code, _, text) = daemon.http("GET /readyz HTTP/1.1", "");
+    match fault {
+        Some(words) => assert!(code == 503 && text.contains(words), "{code}: {text}"),
+        None => assert_eq!(code, 200, "{text}"),
+    }
+    let (_, _, text) = daemon.http("GET /metrics HTTP/1.1", "");
+    let line = format!("tidegate_{metric} {}", if fault.is_some() { "1.0" } else { "0.0" });
+    assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+}
+
+#[test]
+fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    let mut node = node(&daemon, "a");
+    until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
+    let of_part = "node_faulty_parts{node=\"a\"}";
+    expect_ready(&daemon, of_part, None);
+    let reason = "is not there any more; bring it back";
+    let fault = PartFault { volume: "db".into(), index: 0, reason: reason.into() };
+    node.say(&FromNode::Faults(vec![fault]));
+    daemon.wait_for("a fault", |status| {
+        let faults = &status.cluster.as_ref().unwrap().nodes[0].faults;
+        faults.first().is_some_and(|fault| fault.volume == "db" && fault.reason == reason)
+    });
+    let words = format!("part 0 of volume db at node a: {reason}");
+    expect_ready(&daemon, of_part, Some(&words));
+    node.say(&FromNode::Faults(Vec::new()));
+    daemon
+        .wait_for("no fault", |status| status.cluster.as_ref().unwrap().nodes[0].faults.is_empty());
+    expect_ready(&daemon, of_part, None);
+    // What only a gateway sees.
+    let mut front = gateway(&daemon, VERSION, "front");
+    let fault = VolumeFault { volume: "db".into(), reason: "generations differ".into() };
+    front.say(&FromGateway::Faults(vec![fault]));
+    let faults = |status: &tidegate_proto::controller::status::Status| {
+        status.cluster.as_ref().unwrap().gateways[0].volume_faults.len()
+    };
+    daemon.wait_for("a fault", |status| faults(status) == 1);
+    let of_volume = "gateway_faulty_volumes{gateway=\"front\"}";
+    let words = "volume db at gateway front: generations differ";
+    expect_ready(&daemon, of_volume, Some(words));
+    front.say(&FromGateway::Faults(Vec::new()));
+    daemon.wait_for("no fault", |status| faults(status) == 0);
+    expect_ready(&daemon, of_volume, None);
+    let fault = VolumeFault { volume: "db".into(), reason: "generations differ".into() };
+    front.say(&FromGateway::Faults(vec![fault]));
+    daemon.wait_for("a fault", |status| faults(status) == 1);
+    drop(front);
+    daemon.wait_for("its end", |status| faults(status) == 0);
 }
 
 #[test]

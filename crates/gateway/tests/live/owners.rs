@@ -70,7 +70,7 @@ impl Controller {
     fn counts(&mut self) -> GatewayCounts {
         match self.hear() {
             FromGateway::Counts(counts) => counts,
-            FromGateway::Goodbye => panic!("the gateway says goodbye"),
+            other => panic!("no counts: {other:?}"),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! What was written and not flushed survives the node where it is in the kernel's hands, and does
 //! not survive a reboot, an unmount, or a failed write-back. So a file's incarnation is made of the
-//! boot, the mount, the number of failures and, where it is a file, which one: a file that was restored
-//! from a backup lacks what was written since. That of memory is new in each process.
+//! boot, the mount, the number of failures and, where it is a file, which one: a file that was
+//! restored from a backup lacks what was written since. That of memory is new in each process.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};

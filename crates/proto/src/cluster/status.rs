@@ -16,6 +16,7 @@ use tidegate_model::{Time, Waits};
 use super::Cluster;
 use super::ledger::{Counts, Entry, Tenant};
 use super::message::PartFault;
+use crate::message::VolumeFault;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -176,6 +177,23 @@ pub struct PartFaultStatus {
     pub reason: String,
 }
 
+/// A volume that a gateway does not serve although each of its parts is well at its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct VolumeFaultStatus {
+    /// The volume's name.
+    pub volume: String,
+    /// How its parts differ and how to mend it.
+    pub reason: String,
+}
+
+impl From<&VolumeFault> for VolumeFaultStatus {
+    fn from(fault: &VolumeFault) -> Self {
+        let VolumeFault { volume, reason } = fault.clone();
+        Self { volume, reason }
+    }
+}
+
 impl From<&PartFault> for PartFaultStatus {
     fn from(fault: &PartFault) -> Self {
         let PartFault { volume, index, reason } = fault.clone();
@@ -223,6 +241,9 @@ pub struct GatewayStatus {
     pub errors: u64,
     /// The same by the kind of fault, where that is not zero.
     pub faults: Vec<FaultStatus>,
+    /// Volumes that it does not serve because their parts do not belong together.
+    #[serde(default)]
+    pub volume_faults: Vec<VolumeFaultStatus>,
     /// Requests that nodes answered, of late.
     pub requests_per_second: u64,
     /// Bytes that were read or written, of late.

@@ -290,4 +290,6 @@ fn golden_bytes() {
         \x01\x02db\x06\x80\x01\x05\x01\x01p\x00\x00\x00\x01\x00\x01\x80\x20\x00";
     is(&FromGateway::Counts(counts), golden);
     is(&FromGateway::Goodbye, &[1]);
+    let fault = VolumeFault { volume: "v".into(), reason: "x".into() };
+    is(&FromGateway::Faults(vec![fault]), b"\x02\x01\x01v\x01x");
 }

@@ -1,42 +1,55 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use tidegate_fabric::service::{Command, Fault, Job, Part};
+use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::Geometry;
 
 use super::*;
 use crate::engine::samples::{Pipe, work};
-use crate::store::Directory;
+use crate::store::{Directory, OpenError};
 use crate::volumes::{self, Creation, PartPlan, PartStore};
 
-/// A ring on a directory; none where the kernel or the file system has no such thing.
-fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
-    let folder = tempfile::tempdir().unwrap();
+/// A directory with a volume of one part, which is open.
+fn directory(folder: &Path) -> (Directory, PartPlan) {
     let (length, offset) = (Bytes((1 << 20) + 5), Bytes(0));
     let geometry = Geometry::single(length);
     let (volume, index) = ("v".into(), 0);
-    let store = PartStore::Directory(folder.path().into());
-    let node = "a".into();
+    let (node, store) = ("a".into(), PartStore::Directory(folder.into()));
     let plan = PartPlan { node, store, volume: "v".into(), index: 0, offset, geometry };
-    volumes::create(&[plan], Creation::default()).unwrap();
-    let directory = Directory::new(folder.path()).unwrap();
+    volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
+    let directory = Directory::new(folder).unwrap();
     directory.open(&Part { volume, index, length, offset, geometry }).unwrap();
+    (directory, plan)
+}
+
+/// A ring; none where the kernel or the file system has no such thing.
+fn start(depth: u32, medium: Arc<dyn Medium>) -> Option<(Ring, Receiver<Work>)> {
     let probe = work(0, Command::Read, 0, 4096, b"");
-    if directory.transfer(&probe.job).is_none() {
-        eprintln!("skipped: no O_DIRECT in {}", folder.path().display());
+    if medium.transfer(&probe.job).is_none() {
+        eprintln!("skipped: no O_DIRECT here");
         return None;
     }
     let (sender, finished) = channel();
-    match Ring::start(depth, Arc::new(directory), Arc::new(Pipe(Mutex::new(sender)))) {
-        Ok(ring) => Some((folder, ring, finished)),
+    match Ring::start(depth, medium, Arc::new(Pipe(Mutex::new(sender)))) {
+        Ok(ring) => Some((ring, finished)),
         Err(error) => {
             eprintln!("skipped: no io_uring: {error}");
             None
         }
     }
+}
+
+/// A ring on a directory.
+fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, _) = directory(folder.path());
+    let (ring, finished) = start(depth, Arc::new(directory))?;
+    Some((folder, ring, finished))
 }
 
 fn run(ring: &Ring, finished: &Receiver<Work>, mut work: Vec<Work>) -> Vec<Job> {
@@ -123,4 +136,61 @@ fn a_submission_that_is_refused_holds_nobody_up() {
     });
     assert_eq!(finished.recv_timeout(Duration::from_secs(20)).unwrap().job.outcome, Ok(()));
     ring.stop();
+}
+
+/// A directory whose writes past the page cache the kernel refuses: they go to a descriptor that is
+/// open to read only.
+struct Refusing {
+    directory: Directory,
+    read_only: std::fs::File,
+}
+
+impl Medium for Refusing {
+    fn open(&self, part: &Part) -> Result<OpenPart, OpenError> {
+        self.directory.open(part)
+    }
+
+    fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
+        self.directory.perform(jobs);
+    }
+
+    fn transfer(&self, job: &Job) -> Option<Transfer> {
+        let transfer = self.directory.transfer(job)?;
+        let descriptor = self.read_only.as_raw_fd();
+        Some(if transfer.is_write { Transfer { descriptor, ..transfer } } else { transfer })
+    }
+
+    fn on_failure(&self, job: &Job, errno: i32) {
+        self.directory.on_failure(job, errno);
+    }
+
+    fn faults(&self) -> Vec<(String, u32, String)> {
+        self.directory.faults()
+    }
+
+    fn describe(&self) -> String {
+        "a directory that refuses writes".into()
+    }
+}
+
+#[test]
+fn a_durable_write_that_fails_in_the_ring_is_stored_and_fails_every_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, plan) = directory(folder.path());
+    let read_only = std::fs::File::open(folder.path().join("v.0")).unwrap();
+    let medium = Arc::new(Refusing { directory, read_only });
+    let Some((ring, finished)) = start(2, medium.clone()) else { return };
+    let outcome = |work: Work| run(&ring, &finished, vec![work])[0].outcome;
+    let write = |durable| work(0, Command::Write { durable }, 0, 4096, &[7; 4096]);
+    // What promises nothing is done again in the plain way.
+    assert_eq!(outcome(write(false)), Ok(()));
+    let flush = || work(0, Command::Flush, 0, 0, b"");
+    assert_eq!((outcome(flush()), medium.faults()), (Ok(()), vec![]));
+    assert_eq!(outcome(write(true)), Err(Fault::Io));
+    assert_eq!(outcome(flush()), Err(Fault::Io));
+    assert_eq!(outcome(flush()), Err(Fault::Io), "not once only");
+    assert_eq!(medium.faults().len(), 1);
+    ring.stop();
+    let stored = volumes::show(&[plan])[0].label.as_ref().unwrap().error;
+    assert_eq!(stored.map(|error| error.errno), Some(libc::EBADF));
 }
