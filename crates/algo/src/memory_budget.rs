@@ -57,6 +57,11 @@ impl MemoryBudget {
         self.used
     }
 
+    /// The bytes that all clients may take up, besides the [`FLOOR`] of each.
+    pub const fn capacity(&self) -> usize {
+        self.limit.saturating_add(self.lane)
+    }
+
     /// A client has connected.
     pub const fn enter(&mut self) {
         self.clients += 1;

@@ -19,7 +19,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
-use crate::meters::message::GatewayCounts;
+use crate::meters::message::{GatewayCounts, GatewayPressure};
 
 /// The version of these messages. Both sides say theirs first and part if they differ.
 pub const VERSION: u16 = 1;
@@ -91,6 +91,8 @@ pub enum FromGateway {
     Counts(GatewayCounts),
     /// The gateway ends: it serves nobody any more.
     Goodbye,
+    /// How it stands with its bounds: follows all [`Self::Counts`].
+    Pressure(GatewayPressure),
 }
 
 /// Who a stage is (PAIO's `stage_info`).

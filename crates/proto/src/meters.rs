@@ -55,11 +55,11 @@ use tidegate_model::{Event, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
-    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode,
+    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
 };
 use crate::controller::ConnectionId;
 use crate::message::{FromGateway, ToGateway, VERSION};
-use message::{Flow, GatewayCounts, NodeCounts};
+use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
 use node::NodeMeters;
 use reading::{FlowMeter, Meter};
 
@@ -78,7 +78,8 @@ pub const INTERVAL: Span = Span::SECOND;
 /// Readings that may be missing until nobody is told a rate any more, and the party is silent.
 const STALE: Span = Span(3 * INTERVAL.0);
 
-/// Kinds of faults that are told apart; there are six.
+/// Kinds of faults, and reasons to turn a client away, that are told apart; there are six kinds and
+/// seven reasons.
 const KINDS_MAX: usize = 16;
 
 /// What the world is to do.
@@ -156,6 +157,10 @@ struct GatewayMeters {
     turned_away: Meter,
     refused: Meter,
     faults: BTreeMap<String, Meter>,
+    /// By reason.
+    turned_away_for: BTreeMap<String, Meter>,
+    /// Bytes that are in use, and those that may be.
+    memory: (u64, u64),
     /// Without the flows, which are above.
     last: GatewayCounts,
 }
@@ -296,6 +301,7 @@ impl Meters {
             FromGateway::Counts(counts) => {
                 self.gateways[*place].read(now, counts, &self.places);
             }
+            FromGateway::Pressure(pressure) => self.gateways[*place].on_pressure(pressure),
             FromGateway::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
                 self.on_closed(connection, DISCONNECTED);
@@ -311,6 +317,7 @@ impl Meters {
             Some(Party::Gateway(place)) => {
                 let gateway = &mut self.gateways[place];
                 (gateway.line.connection, gateway.last.clients) = (None, 0);
+                gateway.memory = (0, 0);
                 let (gateway, reason) = (gateway.name.clone(), reason.into());
                 self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
             }
@@ -406,7 +413,18 @@ impl GatewayMeters {
         let flows = self.volumes.iter_mut().chain(&mut self.pools).chain(&mut self.tenants);
         flows.for_each(FlowMeter::replace);
         let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
-        counts.into_iter().chain(self.faults.values_mut()).for_each(Meter::replace);
+        let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
+        counts.into_iter().chain(kinds).for_each(Meter::replace);
+    }
+
+    fn on_pressure(&mut self, pressure: GatewayPressure) {
+        for (reason, count) in pressure.turned_away {
+            if self.turned_away_for.len() < KINDS_MAX || self.turned_away_for.contains_key(&reason)
+            {
+                self.turned_away_for.entry(reason).or_default().read(count, None);
+            }
+        }
+        self.memory = (pressure.memory_used_bytes, pressure.memory_limit_bytes);
     }
 
     fn read(&mut self, now: Time, mut counts: GatewayCounts, places: &BTreeMap<String, usize>) {
@@ -457,6 +475,11 @@ impl GatewayMeters {
             requests: count.total(),
         };
         let faults = self.faults.iter().map(fault).collect();
+        let turned_away_for = |(reason, count): (&String, &Meter)| TurnedAwayStatus {
+            reason: reason.clone(),
+            clients: count.total(),
+        };
+        let (memory_used_bytes, memory_limit_bytes) = self.memory;
         let last = &self.last;
         GatewayStatus {
             name: self.name.clone(),
@@ -472,6 +495,9 @@ impl GatewayMeters {
             clients: last.clients,
             admitted: self.admitted.total(),
             turned_away: self.turned_away.total(),
+            turned_away_for: self.turned_away_for.iter().map(turned_away_for).collect(),
+            memory_used_bytes,
+            memory_limit_bytes,
             refused_requests: self.refused.total(),
             requests: sum(|offer| offer.requests),
             bytes: sum(|offer| offer.bytes),
