@@ -79,8 +79,8 @@ pub const BYPASSES: [(Bypass, &str, &str); 18] = [
     (
         Bypass::NotLoaded,
         "not_loaded",
-        "the loader left the shim out, or the segment could not be mapped, as under `ulimit -v`; let \
-         the program have more address space",
+        "the loader left the shim out, or could not map the segment, as under `ulimit -v`; give it \
+         more address space",
     ),
 ];
 
