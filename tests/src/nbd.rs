@@ -178,6 +178,15 @@ impl Client {
         self.hear()?.1.map(drop)
     }
 
+    /// Writes zeros over a range, with nothing else under way.
+    ///
+    /// # Errors
+    /// What the server says, or that the connection is gone.
+    pub fn zero(&mut self, offset: u64, length: usize) -> io::Result<()> {
+        self.ask(command::WRITE_ZEROES, 0, offset, length, &[])?;
+        self.hear()?.1.map(drop)
+    }
+
     /// Flushes, with nothing else under way.
     ///
     /// # Errors

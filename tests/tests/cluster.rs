@@ -15,6 +15,7 @@ mod rdma;
 mod refused;
 mod rude;
 mod schedulers;
+mod sizes;
 mod slots;
 mod split;
 mod stores;

@@ -207,3 +207,40 @@ fn a_program_that_may_be_run_but_not_read_is_refused_where_limits_must_hold() {
     let outcome = process::run(closed(&bed, &program).arg("mark-1")).failure(126);
     assert_eq!(marks(&bed).len(), 0, "{outcome:?}");
 }
+
+/// The loader leaves out a library that it cannot map, and goes on.
+#[test]
+fn a_program_that_the_loader_left_the_shim_out_of_is_told_and_fails_where_limits_must_hold() {
+    let bed = Bed::new(FREE);
+    let program = tools::compiled("mark", &[]);
+    // Room for the program with its C library, and not for the shim.
+    let script = format!("ulimit -v 4500; exec {} mark-small", program.display());
+    let told = |command: &mut Command| process::run(command.args(["--", "sh", "-c", &script]));
+    let mut open = bed.tidegate(&["run", "--report", "--tenant", "free"]);
+    let open = told(open.current_dir(bed.folder())).success();
+    assert_eq!(marks(&bed).len(), 1, "{open:?}");
+    let notices = open.notices();
+    assert!(notices.contains("not_loaded: 1 calls; the loader left the shim out"), "{notices}");
+    assert!(notices.contains("nothing is known of 1 program that ran without"), "{notices}");
+    let mut closed = bed.tidegate(&["run", "--fail-closed", "--tenant", "free"]);
+    let closed = told(closed.current_dir(bed.folder())).failure(126);
+    assert!(closed.notices().contains("without the shim"), "{closed:?}");
+}
+
+#[test]
+fn programs_that_ran_without_the_shim_are_told_beside_what_was_not_seen() {
+    let bed = Bed::new(FREE);
+    let program = tools::compiled("mark", &["-static"]);
+    let mut command = bed.tidegate(&["run", "--report", "--tenant", "free", "--"]);
+    let told = process::run(command.arg(&program).arg("mark-first").current_dir(bed.folder()));
+    let notices = told.success().notices();
+    assert!(notices.contains("nothing is known of 1 program that ran without"), "{notices}");
+    // Where all have the shim there is nothing to add.
+    let script = "true; (true & wait); exec true";
+    let told = process::run(
+        bed.tidegate(&["run", "--report", "--tenant", "free"]).args(["--", "sh", "-c", script]),
+    );
+    let notices = told.success().notices();
+    assert!(notices.contains("were not seen\n"), "{notices}");
+    assert!(!notices.contains("not_loaded"), "{notices}");
+}

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-algo", &["tidegate-model"]),
     ("tidegate-proto", &["tidegate-algo", "tidegate-model"]),
     ("tidegate-sim", RINGS),
-    ("tidegate-fabric", &["tidegate-proto", "tidegate-model"]),
+    ("tidegate-fabric", RINGS),
     ("tidegate-stage", LIVE),
     ("tidegate-node", LIVE),
     ("tidegate-gateway", LIVE),

@@ -14,7 +14,8 @@
 //!
 //! - *floor*: the client's load with it is at most [`FLOOR`];
 //! - *share*: the client's load with it is at most its share, `limit / clients` but at most half of
-//!   the limit, and the load of all clients with it is at most the limit;
+//!   the limit, and the load of all clients with it is at most the limit, without what is in the
+//!   large lane;
 //! - *large lane*: it is larger than the share, the client has no load, and no other client's large
 //!   request is under way. It has to be at most `lane` bytes.
 //!
@@ -36,8 +37,9 @@ pub struct MemoryBudget {
     limit: usize,
     lane: usize,
     used: usize,
-    /// The client whose large request is under way.
+    /// The client whose large request is under way, and the part of its load that is in the lane.
     large: Option<u64>,
+    in_lane: usize,
     /// Bytes that were released since clients that wait were last told.
     released: usize,
     /// Clients that wait for memory.
@@ -49,12 +51,17 @@ pub struct MemoryBudget {
 impl MemoryBudget {
     /// A budget of `limit` bytes, and of `lane` bytes for one large request at a time.
     pub const fn new(limit: usize, lane: usize) -> Self {
-        Self { limit, lane, used: 0, large: None, released: 0, waiting: 0, clients: 0 }
+        Self { limit, lane, used: 0, large: None, in_lane: 0, released: 0, waiting: 0, clients: 0 }
     }
 
     /// The bytes that all clients take up.
     pub const fn used(&self) -> usize {
         self.used
+    }
+
+    /// The bytes that all clients may take up, besides the [`FLOOR`] of each.
+    pub const fn capacity(&self) -> usize {
+        self.limit.saturating_add(self.lane)
     }
 
     /// A client has connected.
@@ -68,8 +75,13 @@ impl MemoryBudget {
         self.clients = self.clients.saturating_sub(1);
         self.charge(client, charge, remains);
         if self.large == Some(client) {
-            self.large = None;
+            (self.large, self.in_lane) = (None, 0);
         }
+    }
+
+    /// The bytes that clients take up besides what is in the large lane.
+    const fn common(&self) -> usize {
+        self.used.saturating_sub(self.in_lane)
     }
 
     /// The bytes that one client may take up, at least [`FLOOR`].
@@ -85,7 +97,7 @@ impl MemoryBudget {
             return true;
         }
         if size <= share {
-            return wanted <= share && self.used.saturating_add(size) <= self.limit;
+            return wanted <= share && self.common().saturating_add(size) <= self.limit;
         }
         let is_free = self.large.is_none_or(|holder| holder == client);
         if load == 0 && size <= self.lane && is_free {
@@ -98,7 +110,7 @@ impl MemoryBudget {
     /// The bytes of further requests that a client with this load may have; more than zero for one
     /// without load. For requests whose size is an estimate.
     pub fn headroom(&self, load: usize) -> usize {
-        let common = self.limit.saturating_sub(self.used);
+        let common = self.limit.saturating_sub(self.common());
         let share = self.share().saturating_sub(load).min(common);
         share.max(FLOOR.saturating_sub(load))
     }
@@ -110,7 +122,7 @@ impl MemoryBudget {
         let (used, wanted) = (self.used.saturating_add(size), load.saturating_add(size));
         let most = self.share().max(self.lane);
         wanted > most
-            || (used > self.limit && wanted > self.share())
+            || (self.common().saturating_add(size) > self.limit && wanted > self.share())
             || (used > self.limit + self.lane && wanted > FLOOR)
     }
 
@@ -119,9 +131,13 @@ impl MemoryBudget {
     pub fn charge(&mut self, client: u64, before: usize, now: usize) {
         self.used = (self.used + now).saturating_sub(before);
         self.released += before.saturating_sub(now);
-        if now <= FLOOR && self.large == Some(client) {
-            self.large = None;
-            self.released += FLOOR;
+        if self.large == Some(client) {
+            // Of a share that is larger than the lane the rest is as any other's.
+            self.in_lane = if now > self.lane { self.lane } else { now };
+            if now <= FLOOR {
+                (self.large, self.in_lane) = (None, 0);
+                self.released += FLOOR;
+            }
         }
     }
 
@@ -174,6 +190,8 @@ mod tests {
         assert!(budget.admits(2, 0, 32 << 20), "the large lane");
         budget.charge(2, 0, 32 << 20);
         assert!(!budget.admits(3, 0, 32 << 20), "the large lane is taken");
+        assert!(budget.admits(3, 0, 1 << 20), "what is in the lane keeps nobody out");
+        budget.charge(4, 0, LIMIT - (8 << 20));
         assert!(!budget.admits(3, 0, 1 << 20), "the limit is reached");
         assert!(budget.admits(3, 0, FLOOR), "there is always the floor");
         budget.wait();

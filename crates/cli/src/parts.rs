@@ -233,14 +233,15 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
 }
 
 fn data_node_config(site: &Site<'_>, node: &cluster::DataNode) -> Result<memory::Config, Failure> {
-    let listen = resolved(&node.listen, site.base)?;
+    let Site { cluster, base, .. } = *site;
+    let listen = resolved(&node.listen, base)?;
     let is_far = [&listen, site.controller].iter().any(|it| matches!(it, Address::Tcp(_)));
     let guard = if is_far { site.guard(&node.name)? } else { None };
     Ok(memory::Config {
         listen,
         node: node.clone(),
         controller: site.controller(guard.as_ref()),
-        guard,
+        guard: guard.map(|guard| guard.refusing(parties_of(cluster))),
     })
 }
 

@@ -18,7 +18,7 @@ use tidegate_model::Rule;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, OfferStatus,
-    TenantAtDataNode, TenantAtNode,
+    TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
 use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
@@ -201,6 +201,12 @@ struct FaultLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    gateway: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfferLabel {
     gateway: String,
     kind: String,
@@ -258,7 +264,7 @@ const PAIR_COUNTERS: [Of<TenantAtNode>; 1] =
         Some(pair.total_served_operations)
     })];
 
-const GATEWAY_GAUGES: [Of<GatewayStatus>; 4] = [
+const GATEWAY_GAUGES: [Of<GatewayStatus>; 6] = [
     ("gateway_connected", "Whether the gateway is connected to the controller", |gateway| {
         Some(gateway.is_connected.into())
     }),
@@ -271,6 +277,12 @@ const GATEWAY_GAUGES: [Of<GatewayStatus>; 4] = [
         "Volumes it does not serve because their parts do not belong together",
         |gateway| Some(gateway.volume_faults.len() as u64),
     ),
+    ("gateway_memory_used_bytes", "What requests and replies of clients take up", |gateway| {
+        Some(gateway.memory_used_bytes)
+    }),
+    ("gateway_memory_limit_bytes", "What they may take up", |gateway| {
+        Some(gateway.memory_limit_bytes)
+    }),
 ];
 
 const GATEWAY_COUNTERS: [Of<GatewayStatus>; 3] = [
@@ -452,6 +464,15 @@ fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {
     }
     let help = "Requests that failed at nodes, by the kind of fault";
     registry.register("gateway_faults", help, faults);
+    let turned_away = Family::<ReasonLabel, Counter>::default();
+    for gateway in gateways {
+        for TurnedAwayStatus { reason, clients } in &gateway.turned_away_for {
+            let label = ReasonLabel { gateway: gateway.name.clone(), reason: reason.clone() };
+            turned_away.get_or_create(&label).inc_by(*clients);
+        }
+    }
+    let help = "Clients that were turned away, by reason";
+    registry.register("gateway_clients_turned_away_by_reason", help, turned_away);
 }
 
 fn register_data_nodes(registry: &mut Registry, nodes: &[DataNodeStatus]) {

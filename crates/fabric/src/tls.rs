@@ -25,9 +25,11 @@
 //! `close_notify`, which may be somebody's cut.
 //!
 //! # Bound
-//! A handshake takes at most ten seconds, and 256 of those who come in are in theirs at a time. Of
-//! each connection at most one piece of 64 KiB waits in each direction, beside what rustls holds of
-//! an unfinished record; a side that does not read makes the other wait.
+//! A handshake takes at most ten seconds, and 256 of those who come in are in theirs at a time; one
+//! more takes the place of the oldest one from the address with the most
+//! ([`tidegate_algo::connection_quota`]), so that no address keeps out all others. Of each
+//! connection at most one piece of 64 KiB waits in each direction, beside what rustls holds of an
+//! unfinished record; a side that does not read makes the other wait.
 //!
 //! TLS 1.3 only: GnuTLS, OpenSSL and rustls have had it since 2018. No session is resumed: links
 //! live long, and each new one is verified in full.
@@ -46,6 +48,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
+use identity::Admitted;
 pub use identity::{AUTHORITY, Identity, IdentityError, certificate_file, key_file};
 pub use pump::Pump;
 
@@ -65,14 +68,21 @@ pub struct Guard {
 impl Guard {
     /// A guard that lets in everybody with a certificate of the identity's authority.
     pub fn new(pump: &Pump, identity: &Identity) -> Self {
-        let (server, client) = (identity.server(None), identity.client());
+        let (server, client) = (identity.server(Admitted::All), identity.client());
         Self { pump: pump.clone(), identity: identity.clone(), server, client }
     }
 
     /// The same, but of those who come only parties with one of these names are let in.
     #[must_use]
     pub fn admitting(&self, names: Vec<String>) -> Self {
-        Self { server: self.identity.server(Some(names)), ..self.clone() }
+        Self { server: self.identity.server(Admitted::Only(names)), ..self.clone() }
+    }
+
+    /// The same, but of those who come parties with one of these names, and certificates without a
+    /// name, are refused.
+    #[must_use]
+    pub fn refusing(&self, names: Vec<String>) -> Self {
+        Self { server: self.identity.server(Admitted::AllBut(names)), ..self.clone() }
     }
 
     /// Lets in a connection that came, and gives its inner side.
@@ -106,9 +116,11 @@ impl Guard {
 
     fn enter(&self, conn: Connection, stream: &mut Stream) -> io::Result<()> {
         let seal = Arc::new(Seal::default());
+        // Of those who are called, none is counted.
+        let origin = matches!(conn, Connection::Server(_)).then(|| stream.origin()).transpose()?;
         let (inside, inner) = Stream::pair()?;
         let outer = mem::replace(stream, inside.sealed(seal.clone()));
-        self.pump.enter(Passage::new(conn, outer, inner, seal))
+        self.pump.enter(Passage::new(conn, outer, inner, seal), origin)
     }
 }
 

@@ -7,6 +7,7 @@
 //! ([`tidegate_algo::memory_budget`]), so a client that does not read its replies comes to its
 //! share, and is not read from either.
 
+use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
@@ -84,6 +85,9 @@ pub(crate) struct Connection {
     is_leaving: bool,
     /// Once it is answered, it goes on encrypted.
     is_encrypting: bool,
+    /// Why it may not open the first export that it was refused, and whether that was told.
+    denial: RefCell<Option<String>>,
+    is_denial_told: bool,
 }
 
 #[derive(Debug)]
@@ -127,6 +131,8 @@ impl Connection {
             moved: 0,
             is_leaving: false,
             is_encrypting: false,
+            denial: RefCell::new(None),
+            is_denial_told: false,
         }
     }
 
@@ -178,6 +184,7 @@ impl Connection {
                         volumes: &shop.volumes,
                         knowledge: shop.table.knowledge(&shop.parties),
                         client: self.identity.client(&self.stream),
+                        denial: &self.denial,
                     };
                     let step = handshake.on_bytes(&mut bytes, &visible, &mut said);
                     self.out.push(&said);
@@ -360,6 +367,12 @@ impl worker::Client for Connection {
         self.take(&scratch[..count.saturating_sub(direct)], shop)?;
         self.settle(&mut shop.budget);
         Ok(true)
+    }
+
+    fn take_denial(&mut self) -> Option<String> {
+        let denial = self.denial.get_mut().take().filter(|_| !self.is_denial_told)?;
+        self.is_denial_told = true;
+        Some(denial)
     }
 
     fn is_encrypting(&self) -> bool {

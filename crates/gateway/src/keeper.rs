@@ -145,6 +145,7 @@ impl Watch {
                         link.send(&FromGateway::Faults(faults))?;
                     }
                     link.send(&FromGateway::Counts(self.books.counts()))?;
+                    link.send(&FromGateway::Pressure(self.books.pressure()))?;
                 }
                 Some(ToGateway::Refused { reason, .. }) => {
                     tracing::warn!("the controller refuses this gateway: {reason}");
@@ -160,7 +161,9 @@ impl Watch {
     fn say_goodbye(&mut self) {
         let Some(link) = &mut self.link else { return };
         let counts = FromGateway::Counts(self.books.counts());
-        let said = link.send(&counts).and_then(|()| link.send(&FromGateway::Goodbye));
+        let pressure = FromGateway::Pressure(self.books.pressure());
+        let said = link.send(&counts).and_then(|()| link.send(&pressure));
+        let said = said.and_then(|()| link.send(&FromGateway::Goodbye));
         if let Err(error) = said {
             tracing::debug!("the controller does not hear of the end: {error}");
         }

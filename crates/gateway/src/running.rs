@@ -10,7 +10,7 @@ use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_model::Span;
 use tidegate_model::cluster::Volume;
-use tidegate_proto::meters::message::GatewayCounts;
+use tidegate_proto::meters::message::{GatewayCounts, GatewayPressure};
 
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
@@ -52,7 +52,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let (threads, mismatches) = (workers.max(1), Arc::new(Mismatches::default()));
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
-    let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
+    let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
@@ -76,7 +76,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     pools.iter().try_for_each(with_nodes)?;
     for pool in pools {
         let door = [(pool.address.clone(), pool.door)];
-        let hall = Arc::new(Hall::open(&door, [&pool.name[..]].into_iter(), limits)?);
+        let hall = Arc::new(Hall::open(&door, [&*pool.name].into_iter(), (limits, threads))?);
         let pool = Arc::new(pool);
         for number in 0..threads {
             let pool = pool.clone();
@@ -160,13 +160,17 @@ impl Hall {
     fn open<'a>(
         doors: &[(Address, Door)],
         names: impl Iterator<Item = &'a str>,
-        limits: Limits,
+        (limits, threads): (Limits, usize),
     ) -> Result<Self, StartError> {
         let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
         let listeners = listeners.collect::<Result<_, _>>()?;
         let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let open = Mutex::new(OpenConnections::new(limits.connections));
-        Ok(Self { listeners, limits, clients, open, memory, counts: Counts::new(names) })
+        // Without a listener there is no worker.
+        let workers = if doors.is_empty() { 0 } else { threads };
+        let memory_limit = limits.budget(threads).capacity().saturating_mul(workers);
+        let counts = Counts::new(names);
+        Ok(Self { listeners, limits, clients, open, memory, memory_limit, counts })
     }
 
     pub(crate) fn addresses(&self) -> Vec<Address> {
@@ -200,6 +204,11 @@ impl Running {
     /// What it has counted since it started.
     pub fn counts(&self) -> GatewayCounts {
         self.books.counts()
+    }
+
+    /// How it stands with its bounds, and whom those have kept out.
+    pub fn pressure(&self) -> GatewayPressure {
+        self.books.pressure()
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as

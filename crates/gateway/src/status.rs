@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tidegate_algo::connection_quota::QuotaExceeded;
 use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
-use tidegate_proto::meters::message::{Flow, GatewayCounts};
+use tidegate_proto::meters::message::{Flow, GatewayCounts, GatewayPressure};
 
 use crate::clock;
 use crate::owners::Register;
@@ -24,6 +25,46 @@ const FAULTS: [(Fault, &str); 6] = [
     (Fault::Io, "io"),
     (Fault::Ending, "ending"),
 ];
+
+/// Why a client was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnedAway {
+    /// All connections are in use, or those that are left are kept for reservations.
+    Connections,
+    /// Its address or user has as many as it may.
+    AddressQuota,
+    /// Its tenant has as many as it may.
+    TenantQuota,
+    /// Too many have not said yet what they want, most of them of its address or user.
+    PendingQuota,
+    /// It did not say in time what it wants.
+    HandshakeTimeout,
+    /// It held memory for which others waited.
+    MemoryBudget,
+    /// It may not connect here, or not open what it asked for.
+    AccessDenied,
+}
+
+/// Every reason with its name for people and programs, in the order of its number.
+const REASONS: [(TurnedAway, &str); 7] = [
+    (TurnedAway::Connections, "connections"),
+    (TurnedAway::AddressQuota, "address_quota"),
+    (TurnedAway::TenantQuota, "tenant_quota"),
+    (TurnedAway::PendingQuota, "pending_quota"),
+    (TurnedAway::HandshakeTimeout, "handshake_timeout"),
+    (TurnedAway::MemoryBudget, "memory_budget"),
+    (TurnedAway::AccessDenied, "access_denied"),
+];
+
+impl From<&QuotaExceeded> for TurnedAway {
+    fn from(excess: &QuotaExceeded) -> Self {
+        match excess {
+            QuotaExceeded::All(_) | QuotaExceeded::Reserve(_) => Self::Connections,
+            QuotaExceeded::Origin(..) => Self::AddressQuota,
+            QuotaExceeded::Tenant(..) => Self::TenantQuota,
+        }
+    }
+}
 
 /// The numbers behind a [`Flow`].
 #[derive(Debug, Default)]
@@ -58,7 +99,8 @@ pub(crate) struct Counts {
     /// In the order of [`FAULTS`].
     faults: [AtomicU64; FAULTS.len()],
     admitted: AtomicU64,
-    turned_away: AtomicU64,
+    /// In the order of [`REASONS`].
+    turned_away: [AtomicU64; REASONS.len()],
     refused: AtomicU64,
 }
 
@@ -68,7 +110,7 @@ impl Counts {
             places: names.map(|name| (name.to_owned(), Count::default())).collect(),
             faults: Default::default(),
             admitted: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
+            turned_away: Default::default(),
             refused: AtomicU64::new(0),
         }
     }
@@ -89,8 +131,8 @@ impl Counts {
     }
 
     /// A client was turned away.
-    pub(crate) fn turn_away(&self) {
-        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn turn_away(&self, reason: TurnedAway) {
+        self.turned_away[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request was answered with an error that no node had a part in.
@@ -146,6 +188,24 @@ impl Books {
         self.halls().map(|hall| hall.memory.load(Ordering::Relaxed)).sum()
     }
 
+    /// Clients that were turned away for the reason of this number.
+    fn turned_away(&self, reason: usize) -> u64 {
+        let counts = self.halls().map(|hall| &hall.counts.turned_away[reason]);
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How it stands with its bounds.
+    pub(crate) fn pressure(&self) -> GatewayPressure {
+        let reason = |(number, (_, name)): (usize, &(TurnedAway, &str))| {
+            ((*name).to_owned(), self.turned_away(number))
+        };
+        GatewayPressure {
+            turned_away: REASONS.iter().enumerate().map(reason).collect(),
+            memory_used_bytes: self.memory() as u64,
+            memory_limit_bytes: self.halls().map(|hall| hall.memory_limit as u64).sum(),
+        }
+    }
+
     /// Everything.
     pub(crate) fn counts(&self) -> GatewayCounts {
         let sum = |of: fn(&Counts) -> &AtomicU64| {
@@ -166,7 +226,7 @@ impl Books {
             memcached: self.pools.iter().flat_map(doors).collect(),
             clients: self.clients() as u64,
             admitted: sum(|counts| &counts.admitted),
-            turned_away: sum(|counts| &counts.turned_away),
+            turned_away: (0..REASONS.len()).map(|reason| self.turned_away(reason)).sum(),
             refused: sum(|counts| &counts.refused),
             faults: FAULTS.iter().enumerate().map(fault).filter(|(_, count)| *count > 0).collect(),
             volumes: self.volumes.counts.flows(),

@@ -1,5 +1,6 @@
 //! The volumes of a gateway as exports: what clients may name, and what lies where.
 
+use std::cell::RefCell;
 use std::fmt::Write;
 
 use tidegate_algo::access::{Client, Knowledge, may_open};
@@ -54,6 +55,8 @@ pub(crate) struct Visible<'a> {
     pub(crate) volumes: &'a Volumes,
     pub(crate) knowledge: Knowledge<'a>,
     pub(crate) client: Client<'a>,
+    /// Why it may not open the first export that it was refused.
+    pub(crate) denial: &'a RefCell<Option<String>>,
 }
 
 impl Exports for Visible<'_> {
@@ -68,8 +71,10 @@ impl Exports for Visible<'_> {
         let place = self.volumes.place(volume_name).ok_or(NotOpened::Unknown)?;
         let volume = self.volumes.volume(place);
         may_open(self.knowledge, self.client, volume, tenant).map_err(|denied| {
-            tracing::warn!(volume = volume.name, "a client may not open an export: {denied}");
-            NotOpened::Denied(denied.to_string())
+            let reason = denied.to_string();
+            let mut denial = self.denial.borrow_mut();
+            denial.get_or_insert_with(|| format!("export {}: {reason}", volume.name));
+            NotOpened::Denied(reason)
         })?;
         Ok(Export {
             name: match tenant {

@@ -24,7 +24,7 @@ pub(crate) use frontend::{Charge, Client, Shop, is_departure};
 use crate::clock;
 use crate::config::Limits;
 use crate::owners::{Register, Table};
-use crate::status::Counts;
+use crate::status::{Counts, TurnedAway};
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -69,6 +69,8 @@ pub(crate) struct Hall {
     pub(crate) open: Mutex<OpenConnections>,
     /// The bytes that their requests and replies take up, as their workers told last.
     pub(crate) memory: AtomicUsize,
+    /// The bytes that they may take up, besides the floor of each client.
+    pub(crate) memory_limit: usize,
     /// What happened there.
     pub(crate) counts: Counts,
 }
@@ -266,6 +268,9 @@ impl<S: Shop> Worker<S> {
             Ready { read: true, .. } => guest.client.receive(&mut self.scratch, &mut self.shop),
             _ => Ok(true),
         };
+        if let Some(denial) = guest.client.take_denial() {
+            self.turn_away(TurnedAway::AccessDenied, &denial);
+        }
         match received {
             Ok(true) if self.open(ready.token) => self.list(ready.token),
             Ok(true) => {}
@@ -292,7 +297,7 @@ impl<S: Shop> Worker<S> {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    self.turn_away(&error);
+                    self.turn_away(TurnedAway::AccessDenied, &error);
                 }
                 Err(error) => {
                     tracing::error!("cannot accept a connection: {error}");
@@ -334,7 +339,8 @@ impl<S: Shop> Worker<S> {
         }
         self.list(token);
         if let Some(evicted) = self.pending.insert(token, origin) {
-            self.turn_away(&"too many have not yet said what they want");
+            let why = "too many have not yet said what they want";
+            self.turn_away(TurnedAway::PendingQuota, &why);
             self.close(evicted);
         }
     }
@@ -463,7 +469,8 @@ impl<S: Shop> Worker<S> {
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
             if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
-                self.turn_away(&"it has not said what it wants in time");
+                let why = "it has not said what it wants in time";
+                self.turn_away(TurnedAway::HandshakeTimeout, &why);
                 self.close(token);
             }
         }

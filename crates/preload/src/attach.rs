@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use libc::{c_char, c_int};
 use tidegate_stage::segment::VARIABLE;
@@ -63,6 +64,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     let attached = std::panic::catch_unwind(|| {
         let stage = Stage::attach(Path::new(OsStr::from_bytes(path)))?;
         stage.join();
+        stage.layout().header.loaded.fetch_add(1, Ordering::Relaxed);
         std::io::Result::Ok(stage)
     });
     match attached {

@@ -19,7 +19,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
-use crate::meters::message::GatewayCounts;
+use crate::meters::message::{GatewayCounts, GatewayPressure};
 
 /// The version of these messages. Both sides say theirs first and part if they differ.
 pub const VERSION: u16 = 1;
@@ -94,6 +94,8 @@ pub enum FromGateway {
     /// Volumes that it does not serve although each part is well at its node, all of them. Sent
     /// before [`Self::Counts`] where that has changed, and first on a connection if there are any.
     Faults(Vec<VolumeFault>),
+    /// How it stands with its bounds: follows all [`Self::Counts`].
+    Pressure(GatewayPressure),
 }
 
 /// A volume whose parts do not belong together.

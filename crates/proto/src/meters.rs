@@ -55,11 +55,12 @@ use tidegate_model::{Event, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
-    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, VolumeFaultStatus,
+    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
+    VolumeFaultStatus,
 };
 use crate::controller::ConnectionId;
 use crate::message::{FromGateway, ToGateway, VERSION, VolumeFault};
-use message::{Flow, GatewayCounts, NodeCounts};
+use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
 use node::NodeMeters;
 use reading::{FlowMeter, Meter};
 
@@ -78,7 +79,8 @@ pub const INTERVAL: Span = Span::SECOND;
 /// Readings that may be missing until nobody is told a rate any more, and the party is silent.
 const STALE: Span = Span(3 * INTERVAL.0);
 
-/// Kinds of faults that are told apart; there are six.
+/// Kinds of faults, and reasons to turn a client away, that are told apart; there are six kinds and
+/// seven reasons.
 const KINDS_MAX: usize = 16;
 
 /// What the world is to do.
@@ -158,6 +160,10 @@ struct GatewayMeters {
     faults: BTreeMap<String, Meter>,
     /// What it said on this connection of volumes that it does not serve.
     volume_faults: Vec<VolumeFault>,
+    /// By reason.
+    turned_away_for: BTreeMap<String, Meter>,
+    /// Bytes that are in use, and those that may be.
+    memory: (u64, u64),
     /// Without the flows, which are above.
     last: GatewayCounts,
 }
@@ -299,6 +305,7 @@ impl Meters {
                 self.gateways[*place].read(now, counts, &self.places);
             }
             FromGateway::Faults(faults) => self.gateways[*place].volume_faults = faults,
+            FromGateway::Pressure(pressure) => self.gateways[*place].on_pressure(pressure),
             FromGateway::Goodbye => {
                 self.outputs.push_back(Output::Close { connection });
                 self.on_closed(connection, DISCONNECTED);
@@ -315,6 +322,7 @@ impl Meters {
                 let gateway = &mut self.gateways[place];
                 (gateway.line.connection, gateway.last.clients) = (None, 0);
                 gateway.volume_faults.clear();
+                gateway.memory = (0, 0);
                 let (gateway, reason) = (gateway.name.clone(), reason.into());
                 self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
             }
@@ -410,7 +418,18 @@ impl GatewayMeters {
         let flows = self.volumes.iter_mut().chain(&mut self.pools).chain(&mut self.tenants);
         flows.for_each(FlowMeter::replace);
         let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
-        counts.into_iter().chain(self.faults.values_mut()).for_each(Meter::replace);
+        let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
+        counts.into_iter().chain(kinds).for_each(Meter::replace);
+    }
+
+    fn on_pressure(&mut self, pressure: GatewayPressure) {
+        for (reason, count) in pressure.turned_away {
+            if self.turned_away_for.len() < KINDS_MAX || self.turned_away_for.contains_key(&reason)
+            {
+                self.turned_away_for.entry(reason).or_default().read(count, None);
+            }
+        }
+        self.memory = (pressure.memory_used_bytes, pressure.memory_limit_bytes);
     }
 
     fn read(&mut self, now: Time, mut counts: GatewayCounts, places: &BTreeMap<String, usize>) {
@@ -461,6 +480,11 @@ impl GatewayMeters {
             requests: count.total(),
         };
         let faults = self.faults.iter().map(fault).collect();
+        let turned_away_for = |(reason, count): (&String, &Meter)| TurnedAwayStatus {
+            reason: reason.clone(),
+            clients: count.total(),
+        };
+        let (memory_used_bytes, memory_limit_bytes) = self.memory;
         let last = &self.last;
         GatewayStatus {
             name: self.name.clone(),
@@ -476,6 +500,9 @@ impl GatewayMeters {
             clients: last.clients,
             admitted: self.admitted.total(),
             turned_away: self.turned_away.total(),
+            turned_away_for: self.turned_away_for.iter().map(turned_away_for).collect(),
+            memory_used_bytes,
+            memory_limit_bytes,
             refused_requests: self.refused.total(),
             requests: sum(|offer| offer.requests),
             bytes: sum(|offer| offer.bytes),

@@ -44,10 +44,13 @@ pub enum Bypass {
     /// No call that passed by, but one that brought more into service than a queue's depth, because
     /// a permit of a stopped thread was passed on.
     OverDepth = 16,
+    /// A program was started with the shim, and the loader left it out, or it could not map the
+    /// segment.
+    NotLoaded = 17,
 }
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
-pub const BYPASSES: [(Bypass, &str, &str); 17] = [
+pub const BYPASSES: [(Bypass, &str, &str); 18] = [
     (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
@@ -73,6 +76,25 @@ pub const BYPASSES: [(Bypass, &str, &str); 17] = [
         "not started, as --fail-closed asks; start them otherwise, or leave --fail-closed out",
     ),
     (Bypass::OverDepth, "over_depth", "stopped threads held permits at a queue, which passed on"),
+    (
+        Bypass::NotLoaded,
+        "not_loaded",
+        "the loader left the shim out, or could not map the segment, as under `ulimit -v`; give it \
+         more address space",
+    ),
+];
+
+/// The reasons of which each call is a program that was started and is not seen.
+pub(crate) const PROGRAMS: [Bypass; 9] = [
+    Bypass::StaticProgram,
+    Bypass::SetuidProgram,
+    Bypass::ForeignProgram,
+    Bypass::GoProgram,
+    Bypass::Unloaded,
+    Bypass::Sandboxed,
+    Bypass::Unreachable,
+    Bypass::Unreadable,
+    Bypass::NotLoaded,
 ];
 
 impl Bypass {

@@ -23,7 +23,7 @@ use crate::record::Record;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TIDEGATE");
 /// Raised whenever anything in this file changes; a shim of another release lets its process run
 /// without gates rather than guess.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The most gates in a stage; one less than the numbers of a byte.
 pub const GATES_MAX: usize = limits::GATES;
 /// The most processes whose I/O is counted for calibration and coverage.
@@ -107,6 +107,20 @@ pub struct Header {
     pub channels: AtomicU32,
     /// 1 if no program may be started that the shim will not be in.
     pub strict: AtomicU32,
+    /// Programs that were started so that the shim should be in them.
+    pub started: AtomicU64,
+    /// Programs in which the shim has found its stage before they began.
+    pub loaded: AtomicU64,
+}
+
+impl Header {
+    /// Programs that were started, and in which the shim has not been so far: the loader left it
+    /// out, the segment could not be mapped, or they have not come so far yet. Too low by the
+    /// programs with the shim that were started past it, as by a static one.
+    pub fn programs_missing(&self) -> u64 {
+        let loaded = self.loaded.load(Ordering::Relaxed);
+        self.started.load(Ordering::Relaxed).saturating_sub(loaded)
+    }
 }
 
 /// Operations and the bytes that they moved. Each thread counts in its lane, because threads that

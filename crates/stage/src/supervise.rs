@@ -21,7 +21,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
 
-use crate::bypass::{BYPASSES, Bypass};
+use crate::bypass::{BYPASSES, Bypass, PROGRAMS};
 use crate::census;
 use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
@@ -52,6 +52,12 @@ const FAIL_CLOSED: &str = "TIDEGATE_FAIL_CLOSED";
 const UNSEEN_SHARE: f64 = 0.01;
 /// Nor is less than this worth a word.
 const UNSEEN_BYTES: u64 = 1 << 20;
+
+/// How long a program may take from its start to the shim's first instruction, if the program that
+/// started it has ended meanwhile. Chosen by hand.
+const START_MAX: Span = Span::SECOND;
+/// The exit code of a run with `--fail-closed` in which a program ran without limits.
+const NOT_COVERED: u8 = 126;
 
 /// What to tell the user about coverage when the program has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +153,7 @@ impl RunError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Start(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
-            Self::Start(..) | Self::NotCovered(..) => 126,
+            Self::Start(..) | Self::NotCovered(..) => NOT_COVERED,
             Self::NoRules(_) => 5,
             Self::NoShim(_) | Self::Segment(_) | Self::Supervise(_) => 1,
         }
@@ -187,13 +193,27 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     let signals = Signals::take().map_err(RunError::Supervise)?;
     // The loader of another C library would fail on the shim rather than leave it out.
     let shim = (uncovered != Some(Bypass::ForeignProgram)).then_some(shim);
+    if uncovered.is_none() {
+        driver.segment().header.started.fetch_add(1, Ordering::Relaxed);
+    }
     let mut child = start(options, shim.as_deref(), &file.0, &signals)?;
     let mut programs = Programs::new(options);
     let code =
         supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
     programs.tell();
+    let missing = count_missing(&mut driver, &file.0);
     let coverage = report::coverage(driver.segment(), driver.census());
-    tell_coverage(options.report, &coverage);
+    tell_coverage(options.report, &coverage, uncovered.is_some());
+    let code = match code {
+        Exit::Code(0) if missing > 0 && options.fail_closed => {
+            tell(&format!(
+                "{missing} programs ran without the shim although nothing was to run without \
+                 limits (--fail-closed): the exit code is {NOT_COVERED}"
+            ));
+            Exit::Code(NOT_COVERED)
+        }
+        code => code,
+    };
     if !is_used(&driver, &file.0) {
         driver.end();
         return Ok(code);
@@ -318,6 +338,22 @@ fn supervise(
             return Ok(code.unwrap_or(Exit::Signal(status.signal().unwrap_or(0))));
         }
     }
+}
+
+/// Counts the programs that were started and in which the shim never was. What is being started in
+/// this moment is waited for.
+fn count_missing(driver: &mut Driver, path: &Path) -> u64 {
+    let deadline = kernel_time().after(START_MAX);
+    let missing = |driver: &Driver| driver.segment().header.programs_missing();
+    while missing(driver) > 0 && kernel_time() < deadline && is_used(driver, path) {
+        if driver.turn(&[], Span(20 * Span::MILLISECOND.0)).is_err() {
+            break;
+        }
+    }
+    let missing = missing(driver);
+    let count = &driver.segment().bypasses[Bypass::NotLoaded as usize];
+    (0..missing).for_each(|_| count.count(0, 0));
+    missing
 }
 
 /// Whether a program still uses the stage, or may in a moment.
@@ -466,8 +502,16 @@ impl Programs {
     }
 }
 
-/// Says what passed the gates by.
-fn tell_coverage(report: Report, coverage: &Coverage) {
+/// How many programs ran without the shim; what they did is in no number.
+fn unseen_programs(coverage: &Coverage) -> u64 {
+    let is_program =
+        |reason: &str| PROGRAMS.iter().any(|known| BYPASSES[*known as usize].1 == reason);
+    let unseen = coverage.bypasses.iter().filter(|bypassed| is_program(&bypassed.reason));
+    unseen.map(|bypassed| bypassed.calls).sum()
+}
+
+/// Says what passed the gates by; `is_first_unseen` if the shim was not in the first program.
+fn tell_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
     if report == Report::Quiet {
         return;
     }
@@ -480,11 +524,17 @@ fn tell_coverage(report: Report, coverage: &Coverage) {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         eprintln!(
             "tidegate: {:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
-             {:.1} MiB were not seen{}",
+             {:.1} MiB were not seen{}{}",
             mib(seen),
             mib(passed),
             mib(unseen),
             if much { " (raw system calls, or programs without the shim)" } else { "" },
+            match unseen_programs(coverage) + u64::from(is_first_unseen) {
+                0 => String::new(),
+                1 => "; nothing is known of 1 program that ran without the shim".into(),
+                count =>
+                    format!("; nothing is known of {count} programs that ran without the shim"),
+            },
         );
     }
     for bypassed in &coverage.bypasses {

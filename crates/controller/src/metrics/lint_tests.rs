@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_proto::cluster::status::FaultStatus;
+use tidegate_proto::cluster::status::{FaultStatus, TurnedAwayStatus};
 
 use super::*;
 
@@ -115,6 +115,7 @@ fn everything() -> Survey {
         name: "g".into(),
         offers: vec![offer],
         faults: vec![FaultStatus { kind: "io".into(), requests: 1 }],
+        turned_away_for: vec![TurnedAwayStatus { reason: "memory_budget".into(), clients: 1 }],
         ..GatewayStatus::default()
     };
     let cluster = ClusterStatus {

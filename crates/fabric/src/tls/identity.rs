@@ -202,11 +202,11 @@ impl Identity {
             .expect("the authority was read: it has a certificate")
     }
 
-    /// How those who come are met; only those with one of these names are let in, if there are any.
-    pub(super) fn server(&self, admitted: Option<Vec<String>>) -> Arc<ServerConfig> {
+    /// How those who come are met, and which of them are let in.
+    pub(super) fn server(&self, admitted: Admitted) -> Arc<ServerConfig> {
         let verifier: Arc<dyn ClientCertVerifier> = match admitted {
-            None => self.guests(),
-            Some(names) => Arc::new(Named { inner: self.guests(), names }),
+            Admitted::All => self.guests(),
+            admitted => Arc::new(Named { inner: self.guests(), admitted }),
         };
         let builder = ServerConfig::builder_with_provider(self.provider.clone());
         let mut config = builder
@@ -274,11 +274,33 @@ pub(super) fn names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     parsed.iter().flat_map(|parsed| parsed.valid_dns_names().map(str::to_owned)).collect()
 }
 
-/// Lets in those whom `inner` believes, and who bear one of the names.
+/// Who is let in of those with a certificate of the authority, by the names that it bears.
+#[derive(Clone, Debug)]
+pub(super) enum Admitted {
+    /// All of them.
+    All,
+    /// Those with one of these names.
+    Only(Vec<String>),
+    /// Those with a name, and with none of these.
+    AllBut(Vec<String>),
+}
+
+impl Admitted {
+    fn admits(&self, borne: &[String]) -> bool {
+        let bears = |name: &String| borne.iter().any(|it| it.eq_ignore_ascii_case(name));
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(bears),
+            Self::AllBut(names) => !borne.is_empty() && !names.iter().any(bears),
+        }
+    }
+}
+
+/// Lets in those whom `inner` believes, and whose names are admitted.
 #[derive(Debug)]
 struct Named {
     inner: Arc<dyn ClientCertVerifier>,
-    names: Vec<String>,
+    admitted: Admitted,
 }
 
 impl ClientCertVerifier for Named {
@@ -294,8 +316,7 @@ impl ClientCertVerifier for Named {
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end, chain, now)?;
         let borne = names(Some(std::slice::from_ref(end)));
-        let is_named = |name: &String| self.names.iter().any(|n| n.eq_ignore_ascii_case(name));
-        match borne.iter().any(is_named) {
+        match self.admitted.admits(&borne) {
             true => Ok(verified),
             false => Err(CertificateError::ApplicationVerificationFailure.into()),
         }

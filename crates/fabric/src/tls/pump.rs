@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use tidegate_algo::connection_quota::PendingConnections;
+use tidegate_model::Origin;
 
 use super::passage::{Over, Passage, Scratch};
 use super::words;
@@ -20,7 +22,8 @@ pub(super) struct Bounds {
     /// machine.
     pub(super) patience: Duration,
     /// Connections from outside that are in their handshake at a time. Each holds three descriptors
-    /// and some kilobytes, and costs a signature: what strangers may take up.
+    /// and some kilobytes, and costs a signature: what strangers may take up. At the bound a new
+    /// one takes the place of the oldest one from the address or user that has the most.
     pub(super) guests: usize,
 }
 
@@ -38,15 +41,61 @@ pub struct Pump(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     mailbox: Arc<Mailbox<Letter>>,
-    /// Those from outside that are in their handshake.
-    guests: Arc<AtomicUsize>,
-    bounds: Bounds,
+    handshakes: Arc<Mutex<Handshakes>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Connections from outside that are in their handshake, and the numbers of all passages.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    pending: PendingConnections,
+    /// Those of them that the engine has, or will have; it ends the evicted ones a moment later.
+    open: usize,
+    most: usize,
+    next: u64,
+}
+
+impl Handshakes {
+    fn new(bounds: Bounds) -> Self {
+        let most = bounds.guests.saturating_mul(2);
+        Self { pending: PendingConnections::new(bounds.guests), open: 0, most, next: 0 }
+    }
+
+    /// The number of the next passage.
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The number of a passage from outside, and that of the one to be ended for it; none if the
+    /// engine is so far behind that there are twice as many as there may be.
+    fn insert(&mut self, origin: Origin) -> Option<(u64, Option<u64>)> {
+        if self.open >= self.most {
+            return None;
+        }
+        self.open += 1;
+        let number = self.number();
+        Some((number, self.pending.insert(number, origin)))
+    }
+
+    /// A passage from outside is through its handshake, or over.
+    fn remove(&mut self, number: u64) {
+        self.open = self.open.saturating_sub(1);
+        self.pending.remove(number);
+    }
+}
+
+fn locked(handshakes: &Mutex<Handshakes>) -> MutexGuard<'_, Handshakes> {
+    // Every change of it is whole before anything else can fail.
+    handshakes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
 pub(super) enum Letter {
-    Enter(Box<Passage>),
+    /// A passage of this number.
+    Enter(u64, Box<Passage>),
+    /// Others need the place of this one, unless it is through its handshake.
+    Evict(u64),
     End,
 }
 
@@ -61,24 +110,33 @@ impl Pump {
 
     pub(super) fn within(bounds: Bounds) -> io::Result<Self> {
         let engine = Engine::new(bounds)?;
-        let (mailbox, guests) = (engine.reactor.mailbox(), engine.guests.clone());
+        let (mailbox, handshakes) = (engine.reactor.mailbox(), engine.handshakes.clone());
         let thread = thread::Builder::new().name("tls".into()).spawn(move || engine.run())?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self(Arc::new(Handle { mailbox, guests, bounds, thread })))
+        Ok(Self(Arc::new(Handle { mailbox, handshakes, thread })))
     }
 
-    /// Drives a passage from now on, to its end.
+    /// Drives a passage from now on, to its end; `origin` is where it comes from, if it comes from
+    /// outside.
     ///
     /// # Errors
     /// Kind `PermissionDenied` if it is one from outside, and there are too many.
-    pub(super) fn enter(&self, passage: Passage) -> io::Result<()> {
-        let guests = &self.0.guests;
-        if passage.is_guest() && guests.fetch_add(1, Ordering::Relaxed) >= self.0.bounds.guests {
-            guests.fetch_sub(1, Ordering::Relaxed);
-            let reason = format!("{} others are in their TLS handshake", self.0.bounds.guests);
+    pub(super) fn enter(&self, passage: Passage, origin: Option<Origin>) -> io::Result<()> {
+        let mut handshakes = locked(&self.0.handshakes);
+        let entered = match origin {
+            Some(origin) => handshakes.insert(origin),
+            None => Some((handshakes.number(), None)),
+        };
+        let most = handshakes.most;
+        drop(handshakes);
+        let Some((number, evicted)) = entered else {
+            let reason = format!("{most} others are in their TLS handshake");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        };
+        if let Some(evicted) = evicted {
+            self.0.mailbox.push(Letter::Evict(evicted));
         }
-        self.0.mailbox.push(Letter::Enter(Box::new(passage)));
+        self.0.mailbox.push(Letter::Enter(number, Box::new(passage)));
         Ok(())
     }
 }
@@ -98,10 +156,9 @@ impl Drop for Handle {
 pub(super) struct Engine {
     bounds: Bounds,
     reactor: Reactor<Letter>,
-    guests: Arc<AtomicUsize>,
+    handshakes: Arc<Mutex<Handshakes>>,
     /// By number. The tokens of its two sides are twice that, and one more inside.
     passages: BTreeMap<u64, Seat>,
-    next: u64,
     /// When to look at whose deadline, the first one first: all are given the same time.
     deadlines: VecDeque<(Instant, u64)>,
     scratch: Scratch,
@@ -125,9 +182,8 @@ impl Engine {
         Ok(Self {
             bounds,
             reactor: Reactor::new()?,
-            guests: Arc::new(AtomicUsize::new(0)),
+            handshakes: Arc::new(Mutex::new(Handshakes::new(bounds))),
             passages: BTreeMap::new(),
-            next: 0,
             deadlines: VecDeque::new(),
             scratch: Scratch::new(),
             is_ending: false,
@@ -167,7 +223,8 @@ impl Engine {
         let count = ready.len();
         for letter in mail.drain(..) {
             match letter {
-                Letter::Enter(passage) => self.enter(passage),
+                Letter::Enter(number, passage) => self.enter(number, passage),
+                Letter::Evict(number) => self.evict(number),
                 Letter::End => self.is_ending = true,
             }
         }
@@ -176,9 +233,7 @@ impl Engine {
         Ok(count)
     }
 
-    pub(super) fn enter(&mut self, passage: Box<Passage>) {
-        let number = self.next;
-        self.next += 1;
+    pub(super) fn enter(&mut self, number: u64, passage: Box<Passage>) {
         let deadline = clock::now() + self.bounds.patience;
         let seat = Seat {
             is_counted: passage.is_guest(),
@@ -190,6 +245,18 @@ impl Engine {
         self.deadlines.push_back((deadline, number));
         self.passages.insert(number, seat);
         self.turn(number, None, None);
+    }
+
+    /// Ends a passage that is still in its handshake: there are too many of its origin.
+    fn evict(&mut self, number: u64) {
+        let Some(seat) = self.passages.get_mut(&number) else { return };
+        if seat.passage.is_shaking() {
+            let reason = "too many connections are in their TLS handshake, most of them from the \
+                          same address";
+            let over = Over::Broken(io::ErrorKind::PermissionDenied, reason.into());
+            seat.passage.end(over, &mut self.scratch);
+            self.remove(number);
+        }
     }
 
     fn on_ready(&mut self, ready: Ready) {
@@ -221,7 +288,7 @@ impl Engine {
             seat.deadline = None;
         }
         if !seat.passage.is_shaking() && std::mem::take(&mut seat.is_counted) {
-            self.guests.fetch_sub(1, Ordering::Relaxed);
+            locked(&self.handshakes).remove(number);
         }
     }
 
@@ -246,7 +313,7 @@ impl Engine {
     /// Descriptors that are closed leave the reactor by themselves.
     fn remove(&mut self, number: u64) {
         if self.passages.remove(&number).is_some_and(|seat| seat.is_counted) {
-            self.guests.fetch_sub(1, Ordering::Relaxed);
+            locked(&self.handshakes).remove(number);
         }
     }
 }

@@ -265,23 +265,72 @@ fn what_is_no_tls_and_what_does_not_go_on() {
     let error = hear(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
     assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
-    // Nobody of those is counted any more, and strangers have two places.
+    // Nobody of those is counted any more, and strangers have two places, with as many more as
+    // there are to be ended.
     let patient = Pump::within(Bounds { patience: Duration::from_secs(60), ..bounds }).unwrap();
     let guard = Guard::new(&patient, &authority.identity("a"));
-    let guests: Vec<_> = (0..2).map(|_| tcp()).collect();
-    let (outside, inside): (Vec<_>, Vec<_>) =
-        guests.into_iter().map(|(ours, theirs)| (ours, guard.accept(nonblocking(theirs)))).unzip();
-    assert!(inside.iter().all(Result::is_ok));
-    let error = guard.accept(nonblocking(tcp().1)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-    drop(outside);
-    for stream in inside {
-        hear(&mut stream.unwrap()).unwrap_err();
+    let (mut outside, mut inside) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let (ours, theirs) = tcp();
+        outside.push(ours);
+        match guard.accept(nonblocking(theirs)) {
+            Ok(stream) => inside.push(stream),
+            // Those before it are not ended yet.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}"),
+        }
     }
-    let free = || guard.accept(nonblocking(tcp().1)).is_ok();
-    while !free() {
+    drop(outside);
+    for mut stream in inside {
+        hear(&mut stream).unwrap_err();
+    }
+    while guard.accept(nonblocking(tcp().1)).is_err() {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn one_address_does_not_keep_others_from_their_handshake() {
+    let authority = Authority::new();
+    let bounds = Bounds { patience: Duration::from_secs(60), guests: 2 };
+    let (host, caller) = (Pump::within(bounds).unwrap(), Pump::start().unwrap());
+    let host = Guard::new(&host, &authority.identity("a"));
+    let caller = Guard::new(&caller, &authority.identity("b"));
+    let mut silent = Vec::new();
+    let mut flood = || {
+        let (ours, theirs) = tcp();
+        // Where those before it are not ended yet it has to wait.
+        while let Err(error) = host.accept(theirs.try_clone().map(nonblocking).unwrap()) {
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            std::thread::yield_now();
+        }
+        silent.push(ours);
+    };
+    (0..2).for_each(|_| flood());
+    // A user of this machine is another origin than the address.
+    let (ours, theirs) = Stream::pair().unwrap();
+    let mut theirs = host.accept(theirs).unwrap();
+    (0..6).for_each(|_| flood());
+    let ours = caller.connect(ours, "a").unwrap();
+    say(&ours, b"served");
+    assert_eq!(hear(&mut theirs).unwrap(), b"served");
+}
+
+#[test]
+fn certificates_of_parties_and_without_a_name_are_no_clients() {
+    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
+    let node = Guard::new(&pump, &authority.identity("node"));
+    let node = node.refusing(vec!["Front".into(), "node".into()]);
+    let [front, user] = ["front", "ann"].map(|name| Guard::new(&pump, &authority.identity(name)));
+    let [inside, outside] = refused(&front, &node, "node");
+    assert!(inside.contains("bears no name that is let in here"), "{inside}");
+    assert!(outside.contains("bears no name that is let in there"), "{outside}");
+    authority.issue("nameless", &[], 4000);
+    let nameless = Identity::load(authority.path(), "nameless").unwrap();
+    let [inside, _] = refused(&Guard::new(&pump, &nameless), &node, "node");
+    assert!(inside.contains("bears no name that is let in here"), "{inside}");
+    let (ours, mut theirs) = joined(&user, &node, "node");
+    say(&ours, b"served");
+    assert_eq!(hear(&mut theirs).unwrap(), b"served");
 }
 
 /// An engine without its thread, and two passages in it with one another as their outsides.
@@ -289,6 +338,7 @@ struct World {
     engine: Engine,
     /// The sides within.
     ends: Vec<Stream>,
+    passages: u64,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
@@ -298,8 +348,8 @@ impl World {
         let authority = Authority::new();
         let [a, b] = ["a", "b"].map(|name| authority.identity(name));
         let engine = Engine::new(Bounds::default()).unwrap();
-        let (client, server) = (a.client(), b.server(None));
-        let mut world = Self { engine, ends: Vec::new(), client, server };
+        let (client, server) = (a.client(), b.server(Admitted::All));
+        let mut world = Self { engine, ends: Vec::new(), passages: 0, client, server };
         let name = ServerName::try_from("b").unwrap();
         let (one, other) = Stream::pair().unwrap();
         let client = ClientConnection::new(world.client.clone(), name).unwrap();
@@ -312,7 +362,9 @@ impl World {
     fn pass(&mut self, conn: Connection, outer: Stream) -> Stream {
         let (inside, inner) = Stream::pair().unwrap();
         let seal = Arc::new(Seal::default());
-        self.engine.enter(Box::new(Passage::new(conn, outer, inner, seal.clone())));
+        let passage = Box::new(Passage::new(conn, outer, inner, seal.clone()));
+        self.passages += 1;
+        self.engine.enter(self.passages, passage);
         inside.sealed(seal)
     }
 

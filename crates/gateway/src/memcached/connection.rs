@@ -100,6 +100,9 @@ pub(crate) struct Connection {
     output: Outgoing,
     /// The client says nothing more.
     is_silent: bool,
+    /// It was denied a key, and what is still to be told about that.
+    is_denied: bool,
+    denial: Option<&'static str>,
 }
 
 impl Connection {
@@ -122,6 +125,8 @@ impl Connection {
             moved: 0,
             output: Outgoing::new(),
             is_silent: false,
+            is_denied: false,
+            denial: None,
         }
     }
 
@@ -199,6 +204,9 @@ impl Connection {
             nodes.queue((0, ask.place.node), job, &Recorded::default());
         });
         for ticket in denied {
+            if !std::mem::replace(&mut self.is_denied, true) {
+                self.denial = Some(NOT_ALLOWED.trim_end());
+            }
             hall.counts.refuse();
             self.conversation.on_reply(ticket, Err(NOT_ALLOWED));
         }
@@ -273,6 +281,10 @@ impl worker::Client for Connection {
         }
         self.settle(&mut shop.budget);
         Ok(true)
+    }
+
+    fn take_denial(&mut self) -> Option<String> {
+        self.denial.take().map(String::from)
     }
 
     fn answer(&mut self, (flight, reply): Reply, shop: &mut Shop) {

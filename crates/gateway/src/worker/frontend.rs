@@ -80,6 +80,9 @@ pub(crate) trait Client {
     fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
     -> Result<bool, Self::Goodbye>;
 
+    /// Why it was not let do what it asked for, the first time that this is the case.
+    fn take_denial(&mut self) -> Option<String>;
+
     /// Whether it is to go on encrypted now.
     fn is_encrypting(&self) -> bool {
         false

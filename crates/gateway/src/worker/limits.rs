@@ -7,6 +7,7 @@ use tidegate_model::Span;
 
 use super::{Charge, Client, Shop, Worker, seated};
 use crate::clock;
+use crate::status::TurnedAway;
 
 /// The bytes that a client has to send or receive between two looks for clients that hold memory:
 /// with fewer, it is taken to have stopped. A line of 1 Mbit/s moves more in five seconds. Chosen
@@ -19,8 +20,8 @@ const COMPLAINT: Span = Span::SECOND;
 impl<S: Shop> Worker<S> {
     /// Counts a client that is turned away, and says so, at most once a second: whoever floods us
     /// does not fill the log.
-    pub(super) fn turn_away(&mut self, why: &dyn std::fmt::Display) {
-        self.hall.counts.turn_away();
+    pub(super) fn turn_away(&mut self, reason: TurnedAway, why: &dyn std::fmt::Display) {
+        self.hall.counts.turn_away(reason);
         let now = clock::now();
         if now < self.complain_at {
             self.unlogged += 1;
@@ -48,7 +49,7 @@ impl<S: Shop> Worker<S> {
                 true
             }
             Err(excess) => {
-                self.turn_away(&excess);
+                self.turn_away((&excess).into(), &excess);
                 self.close(token);
                 false
             }
@@ -76,7 +77,7 @@ impl<S: Shop> Worker<S> {
             guest.moved = moved;
             let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
             if is_stalled && guest.is_stalled {
-                self.hall.counts.turn_away();
+                self.hall.counts.turn_away(TurnedAway::MemoryBudget);
                 tracing::warn!(
                     "a client is closed: it holds {} bytes of replies or of a request and moves \
                      less than {STALL_BYTES} bytes in {:?}, and others wait for memory",

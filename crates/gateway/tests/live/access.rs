@@ -60,6 +60,14 @@ fn users_of_a_tenant_hold_in_the_clear_and_a_tenant_that_is_not_offered_is_refus
     let (kind, text) = asks(&stand, "plain@nosuch");
     assert_eq!((kind, text.as_str()), (answer::POLICY, "the policy has no tenant \"nosuch\""));
     assert_eq!(asks(&stand, "none").0, answer::UNKNOWN);
+    let denied = || {
+        let reasons = stand.gateway.pressure().turned_away.into_iter();
+        reasons.filter(|(name, _)| name == "access_denied").map(|(_, count)| count).sum::<u64>()
+    };
+    let before = denied();
+    assert!(before > 0, "they are counted");
+    assert_eq!(asks(&stand, "plain@nosuch").0, answer::POLICY);
+    assert_eq!(denied(), before + 1);
     controller.apply_text(2, &format!("{}[[tenant]]\nname = \"other\"\n", policy("")));
     eventually("the next policy", || asks(&stand, "plain").0 == answer::INFO);
     let (kind, text) = asks(&stand, "plain@other");

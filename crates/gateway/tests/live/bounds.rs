@@ -26,6 +26,13 @@ fn bound(clients: usize) -> usize {
     Limits::default().all_bytes + clients * EACH
 }
 
+/// How many clients were turned away, by reason, where that is not zero.
+fn turned_away(stand: &Stand) -> Vec<(String, u64)> {
+    let mut reasons = stand.gateway.pressure().turned_away;
+    reasons.retain(|(_, count)| *count > 0);
+    reasons
+}
+
 #[test]
 fn replies_that_are_not_read_take_up_bounded_memory() {
     let limits = Limits { stall: Duration::from_secs(600), ..Limits::default() };
@@ -56,6 +63,9 @@ fn who_holds_memory_and_does_not_read_is_closed_once_others_wait() {
     // It waits itself, for what it would have if it read.
     eventually("it is closed", || stand.gateway.clients() == 0);
     assert_eq!(stand.gateway.counts().turned_away, 1);
+    assert_eq!(turned_away(&stand), [("memory_budget".into(), 1)]);
+    let pressure = stand.gateway.pressure();
+    assert!(pressure.memory_limit_bytes >= Limits::default().all_bytes as u64, "{pressure:?}");
     eventually("all memory is given back", || stand.gateway.memory() == 0);
 }
 
@@ -198,6 +208,9 @@ fn silent_connections_do_not_shut_out_others() {
     }
     let counts = stand.gateway.counts();
     assert!(counts.turned_away >= 2 * (520 - 2 * WORKERS as u64 * 64), "{counts:?}");
+    let reasons = turned_away(&stand);
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    assert_eq!(reasons[0].0, "pending_quota");
 }
 
 #[test]
@@ -215,6 +228,7 @@ fn clients_that_drip_their_handshake_have_no_longer_than_others() {
     }
     let mut silent = connect(&stand);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "one that never asks is closed");
+    assert_eq!(turned_away(&stand), [("handshake_timeout".into(), 2)]);
 }
 
 #[test]
@@ -225,6 +239,7 @@ fn one_user_or_address_does_not_have_all_connections() {
     let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
     thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
     assert!(client::is_closed(&mut thirteenth));
+    assert_eq!(turned_away(&stand), [("address_quota".into(), 1)]);
     // From elsewhere, and for another tenant, there is room.
     let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut far = TcpStream::connect(address).unwrap();

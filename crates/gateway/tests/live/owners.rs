@@ -69,8 +69,12 @@ impl Controller {
 
     fn counts(&mut self) -> GatewayCounts {
         match self.hear() {
-            FromGateway::Counts(counts) => counts,
-            other => panic!("no counts: {other:?}"),
+            FromGateway::Counts(counts) => {
+                let next = self.hear();
+                assert!(matches!(next, FromGateway::Pressure(_)), "{next:?}");
+                counts
+            }
+            other => panic!("the gateway says {other:?}"),
         }
     }
 

@@ -102,10 +102,23 @@ impl<'a> Program<'a> {
 enum Start {
     /// As the process asked.
     AsAsked,
+    /// As the process asked, and the shim is expected to be in it.
+    Covered,
     /// In an environment without the shim, which it could not start with.
     WithoutShim,
     /// Not at all.
     Not,
+}
+
+/// What is found of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The shim will be in it, if the loader can map it.
+    Covered,
+    /// The shim will not be in it, for this reason.
+    Lacks(Bypass),
+    /// Nothing: it will not start.
+    Nothing,
 }
 
 /// The exit code of a program that ends before it begins: what shells say of one that they find and
@@ -128,6 +141,12 @@ pub(crate) unsafe fn starts<T: From<i8>>(
     // SAFETY: as the caller promises.
     match unsafe { decides(program, environment) } {
         Start::AsAsked => call(environment),
+        Start::Covered => {
+            // What returns has not become another program.
+            let failed = call(environment);
+            retract();
+            failed
+        }
         // SAFETY: as the caller promises.
         Start::WithoutShim => unsafe { without_shim(environment, call) },
         Start::Not => {
@@ -149,6 +168,13 @@ pub(crate) unsafe fn spawns(
     // SAFETY: as the caller promises.
     match unsafe { decides(program, environment) } {
         Start::AsAsked => call(environment),
+        Start::Covered => {
+            let error = call(environment);
+            if error != 0 {
+                retract();
+            }
+            error
+        }
         // SAFETY: as the caller promises.
         Start::WithoutShim => unsafe { without_shim(environment, call) },
         Start::Not => REFUSED,
@@ -160,22 +186,48 @@ const SHELL: Program<'static> = Program::At(Some(c"/bin/sh"));
 
 /// Runs a command by a shell, if there is one.
 pub(crate) fn runs(is_command: bool, call: impl FnOnce() -> c_int) -> c_int {
-    // SAFETY: the environment of this process.
-    if is_command && unsafe { decides(SHELL, inherited()) } == Start::Not {
-        errno::set(REFUSED);
-        return -1;
+    if !is_command {
+        return call();
     }
-    call()
+    // SAFETY: the environment of this process.
+    match unsafe { decides(SHELL, inherited()) } {
+        Start::Not => {
+            errno::set(REFUSED);
+            -1
+        }
+        start => {
+            let status = call();
+            if status == -1 && start == Start::Covered {
+                retract();
+            }
+            status
+        }
+    }
 }
 
 /// Runs a command by a shell, with a pipe to it.
 pub(crate) fn pipes(call: impl FnOnce() -> *mut FILE) -> *mut FILE {
     // SAFETY: the environment of this process.
-    if unsafe { decides(SHELL, inherited()) } == Start::Not {
-        errno::set(REFUSED);
-        return std::ptr::null_mut();
+    match unsafe { decides(SHELL, inherited()) } {
+        Start::Not => {
+            errno::set(REFUSED);
+            std::ptr::null_mut()
+        }
+        start => {
+            let pipe = call();
+            if pipe.is_null() && start == Start::Covered {
+                retract();
+            }
+            pipe
+        }
     }
-    call()
+}
+
+/// A program that was counted as started has not been.
+fn retract() {
+    if let Some(stage) = stage() {
+        stage.layout().header.started.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Looks at a program, and counts and notes it if the shim will not be in it.
@@ -187,11 +239,17 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
     let found = match sandbox::start() {
         sandbox::Start::Known => safely(stage, looks),
         sandbox::Start::Unknown if !is_strict => return Start::AsAsked,
-        sandbox::Start::Unknown | sandbox::Start::WithoutShim => Some(sandbox::SANDBOXED),
+        sandbox::Start::Unknown | sandbox::Start::WithoutShim => Found::Lacks(sandbox::SANDBOXED),
     };
-    // Of a program that may not be read nothing is known; most have the shim.
-    let Some(reason) = found.filter(|reason| is_strict || *reason != Bypass::Unreadable) else {
-        return Start::AsAsked;
+    let reason = match found {
+        Found::Covered => {
+            stage.layout().header.started.fetch_add(1, Ordering::Relaxed);
+            return Start::Covered;
+        }
+        // Of a program that may not be read nothing is known; most have the shim.
+        Found::Lacks(Bypass::Unreadable) if !is_strict => return Start::AsAsked,
+        Found::Lacks(reason) => reason,
+        Found::Nothing => return Start::AsAsked,
     };
     stage.layout().programs.note(program.name(), reason, is_strict);
     if is_strict {
@@ -208,7 +266,7 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
 
 /// Thinks, also where a signal handler has interrupted the shim: nothing here depends on what it
 /// was doing. If this is where the shim is broken, that is the reason.
-fn safely(stage: &Stage, think: impl FnOnce() -> Option<Bypass>) -> Option<Bypass> {
+fn safely(stage: &Stage, think: impl FnOnce() -> Found) -> Found {
     let _shielded = Shielded::new();
     let _inside = Inside::enter();
     let _errno = Errno::keep();
@@ -216,18 +274,21 @@ fn safely(stage: &Stage, think: impl FnOnce() -> Option<Bypass>) -> Option<Bypas
         // What it says is of no use here, and dropping it could panic again.
         std::mem::forget(panic);
         stage.bypass(Bypass::Failure, 0);
-        Some(Bypass::Failure)
+        Found::Lacks(Bypass::Failure)
     })
 }
 
-/// Why the shim will not be in a program, if so.
-unsafe fn looks(program: Program<'_>, environment: Environment) -> Option<Bypass> {
+/// Looks whether the shim will be in a program.
+unsafe fn looks(program: Program<'_>, environment: Environment) -> Found {
     match program.inspected() {
-        Ok(Verdict::Not(reason)) => Some(reason),
+        Ok(Verdict::Not(reason)) => Found::Lacks(reason),
         // SAFETY: as the caller promises.
-        Ok(Verdict::Covered | Verdict::Script) => unsafe { lacks_shim(environment) },
+        Ok(Verdict::Covered | Verdict::Script) => match unsafe { lacks_shim(environment) } {
+            Some(reason) => Found::Lacks(reason),
+            None => Found::Covered,
+        },
         // It will not start, and the kernel says why.
-        Err(_) => None,
+        Err(_) => Found::Nothing,
     }
 }
 

@@ -231,6 +231,12 @@ pub struct GatewayStatus {
     pub admitted: u64,
     /// Clients that were turned away, in all: too many, not allowed, or silent for too long.
     pub turned_away: u64,
+    /// The same by reason.
+    pub turned_away_for: Vec<TurnedAwayStatus>,
+    /// Bytes of memory that requests and replies of its clients take up now.
+    pub memory_used_bytes: u64,
+    /// Bytes of memory that they may take up; zero if it did not say.
+    pub memory_limit_bytes: u64,
     /// Requests to volumes that went to no node, in all: they made no sense, or came too late.
     pub refused_requests: u64,
     /// Requests that nodes answered, in all.
@@ -323,6 +329,17 @@ pub struct FaultStatus {
     pub kind: String,
     /// How many, in all.
     pub requests: u64,
+}
+
+/// Clients that a gateway turned away for the same reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TurnedAwayStatus {
+    /// The reason: `connections`, `address_quota`, `tenant_quota`, `pending_quota`,
+    /// `handshake_timeout`, `memory_budget` or `access_denied`.
+    pub reason: String,
+    /// How many, in all.
+    pub clients: u64,
 }
 
 /// A volume or pool at one gateway.

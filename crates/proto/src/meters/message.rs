@@ -62,6 +62,17 @@ pub struct GatewayCounts {
     pub tenants: Vec<Flow>,
 }
 
+/// What clients have of a gateway's bounds, and whom those have kept out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayPressure {
+    /// Clients that were turned away since its process began, by reason, all reasons that it knows.
+    pub turned_away: Vec<(String, u64)>,
+    /// Bytes that requests and replies take up now.
+    pub memory_used_bytes: u64,
+    /// Bytes that they may take up.
+    pub memory_limit_bytes: u64,
+}
+
 /// Requests that went to nodes and were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {

@@ -251,6 +251,32 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
     assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
 }
 
+/// Who was turned away is counted on over lives of a gateway, and its memory is that of its present
+/// life.
+#[test]
+fn clients_that_a_gateway_turned_away_are_told_by_reason() {
+    let mut meters = meters();
+    assert!(meters.on_gateway(Time::ZERO, LINK, VERSION, "front"));
+    let mut say = |life: u64, turned_away: u64, used: u64| {
+        meters.on_gateway_said(second(life), LINK, gateway_counts(life, 1));
+        let turned_away = vec![("address_quota".into(), turned_away), ("memory_budget".into(), 0)];
+        let (memory_used_bytes, memory_limit_bytes) = (used, 100);
+        let pressure = GatewayPressure { turned_away, memory_used_bytes, memory_limit_bytes };
+        meters.on_gateway_said(second(life), LINK, FromGateway::Pressure(pressure));
+        let status = told(&meters, second(life)).gateways.remove(0);
+        let reasons = status.turned_away_for.into_iter().map(|it| (it.reason, it.clients));
+        let reasons: Vec<_> = reasons.collect();
+        (reasons, status.memory_used_bytes, status.memory_limit_bytes)
+    };
+    let reasons = |quota| vec![("address_quota".into(), quota), ("memory_budget".into(), 0)];
+    assert_eq!(say(1, 3, 7), (reasons(3), 7, 100));
+    assert_eq!(say(1, 5, 8), (reasons(5), 8, 100));
+    assert_eq!(say(2, 4, 0), (reasons(9), 0, 100), "another life has counted from zero");
+    meters.on_closed(LINK, "it is gone");
+    let status = told(&meters, second(3)).gateways.remove(0);
+    assert_eq!((status.memory_used_bytes, status.memory_limit_bytes), (0, 0));
+}
+
 #[test]
 fn golden_bytes() {
     assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
@@ -292,4 +318,11 @@ fn golden_bytes() {
     is(&FromGateway::Goodbye, &[1]);
     let fault = VolumeFault { volume: "v".into(), reason: "x".into() };
     is(&FromGateway::Faults(vec![fault]), b"\x02\x01\x01v\x01x");
+    let pressure = GatewayPressure {
+        turned_away: vec![("access_denied".into(), 300)],
+        memory_used_bytes: 5,
+        memory_limit_bytes: 128,
+    };
+    let golden = b"\x03\x01\x0daccess_denied\xac\x02\x05\x80\x01";
+    is(&FromGateway::Pressure(pressure), golden);
 }
