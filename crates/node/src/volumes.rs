@@ -530,5 +530,7 @@ fn unfit(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> 
 }
 
 #[cfg(test)]
+mod refusal_tests;
+#[cfg(test)]
 #[path = "volumes_tests.rs"]
 mod tests;
