@@ -217,7 +217,7 @@ mod tests {
         budget.wait();
         assert!(budget.is_contended() && budget.resumes(), "it was released meanwhile");
         assert!(!budget.is_contended() && !budget.resumes(), "and is looked at once");
-        // Bytes count whether they are released at once or one by one, by clients that stay or left.
+        // Bytes count whether they are released at once or one by one, by clients that stay or go.
         budget.wait();
         budget.charge(1, 4 * FLOOR, 4 * FLOOR - 7);
         budget.release(FLOOR - 8);
