@@ -201,8 +201,10 @@ mod tests {
     #[test]
     fn a_read_is_put_together_whichever_memory_its_pieces_came_in() {
         let length = 3 * PIECE;
-        let source: Vec<u8> = (0..length).map(|at| (at / 1000) as u8).collect();
-        for (has_memory, has_strays) in [(false, true), (true, false), (true, true)] {
+        let cases = [(false, true), (true, false), (true, true)];
+        for (case, (has_memory, has_strays)) in (1..).zip(cases) {
+            // Memory is used again, so each time something else is read.
+            let source: Vec<u8> = (0..length).map(|at| (at / 1000) as u8 ^ case).collect();
             let memory =
                 if has_memory { Buffer::with_length(length as usize) } else { Buffer::empty() };
             let split = Split::new(job(Command::Read, length, memory));

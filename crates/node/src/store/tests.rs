@@ -231,7 +231,8 @@ fn parts_of_a_device_do_not_overlap_and_end_within() {
     let path = folder.path().join("device");
     assert!(Device::new(&path, None).is_err());
     sized(&path, (64 << 10) + (1 << 20));
-    let parts = [part("a", 16 << 10, 16 << 10), part("b", 32 << 10, 32 << 10), part("c", 4096, 0)];
+    let parts =
+        [part("a", 16 << 10, 16 << 10), part("b", 32 << 10, 32 << 10), part("c", 4096, 12 << 10)];
     make(&PartStore::Device(path.clone(), None), &parts);
     let device = Device::new(&path, None).unwrap();
     device.open(&parts[0]).unwrap();

@@ -30,15 +30,16 @@ fn media(folder: &std::path::Path) -> Vec<(Box<dyn Medium>, u64, u32)> {
 #[test]
 fn whole_pages_go_past_the_cache_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
-    for (medium, base, number) in media(folder.path()) {
+    let media = media(folder.path());
+    if !file::Files::open(&folder.path().join("device")).unwrap().is_direct() {
+        eprintln!("skipped: this file system does nothing past its cache");
+        return;
+    }
+    for (medium, base, number) in media {
         let transfer = |command, offset, length| {
             let length: u32 = length;
             medium.transfer(&job(number, command, offset, length, Buffer::empty()))
         };
-        if transfer(Command::Read, 0, 4096).is_none() {
-            eprintln!("skipped: this file system does nothing past its cache");
-            return;
-        }
         for (command, is_write, durable) in [
             (Command::Read, false, false),
             (Command::Write { durable: false }, true, false),

@@ -136,6 +136,18 @@ fn a_volume_whose_data_are_gone_is_not_made_anew() {
 }
 
 #[test]
+fn data_that_were_cut_off_are_told_and_longer_ones_are_no_fault() {
+    let (folder, plan) = directory();
+    made(&plan);
+    let file = fs::OpenOptions::new().write(true).open(folder.path().join("a/db.0")).unwrap();
+    for (length, is_fault) in [(SIZE - 1, true), (SIZE, false), (SIZE + 4096, false)] {
+        file.set_len(length).unwrap();
+        let fault = show(std::slice::from_ref(&plan))[0].fault.clone();
+        assert_eq!(fault.is_some_and(|fault| fault.contains("lacks its data")), is_fault);
+    }
+}
+
+#[test]
 fn what_lies_in_a_parts_place_is_not_replaced() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let (folder, plan) = directory();
