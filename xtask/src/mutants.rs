@@ -1,13 +1,21 @@
 //! `cargo xtask mutants`: whether the tests notice mistakes. cargo-mutants makes small mistakes in
-//! the source, one at a time, and runs the tests of the crate; a mistake that no test notices is
-//! one that could be made.
+//! the source (mutants), one at a time, and runs the tests of the crate; a mutant that no test
+//! notices is a mistake that could be made.
 //!
-//! What is changed says `.cargo/mutants.toml`: the wire's parsers, the token paths, the stores, the
-//! segment and what a daemon trusts. All of it takes a night; a shard is a sample of it.
+//! Which files are changed, and which tests are run for them, stands in `targets.rs`; which mutants
+//! change nothing that a test could see stands in `equivalent.rs`, each with its reason. All of it
+//! takes more than a night; a shard is an even sample of it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+
+mod equivalent;
+mod targets;
+
+use equivalent::{EQUIVALENT, Equivalent};
+use targets::{TARGETS, Target};
 
 const USAGE: &str = "\
 Makes small mistakes in the source and runs the tests, to see whether they notice.
@@ -15,16 +23,15 @@ Makes small mistakes in the source and runs the tests, to see whether they notic
 Usage: cargo xtask mutants [--shard K/N] [FILE...]
 
   --shard K/N   only the Kth of N even samples, counting from 0
-  FILE          only these files, instead of those that .cargo/mutants.toml names
+  FILE          only these files, instead of all that xtask/src/mutants/targets.rs names
 
-What is missed is listed in target/mutants/mutants.out/missed.txt. cargo-mutants is installed
-below target/tools if it is not there.
+Prints a table of files, and the mutants that were missed. cargo-mutants is installed below
+target/tools if it is not there; what it writes is in target/mutants/CRATE/mutants.out.
 
-Exit codes: 0 at least 95 % are noticed, 1 fewer, 2 usage.";
+Exit codes: 0 at least 95 % are caught in sum, 1 fewer, 2 usage.";
 
-/// Of a hundred mistakes, this many are to be noticed. Some of the rest change nothing that a test
-/// could see.
-const NOTICED_PERCENT: usize = 95;
+/// Of a hundred mutants that are not equivalent, this many are to be caught.
+const CAUGHT_PERCENT: usize = 95;
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -34,18 +41,14 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["--shard", shard, ref files @ ..] if is_shard(shard) => (Some(shard), files),
-        ref files if files.iter().all(|file| root.join(file).is_file()) => (None, files),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        ref files => (None, files),
     };
+    if let Some(file) = files.iter().find(|file| package_of(file).is_none()) {
+        eprintln!("{file} is not below crates/CRATE/src\n\n{USAGE}");
+        return ExitCode::from(2);
+    }
     match mutate(root, shard, files) {
-        Ok((noticed, all)) => {
-            println!("{noticed} of {all} mistakes are noticed");
-            // None at all is no proof.
-            ExitCode::from(u8::from(all == 0 || noticed * 100 < all * NOTICED_PERCENT))
-        }
+        Ok(table) => table.print(),
         Err(message) => {
             eprintln!("{message}");
             ExitCode::FAILURE
@@ -61,34 +64,140 @@ fn is_shard(text: &str) -> bool {
     }
 }
 
-/// Runs it; how many mistakes were noticed, of how many.
-fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<(usize, usize), String> {
+/// The folder of the crate that a file belongs to.
+fn package_of(file: &str) -> Option<&str> {
+    let (package, path) = file.strip_prefix("crates/")?.split_once('/')?;
+    path.starts_with("src/").then_some(package)
+}
+
+/// What became of the mutants of one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Row {
+    caught: usize,
+    missed: usize,
+    equivalent: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: BTreeMap<String, Row>,
+    /// What was not caught, and why that is no fault of the tests, if it is none.
+    notes: Vec<String>,
+}
+
+impl Table {
+    /// Takes in one line of what cargo-mutants wrote: `FILE:LINE:COLUMN: MUTATION`.
+    fn add(&mut self, root: &Path, line: &str, is_caught: bool) {
+        let Some((file, rest)) = line.split_once(':') else { return };
+        let row = self.rows.entry(file.into()).or_default();
+        if is_caught {
+            row.caught += 1;
+            return;
+        }
+        let text = fs::read_to_string(root.join(file)).unwrap_or_default();
+        match equivalent(&text, file, rest) {
+            Some(Equivalent { reason, .. }) => {
+                row.equivalent += 1;
+                self.notes.push(format!("equivalent: {line}: {reason}"));
+            }
+            None => {
+                row.missed += 1;
+                self.notes.push(format!("missed: {line}"));
+            }
+        }
+    }
+
+    /// Prints the table, and says whether that is enough.
+    fn print(&self) -> ExitCode {
+        self.notes.iter().for_each(|note| println!("{note}"));
+        println!("{:50} {:>7} {:>7} {:>7} {:>10}", "", "mutants", "caught", "missed", "equivalent");
+        let mut sum = Row::default();
+        for (file, row) in &self.rows {
+            print_row(file, row);
+            sum.caught += row.caught;
+            sum.missed += row.missed;
+            sum.equivalent += row.equivalent;
+        }
+        print_row("all", &sum);
+        ExitCode::from(u8::from(!sum.is_enough()))
+    }
+}
+
+impl Row {
+    /// Whether enough of them are caught. None at all is no proof.
+    fn is_enough(&self) -> bool {
+        let all = self.caught + self.missed;
+        all > 0 && self.caught * 100 >= all * CAUGHT_PERCENT
+    }
+}
+
+fn print_row(name: &str, row: &Row) {
+    let Row { caught, missed, equivalent } = row;
+    println!("{name:50} {:7} {caught:7} {missed:7} {equivalent:10}", caught + missed + equivalent);
+}
+
+/// A mutant, as `LINE:COLUMN: MUTATION` of a file, if it is one of those that change nothing.
+fn equivalent(text: &str, file: &str, mutant: &str) -> Option<&'static Equivalent> {
+    let mut parts = mutant.splitn(3, ':');
+    let line = parts.next()?.parse::<usize>().ok()?.checked_sub(1)?;
+    let mutation = parts.nth(1)?.trim();
+    let line = text.lines().nth(line)?;
+    EQUIVALENT
+        .iter()
+        .find(|it| it.file == file && mutation.starts_with(it.mutation) && line.contains(it.code))
+}
+
+/// Runs the crates one after the other.
+fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<Table, String> {
     let tools = root.join("target/tools");
     install(root, &tools)?;
-    let out = root.join("target/mutants");
+    let mut table = Table::default();
+    for target in TARGETS {
+        let in_it = |file: &&&str| package_of(file) == Some(target.package);
+        let chosen: Vec<&str> = match files {
+            [] => target.files.to_vec(),
+            _ => files.iter().filter(in_it).copied().collect(),
+        };
+        if !chosen.is_empty() {
+            mutate_crate(root, &tools, (target, shard), &chosen, &mut table)?;
+        }
+    }
+    Ok(table)
+}
+
+fn mutate_crate(
+    root: &Path,
+    tools: &Path,
+    (target, shard): (&Target, Option<&str>),
+    files: &[&str],
+    table: &mut Table,
+) -> Result<(), String> {
+    let out = root.join("target/mutants").join(target.package);
+    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let mut command = Command::new(tools.join("bin/cargo-mutants"));
-    command.arg("mutants").args(["--no-shuffle", "--output"]).arg(&out).current_dir(root);
+    command.args(["mutants", "--no-config", "--no-shuffle", "--minimum-test-timeout", "60"]);
+    command.args(["--exclude", "**/*tests.rs", "--exclude", "**/tests/**"]);
+    // What is printed for us alone.
+    command.args(["--exclude-re", "impl fmt::Debug"]);
+    command.arg("--output").arg(&out).current_dir(root);
     if let Some(shard) = shard {
         command.args(["--shard", shard]);
     }
-    if !files.is_empty() {
-        command.arg("--no-config");
-        for file in files {
-            command.args(["--file", file]);
-        }
-    }
+    files.iter().for_each(|file| _ = command.args(["--file", file]));
+    target.features.iter().for_each(|feature| _ = command.args(["--features", feature]));
+    command.arg("--").args(target.tests);
     // It ends with 2 if something was missed, and with 3 if something hung.
     let status = command.status().map_err(|error| format!("cargo-mutants: {error}"))?;
     if !matches!(status.code(), Some(0 | 2 | 3)) {
-        return Err(format!("cargo-mutants failed ({status})"));
+        return Err(format!("cargo-mutants failed in {} ({status})", target.package));
     }
-    let lines = |name: &str| {
-        let text = fs::read_to_string(out.join("mutants.out").join(name)).unwrap_or_default();
-        text.lines().count()
-    };
-    // One that hangs is noticed by whoever waits.
-    let noticed = lines("caught.txt") + lines("timeout.txt");
-    Ok((noticed, noticed + lines("missed.txt")))
+    // A test that hangs is noticed, too.
+    for (name, is_caught) in [("caught.txt", true), ("timeout.txt", true), ("missed.txt", false)] {
+        let path = out.join("mutants.out").join(name);
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().for_each(|line| table.add(root, line, is_caught));
+    }
+    Ok(())
 }
 
 fn install(root: &Path, tools: &Path) -> Result<(), String> {
@@ -112,9 +221,58 @@ fn install(root: &Path, tools: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
     #[test]
     fn a_shard_is_one_of_several() {
         assert!(is_shard("0/8") && is_shard("7/8"));
         assert!(!is_shard("8/8") && !is_shard("1") && !is_shard("a/b") && !is_shard("0/0"));
+    }
+
+    #[test]
+    fn every_pattern_of_the_targets_names_files_of_its_crate() {
+        for target in TARGETS {
+            for pattern in target.files {
+                assert_eq!(package_of(pattern), Some(target.package), "{pattern}");
+                let folder = pattern.strip_suffix("/*.rs");
+                let is_there = match folder {
+                    Some(folder) => root().join(folder).is_dir(),
+                    None => root().join(pattern).is_file(),
+                };
+                assert!(is_there, "{pattern} names nothing");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_to_be_equivalent_is_still_in_the_source() {
+        for Equivalent { file, code, reason, mutation } in EQUIVALENT {
+            let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+            assert!(text.contains(code), "{file} has no {code:?} any more: {mutation}");
+            assert!(!reason.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_table_counts_what_was_caught_and_what_could_be() {
+        let mut table = Table::default();
+        let first = EQUIVALENT.first().unwrap_or_else(|| unreachable!("there are some"));
+        let text = fs::read_to_string(root().join(first.file)).unwrap_or_default();
+        let line = text.lines().position(|line| line.contains(first.code)).unwrap_or_default() + 1;
+        table.add(root(), &format!("{}:{line}:1: {}", first.file, first.mutation), false);
+        table.add(root(), &format!("{}:1:1: {}", first.file, first.mutation), false);
+        table.add(root(), &format!("{}:1:1: replace a with b", first.file), true);
+        assert_eq!(table.rows[first.file], Row { caught: 1, missed: 1, equivalent: 1 });
+        assert!(table.notes[0].starts_with("equivalent") && table.notes[0].ends_with(first.reason));
+        assert!(table.notes[1].starts_with("missed"));
+    }
+
+    #[test]
+    fn nineteen_of_twenty_are_enough_and_nothing_is_not() {
+        let row = |caught, missed| Row { caught, missed, equivalent: 7 };
+        assert!(row(19, 1).is_enough() && row(1, 0).is_enough());
+        assert!(!row(18, 1).is_enough() && !row(0, 0).is_enough());
     }
 }

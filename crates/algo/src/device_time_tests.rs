@@ -137,3 +137,39 @@ proptest! {
         prop_assert!(charges.iter().all(|units| (1..=CHARGE_MAX).contains(units)));
     }
 }
+
+/// A device that does a unit in a millisecond and one request at a time, at so many microseconds,
+/// when so many units are done.
+fn moment(now_us: u64, in_flight: u32, done: u64) -> Moment {
+    Moment { now: Time(now_us * 1_000), capacity: Some(Iops(1_000)), depth: 32, in_flight, done }
+}
+
+#[test]
+fn what_rounding_leaves_over_is_charged_later() {
+    let mut account = DeviceTime::new(Some(1));
+    let mut charged = 0;
+    for number in 0..100 {
+        // Each takes 1.4 ms, and nothing else is there.
+        account.on_dispatch(moment(number * 1_400, 1, charged));
+        charged += u64::from(account.on_completion(moment((number + 1) * 1_400, 1, charged)));
+    }
+    assert_eq!(charged, 140);
+}
+
+#[test]
+fn measured_requests_have_eight_units_in_advance_and_no_more() {
+    // One stays; a hundred others take no time, and each is charged the least there is.
+    let mut account = DeviceTime::new(Some(1));
+    account.on_dispatch(moment(0, 1, 0));
+    for done in 0..100 {
+        account.on_dispatch(moment(0, 2, done));
+        assert_eq!(account.on_completion(moment(0, 2, done)), 1);
+    }
+    assert_eq!(account.on_completion(moment(50_000, 1, 100)), 50 - 8);
+    // The same if others did more than the device was taken to be able to.
+    let mut account = DeviceTime::new(Some(1));
+    account.on_dispatch(moment(0, 1, 0));
+    account.on_dispatch(moment(0, 2, 100));
+    assert_eq!(account.on_completion(moment(0, 2, 100)), 1);
+    assert_eq!(account.on_completion(moment(50_000, 1, 101)), 50 - 8);
+}

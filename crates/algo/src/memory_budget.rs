@@ -213,6 +213,55 @@ mod tests {
         assert!(budget.overflows(FLOOR, 1) && !budget.overflows(0, FLOOR));
     }
 
+    #[test]
+    fn a_reply_is_kept_up_to_each_of_the_bounds_and_not_beyond() {
+        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        (0..4).for_each(|_| budget.enter());
+        // The limit is reached and not passed: a client above its share is still served.
+        budget.charge(1, 0, LIMIT - 1);
+        assert!(!budget.overflows(8 << 20, 1) && budget.overflows(8 << 20, 2));
+        // Everything is used up, and not more: so is one above the floor.
+        budget.charge(1, LIMIT - 1, LIMIT + LANE - 1);
+        assert!(!budget.overflows(FLOOR, 1) && budget.overflows(FLOOR, 2));
+    }
+
+    #[test]
+    fn clients_that_wait_are_looked_at_again_once_a_floor_of_memory_is_released() {
+        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        budget.enter();
+        budget.charge(1, 0, 4 * FLOOR);
+        budget.release(FLOOR);
+        assert!(!budget.is_contended() && !budget.resumes(), "nobody waits");
+        budget.wait();
+        assert!(budget.is_contended() && budget.resumes(), "it was released meanwhile");
+        assert!(!budget.is_contended() && !budget.resumes(), "and is looked at once");
+        // Bytes count whether they are released at once or one by one, by clients that stay or go.
+        budget.wait();
+        budget.charge(1, 4 * FLOOR, 4 * FLOOR - 7);
+        budget.release(FLOOR - 8);
+        assert!(!budget.resumes());
+        budget.release(1);
+        assert!(budget.resumes());
+        assert_eq!(budget.used(), 2 * FLOOR, "what was taken less what was released");
+    }
+
+    #[test]
+    fn the_large_lane_that_is_given_back_is_memory_released() {
+        for leaves in [false, true] {
+            let mut budget = MemoryBudget::new(LIMIT, LANE);
+            (0..2).for_each(|_| budget.enter());
+            assert!(budget.admits(1, 0, 32 << 20) && !budget.admits(2, 0, 32 << 20));
+            budget.wait();
+            match leaves {
+                true => budget.leave(1, 0, 0),
+                // It had taken up nothing yet: that alone would release nothing.
+                false => budget.charge(1, 0, 10),
+            }
+            assert!(budget.resumes(), "leaves {leaves}");
+            assert!(budget.admits(2, 0, 32 << 20), "leaves {leaves}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_admitted_stays_within_the_bound(

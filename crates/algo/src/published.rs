@@ -79,6 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_read_is_intact_until_a_writer_may_have_come_round_to_it() {
+        for seen in [0, 7, u32::MAX - 1] {
+            let intact = |newer: u32| is_intact(&AtomicU32::new(seen.wrapping_add(newer)), seen);
+            // The third write after it is of the version before, and the fourth of its own: while
+            // that is under way the counter says three.
+            assert_eq!(
+                [0, 1, 2, 3, 4, u32::MAX].map(intact),
+                [true, true, true, false, false, false]
+            );
+        }
+    }
+
+    #[test]
     fn a_reader_never_sees_half_of_a_version() {
         let published = Published::<4>::default();
         std::thread::scope(|scope| {

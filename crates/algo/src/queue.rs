@@ -473,3 +473,6 @@ impl<const L: usize> State<L> {
 #[cfg(test)]
 #[path = "queue_tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "queue_words_tests.rs"]
+mod words_tests;

@@ -131,3 +131,91 @@ impl<In> AsFd for Link<In> {
         self.stream.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+    use tidegate_proto::message::Reply;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn pair() -> (Link<Reply>, Link<Reply>) {
+        let (ours, theirs) = Stream::pair().unwrap();
+        (ours.into(), theirs.into())
+    }
+
+    fn text(length: usize) -> Reply {
+        Reply::Json("x".repeat(length))
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_then_the_end() {
+        let (mut ours, mut theirs) = pair();
+        assert_eq!(theirs.receive().unwrap(), None);
+        for length in [0, 1, 20_000] {
+            ours.send(&text(length)).unwrap();
+        }
+        drop(ours);
+        for length in [0, 1, 20_000] {
+            assert_eq!(theirs.receive().unwrap(), Some(text(length)));
+        }
+        assert_eq!(theirs.receive().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(theirs.wait(PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert!(theirs.send(&text(1)).is_err(), "nobody is there");
+    }
+
+    #[test]
+    fn what_is_no_message_ends_a_link() {
+        let (ours, mut theirs) = pair();
+        ours.stream.send(&[IoSlice::new(&u32::MAX.to_le_bytes())]).unwrap();
+        for _ in 0..2 {
+            let error = theirs.receive().unwrap_err().to_string();
+            assert!(error.contains("over the maximum"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_peer_that_does_not_read_is_bounded() {
+        let (mut ours, mut theirs) = pair();
+        let message = text(1 << 20);
+        assert_eq!(ours.interest(), PollFlags::IN);
+        let mut sent = 0;
+        while ours.backlog.len() + (1 << 20) + 8 <= BACKLOG_MAX {
+            ours.send(&message).unwrap();
+            sent += 1;
+        }
+        assert_eq!(ours.interest(), PollFlags::IN | PollFlags::OUT);
+        let error = (0..2).find_map(|_| ours.send(&message).err()).unwrap();
+        assert!(error.to_string().contains("does not read"), "{error}");
+        // What had been sent is not lost.
+        for _ in 0..sent {
+            let received = loop {
+                ours.flush().unwrap();
+                if let Some(received) = theirs.receive().unwrap() {
+                    break received;
+                }
+            };
+            assert!(received == message);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_goes_on_asking() {
+        let (mut ours, mut theirs) = pair();
+        // Longer than the kernel takes at once: the rest goes out while this end waits.
+        ours.send(&text(3 << 20)).unwrap();
+        assert_eq!(ours.interest(), PollFlags::IN | PollFlags::OUT);
+        let asked = std::thread::spawn(move || {
+            let asked = theirs.wait(PATIENCE).unwrap();
+            theirs.send(&text(3)).unwrap();
+            asked
+        });
+        assert_eq!(ours.wait(PATIENCE).unwrap(), text(3));
+        assert!(asked.join().unwrap() == text(3 << 20));
+        let (mut alone, _peer) = pair();
+        assert_eq!(alone.wait(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -100,6 +100,32 @@ mod tests {
     use proptest::prelude::*;
     use tidegate_proto::data::{AnswerHead, ReplyHead};
 
+    #[test]
+    fn a_receiver_says_whether_there_may_be_more_and_what_is_not_taken() {
+        let (ours, mut theirs) = Stream::pair().unwrap();
+        let (mut outgoing, mut receiver) = (Outgoing::new(), Receiver::<ReplyHead>::new());
+        let mut send = |count: usize| {
+            for ticket in 0..count as u64 {
+                outgoing.push(&AnswerHead { ticket, outcome: Ok(()), length: 0 }.to_bytes());
+            }
+            while !outgoing.is_empty() {
+                outgoing.flush(&ours).unwrap();
+            }
+        };
+        // Less than fits: that was all for now. As much as fits: there may be more.
+        send(2);
+        assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Dry);
+        assert!(receiver.has_rest() && receiver.next_frame().unwrap().is_some());
+        assert!(receiver.has_rest() && receiver.next_frame().unwrap().is_some());
+        assert!(!receiver.has_rest() && receiver.next_frame().unwrap().is_none());
+        let head = AnswerHead { ticket: 0, outcome: Ok(()), length: 0 }.to_bytes().len();
+        assert_eq!(PIECE % head, 0, "so many heads fill the receiver");
+        send(PIECE / head);
+        assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Some);
+        while receiver.next_frame().unwrap().is_some() {}
+        assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Dry, "there was nothing");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]

@@ -154,3 +154,135 @@ fn piece_command(command: Command) -> Command {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+
+    use super::*;
+
+    fn job(command: Command, length: u32, buffer: Buffer) -> Job {
+        let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
+        let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 3 };
+        Job { ticket: 7, tag, command, part: 1, offset: 4096, length, buffer, outcome: Ok(()) }
+    }
+
+    #[test]
+    fn a_job_is_large_if_it_is_longer_than_a_piece_of_its_kind() {
+        let range = 1 << 20;
+        let large = |command, length, buffer: usize| {
+            is_large(&job(command, length, Buffer::with_length(buffer)), range)
+        };
+        let write = Command::Write { durable: true };
+        for (command, longest) in [
+            (Command::Read, PIECE),
+            (Command::Discard { durable: false }, range),
+            (Command::Zero { allocate: true, durable: false }, range),
+        ] {
+            assert!(!large(command, longest, 0) && large(command, longest + 1, 0), "{command:?}");
+        }
+        let bytes = PIECE as usize;
+        assert!(!large(write, PIECE, bytes) && large(write, PIECE + 1, bytes + 1));
+        assert!(!large(write, PIECE + 1, bytes), "what lacks bytes is refused as a whole");
+        for command in [Command::Flush, Command::Map, Command::KeyValue] {
+            assert!(!large(command, u32::MAX, 0), "{command:?}");
+        }
+    }
+
+    /// The next piece; none if one has to be finished first.
+    fn next(split: &Split) -> Option<Job> {
+        match split.step(PIECE) {
+            Step::Next(piece) => Some(piece),
+            Step::Wait => None,
+            Step::Over(_) => panic!("it is over before all is read"),
+        }
+    }
+
+    #[test]
+    fn a_read_is_put_together_whichever_memory_its_pieces_came_in() {
+        let length = 3 * PIECE;
+        let cases = [(false, true), (true, false), (true, true)];
+        for (case, (has_memory, has_strays)) in (1..).zip(cases) {
+            // Memory is used again, so each time something else is read.
+            let source: Vec<u8> = (0..length).map(|at| (at / 1000) as u8 ^ case).collect();
+            let memory =
+                if has_memory { Buffer::with_length(length as usize) } else { Buffer::empty() };
+            let split = Split::new(job(Command::Read, length, memory));
+            let mut pieces: Vec<Job> = std::iter::from_fn(|| next(&split)).collect();
+            let tickets = pieces.iter().map(|piece| (piece.ticket, piece.part, piece.tag.delay));
+            assert_eq!(tickets.collect::<Vec<_>>(), [(7, 1, 3), (7, 1, 0), (7, 1, 0)]);
+            while let Some(mut piece) = pieces.pop() {
+                let begin = (piece.offset - 4096) as usize;
+                let bytes = &source[begin..begin + piece.length as usize];
+                if has_strays {
+                    piece.buffer = Buffer::from(bytes);
+                } else {
+                    piece.buffer.copy_from_slice(bytes);
+                }
+                split.absorb(&mut piece);
+            }
+            let Step::Over(done) = split.step(PIECE) else { panic!("all pieces are back") };
+            assert!(done.outcome.is_ok() && done.buffer[..] == source[..]);
+            assert!(matches!(split.step(PIECE), Step::Wait), "it is answered once");
+        }
+    }
+
+    #[test]
+    fn a_piece_that_was_read_short_fails_the_job() {
+        let split = Split::new(job(Command::Read, 2 * PIECE, Buffer::empty()));
+        for length in [PIECE, PIECE - 1] {
+            let mut piece = next(&split).unwrap_or_else(|| panic!("there are two"));
+            piece.buffer = Buffer::zeroed(length as usize);
+            split.absorb(&mut piece);
+        }
+        let Step::Over(done) = split.step(PIECE) else { panic!("both are back") };
+        assert_eq!(done.outcome, Err(Fault::Io));
+    }
+
+    #[test]
+    fn a_durable_range_is_zeroed_in_pieces_that_promise_nothing_and_flushed() {
+        for command in
+            [Command::Zero { allocate: true, durable: true }, Command::Discard { durable: true }]
+        {
+            let range = 1 << 20;
+            // From 4 KiB on, so that the first piece ends where the second range begins.
+            let split = Split::new(job(command, range, Buffer::empty()));
+            let mut seen = Vec::new();
+            let done = loop {
+                match split.step(range) {
+                    Step::Next(mut piece) => {
+                        seen.push((piece.command, piece.offset, piece.length));
+                        split.absorb(&mut piece);
+                    }
+                    Step::Wait => panic!("nothing is out"),
+                    Step::Over(done) => break done,
+                }
+            };
+            let plain = piece_command(command);
+            assert!(plain != command && done.outcome.is_ok() && done.command == command);
+            let first = range - 4096;
+            let second = (plain, 4096 + u64::from(first), 4096);
+            assert_eq!(seen, [(plain, 4096, first), second, (Command::Flush, 0, 0)]);
+        }
+        let zero = |durable| Command::Zero { allocate: true, durable };
+        assert_eq!(piece_command(zero(true)), zero(false));
+        assert_eq!(piece_command(Command::Read), Command::Read);
+    }
+
+    #[test]
+    fn a_job_that_is_stopped_makes_no_more_pieces() {
+        let split = Split::new(job(Command::Read, 64 * PIECE, Buffer::empty()));
+        let mut pieces: Vec<Job> = std::iter::from_fn(|| next(&split)).collect();
+        split.stop();
+        assert!(next(&split).is_none(), "those that are out come back first");
+        for piece in &mut pieces {
+            piece.buffer = Buffer::zeroed(PIECE as usize);
+            split.absorb(piece);
+        }
+        let Step::Over(done) = split.step(PIECE) else { panic!("all are back") };
+        assert_eq!(
+            (pieces.len(), done.outcome),
+            (tidegate_proto::data::pieces::AHEAD as usize, Err(Fault::Ending))
+        );
+    }
+}

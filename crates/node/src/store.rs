@@ -19,6 +19,8 @@ mod memory;
 mod parts;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transfer_tests;
 
 use std::fmt;
 use std::io;

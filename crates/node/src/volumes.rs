@@ -496,5 +496,7 @@ fn random() -> io::Result<Uuid> {
 }
 
 #[cfg(test)]
+mod refusal_tests;
+#[cfg(test)]
 #[path = "volumes_tests.rs"]
 mod tests;

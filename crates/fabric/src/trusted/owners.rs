@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Stat, getxattr};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{Gid, Uid, getegid, geteuid};
 
 /// No user: the kernel keeps this number for "unchanged".
 const NONE: u32 = u32::MAX;
@@ -39,27 +39,37 @@ pub fn user_number(text: &str) -> Result<u32, String> {
 /// Whether this user may own what the daemon trusts. Whoever owns `/` decides what every path
 /// means; in a user namespace that is often a user without a number of its own.
 pub(super) fn is_trusted(uid: u32) -> bool {
-    uid == 0
-        || uid == geteuid().as_raw()
-        || uid == TRUSTED.load(Ordering::Relaxed)
-        || rustix::fs::stat("/").is_ok_and(|root| root.st_uid == uid)
+    let slash = rustix::fs::stat("/").ok().map(|slash| slash.st_uid);
+    is_trusted_among(uid, geteuid().as_raw(), TRUSTED.load(Ordering::Relaxed), slash)
+}
+
+/// Whether a user is root, our own, the one that was named, or the owner of `/`.
+fn is_trusted_among(uid: u32, own: u32, named: u32, slash: Option<u32>) -> bool {
+    uid == 0 || uid == own || uid == named || slash == Some(uid)
 }
 
 /// Whether others than the owner may write.
 pub(super) fn others_write(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
-    let is_group_private = || is_private(stat.st_gid, stat.st_uid) && !has_acl(fd);
-    stat.st_mode & 0o002 != 0 || stat.st_mode & 0o020 != 0 && !is_group_private()
+    is_open_to(stat.st_mode, 0o2, || is_private(stat.st_gid, stat.st_uid) && !has_acl(fd))
 }
 
 /// Whether others than the owner may read. A file of root's that is readable for our own group is
 /// how packages hand a key to a daemon.
 pub(super) fn others_read(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
-    let is_handed = stat.st_uid == 0
-        && !geteuid().is_root()
-        && stat.st_gid == getegid().as_raw()
-        && stat.st_mode & 0o027 == 0;
-    let is_group_private = || (is_handed || is_private(stat.st_gid, stat.st_uid)) && !has_acl(fd);
-    stat.st_mode & 0o006 != 0 || stat.st_mode & 0o060 != 0 && !is_group_private()
+    let is_handed = is_handed(stat.st_mode, (stat.st_uid, stat.st_gid), (geteuid(), getegid()));
+    is_open_to(stat.st_mode, 0o6, || {
+        (is_handed || is_private(stat.st_gid, stat.st_uid)) && !has_acl(fd)
+    })
+}
+
+/// Whether a mode gives one of these bits to all users, or to a group that is not private.
+fn is_open_to(mode: u32, bits: u32, is_group_private: impl Fn() -> bool) -> bool {
+    mode & bits != 0 || mode & (bits << 3) != 0 && !is_group_private()
+}
+
+/// Whether a file is root's, and readable for our own group alone.
+fn is_handed(mode: u32, (uid, gid): (u32, u32), (own, group): (Uid, Gid)) -> bool {
+    uid == 0 && !own.is_root() && gid == group.as_raw() && mode & 0o027 == 0
 }
 
 /// Whether a group is its user's alone, as those are that `useradd` makes. Only what the machine's
@@ -122,6 +132,43 @@ mod tests {
 
     const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000:::\nbob:x:1001:1001:::\n\
                           cy:x:1002:1000:::\n";
+
+    #[test]
+    fn root_ourselves_the_named_user_and_the_owner_of_everything_are_trusted() {
+        let trusted = |uid| is_trusted_among(uid, 1000, 1001, Some(1002));
+        assert!([0, 1000, 1001, 1002].into_iter().all(trusted));
+        assert!(![1, 999, 1003, u32::MAX].into_iter().any(trusted));
+        assert!(!is_trusted_among(1002, 1000, 1001, None), "nobody knows whose `/` is");
+    }
+
+    #[test]
+    fn a_mode_is_open_to_all_or_to_a_group_that_is_not_private() {
+        let (private, shared) = (|| true, || false);
+        for (mode, write, read) in [
+            (0o600, [false, false], [false, false]),
+            (0o640, [false, false], [false, true]),
+            (0o660, [false, true], [false, true]),
+            (0o604, [false, false], [true, true]),
+            (0o602, [true, true], [true, true]),
+            (0o666, [true, true], [true, true]),
+            (0o711, [false, false], [false, false]),
+        ] {
+            let open = |bits| [is_open_to(mode, bits, private), is_open_to(mode, bits, shared)];
+            assert_eq!((open(0o2), open(0o6)), (write, read), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_handed_to_us_by_root_for_our_group_to_read() {
+        let (me, mine) = (Uid::from_raw(1000), Gid::from_raw(50));
+        assert!(is_handed(0o640, (0, 50), (me, mine)) && is_handed(0o440, (0, 50), (me, mine)));
+        assert!(!is_handed(0o640, (1, 50), (me, mine)), "not root's");
+        assert!(!is_handed(0o640, (0, 51), (me, mine)), "another group's");
+        assert!(!is_handed(0o640, (0, 50), (Uid::ROOT, mine)), "root needs no group");
+        for mode in [0o660, 0o644, 0o641, 0o642] {
+            assert!(!is_handed(mode, (0, 50), (me, mine)), "{mode:o} says more");
+        }
+    }
 
     #[test]
     fn a_group_is_private_if_its_user_is_its_only_member() {

@@ -322,3 +322,55 @@ fn an_access_control_list_is_seen() {
         }
     }
 }
+
+#[test]
+fn a_folder_is_made_only_where_that_is_asked_for() {
+    let base = folder();
+    let missing = base.path().join("a/b");
+    let error = Folder::open(&missing, Purpose::Private).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+    assert!(!base.path().join("a").exists());
+}
+
+#[test]
+fn a_chain_of_links_has_an_end() {
+    let base = folder();
+    fs::create_dir(base.path().join("0")).unwrap();
+    set_mode(&base.path().join("0"), 0o700);
+    for link in 1..=walk::LINKS_MAX + 1 {
+        symlink((link - 1).to_string(), base.path().join(link.to_string())).unwrap();
+    }
+    let open = |links: usize| Folder::open(&base.path().join(links.to_string()), Purpose::Private);
+    assert!(open(1).is_ok() && open(walk::LINKS_MAX).is_ok());
+    open(walk::LINKS_MAX + 1).unwrap_err();
+}
+
+#[test]
+fn a_link_with_a_second_name_may_have_been_planted_where_others_write() {
+    for (mode, is_followed) in [(0o700, true), (0o1777, false)] {
+        let base = folder();
+        let (open, ours) = (base.path().join("open"), base.path().join("ours"));
+        fs::create_dir(&open).unwrap();
+        fs::create_dir(&ours).unwrap();
+        set_mode(&ours, 0o700);
+        symlink(&ours, open.join("link")).unwrap();
+        set_mode(&open, mode);
+        Folder::open(&open.join("link"), Purpose::Private).unwrap();
+        fs::hard_link(open.join("link"), open.join("planted")).unwrap();
+        let planted = Folder::open(&open.join("planted"), Purpose::Private);
+        assert_eq!(planted.is_ok(), is_followed, "{mode:o}");
+    }
+}
+
+#[test]
+fn what_earlier_releases_left_open_is_closed_when_it_is_opened() {
+    let base = folder();
+    set_mode(base.path(), 0o700);
+    let state = Folder::open(base.path(), Purpose::Private).unwrap();
+    for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o600, 0o600), (0o700, 0o700)] {
+        fs::write(base.path().join("file"), "text").unwrap();
+        set_mode(&base.path().join("file"), before);
+        drop(state.open_file("file", Access::Write).unwrap());
+        assert_eq!(mode(&base.path().join("file")), after, "{before:o}");
+    }
+}

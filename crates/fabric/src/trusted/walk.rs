@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 use super::{FOLDER_MODE, Folder, Problem, Purpose, TrustError, owners};
 
 /// Links on one path; the kernel's own limit.
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 
 /// Finds the folder at `path`, and makes what is missing if it may.
 pub(super) fn folder(path: &Path, purpose: Purpose, make: bool) -> Result<Folder, TrustError> {

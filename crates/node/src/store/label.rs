@@ -183,3 +183,7 @@ impl Area {
         slots.map(|(slot, bytes)| Ok((self.spot(slot), parse(bytes)?))).collect()
     }
 }
+
+#[cfg(test)]
+#[path = "label_tests.rs"]
+mod tests;

@@ -235,3 +235,7 @@ pub(super) fn place<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a 
     let part = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
     part.check(job).map(|()| &part.place)
 }
+
+#[cfg(test)]
+#[path = "parts_tests.rs"]
+mod tests;

@@ -17,13 +17,13 @@ use crate::volumes::{self, Creation, PartPlan, PartStore};
 /// Not a multiple of a page, so that the last block is a broken one.
 const LENGTH: u64 = (1 << 20) + 70_000;
 
-fn part(volume: &str, length: u64, offset: u64) -> Part {
+pub(super) fn part(volume: &str, length: u64, offset: u64) -> Part {
     let (length, offset) = (Bytes(length), Bytes(offset));
     Part { volume: volume.into(), index: 0, length, offset, geometry: Geometry::single(length) }
 }
 
 /// Makes the parts that a test opens.
-fn make(store: &PartStore, parts: &[Part]) {
+pub(super) fn make(store: &PartStore, parts: &[Part]) {
     for part in parts {
         let Part { volume, index, offset, geometry, .. } = part.clone();
         let (node, store) = ("a".into(), store.clone());
@@ -33,12 +33,12 @@ fn make(store: &PartStore, parts: &[Part]) {
 }
 
 /// A directory with these parts.
-fn directory(folder: &Path, parts: &[Part]) -> Directory {
+pub(super) fn directory(folder: &Path, parts: &[Part]) -> Directory {
     make(&PartStore::Directory(folder.into()), parts);
     Directory::new(folder).unwrap()
 }
 
-fn job(part: u32, command: Command, offset: u64, length: u32, buffer: Buffer) -> Job {
+pub(super) fn job(part: u32, command: Command, offset: u64, length: u32, buffer: Buffer) -> Job {
     let tag = Tag {
         tenant: TenantId(0),
         context: ContextId::NONE,
@@ -55,7 +55,7 @@ fn perform(medium: &dyn Medium, mut job: Job) -> Result<Buffer, Fault> {
     job.outcome.map(|()| job.buffer)
 }
 
-fn sized(path: &Path, length: u64) {
+pub(super) fn sized(path: &Path, length: u64) {
     fs::File::create(path).unwrap().set_len(length).unwrap();
 }
 
@@ -231,7 +231,8 @@ fn parts_of_a_device_do_not_overlap_and_end_within() {
     let path = folder.path().join("device");
     assert!(Device::new(&path, None).is_err());
     sized(&path, (64 << 10) + (1 << 20));
-    let parts = [part("a", 16 << 10, 16 << 10), part("b", 32 << 10, 32 << 10), part("c", 4096, 0)];
+    let parts =
+        [part("a", 16 << 10, 16 << 10), part("b", 32 << 10, 32 << 10), part("c", 4096, 12 << 10)];
     make(&PartStore::Device(path.clone(), None), &parts);
     let device = Device::new(&path, None).unwrap();
     device.open(&parts[0]).unwrap();

@@ -1,0 +1,161 @@
+//! A part is served if its label is the one that is wanted, in every field; and a label is found,
+//! or told to be damaged, whatever else lies where it stands.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::fs;
+
+use tidegate_fabric::service::Part;
+use tidegate_model::cluster::{Geometry, PartIdentity, Uuid, VolumeStamp};
+
+use super::super::OpenError;
+use super::super::disk::Host;
+use super::super::labelled::fits;
+use super::*;
+
+fn part() -> Part {
+    let geometry = Geometry { count: 3, stripe: Bytes(65_536), size: Bytes(6 << 20) };
+    let (length, offset) = (geometry.part_length(1), Bytes(4096));
+    Part { volume: "db".into(), index: 1, length, offset, geometry }
+}
+
+fn label() -> Label {
+    let Part { volume, index, offset, geometry, .. } = part();
+    let stamp = VolumeStamp { uuid: Uuid(*b"0123456789abcdef"), generation: 1 };
+    Label::new(PartIdentity { volume, index, offset, geometry, stamp })
+}
+
+/// A device of so many bytes, and where its labels begin.
+fn device(length: u64) -> (tempfile::TempDir, Area) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    fs::File::create(&path).unwrap().set_len(length).unwrap();
+    let area = Area::of(&path, Bytes(length)).unwrap();
+    (folder, area)
+}
+
+#[test]
+fn a_label_fits_its_part_and_no_other() {
+    assert!(fits(&label(), &part()).is_ok());
+    let refused = |change: &dyn Fn(&mut Label), word: &str| {
+        let mut other = label();
+        change(&mut other);
+        let error = fits(&other, &part()).unwrap_err().to_string();
+        assert!(error.contains("part 1 of volume \"db\"") && error.contains(word), "{error}");
+    };
+    refused(&|it| it.identity.volume = "other".into(), "the label says part 1 of volume \"other\"");
+    refused(&|it| it.identity.index = 2, "the label says part 2 of volume \"db\"");
+    refused(&|it| it.is_pending = true, "was begun and not finished");
+    refused(&|it| it.identity.geometry.count = 2, "in 2 parts");
+    refused(&|it| it.identity.geometry.stripe = Bytes(4096), "stripes of 4KiB");
+    refused(&|it| it.identity.geometry.size = Bytes(3 << 20), "tidegate volume resize db");
+    refused(&|it| it.identity.offset = Bytes(8192), "begins at 8KiB of the device");
+}
+
+#[test]
+fn the_labels_of_a_device_are_its_last_whole_mebibyte() {
+    let begin = |usable: u64| Area::of(Path::new("x"), Bytes(usable)).map(|area| area.begin);
+    assert_eq!(begin(AREA + 4096).unwrap(), 4096);
+    assert_eq!(begin(AREA + 8191).unwrap(), 4096, "blocks are whole");
+    assert_eq!(begin(10 * AREA).unwrap(), 9 * AREA);
+    for too_few in [0, AREA - 1, AREA, AREA + 4095] {
+        assert!(begin(too_few).unwrap_err().to_string().contains("too few"), "{too_few}");
+    }
+    let (_folder, area) = device(AREA + 65_536);
+    let labels = area.read(&Host).unwrap();
+    assert_eq!(labels.len(), 128);
+    for (slot, (spot, label)) in (0..).zip(&labels) {
+        assert_eq!((spot.offset, label), (65_536 + slot * 8192, &None));
+    }
+}
+
+#[test]
+fn a_label_is_written_beside_its_older_copy_and_touches_no_neighbour() {
+    let (folder, area) = device(AREA + 65_536);
+    let slots = [4, 5].map(|slot| area.spot(slot));
+    for (spot, index) in slots.iter().zip(0..) {
+        let mut label = label();
+        label.identity.index = index;
+        spot.make(&Host, &label).unwrap();
+        for sequence in 2..5 {
+            spot.write(&Host, &mut label).unwrap();
+            assert_eq!(label.sequence, sequence);
+            assert_eq!(spot.read(&Host).unwrap(), Some(label.clone()));
+        }
+        // Copies take turns: an even number is in the first block, and an odd one in the second.
+        let bytes = fs::read(folder.path().join("device")).unwrap();
+        let copy = |block: u64| {
+            let at = (spot.offset + block * 4096) as usize;
+            Label::parse(bytes[at..at + Label::LENGTH].try_into().unwrap()).unwrap().sequence
+        };
+        assert_eq!([copy(0), copy(1)], [4, 3]);
+    }
+    let found = area.read(&Host).unwrap();
+    let indices = found.iter().filter_map(|(_, label)| Some(label.as_ref()?.identity.index));
+    assert_eq!(indices.collect::<Vec<_>>(), [0, 1]);
+    let bytes = fs::read(folder.path().join("device")).unwrap();
+    let used = |range: std::ops::Range<usize>| bytes[range].iter().any(|byte| *byte != 0);
+    assert!(!used(0..65_536 + 4 * 8192) && !used(65_536 + 6 * 8192..bytes.len()));
+}
+
+#[test]
+fn what_is_no_label_is_none_and_what_was_one_is_damaged() {
+    let (clear, whole) = ([0; Label::LENGTH], label().to_bytes());
+    let foreign = [0xee; Label::LENGTH];
+    let (mut damaged, mut later) = (whole, whole);
+    damaged[100] ^= 1;
+    later[8] = 2;
+    let found = |first: [u8; Label::LENGTH], second: [u8; Label::LENGTH]| {
+        let mut bytes = vec![0; SLOT as usize];
+        bytes[..Label::LENGTH].copy_from_slice(&first);
+        bytes[BLOCK as usize..][..Label::LENGTH].copy_from_slice(&second);
+        match parse(&bytes) {
+            Ok(label) => Ok(label.is_some()),
+            Err(SpotError::Label(error)) => Err(error),
+            Err(SpotError::Io(error)) => panic!("{error}"),
+        }
+    };
+    let both = |one: [u8; Label::LENGTH], other: [u8; Label::LENGTH]| {
+        assert_eq!(found(one, other), found(other, one), "the order of copies is no matter");
+        found(one, other)
+    };
+    for beside in [clear, foreign, damaged, later] {
+        assert_eq!(both(whole, beside), Ok(true), "one whole copy is enough");
+    }
+    assert_eq!([both(clear, clear), both(clear, foreign), both(foreign, foreign)], [Ok(false); 3]);
+    assert_eq!(both(clear, damaged), Ok(false), "a first label that was only begun");
+    assert_eq!(both(foreign, damaged), Err(LabelError::Damaged));
+    assert_eq!(both(damaged, damaged), Err(LabelError::Damaged));
+    assert_eq!(both(clear, later), Err(LabelError::Version(2)));
+    assert_eq!(SpotError::Label(LabelError::Absent).to_string(), "there is no label");
+}
+
+#[test]
+fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let spot = Spot::in_directory(folder.path(), "db", 1);
+    assert_eq!(spot.read(&Host).unwrap(), None);
+    // What an interrupted attempt left is in nobody's way.
+    fs::write(folder.path().join(".db.1.label.new"), "half").unwrap();
+    spot.make(&Host, &label()).unwrap();
+    assert_eq!(spot.read(&Host).unwrap(), Some(label()));
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["db.1.label"]);
+    fs::write(folder.path().join("db.1.label"), "short").unwrap();
+    assert_eq!(spot.read(&Host).unwrap(), None, "what is cut off at its beginning is no label");
+}
+
+#[test]
+fn errors_name_the_part_and_what_to_do() {
+    let what = || String::from("part 1 of volume \"db\"");
+    let (found, wanted) = (Bytes(4096), Bytes(8192));
+    for (error, word) in [
+        (OpenError::Name("a/b".into()), "\"a/b\" can be no volume's name"),
+        (OpenError::WrongSize { what: what(), found, wanted }, "has 4KiB and is to have 8KiB"),
+        (OpenError::Moved { what: what(), found, wanted }, "begins at 4KiB"),
+        (OpenError::Overlap { what: what(), other: "part 0".into() }, "would overlap part 0"),
+        (OpenError::NoRoom { what: what(), end: wanted, room: found }, "there is room for 4KiB"),
+    ] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}

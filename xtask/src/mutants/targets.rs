@@ -1,0 +1,136 @@
+//! Which files `cargo xtask mutants` changes: the wire's parsers, the token paths, the stores, the
+//! segment with its leases, and what a daemon trusts.
+
+/// The files of one crate, and the tests that are to notice.
+pub(super) struct Target {
+    /// The crate's folder below `crates/`.
+    pub(super) package: &'static str,
+    /// Files, as patterns from the root of the repository.
+    pub(super) files: &'static [&'static str],
+    /// Features that the tests need.
+    pub(super) features: &'static [&'static str],
+    /// The tests, as arguments of `cargo test`.
+    pub(super) tests: &'static [&'static str],
+}
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        package: "model",
+        files: &["crates/model/src/cluster/identity.rs"],
+        features: &[],
+        tests: &["--lib"],
+    },
+    Target {
+        package: "proto",
+        files: &[
+            "crates/proto/src/codec.rs",
+            "crates/proto/src/data.rs",
+            "crates/proto/src/data/*.rs",
+            "crates/proto/src/data_node/message.rs",
+            "crates/proto/src/data_node/slots.rs",
+            "crates/proto/src/haechi/words.rs",
+            "crates/proto/src/kv/block.rs",
+            "crates/proto/src/kv/inspect.rs",
+            "crates/proto/src/kv/layout.rs",
+            "crates/proto/src/kv/locations.rs",
+            "crates/proto/src/kv/slot.rs",
+            "crates/proto/src/memcached.rs",
+            "crates/proto/src/memcached/*.rs",
+            "crates/proto/src/one_sided.rs",
+            "crates/proto/src/pages.rs",
+        ],
+        features: &["kv"],
+        tests: &["--lib", "--test", "kv", "--test", "node"],
+    },
+    Target {
+        package: "fabric",
+        files: &[
+            "crates/fabric/src/memory/handover.rs",
+            "crates/fabric/src/place.rs",
+            "crates/fabric/src/stream/address.rs",
+            "crates/fabric/src/tls/identity.rs",
+            "crates/fabric/src/tls/words.rs",
+            "crates/fabric/src/trusted.rs",
+            "crates/fabric/src/trusted/*.rs",
+            "crates/fabric/src/unix.rs",
+            "crates/fabric/src/wire.rs",
+        ],
+        features: &[],
+        tests: &["--lib", "--test", "memory"],
+    },
+    Target {
+        package: "gateway",
+        files: &[
+            "crates/gateway/src/memcached.rs",
+            "crates/gateway/src/memcached/*.rs",
+            "crates/gateway/src/nbd.rs",
+            "crates/gateway/src/nbd/*.rs",
+        ],
+        features: &[],
+        tests: &["--lib", "--test", "live", "--test", "memcached"],
+    },
+    Target {
+        package: "algo",
+        files: &[
+            "crates/algo/src/access.rs",
+            "crates/algo/src/device_time.rs",
+            "crates/algo/src/memory_budget.rs",
+            "crates/algo/src/published.rs",
+            "crates/algo/src/pshift.rs",
+            "crates/algo/src/pshift/*.rs",
+            "crates/algo/src/queue.rs",
+            "crates/algo/src/scheduler.rs",
+            "crates/algo/src/scheduler/*.rs",
+            "crates/algo/src/token_bucket.rs",
+            "crates/algo/src/versioned.rs",
+        ],
+        features: &[],
+        tests: &["--lib", "--test", "exact", "--test", "laws", "--test", "versioned"],
+    },
+    Target {
+        package: "node",
+        files: &[
+            "crates/node/src/pieces.rs",
+            "crates/node/src/store.rs",
+            "crates/node/src/store/*.rs",
+            "crates/node/src/volumes.rs",
+            "crates/node/src/volumes/*.rs",
+        ],
+        features: &[],
+        tests: &["--lib", "--test", "node"],
+    },
+    Target {
+        package: "controller",
+        files: &[
+            "crates/controller/src/store.rs",
+            "crates/controller/src/store/caught.rs",
+            "crates/controller/src/token.rs",
+        ],
+        features: &[],
+        tests: &["--lib"],
+    },
+    Target {
+        package: "stage",
+        files: &[
+            "crates/stage/src/files/entry.rs",
+            "crates/stage/src/layout.rs",
+            "crates/stage/src/lease.rs",
+            "crates/stage/src/record.rs",
+            "crates/stage/src/segment.rs",
+        ],
+        features: &[],
+        tests: &[
+            "--lib",
+            "--test",
+            "changes",
+            "--test",
+            "dead",
+            "--test",
+            "descriptors",
+            "--test",
+            "fork",
+            "--test",
+            "stage",
+        ],
+    },
+];
