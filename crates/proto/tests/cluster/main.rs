@@ -5,6 +5,7 @@
 mod chaos;
 mod conversation;
 mod hostile;
+mod idle;
 mod paper;
 mod split;
 mod world;
