@@ -535,25 +535,6 @@ impl Cluster {
         }
     }
 
-    /// A node's lease is another one than the controller thinks. It is told everything, soon.
-    fn on_unrenewed(&mut self, now: Time, node: usize, serial: u64) {
-        self.each_entry(node, |entry| entry.refuse(serial));
-        let site = &mut self.nodes[node];
-        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
-        if site.leased == serial {
-            (site.leased, site.is_stale) = (0, true);
-            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
-        }
-    }
-
-    /// A request has come to a node that rested.
-    fn on_awake(&mut self, now: Time, node: usize) {
-        // Once for each time that it rests, however often it says so.
-        if core::mem::take(&mut self.nodes[node].is_resting) && self.plan.revision != 0 {
-            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
-        }
-    }
-
     /// Nothing is unknown of a tenant whose nodes are all known.
     fn forget_unknown(&mut self) {
         for tenant in &mut self.tenants {

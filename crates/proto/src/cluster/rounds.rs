@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::Place;
 use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, WAIT_PART};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, WAIT_PART};
 
 /// What a node says of itself is a rate while at least this part of a period is left.
 const MEASURED_PART: u64 = 8;
@@ -171,6 +171,25 @@ impl Cluster {
             self.send_plan(node);
         }
         self.divide_if_heard(now);
+    }
+
+    /// A node's lease is another one than the controller thinks. It is told everything, soon.
+    pub(super) fn on_unrenewed(&mut self, now: Time, node: usize, serial: u64) {
+        self.each_entry(node, |entry| entry.refuse(serial));
+        let site = &mut self.nodes[node];
+        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
+        if site.leased == serial {
+            (site.leased, site.is_stale) = (0, true);
+            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
+        }
+    }
+
+    /// A request has come to a node that rested.
+    pub(super) fn on_awake(&mut self, now: Time, node: usize) {
+        // Once for each time that it rests, however often it says so.
+        if core::mem::take(&mut self.nodes[node].is_resting) && self.plan.revision != 0 {
+            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
+        }
     }
 
     fn take_in(&mut self, node: usize, report: &Report) {

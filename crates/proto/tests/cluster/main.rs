@@ -6,6 +6,7 @@ mod chaos;
 mod conversation;
 mod hostile;
 mod idle;
+mod large;
 mod paper;
 mod split;
 mod world;
