@@ -356,7 +356,7 @@ impl Cluster {
             FromNode::Awake => self.on_awake(now, node),
             FromNode::Unrenewed { revision, serial } => {
                 if revision == self.plan.revision {
-                    self.on_unrenewed(now, node, serial);
+                    self.on_unrenewed(node, serial);
                 }
             }
             FromNode::Granted { revision, serial, shares } => {

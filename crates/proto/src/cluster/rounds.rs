@@ -173,14 +173,14 @@ impl Cluster {
         self.divide_if_heard(now);
     }
 
-    /// A node's lease is another one than the controller thinks. It is told everything, soon.
-    pub(super) fn on_unrenewed(&mut self, now: Time, node: usize, serial: u64) {
+    /// A node's lease is another one than the controller thinks. It is told everything in the next
+    /// round: there is one more before the period ends.
+    pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
         self.each_entry(node, |entry| entry.refuse(serial));
         let site = &mut self.nodes[node];
         site.awaited = site.awaited.filter(|awaited| *awaited > serial);
         if site.leased == serial {
             (site.leased, site.is_stale) = (0, true);
-            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
         }
     }
 
@@ -326,11 +326,8 @@ impl Cluster {
             let Some(to) = site.connection.filter(|_| site.is_open(when)) else { continue };
             let serial = site.serial.saturating_add(1);
             // A lease that builds on one that may not have been taken would not be taken either.
-            let is_whole = is_first
-                && match when {
-                    When::Now => site.is_stale,
-                    When::Next => site.leased == 0 || !site.is_lease_answered,
-                };
+            let can_build = site.leased != 0 && site.is_lease_answered;
+            let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
             let base = if is_whole { 0 } else { site.leased };
             if when == When::Next && !is_whole && base == 0 {
                 // It has come since the round began, and is told everything in the next one.

@@ -353,8 +353,8 @@ impl Ledger {
         self.granted(grant, site)
     }
 
-    /// Takes a lease that builds on that with the serial `base`, if that is the one that holds here,
-    /// and answers it.
+    /// Takes a lease that builds on that with the serial `base`, if that is the one that holds
+    /// here, and answers it.
     pub(super) fn on_renewal(
         &mut self,
         now: Time,
