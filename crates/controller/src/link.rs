@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_proto::cluster::message::ToNode;
-use tidegate_proto::codec::{Decoder, TooLarge, encode};
+use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
 use tidegate_proto::controller::{ConnectionId, Peer};
 use tidegate_proto::data_node::message::ToDataNode;
 use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
@@ -32,8 +32,9 @@ use crate::seats::Seats;
 use crate::switchboard::{ReadError, Switchboard};
 use crate::users::Users;
 
-/// Bytes that may wait for a stage before more is added. A stage is sent some twenty bytes per
-/// cycle, so this is what collects in ten minutes; all rules of a large policy still fit on top.
+/// Bytes that may wait for a party before more is added, besides its longest message twice: a node
+/// is told the plan and its counts at once. A stage is sent some twenty bytes per cycle, so this is
+/// what collects in ten minutes.
 const BACKLOG_MAX: usize = 256 << 10;
 
 /// How long a link that is to be closed may take for what is still queued: a reason for a refusal,
@@ -73,6 +74,8 @@ struct Queue {
     bytes: Vec<u8>,
     /// Bytes at the front that the socket has taken.
     sent: usize,
+    /// The length of the longest message so far.
+    longest: usize,
     is_closing: bool,
 }
 
@@ -91,10 +94,13 @@ impl Link {
     /// Queues a message. The caller flushes once it has queued all that it has.
     pub(crate) fn push(&self, message: &impl Serialize) -> Result<(), SendError> {
         let mut queue = self.queue();
-        if queue.bytes.len() - queue.sent > BACKLOG_MAX {
+        let before = queue.bytes.len();
+        if before - queue.sent > BACKLOG_MAX + 2 * queue.longest {
             return Err(SendError::Backlog);
         }
-        Ok(encode(message, &mut queue.bytes)?)
+        encode_pages(message, &mut queue.bytes)?;
+        queue.longest = queue.longest.max(queue.bytes.len() - before);
+        Ok(())
     }
 
     /// Hands over what the socket takes; the link's task goes on with the rest.

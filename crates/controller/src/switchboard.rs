@@ -33,8 +33,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// there is to hear is then already there.
 const BUSY: usize = 64;
 
-/// Bytes read at a time; a report of a stage with a dozen channels is about a kilobyte.
-const PIECE: usize = 8 << 10;
+/// Bytes read at a time. A report of a stage with a dozen channels is about a kilobyte, one of a
+/// node with 2,000 busy tenants about 30.
+const PIECE: usize = 64 << 10;
 
 /// Why a connection ended that we did not close.
 #[derive(Debug, thiserror::Error)]
@@ -87,9 +88,9 @@ impl Ear {
     fn new(party: Party) -> Self {
         match party {
             Party::Stage => Self::Stage(Decoder::new()),
-            Party::Node => Self::Node(Decoder::new()),
-            Party::Gateway => Self::Gateway(Decoder::new()),
-            Party::DataNode => Self::DataNode(Decoder::new()),
+            Party::Node => Self::Node(Decoder::of_pages()),
+            Party::Gateway => Self::Gateway(Decoder::of_pages()),
+            Party::DataNode => Self::DataNode(Decoder::of_pages()),
         }
     }
 

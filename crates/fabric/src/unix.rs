@@ -14,8 +14,8 @@ use tidegate_proto::codec::{self, Decoder};
 use crate::clock;
 use crate::stream::Stream;
 
-/// Bytes that may wait for a peer that does not read. A stage's report is a few kilobytes, so a
-/// peer this far behind has been silent for minutes.
+/// Bytes that may wait for a peer that does not read, besides its longest message twice. A stage's
+/// report is a few kilobytes, so a peer this far behind has been silent for minutes.
 const BACKLOG_MAX: usize = 8 << 20;
 
 /// One end of a connection on which messages of type `In` arrive.
@@ -25,6 +25,8 @@ pub struct Link<In> {
     decoder: Decoder<In>,
     /// Encoded and not yet taken by the kernel.
     backlog: Vec<u8>,
+    /// The length of the longest message so far.
+    longest: usize,
 }
 
 impl<In: DeserializeOwned> Link<In> {
@@ -42,11 +44,13 @@ impl<In: DeserializeOwned> Link<In> {
     ///
     /// # Errors
     /// If the connection is gone, the message is too large, or the peer has not read for so long
-    /// that more than eight megabytes wait for it.
+    /// that more than eight megabytes and its two longest messages wait for it.
     pub fn send<Out: Serialize>(&mut self, message: &Out) -> io::Result<()> {
-        codec::encode(message, &mut self.backlog).map_err(io::Error::other)?;
+        let before = self.backlog.len();
+        codec::encode_pages(message, &mut self.backlog).map_err(io::Error::other)?;
+        self.longest = self.longest.max(self.backlog.len() - before);
         self.flush()?;
-        if self.backlog.len() > BACKLOG_MAX {
+        if self.backlog.len() > BACKLOG_MAX + 2 * self.longest {
             return Err(io::Error::other("the peer does not read"));
         }
         Ok(())
@@ -122,7 +126,7 @@ impl<In: DeserializeOwned> Link<In> {
 
 impl<In: DeserializeOwned> From<Stream> for Link<In> {
     fn from(stream: Stream) -> Self {
-        Self { stream, decoder: Decoder::new(), backlog: Vec::new() }
+        Self { stream, decoder: Decoder::of_pages(), backlog: Vec::new(), longest: 0 }
     }
 }
 

@@ -20,7 +20,12 @@
 //!   confirmed them, or a fourth of the round later, what became free goes out in a second grant
 //!   of the same turn.
 //! - **Period by period.** The last round of a period also says what the next one begins with.
-//!   That holds anew for [`LEASE`] further periods, at the node and in the ledger.
+//!   That holds anew for [`LEASE`] further periods, at the node and in the ledger. A node that took
+//!   the last such lease is told what differs from it, and nothing else.
+//! - **Who rests is not asked.** A node at which no tenant has done anything since the period
+//!   before says so, and is asked in the last round of each period only; when a request comes it
+//!   says that, and a round begins. While all nodes rest there are no other rounds. Nodes of which
+//!   anything is unknown or unconfirmed do not rest.
 //! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
 //!   distribution shortly before ([`LAST_PART`]), of what is left by then.
 //! - **Who is silent.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
@@ -77,7 +82,7 @@ use crate::controller::ConnectionId;
 use crate::message::VERSION;
 use allocate::{Short, Solutions};
 use ledger::{Counts, Entry, Tenant, When};
-use message::{FromNode, NodeInfo, PartFault, Plan, Share, ToNode};
+use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
 use still::Still;
@@ -183,6 +188,10 @@ struct Site {
     is_heard: bool,
     /// Whether the last question was for everything and not only for differences.
     is_complete: bool,
+    /// The period in which it was asked last.
+    asked_in: Option<u64>,
+    /// Whether it will say when a request comes, and has said that none has.
+    is_resting: bool,
     /// Rounds missed, and whether they were too many.
     missed: u32,
     is_silent: bool,
@@ -199,6 +208,10 @@ struct Site {
     awaited: Option<u64>,
     /// Whether the next grant is to name everything.
     is_stale: bool,
+    /// The serial of the last grant that was a lease, and whether its node has answered it. Zero
+    /// if none can be renewed.
+    leased: u64,
+    is_lease_answered: bool,
     /// The last period in which it may hold anew what it was told.
     lease_until: u64,
     /// Whether only an earlier life of the controller knows what it holds: in this period, and in
@@ -210,6 +223,12 @@ impl Site {
     /// By which rule it decides who is next, as far as that is said here.
     fn discipline(&self) -> Option<Discipline> {
         self.chosen.or(self.discipline)
+    }
+
+    /// Whether nothing is to be asked of it and told to it until it says that a request has come.
+    fn may_rest(&self) -> bool {
+        let is_settled = !self.is_stale && self.awaited.is_none() && self.is_unknown == [false; 2];
+        self.is_resting && is_settled
     }
 
     /// Whether it can be told something about a period.
@@ -329,7 +348,17 @@ impl Cluster {
         let Some(node) = self.connections.get(&connection).copied() else { return };
         self.count(&message);
         match message {
-            FromNode::Report(report) => self.on_report(now, node, &report),
+            FromNode::Report(report) => self.on_report(now, node, &report, false),
+            FromNode::Rest { revision, turn, serial, capacity_left } => {
+                let report = Report { revision, turn, serial, capacity_left, ..Report::default() };
+                self.on_report(now, node, &report, true);
+            }
+            FromNode::Awake => self.on_awake(now, node),
+            FromNode::Unrenewed { revision, serial } => {
+                if revision == self.plan.revision {
+                    self.on_unrenewed(node, serial);
+                }
+            }
             FromNode::Granted { revision, serial, shares } => {
                 if revision == self.plan.revision {
                     self.on_granted(now, node, serial, &shares);
@@ -372,7 +401,7 @@ impl Cluster {
             self.first_period = self.period;
         }
         for node in 0..self.nodes.len() {
-            self.nodes[node].is_stale = true;
+            (self.nodes[node].is_stale, self.nodes[node].leased) = (true, 0);
             self.send_plan(node);
         }
         self.next_round_at = now;
@@ -439,7 +468,8 @@ impl Cluster {
         site.connection = Some(connection);
         site.faults.clear();
         (site.is_heard, site.missed, site.is_silent) = (false, 0, false);
-        (site.is_stale, site.awaited) = (true, None);
+        (site.is_stale, site.awaited, site.is_resting) = (true, None, false);
+        site.leased = 0;
         if is_new {
             (site.is_unknown, site.serial) = ([false; 2], 0);
         }
@@ -498,6 +528,7 @@ impl Cluster {
             self.each_entry(node, |entry| entry.refuse(serial));
         }
         let site = &mut self.nodes[node];
+        site.is_lease_answered |= site.leased == serial;
         site.awaited = site.awaited.filter(|awaited| *awaited > serial);
         if self.nodes.iter().all(|site| site.awaited.is_none()) {
             self.raise(now);

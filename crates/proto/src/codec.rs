@@ -1,5 +1,14 @@
 //! Frames: four bytes of length, little-endian, then that many bytes of postcard.
 //!
+//! What daemons of a cluster say to each other grows with the tenants of the policy, up to some
+//! times the length of a frame. Such a message comes in pages: frames of which all but the last
+//! have the highest bit of their length set, and which are its bytes one after the other
+//! ([`encode_pages`], [`Decoder::of_pages`]). One that fits a frame is one. Stages, operators and
+//! whoever has not said yet who it is are heard in single frames only.
+//!
+//! Example: a plan of 60,000 tenants with long names has 4,390,000 bytes: a page of 4 MiB and one
+//! with the rest.
+//!
 //! The length is checked before anything is allocated, a message must fill its frame exactly, and a
 //! decoder that has seen one bad frame refuses all that follow: after a wrong length nothing on the
 //! connection can be trusted.
@@ -14,6 +23,13 @@ use serde::de::DeserializeOwned;
 /// The longest frame, without its length. A policy of ten thousand rules takes a third of it.
 pub const FRAME_MAX: usize = 4 << 20;
 
+/// The longest message that comes in pages, in bytes: several times the plan, policy or counts of
+/// as many tenants as a policy may have. Chosen by hand.
+pub const MESSAGE_MAX: usize = 64 << 20;
+
+/// In the length of a frame: the message goes on in the next one.
+const MORE: u32 = 1 << 31;
+
 /// Bytes of the length in front of a frame.
 const LENGTH: usize = 4;
 
@@ -25,6 +41,8 @@ pub enum DecodeError {
         /// What it says.
         length: usize,
     },
+    /// The pages of a message are longer together than any message may be.
+    TooManyPages,
     /// The frame's bytes are not the message that was expected.
     Malformed,
     /// The frame goes on after the message.
@@ -40,6 +58,9 @@ impl fmt::Display for DecodeError {
             Self::TooLong { length } => {
                 write!(f, "a frame of {length} bytes is over the maximum of {FRAME_MAX}")
             }
+            Self::TooManyPages => {
+                write!(f, "a message in pages is over the maximum of {MESSAGE_MAX} bytes")
+            }
             Self::Malformed => f.write_str("the frame is not a message of this protocol"),
             Self::Trailing { bytes } => write!(f, "{bytes} bytes follow the message in its frame"),
         }
@@ -53,11 +74,13 @@ impl core::error::Error for DecodeError {}
 pub struct TooLarge {
     /// Its length in bytes.
     pub length: usize,
+    /// What it may be.
+    pub maximum: usize,
 }
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} bytes is over the maximum of {FRAME_MAX}", self.length)
+        write!(f, "a message of {} bytes is over the maximum of {}", self.length, self.maximum)
     }
 }
 
@@ -74,9 +97,37 @@ pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), TooLar
     let length = out.len() - start - LENGTH;
     if !written || length > FRAME_MAX {
         out.truncate(start);
-        return Err(TooLarge { length });
+        return Err(TooLarge { length, maximum: FRAME_MAX });
     }
     out[start..start + LENGTH].copy_from_slice(&(length as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Appends `message` to `out`, as one frame if it fits, else in pages.
+///
+/// # Errors
+/// If it is longer than [`MESSAGE_MAX`]; `out` is then as it was.
+pub fn encode_pages<M: Serialize>(message: &M, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    let start = out.len();
+    out.extend_from_slice(&[0; LENGTH]);
+    let written = postcard::to_extend(message, Tail(out)).is_ok();
+    let length = out.len() - start - LENGTH;
+    if !written || length > MESSAGE_MAX {
+        out.truncate(start);
+        return Err(TooLarge { length, maximum: MESSAGE_MAX });
+    }
+    if length <= FRAME_MAX {
+        out[start..start + LENGTH].copy_from_slice(&(length as u32).to_le_bytes());
+        return Ok(());
+    }
+    let body = out.split_off(start + LENGTH);
+    out.truncate(start);
+    let mut pages = body.chunks(FRAME_MAX).peekable();
+    while let Some(page) = pages.next() {
+        let more = if pages.peek().is_some() { MORE } else { 0 };
+        out.extend_from_slice(&(page.len() as u32 | more).to_le_bytes());
+        out.extend_from_slice(page);
+    }
     Ok(())
 }
 
@@ -108,13 +159,15 @@ pub struct Decoder<M> {
     buffer: Vec<u8>,
     /// Bytes at the front of the buffer that are already given out.
     used: usize,
+    /// The pages so far of a message that goes on; none where messages are single frames.
+    pages: Option<Vec<u8>>,
     broken: Option<DecodeError>,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M> Default for Decoder<M> {
     fn default() -> Self {
-        Self { buffer: Vec::new(), used: 0, broken: None, message: PhantomData }
+        Self { buffer: Vec::new(), used: 0, pages: None, broken: None, message: PhantomData }
     }
 }
 
@@ -122,6 +175,11 @@ impl<M: DeserializeOwned> Decoder<M> {
     /// A decoder that has seen nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A decoder that has seen nothing, of messages that may come in pages.
+    pub fn of_pages() -> Self {
+        Self { pages: Some(Vec::new()), ..Self::default() }
     }
 
     /// Takes in bytes from the connection.
@@ -145,26 +203,50 @@ impl<M: DeserializeOwned> Decoder<M> {
     }
 
     fn take(&mut self) -> Result<Option<M>, DecodeError> {
-        let rest = &self.buffer[self.used..];
-        let Some((length, rest)) = rest.split_first_chunk::<LENGTH>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > FRAME_MAX {
-            return Err(DecodeError::TooLong { length });
+        loop {
+            let rest = &self.buffer[self.used..];
+            let Some((head, rest)) = rest.split_first_chunk::<LENGTH>() else { return Ok(None) };
+            let head = u32::from_le_bytes(*head);
+            let goes_on = self.pages.is_some() && head & MORE != 0;
+            let length = if goes_on { head & !MORE } else { head } as usize;
+            if length > FRAME_MAX {
+                return Err(DecodeError::TooLong { length });
+            }
+            let Some(frame) = rest.get(..length) else { return Ok(None) };
+            self.used += LENGTH + length;
+            match &mut self.pages {
+                Some(pages) if goes_on || !pages.is_empty() => {
+                    // A page says something, so what can be said in vain is bounded.
+                    if frame.is_empty() {
+                        return Err(DecodeError::Malformed);
+                    }
+                    if pages.len() + length > MESSAGE_MAX {
+                        return Err(DecodeError::TooManyPages);
+                    }
+                    pages.extend_from_slice(frame);
+                    if !goes_on {
+                        return message(&core::mem::take(pages)).map(Some);
+                    }
+                }
+                _ => return message(frame).map(Some),
+            }
         }
-        let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let (message, trailing) =
-            postcard::take_from_bytes(frame).map_err(|_| DecodeError::Malformed)?;
-        if !trailing.is_empty() {
-            return Err(DecodeError::Trailing { bytes: trailing.len() });
-        }
-        self.used += LENGTH + length;
-        Ok(Some(message))
     }
 
     /// Bytes taken in and not yet given out. Goes on with another message type from here: the first
     /// message of a connection decides what the next ones are.
     pub fn into_rest(mut self) -> Vec<u8> {
         self.buffer.split_off(self.used)
+    }
+}
+
+/// The message that these bytes are.
+fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
+    let (message, trailing) =
+        postcard::take_from_bytes(bytes).map_err(|_| DecodeError::Malformed)?;
+    match trailing {
+        [] => Ok(message),
+        _ => Err(DecodeError::Trailing { bytes: trailing.len() }),
     }
 }
 
@@ -262,6 +344,66 @@ mod tests {
         for (said, wanted) in said.iter().zip(wanted.iter().chain(&wanted[..1])) {
             assert!(said.contains(wanted), "{said}");
         }
+    }
+
+    /// All that a decoder makes of these bytes, which come in pieces.
+    fn decoded<M: DeserializeOwned>(
+        mut decoder: Decoder<M>,
+        bytes: &[u8],
+    ) -> Result<Vec<M>, DecodeError> {
+        let mut messages = Vec::new();
+        for piece in bytes.chunks(60_000) {
+            decoder.extend(piece);
+            while let Some(message) = decoder.next_message()? {
+                messages.push(message);
+            }
+        }
+        Ok(messages)
+    }
+
+    #[test]
+    fn a_message_longer_than_a_frame_comes_in_pages() {
+        let text = |length: usize| Reply::Json("x".repeat(length));
+        let overhead = postcard::to_allocvec(&text(FRAME_MAX)).unwrap().len() - FRAME_MAX;
+        let fits = FRAME_MAX - overhead;
+        for (length, frames) in [(fits, 1), (fits + 1, 2), (2 * FRAME_MAX, 3)] {
+            let mut bytes = Vec::new();
+            encode_pages(&text(length), &mut bytes).unwrap();
+            encode_pages(&text(3), &mut bytes).unwrap();
+            let body =
+                [length, 3].map(|length| postcard::to_allocvec(&text(length)).unwrap().len());
+            assert_eq!(bytes.len(), body[0] + body[1] + LENGTH * (frames + 1));
+            assert_eq!(decoded(Decoder::of_pages(), &bytes), Ok(vec![text(length), text(3)]));
+            let single = decoded(Decoder::<Reply>::new(), &bytes);
+            assert_eq!(single.is_ok(), frames == 1, "others are heard in single frames only");
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_pages() {
+        let reply = Reply::Error { code: 4, message: String::from("no") };
+        let pages = [2, 0, 0, 0x80, 1, 4, 1, 0, 0, 0x80, 2, 2, 0, 0, 0, b'n', b'o'];
+        assert_eq!(decoded(Decoder::of_pages(), &pages), Ok(vec![reply]));
+        let mut bytes = Vec::new();
+        encode_pages(&Reply::Json("x".repeat(FRAME_MAX)), &mut bytes).unwrap();
+        assert_eq!(bytes[..4], [0, 0, 0x40, 0x80]);
+        assert_eq!(bytes[LENGTH + FRAME_MAX..][..4], [5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn pages_without_an_end_are_refused() {
+        let page = [&(FRAME_MAX as u32 | MORE).to_le_bytes()[..], &vec![0; FRAME_MAX][..]].concat();
+        let mut decoder = Decoder::<Reply>::of_pages();
+        for _ in 0..MESSAGE_MAX / FRAME_MAX {
+            decoder.extend(&page);
+            assert_eq!(decoder.next_message(), Ok(None));
+        }
+        decoder.extend(&page);
+        assert_eq!(decoder.next_message(), Err(DecodeError::TooManyPages));
+        let empty = decoded(Decoder::<Reply>::of_pages(), &MORE.to_le_bytes());
+        assert_eq!(empty, Err(DecodeError::Malformed));
+        let long = decoded(Decoder::<Reply>::of_pages(), &(MORE | 5 << 20).to_le_bytes());
+        assert_eq!(long, Err(DecodeError::TooLong { length: 5 << 20 }));
     }
 
     proptest! {

@@ -58,7 +58,8 @@ pub const TOLD_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 /// machine is gone without a word.
 pub const SILENCE_MAX: Span = Span(5 * Span::SECOND.0);
 
-/// The longest message of kind 0, in bytes: some thousand names of tenants.
+/// The longest message of kind 0, in bytes: some thousand names of tenants. More are told in
+/// several.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
 /// What is asked of a node.
@@ -228,6 +229,32 @@ pub enum ToNode {
     /// What tenants were sent at other nodes, by the cluster's cost, that no job has told and none
     /// will tell any more: it delays the tenant's next request, whoever sends that.
     Elsewhere(Vec<(TenantId, u64)>),
+    /// More tenants, behind those that [`Self::Tenants`] and others of these have named.
+    MoreTenants(Vec<String>),
+}
+
+impl ToNode {
+    /// The messages that say who the tenants are, in their order: as many names in each as it can
+    /// have, whatever their lengths.
+    pub fn tenants(names: &[String]) -> Vec<Self> {
+        // A name is a length of at most ten bytes, and the name.
+        let most = MESSAGE_MAX - 16;
+        let mut pages = alloc::vec![Vec::new()];
+        let mut length = 0;
+        for name in names {
+            length += 10 + name.len();
+            if length > most {
+                length = 10 + name.len();
+                pages.push(Vec::new());
+            }
+            if let Some(page) = pages.last_mut() {
+                page.push(name.clone());
+            }
+        }
+        let mut pages = pages.into_iter();
+        let first = pages.next().map(Self::Tenants);
+        first.into_iter().chain(pages.map(Self::MoreTenants)).collect()
+    }
 }
 
 /// From a node to a gateway, besides answers.

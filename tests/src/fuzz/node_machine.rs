@@ -162,7 +162,8 @@ impl World {
         let mut granted = Vec::new();
         let mut outputs = 0;
         while let Some(output) = self.node.poll_output() {
-            outputs += 1;
+            // It may also be time to say that a request has come.
+            outputs += usize::from(output != Output::Send(FromNode::Awake));
             if let Output::Send(FromNode::Granted { revision, shares, .. }) = output {
                 granted.push((revision, shares));
             }

@@ -15,6 +15,7 @@ mod apply;
 mod bucket;
 mod child;
 mod haechi;
+mod idle;
 mod layered;
 mod limits;
 mod machine;
@@ -182,13 +183,15 @@ pub(crate) enum Bench {
     Haechi,
     /// The simulated world: events, commands, and a second of a fat tree
     Sim,
+    /// A cluster in which nobody does anything
+    Idle,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
     FatTree,
 }
 
 impl Bench {
     /// Those that start processes or run for seconds.
-    const LIVE: [Self; 8] = [
+    const LIVE: [Self; 9] = [
         Self::Limits,
         Self::Apply,
         Self::Programs,
@@ -197,6 +200,7 @@ impl Bench {
         Self::Scheduler,
         Self::Haechi,
         Self::Sim,
+        Self::Idle,
     ];
 }
 
@@ -252,6 +256,9 @@ pub(crate) fn run(
     }
     if benches.contains(&Bench::Sim) {
         sim::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Idle) {
+        idle::rows(plan, &interrupt, tell)?;
     }
     Ok(())
 }

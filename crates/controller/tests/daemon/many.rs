@@ -54,3 +54,35 @@ fn the_status_of_2000_tenants_on_eight_nodes_is_told() {
         panic!("no delays")
     };
 }
+
+/// A node that takes its time is told everything, though the plan alone is longer than what may
+/// wait for a party that does not read.
+#[test]
+fn a_node_with_10000_tenants_hears_them_all_though_it_reads_late() {
+    const MANY: usize = 10_000;
+    let file = "[[node]]\nname = \"a\"\nmemory = true\ncapacity = \"100k iops\"";
+    let name = |at: usize| format!("{at:063}");
+    let tenant = |at: usize| format!("{{name=\"{}\",reservation=\"1 iops\"}}", name(at));
+    let tenants: Vec<String> = (0..MANY).map(tenant).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let cluster = Some(Cluster::parse(file).unwrap());
+    let config = tidegate_controller::Config { cluster, ..config(directory.path()) };
+    let daemon = Running::try_start(config, None).unwrap();
+    daemon.apply(&format!("tenant=[{}]", tenants.join(",")));
+    let mut node: Client<ToNode> = daemon.connect();
+    let info = NodeInfo { name: "a".into(), pid: 7, ..NodeInfo::default() };
+    node.say(&Hello::Node { version: VERSION, info });
+    // Meanwhile it is asked, in each round of more than a period.
+    let begun = daemon.status().cluster.unwrap().period;
+    daemon.wait_for("a period", |status| status.cluster.as_ref().unwrap().period > begun + 1);
+    let mut names = None;
+    loop {
+        match node.hear() {
+            ToNode::Plan(plan) => names = Some(plan.tenants),
+            ToNode::Collect { turn, .. } if turn.period > begun => break,
+            _ => {}
+        }
+    }
+    let names = names.unwrap();
+    assert!(names.len() == MANY && names.iter().zip(0..).all(|(told, at)| told.name == name(at)));
+}

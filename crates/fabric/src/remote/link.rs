@@ -6,8 +6,8 @@ use std::io;
 use serde::Serialize;
 use tidegate_model::{Span, TenantId, Time};
 use tidegate_proto::data::{
-    AnswerHead, FromNode, JobHead, ReplyHead, RequestHead, SILENCE_MAX, ToNode, VERSION, decode,
-    encode,
+    AnswerHead, FromNode, JobHead, MESSAGE_MAX, ReplyHead, RequestHead, SILENCE_MAX, ToNode,
+    VERSION, decode, encode,
 };
 
 use super::{Notice, Opened, Settings, failed, refused};
@@ -22,6 +22,9 @@ const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
 
 /// Pieces that are read before the worker's other connections have their turn.
 const PIECES_MAX: usize = 8;
+
+/// Tickets in a message that cancels jobs: as many as fit it, whatever their numbers.
+const CANCELLED_MAX: usize = MESSAGE_MAX / 16;
 
 /// One connection to a node.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl Link {
     }
 
     pub(super) fn tenants(&mut self, names: &[String]) {
-        self.say(&ToNode::Tenants(names.to_vec()));
+        ToNode::tenants(names).iter().for_each(|page| self.say(page));
     }
 
     pub(super) fn open(&mut self, part: u32, what: &Part) {
@@ -89,9 +92,9 @@ impl Link {
 
     fn say(&mut self, message: &impl Serialize) {
         let mut bytes = Vec::new();
-        // A message that is too long names more tenants than ids can number, whom the node then
-        // serves as nobody, like names that it does not know; or more jobs than it takes at once.
-        if encode::<RequestHead, _>(message, &mut bytes).is_ok() {
+        let encoded = encode::<RequestHead, _>(message, &mut bytes);
+        debug_assert!(encoded.is_ok(), "all that grows is said in several messages: {encoded:?}");
+        if encoded.is_ok() {
             self.outgoing.push(&bytes);
         }
     }
@@ -117,8 +120,8 @@ impl Link {
         let meant = self.in_flight.iter().filter(|(_, job)| tickets.contains(&job.ticket));
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
         meant.sort_unstable();
-        if !meant.is_empty() {
-            self.say(&ToNode::Cancel(meant));
+        for meant in meant.chunks(CANCELLED_MAX) {
+            self.say(&ToNode::Cancel(meant.to_vec()));
         }
     }
 

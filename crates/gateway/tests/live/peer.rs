@@ -111,6 +111,7 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode) {
             mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
         }
         ToNode::Tenants(names) => session.tenants(&names),
+        ToNode::MoreTenants(_) => unreachable!("a test has few tenants"),
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
         ToNode::Open { part, volume, index, length, offset, geometry } => {

@@ -103,6 +103,8 @@ pub(super) struct Connection {
     name: Option<String>,
     receiver: Receiver<RequestHead>,
     outgoing: Outgoing,
+    /// The names of the tenants, as far as the gateway has said them.
+    tenants: Vec<String>,
     /// The session's numbers of the parts, by the gateway's; none for those that were refused.
     parts: Vec<Option<u32>>,
     interest: Interest,
@@ -128,6 +130,7 @@ impl Connection {
             stream,
             number,
             session,
+            tenants: Vec::new(),
             name: Some(name),
             receiver: Receiver::new(),
             outgoing: Outgoing::new(),
@@ -258,8 +261,12 @@ impl Connection {
                 Err(Closed::Refused("something came before the hello".into()))
             }
             ToNode::Tenants(names) => {
-                self.session.tenants(&names);
-                Ok(())
+                self.tenants = names;
+                self.name_tenants()
+            }
+            ToNode::MoreTenants(names) => {
+                self.tenants.extend(names);
+                self.name_tenants()
             }
             ToNode::Cancel(tickets) => {
                 self.session.cancel(&tickets);
@@ -282,6 +289,14 @@ impl Connection {
                 self.say(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) })
             }
         }
+    }
+
+    fn name_tenants(&mut self) -> Result<(), Closed> {
+        if self.tenants.len() > usize::from(u16::MAX) {
+            return Err(Closed::Refused(format!("more than {} tenants", u16::MAX)));
+        }
+        self.session.tenants(&self.tenants);
+        Ok(())
     }
 
     /// Tells the gateway that acknowledged writes may have been lost, if it has the part open.

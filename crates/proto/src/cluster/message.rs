@@ -7,6 +7,30 @@
 //! and says nothing, and one that is lost leaves in force what the controller has written down as
 //! being in force until it is told otherwise.
 //!
+//! # What is sent follows what changed
+//! A period in which nothing changes costs a node four short messages, however many tenants there
+//! are:
+//!
+//! | controller | node | |
+//! |---|---|---|
+//! | [`ToNode::Collect`] | | once in a period |
+//! | | [`FromNode::Rest`] | no tenant did or wants anything; do not ask |
+//! | [`ToNode::Renew`] | | the next period begins with the counts of the last lease |
+//! | | [`FromNode::Granted`] | they do |
+//!
+//! A node that rests looks at the beginning of each distribution whether a request has come. If so
+//! it says [`FromNode::Awake`] and is asked at once; it says so again until it is asked. What keeps
+//! that safe:
+//!
+//! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and says only what
+//!   differs from that. A node takes it if that is the last lease that it took, and otherwise says
+//!   [`FromNode::Unrenewed`]; then it is told everything. So no count is in force that the
+//!   controller has not written down, whatever was lost or late.
+//! - The lease ends as ever. A node that is not reached goes on for as many periods as its last
+//!   lease lasts, rested or not.
+//! - A node that does not answer its one question is asked in every distribution, and counts as
+//!   silent as soon as any other would.
+//!
 //! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
 //! Everything else raises it: a field, an order, a type, or another meaning of what is there. The
 //! golden bytes in the tests say which it was; whoever changes them raises the version.
@@ -86,6 +110,15 @@ pub enum ToNode {
     Grant(Grant),
     /// Asks for [`FromNode::Counts`].
     Count,
+    /// Renews a lease: a grant with which a period begins, for a node that took the last one.
+    Renew {
+        /// The serial of the lease on which this one builds. A node that holds another one does not
+        /// take it.
+        base: u64,
+        /// As other grants with a lease, but that tenants that it does not name begin the period
+        /// with what that lease said of them.
+        grant: Grant,
+    },
 }
 
 /// Who the tenants are, and how a period is divided.
@@ -178,6 +211,28 @@ pub enum FromNode {
     /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it
     /// has changed, and first on a connection if there are any.
     Faults(Vec<PartFault>),
+    /// The answer to [`ToNode::Collect`] where no tenant was served anything in this period and in
+    /// the one before, and none is expected to ask for anything: a complete [`Report`] would name
+    /// nobody. The node need not be asked until it says [`Self::Awake`].
+    Rest {
+        /// The revision of the plan that it has.
+        revision: u64,
+        /// The turn of the question.
+        turn: Turn,
+        /// The serial of the last grant that it took.
+        serial: u64,
+        /// What it expects to be able to serve, as in a report.
+        capacity_left: u64,
+    },
+    /// A request has come since the node said [`Self::Rest`].
+    Awake,
+    /// The answer to a lease that was not taken, renewed or not: nothing of it is in force.
+    Unrenewed {
+        /// The revision of the plan that the node has.
+        revision: u64,
+        /// The grant's.
+        serial: u64,
+    },
 }
 
 /// A part of a volume that cannot be served, or of which acknowledged writes may be lost.

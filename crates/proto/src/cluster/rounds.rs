@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::Place;
 use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, WAIT_PART};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, WAIT_PART};
 
 /// What a node says of itself is a rate while at least this part of a period is left.
 const MEASURED_PART: u64 = 8;
@@ -69,6 +69,7 @@ impl Cluster {
         for node in 0..self.nodes.len() {
             if self.nodes[node].lease_until < self.period {
                 self.still.reset();
+                self.nodes[node].leased = 0;
                 self.each_entry(node, |entry| {
                     (entry.now, entry.next) = (Account::default(), Account::default());
                 });
@@ -83,11 +84,10 @@ impl Cluster {
         self.forget_unknown();
     }
 
-    /// Asks every node how it fares.
+    /// Begins a distribution, unless all nodes rest: then there is one in a period.
     pub(super) fn open_round(&mut self, now: Time) {
         let interval = self.interval();
-        let into = now.since(self.period_start);
-        let ordinal = into.0 / interval.0;
+        let ordinal = now.since(self.period_start).0 / interval.0;
         let is_last = ordinal + 1 >= u64::from(self.plan.rounds);
         let end = self.period_end();
         let once_more = Time(end.0.saturating_sub(interval.0 / LAST_PART));
@@ -97,6 +97,15 @@ impl Cluster {
             (true, false) => once_more,
             (true, true) => end,
         };
+        // What the next period begins with is said once, but to those who have come since.
+        let is_renewing = is_last && (!is_once_more || self.nodes.iter().any(|node| node.is_stale));
+        let is_for_all = is_last && !is_once_more;
+        if self.is_resting() && !is_for_all {
+            let rounds = u64::from(self.plan.rounds);
+            let last = self.period_start.after(Span(rounds.saturating_sub(1) * interval.0));
+            self.next_round_at = if now < last { last } else { end };
+            return;
+        }
         let turn = Turn { period: self.period, round: self.rounds };
         self.rounds += 1;
         self.round = Round {
@@ -104,22 +113,40 @@ impl Cluster {
             phase: Phase::Asking,
             started: now,
             until: now.after(Span(interval.0 / WAIT_PART)).min(self.next_round_at),
-            // What the next period begins with is said once, but to those who have come since.
-            is_last: is_last && (!is_once_more || self.nodes.iter().any(|node| node.is_stale)),
+            is_last: is_renewing,
             ..self.round
         };
-        for node in 0..self.nodes.len() {
-            let site = &mut self.nodes[node];
-            let Some(to) = site.connection else { continue };
-            site.is_complete = !core::mem::replace(&mut site.is_heard, false) || turn.round == 0;
-            let complete = site.is_complete;
-            self.send(to, ToNode::Collect { turn, into, complete });
-        }
+        self.ask(now, is_for_all);
         self.divide_if_heard(now);
     }
 
-    /// A node has reported.
-    pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report) {
+    /// Whether nobody would answer a question with anything that is not known, and nothing is to be
+    /// said again.
+    fn is_resting(&self) -> bool {
+        let mut connected = self.nodes.iter().filter(|node| node.connection.is_some());
+        !self.round.is_short && connected.all(super::Site::may_rest)
+    }
+
+    /// Asks all nodes, or all that do not rest.
+    fn ask(&mut self, now: Time, is_for_all: bool) {
+        let (turn, period) = (self.round.turn, self.plan.period);
+        let (into, left) = (now.since(self.period_start), self.period_end().since(now));
+        for node in 0..self.nodes.len() {
+            let site = &mut self.nodes[node];
+            let Some(to) = site.connection else { continue };
+            if site.may_rest() && !is_for_all {
+                site.capacity_left = super::scaled(site.capacity, left, period);
+                continue;
+            }
+            let is_first = site.asked_in.replace(turn.period) != Some(turn.period);
+            site.is_complete = !core::mem::replace(&mut site.is_heard, false) || is_first;
+            let complete = site.is_complete;
+            self.send(to, ToNode::Collect { turn, into, complete });
+        }
+    }
+
+    /// A node has reported, perhaps that it rests.
+    pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
         let revision = self.plan.revision;
         let site = &mut self.nodes[node];
         if report.turn != self.round.turn || site.is_heard || revision == 0 {
@@ -131,8 +158,11 @@ impl Cluster {
             site.reported = Some(now);
             // An earlier life of this controller may have counted further.
             site.serial = site.serial.max(report.serial);
+            site.is_resting = is_resting;
+            // One that rests has nothing that a complete report would name.
+            site.is_complete |= is_resting;
             if core::mem::take(&mut site.is_silent) {
-                site.is_stale = true;
+                (site.is_stale, site.leased) = (true, 0);
                 let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
                 self.outputs.push_back(Output::Event(event));
             }
@@ -141,6 +171,25 @@ impl Cluster {
             self.send_plan(node);
         }
         self.divide_if_heard(now);
+    }
+
+    /// A node's lease is another one than the controller thinks. It is told everything in the next
+    /// round: there is one more before the period ends.
+    pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
+        self.each_entry(node, |entry| entry.refuse(serial));
+        let site = &mut self.nodes[node];
+        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
+        if site.leased == serial {
+            (site.leased, site.is_stale) = (0, true);
+        }
+    }
+
+    /// A request has come to a node that rested.
+    pub(super) fn on_awake(&mut self, now: Time, node: usize) {
+        // Once for each time that it rests, however often it says so.
+        if core::mem::take(&mut self.nodes[node].is_resting) && self.plan.revision != 0 {
+            self.next_round_at = self.next_round_at.min(now.after(SETTLE));
+        }
     }
 
     fn take_in(&mut self, node: usize, report: &Report) {
@@ -198,6 +247,7 @@ impl Cluster {
         }
         for site in &mut self.nodes {
             if site.connection.is_some() && !site.is_heard {
+                site.is_resting = false;
                 site.missed = site.missed.saturating_add(1);
                 if site.missed == MISSED_MAX && !site.is_silent {
                     site.is_silent = true;
@@ -275,8 +325,14 @@ impl Cluster {
             let site = &self.nodes[node];
             let Some(to) = site.connection.filter(|_| site.is_open(when)) else { continue };
             let serial = site.serial.saturating_add(1);
-            // What holds anew is said as a whole.
-            let is_whole = is_first && (when == When::Next || site.is_stale);
+            // A lease that builds on one that may not have been taken would not be taken either.
+            let can_build = site.leased != 0 && site.is_lease_answered;
+            let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
+            let base = if is_whole { 0 } else { site.leased };
+            if when == When::Next && !is_whole && base == 0 {
+                // It has come since the round began, and is told everything in the next one.
+                continue;
+            }
             let mut shares = Vec::new();
             for &(tenant, place) in &self.places_of[node] {
                 let room = &mut rooms[usize::from(tenant)];
@@ -293,22 +349,33 @@ impl Cluster {
                     shares.push(Share { tenant, reserved: best.reserved, allowed });
                 }
             }
+            let site = &mut self.nodes[node];
+            if when == When::Now && is_first {
+                site.is_stale = false;
+            }
             if shares.is_empty() && !(is_first && when == When::Next) {
                 continue;
             }
-            let site = &mut self.nodes[node];
             (site.serial, site.awaited) = (serial, Some(serial));
-            site.is_stale &= when == When::Next;
             let (period, into, lease) = match when {
                 When::Now => (self.period, now.since(self.period_start), 0),
                 When::Next => (self.period + 1, Span::ZERO, LEASE),
             };
             if when == When::Next {
                 site.lease_until = period + u64::from(LEASE);
+                (site.leased, site.is_lease_answered) = (serial, false);
             }
             let turn = Turn { period, round: self.round.turn.round };
             let revision = self.plan.revision;
-            self.send(to, ToNode::Grant(Grant { revision, turn, serial, into, lease, shares }));
+            let grant = Grant { revision, turn, serial, into, lease, shares };
+            self.send(
+                to,
+                if base == 0 || when == When::Now {
+                    ToNode::Grant(grant)
+                } else {
+                    ToNode::Renew { base, grant }
+                },
+            );
         }
     }
 

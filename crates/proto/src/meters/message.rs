@@ -25,7 +25,8 @@ pub struct NodeCounts {
     /// In what order it serves.
     pub discipline: Discipline,
     /// What was served and how long it was there, by the tenant's place in the plan, since the
-    /// tenant has been in it; only where that is not zero.
+    /// tenant has been in it. Only where that differs from what was told last of this plan on this
+    /// connection, or is not zero if nothing was told.
     pub tenants: Vec<(u16, Waits)>,
 }
 

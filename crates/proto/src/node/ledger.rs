@@ -8,7 +8,7 @@ use tidegate_algo::dsfq::Bound;
 use tidegate_algo::estimate::{Asked, Demand};
 use tidegate_algo::scheduler::{Counts, Slot, Tally, Terms};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Span, Time};
+use tidegate_model::{Class, Span, Time, Waits};
 
 use super::site::Site;
 use crate::cluster::message::{
@@ -29,16 +29,21 @@ pub(super) struct Tenant {
     /// With what the next period begins, if a grant for it has come.
     coming: Counts,
     pub(super) demand: Demand,
+    /// Up to what counts its scheduler serves it.
+    holds: Counts,
     /// What had happened when the demand was estimated last.
     seen: Tally,
     /// What was told last.
     told: Option<TenantReport>,
+    /// What those who watch were told last on this connection.
+    pub(super) counted: Waits,
 }
 
 impl Tenant {
     fn new(plan: TenantPlan, slot: Slot) -> Self {
         let (demand, seen, coming) = (Demand::default(), Tally::default(), Counts::NOTHING);
-        Self { plan, slot, first: None, coming, demand, seen, told: None }
+        let (holds, counted) = (Counts::UNLIMITED, Waits::ZERO);
+        Self { plan, slot, first: None, coming, holds, demand, seen, told: None, counted }
     }
 
     /// What holds for it in a period in which no grant has named it.
@@ -94,6 +99,9 @@ pub(super) struct Ledger {
     is_fresh: bool,
     /// The serial of the last grant that was taken.
     pub(super) serial: u64,
+    /// That of the last lease, if the counts with which periods begin are what it said: those that
+    /// may be renewed. Zero if not.
+    leased: u64,
     /// The periods for which the first counts still hold anew.
     pub(super) lease: u32,
     /// The lease of the grant with which the next period begins, if one has come.
@@ -118,6 +126,7 @@ impl Default for Ledger {
             is_aligned: false,
             is_fresh: true,
             serial: 0,
+            leased: 0,
             lease: 0,
             coming: None,
             is_abandoned: false,
@@ -153,8 +162,9 @@ impl Ledger {
     }
 
     /// A controller has been reached, which may count periods in another way.
-    pub(super) const fn on_connected(&mut self) {
+    pub(super) fn on_connected(&mut self) {
         self.is_fresh = true;
+        self.tenants.iter_mut().for_each(|tenant| tenant.counted = Waits::ZERO);
     }
 
     /// Takes a plan, and says whether it is another one than before.
@@ -180,7 +190,7 @@ impl Ledger {
         self.period = period;
         self.rounds = plan.rounds.max(1);
         self.fallback = plan.fallback;
-        self.lease = PLAN_LEASE;
+        (self.lease, self.leased) = (PLAN_LEASE, 0);
         (self.coming, self.is_abandoned) = (None, false);
         self.take_tenants(now, plan.tenants, site);
         true
@@ -209,7 +219,9 @@ impl Ledger {
         for plan in plans {
             let terms = terms(&plan, weights);
             let tenant = match old.remove(&plan.name) {
-                Some(tenant) => Tenant { plan, first: None, told: None, ..tenant },
+                Some(tenant) => {
+                    Tenant { plan, first: None, told: None, counted: Waits::ZERO, ..tenant }
+                }
                 None => {
                     let lane = (0..loads.len()).min_by_key(|lane| loads[*lane]).unwrap_or(0);
                     loads[lane] += u64::from(plan.weight);
@@ -219,8 +231,9 @@ impl Ledger {
             };
             let slot = tenant.slot;
             site.change(slot.lane(), |scheduler| scheduler.set_terms(now, slot, terms));
-            site.grant(now, slot, tenant.unnamed());
-            self.tenants.push(tenant);
+            let holds = tenant.unnamed();
+            site.grant(now, slot, holds);
+            self.tenants.push(Tenant { holds, ..tenant });
         }
         for tenant in old.into_values() {
             let slot = tenant.slot;
@@ -239,7 +252,7 @@ impl Ledger {
         }
         if core::mem::take(&mut self.is_fresh) && period.wrapping_sub(self.number) > 1 {
             self.number = period;
-            self.coming = None;
+            self.forget_coming();
             self.is_aligned = false;
         }
         let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
@@ -275,7 +288,14 @@ impl Ledger {
         if periods > 0 {
             self.number = self.number.saturating_add(periods);
             self.lease = self.lease.saturating_sub(u32::try_from(periods).unwrap_or(u32::MAX));
-            self.coming = None;
+            self.forget_coming();
+        }
+    }
+
+    /// The period that was to begin with what came does not begin.
+    fn forget_coming(&mut self) {
+        if self.coming.take().is_some() {
+            self.leased = 0;
         }
     }
 
@@ -285,31 +305,90 @@ impl Ledger {
         self.ends = begins.after(self.period);
         self.is_aligned = false;
         site.change_all(|scheduler| scheduler.begin(begins, self.ends));
-        let mut grants = Vec::with_capacity(self.tenants.len());
+        let mut grants = Vec::new();
         for tenant in &mut self.tenants {
             let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
             if self.coming.is_some() {
                 tenant.first = Some(counts);
             }
-            grants.push((tenant.slot, counts));
+            // What holds already does so anew.
+            if core::mem::replace(&mut tenant.holds, counts) != counts {
+                grants.push((tenant.slot, counts));
+            }
         }
         site.grant_all(begins, &grants);
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
+        if self.is_abandoned {
+            self.leased = 0;
+        }
         self.lease = self.coming.take().unwrap_or(self.lease.saturating_sub(1));
     }
 
     /// Takes a grant if it is newer than the last, and answers it.
+    ///
+    /// A lease that is not taken is answered with that alone: what is in force in its period says
+    /// nothing of what holds anew after it.
     pub(super) fn on_grant(&mut self, now: Time, grant: &Grant, site: &mut impl Site) -> FromNode {
-        if self.revision == grant.revision && grant.serial > self.serial {
-            if grant.lease == 0 {
-                self.align(now, grant.turn.period, grant.into, site);
-            }
-            if self.is_present(grant) {
-                self.take_present(now, grant, site);
-            } else if self.is_next(grant) {
-                self.take_next(grant);
-            }
+        let is_newer = self.revision == grant.revision && grant.serial > self.serial;
+        if is_newer && grant.lease == 0 {
+            self.align(now, grant.turn.period, grant.into, site);
         }
+        if is_newer && self.is_present(grant) {
+            // A new lease does not revive what held under one that is over.
+            if self.lease == 0 && grant.lease > 0 {
+                for tenant in &mut self.tenants {
+                    tenant.first = Some(tenant.unnamed());
+                }
+            }
+            self.take_present(now, grant, site);
+            if grant.lease > 0 {
+                // It says nothing about tenants that it does not name, so none can build on it.
+                self.leased = 0;
+            }
+        } else if is_newer && self.is_next(grant) {
+            self.take_next(grant);
+        } else if grant.lease > 0 {
+            return self.not_taken(grant, site);
+        }
+        self.granted(grant, site)
+    }
+
+    /// Takes a lease that builds on that with the serial `base`, if that is the one that holds
+    /// here, and answers it.
+    pub(super) fn on_renewal(
+        &mut self,
+        now: Time,
+        (base, grant): (u64, &Grant),
+        site: &mut impl Site,
+    ) -> FromNode {
+        let is_newer = self.revision == grant.revision && grant.serial > self.serial;
+        let is_held = base != 0 && base == self.leased && grant.lease > 0;
+        if is_newer && is_held && self.is_present(grant) {
+            self.take_present(now, grant, site);
+        } else if is_newer && is_held && self.is_next(grant) {
+            if self.coming.is_none() {
+                for tenant in &mut self.tenants {
+                    tenant.coming = tenant.first.unwrap_or(tenant.unnamed());
+                }
+                self.coming = Some(grant.lease);
+            }
+            self.take_next(grant);
+        } else {
+            return self.not_taken(grant, site);
+        }
+        self.granted(grant, site)
+    }
+
+    /// The answer to a lease that is not taken now. It may have been before, and that answer lost.
+    fn not_taken(&self, grant: &Grant, site: &impl Site) -> FromNode {
+        if grant.revision == self.revision && grant.serial == self.leased {
+            return self.granted(grant, site);
+        }
+        FromNode::Unrenewed { revision: self.revision, serial: grant.serial }
+    }
+
+    /// The answer to a grant.
+    fn granted(&self, grant: &Grant, site: &impl Site) -> FromNode {
         let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, site));
         FromNode::Granted {
             revision: self.revision,
@@ -329,30 +408,28 @@ impl Ledger {
     fn take_present(&mut self, now: Time, grant: &Grant, site: &mut impl Site) {
         self.serial = grant.serial;
         if core::mem::take(&mut self.is_abandoned) {
-            for tenant in &self.tenants {
-                site.grant(now, tenant.slot, tenant.unnamed());
-            }
-        }
-        // A new lease does not revive what held under one that is over.
-        if self.lease == 0 && grant.lease > 0 {
             for tenant in &mut self.tenants {
-                tenant.first = Some(tenant.unnamed());
+                tenant.holds = tenant.unnamed();
+                site.grant(now, tenant.slot, tenant.holds);
             }
         }
         for share in &grant.shares {
             let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
             let counts = tenant.counts(share);
             site.grant(now, tenant.slot, counts);
+            tenant.holds = counts;
             // The period had begun before the grant came that says with what it begins.
             if grant.lease > 0 {
                 tenant.first = Some(counts);
             }
         }
-        self.lease = self.lease.max(grant.lease);
+        if grant.lease > 0 {
+            (self.lease, self.leased) = (self.lease.max(grant.lease), grant.serial);
+        }
     }
 
     fn take_next(&mut self, grant: &Grant) {
-        self.serial = grant.serial;
+        (self.serial, self.leased) = (grant.serial, grant.serial);
         if self.coming.is_none() {
             for tenant in &mut self.tenants {
                 tenant.coming = tenant.unnamed();
@@ -404,25 +481,28 @@ impl Ledger {
     }
 
     /// The answer to the question of `turn`, from a node that can do `capacity_left` in what is
-    /// left of the period; none if the question is about the period before.
+    /// left of the period; none if the question is about the period before. It says that the node
+    /// rests if it may and no tenant did or wants anything.
     pub(super) fn report(
         &mut self,
         now: Time,
-        (turn, is_complete): (Turn, bool),
+        (turn, is_complete, may_rest): (Turn, bool, bool),
         capacity_left: u64,
         site: &impl Site,
-    ) -> Option<Report> {
+    ) -> Option<FromNode> {
         let (revision, serial) = (self.revision, self.serial);
-        let ahead = self.number.checked_sub(turn.period);
-        if ahead == Some(1) {
-            return None;
-        }
-        if ahead != Some(0) {
+        match self.number.checked_sub(turn.period) {
+            Some(1) => return None,
+            Some(0) => {}
             // The plan was lost, or the controller has another that counts otherwise: it will see.
-            return Some(Report { revision, turn, serial, ..Report::default() });
+            _ => {
+                let report = Report { revision, turn, serial, ..Report::default() };
+                return Some(FromNode::Report(report));
+            }
         }
         let left = self.ends.since(now);
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
+        let mut is_idle = may_rest;
         let tallies = site.tallies(now, &self.slots());
         for (place, (tenant, tally)) in (0..).zip(self.tenants.iter_mut().zip(tallies)) {
             let Tally { served, waiting, .. } = tally;
@@ -436,8 +516,31 @@ impl Ledger {
             if is_complete && tally.served_before > 0 {
                 before.push((place, tally.served_before));
             }
+            is_idle &= served == 0 && tally.served_before == 0;
+            // Also not in a whole period.
+            is_idle &= tenant.demand.expected(self.period, waiting) == 0;
         }
-        Some(Report { revision, turn, serial, capacity_left, tenants, before })
+        Some(if is_idle {
+            FromNode::Rest { revision, turn, serial, capacity_left }
+        } else {
+            let report = Report { revision, turn, serial, capacity_left, tenants, before };
+            FromNode::Report(report)
+        })
+    }
+
+    /// The same where a report has said that the node rests, and nothing has come since.
+    pub(super) fn rest(&self, turn: Turn, capacity_left: u64) -> Option<FromNode> {
+        let (revision, serial) = (self.revision, self.serial);
+        let is_now = self.number == turn.period;
+        is_now.then_some(FromNode::Rest { revision, turn, serial, capacity_left })
+    }
+
+    /// When the next distribution of this period begins, or the next period, after `now`.
+    pub(super) fn next_round(&self, now: Time) -> Time {
+        let begun = Time(self.ends.0.saturating_sub(self.period.0));
+        let interval = self.interval().0.max(1);
+        let rounds = now.since(begun).0 / interval + 1;
+        begun.after(Span(rounds.saturating_mul(interval))).min(self.ends)
     }
 }
 

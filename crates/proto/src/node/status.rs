@@ -7,9 +7,10 @@ use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduler::Scheduler;
-use tidegate_model::{NodeId, Time, Waits};
+use tidegate_model::{NodeId, Time};
 
 use super::site::Site;
+use super::steward::unchanged;
 use super::{Slot, Steward};
 use crate::meters::message::NodeCounts;
 
@@ -104,14 +105,19 @@ impl Steward {
         }
     }
 
-    /// What the node has done in all, for its controller.
-    pub(super) fn counts(&self, now: Time, site: &mut impl Site) -> NodeCounts {
+    /// What the node has done in all, for its controller: of tenants, what has changed since it was
+    /// told last.
+    pub(super) fn counts(&mut self, now: Time, site: &mut impl Site) -> NodeCounts {
         let mut tenants = Vec::new();
-        for (place, tenant) in (0..).zip(&self.ledger.tenants) {
-            let slot = tenant.slot;
-            let waits = site.change(slot.lane(), |scheduler| scheduler.waits(now, slot));
-            if waits != Waits::ZERO {
-                tenants.push((place, waits));
+        let done = unchanged(now, site);
+        if done.is_none() || done != self.counted {
+            self.counted = done;
+            for (place, tenant) in (0..).zip(&mut self.ledger.tenants) {
+                let slot = tenant.slot;
+                let waits = site.change(slot.lane(), |scheduler| scheduler.waits(now, slot));
+                if core::mem::replace(&mut tenant.counted, waits) != waits {
+                    tenants.push((place, waits));
+                }
             }
         }
         NodeCounts {

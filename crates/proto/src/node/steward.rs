@@ -15,7 +15,7 @@ use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 use super::ledger::Ledger;
 use super::site::Site;
 use super::{Config, INTERVAL_MIN, Output};
-use crate::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
+use crate::cluster::message::{FromNode, NodeInfo, ToNode, Turn};
 
 /// The part of a node that is not about single requests. It is given the [`Site`] whenever it may
 /// have to change something there; always the same one.
@@ -31,6 +31,14 @@ pub struct Steward {
     /// When the capacity was estimated last, and what the device had done by then.
     observed: Time,
     done: Done,
+    /// What the device had done when the controller asked last, if no request was there.
+    seen: Option<u64>,
+    /// The same when a report said that the node rests.
+    rested: Option<u64>,
+    /// When to look whether a request has come, while the controller does not ask.
+    look_at: Time,
+    /// What the device had done when its counts were told last, if nothing was there.
+    pub(super) counted: Option<u64>,
     outputs: VecDeque<Output>,
 }
 
@@ -48,6 +56,10 @@ impl Steward {
             capacity: Capacity::new(config.capacity),
             observed: now,
             done: Done::default(),
+            seen: None,
+            rested: None,
+            look_at: Time::MAX,
+            counted: None,
             outputs: VecDeque::new(),
         }
     }
@@ -73,9 +85,10 @@ impl Steward {
         self.ledger.slot(tenant)
     }
 
-    /// When the period ends and [`Self::advance`] is to be called; [`Time::MAX`] for never.
+    /// When [`Self::advance`] is to be called: at the end of the period, or when it is time to look
+    /// whether a request has come; [`Time::MAX`] for never.
     pub fn ends(&self) -> Time {
-        self.ledger.ends()
+        self.ledger.ends().min(self.look_at)
     }
 
     /// What the device is taken to be able to do, in units of cost per second, if that was declared
@@ -89,6 +102,7 @@ impl Steward {
     pub fn on_connected(&mut self, now: Time, site: &mut impl Site) {
         self.advance(now, site);
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+        (self.rested, self.look_at, self.counted) = (None, Time::MAX, None);
         self.ledger.on_connected();
     }
 
@@ -102,6 +116,7 @@ impl Steward {
             ToNode::Plan(plan) => {
                 let (revision, discipline) = (plan.revision, plan.discipline);
                 if self.ledger.on_plan(now, plan, site) {
+                    (self.rested, self.look_at, self.counted) = (None, Time::MAX, None);
                     self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
                 }
                 let discipline = discipline.unwrap_or(self.discipline);
@@ -109,13 +124,17 @@ impl Steward {
             }
             ToNode::Collect { turn, into, complete } => {
                 self.ledger.align(now, turn.period, into, site);
-                if let Some(report) = self.report(now, (turn, complete), site) {
-                    self.outputs.push_back(Output::Send(FromNode::Report(report)));
+                if let Some(answer) = self.report(now, (turn, complete), site) {
+                    self.outputs.push_back(Output::Send(answer));
                 }
             }
             ToNode::Grant(grant) => {
                 let granted = self.ledger.on_grant(now, &grant, site);
                 self.outputs.push_back(Output::Send(granted));
+            }
+            ToNode::Renew { base, grant } => {
+                let answer = self.ledger.on_renewal(now, (base, &grant), site);
+                self.outputs.push_back(Output::Send(answer));
             }
             ToNode::Count => {
                 let counts = FromNode::Counts(self.counts(now, site));
@@ -128,7 +147,7 @@ impl Steward {
     /// There is no connection any more. Everything that was granted stays in force as it would.
     pub fn on_disconnected(&mut self, now: Time, site: &mut impl Site) {
         self.advance(now, site);
-        self.number = None;
+        (self.number, self.look_at) = (None, Time::MAX);
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
     }
 
@@ -142,12 +161,30 @@ impl Steward {
         self.outputs.pop_front()
     }
 
-    /// Begins the periods that have begun.
+    /// Begins the periods that have begun, and looks whether a request has come if it is time to.
     #[inline]
     pub fn advance(&mut self, now: Time, site: &mut impl Site) {
         if now >= self.ledger.ends() {
             self.turn(now, site);
         }
+        if now >= self.look_at {
+            self.look(now, site);
+        }
+    }
+
+    /// Says that the node does not rest any more if it does not, again each time until it is asked.
+    fn look(&mut self, now: Time, site: &impl Site) {
+        self.look_at = self.ledger.next_round(now);
+        if self.is_resting(now, site) {
+            self.observe(now, site);
+        } else {
+            self.outputs.push_back(Output::Send(FromNode::Awake));
+        }
+    }
+
+    /// Whether no request has come since a report said that the node rests.
+    fn is_resting(&self, now: Time, site: &impl Site) -> bool {
+        self.rested.is_some_and(|done| unchanged(now, site) == Some(done))
     }
 
     fn turn(&mut self, now: Time, site: &mut impl Site) {
@@ -170,7 +207,10 @@ impl Steward {
             completed: done.served - before.served,
             completed_busy: done.served_busy - before.served_busy,
         });
-        self.ledger.observe(now, interval, site);
+        // Where nothing came, no tenant's estimate would change.
+        if !self.is_resting(now, site) {
+            self.ledger.observe(now, interval, site);
+        }
         self.observed = now;
     }
 
@@ -180,7 +220,7 @@ impl Steward {
         now: Time,
         (turn, is_complete): (Turn, bool),
         site: &impl Site,
-    ) -> Option<Report> {
+    ) -> Option<FromNode> {
         // A question that came twice, or at the turn of a period, is no interval of its own.
         let interval_min = Span(self.ledger.interval().0 / 4).max(INTERVAL_MIN);
         if now.since(self.observed) >= interval_min {
@@ -188,6 +228,29 @@ impl Steward {
         }
         let left = self.ledger.ends().since(now).min(self.ledger.period());
         let capacity_left = self.capacity.within(left);
-        self.ledger.report(now, (turn, is_complete), capacity_left, site)
+        if self.is_resting(now, site)
+            && let Some(rest) = self.ledger.rest(turn, capacity_left)
+        {
+            self.look_at = self.ledger.next_round(now);
+            return Some(rest);
+        }
+        // Before anything is looked at, so that whatever comes meanwhile is seen by the next look.
+        // Requests of no tenant are told to nobody, but while they come the node would never rest.
+        let done = unchanged(now, site);
+        let may_rest = done.is_some() && core::mem::replace(&mut self.seen, done) == done;
+        let question = (turn, is_complete, may_rest);
+        let answer = self.ledger.report(now, question, capacity_left, site);
+        let is_resting = matches!(answer, Some(FromNode::Rest { .. }));
+        self.rested = done.filter(|_| is_resting);
+        self.look_at = if is_resting { self.ledger.next_round(now) } else { Time::MAX };
+        answer
     }
+}
+
+/// What the device has done, if no request waits or is there: while that stays the same, nothing
+/// has changed for any tenant.
+pub(super) fn unchanged(now: Time, site: &impl Site) -> Option<u64> {
+    // In the order in which requests pass by: one that is missed in the queue is found later.
+    let is_empty = site.waiting() == 0 && site.device().in_flight() == 0;
+    is_empty.then(|| site.device().done(now).served)
 }

@@ -58,16 +58,27 @@ fn heal(world: &mut World) {
     }
 }
 
-fn run(seed: u64) {
+/// Nobody asks for anything for a while, so that nodes rest where they can.
+fn hush(world: &mut World) {
+    world.nodes.iter_mut().for_each(|node| node.asks.clear());
+    let pause = 500 + world.dice.roll(1_000);
+    world.run(Span(pause * MS));
+}
+
+/// So many faults; nobody asks for anything after some of them if `rests`.
+fn run(seed: u64, faults: u32, rests: bool) {
     // Shown if it fails.
     println!("seed {seed}");
     let mut world = World::new(POLICY, &[4000; 3]);
     world.dice.0 = seed;
     (0..6).for_each(|_| ask(&mut world));
-    for _ in 0..60 {
+    for _ in 0..faults {
         fault(&mut world);
         let pause = 1 + world.dice.roll(60);
         world.run(Span(pause * MS));
+        if rests && world.dice.roll(2) == 0 {
+            hush(&mut world);
+        }
     }
     heal(&mut world);
     world.run(Span(8 * PERIOD.0));
@@ -81,5 +92,10 @@ fn run(seed: u64) {
 
 #[test]
 fn no_fault_creates_a_token_and_reservations_are_met_after_it() {
-    (0..10).for_each(run);
+    (0..10).for_each(|seed| run(seed, 60, false));
+}
+
+#[test]
+fn no_fault_creates_a_token_while_nodes_rest_and_wake() {
+    (126..130).for_each(|seed| run(seed, 30, true));
 }

@@ -167,16 +167,6 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
 }
 
 #[test]
-fn nothing_new_is_not_said() {
-    let mut world = World::new(&policy(GOLD), &[1000; 2]);
-    world.run(Span(2 * PERIOD.0 + 50 * MS));
-    world.sent.clear();
-    world.run(PERIOD);
-    let grants = world.sent.iter().filter(|(_, message)| matches!(message, ToNode::Grant(_)));
-    assert_eq!(grants.count(), 2, "with what the next period begins, once to each node");
-}
-
-#[test]
 fn strangers_and_other_versions_are_refused() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let mut cluster = Cluster::new(Time::ZERO, Setup { nodes, ..Setup::default() }, None);

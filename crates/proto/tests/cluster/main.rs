@@ -5,6 +5,8 @@
 mod chaos;
 mod conversation;
 mod hostile;
+mod idle;
+mod large;
 mod paper;
 mod split;
 mod world;

@@ -1,9 +1,9 @@
 //! Which grants are taken, what they do, and what is answered.
 
 use tidegate_model::policy::Fallback;
-use tidegate_proto::cluster::message::Grant;
+use tidegate_proto::cluster::message::{Grant, ToNode};
 
-use crate::world::{World, first_grant, now_grant, plan};
+use crate::world::{World, at, first_grant, now_grant, plan};
 
 fn world() -> World {
     World::with_plan(plan(1, &["a", "limited"], Fallback::Keep))
@@ -78,13 +78,77 @@ fn the_counts_of_the_next_period_wait_for_it() {
     assert_eq!(world.tenant(1_000, "a").reserved, 3);
     // Changes within a period do not hold anew: a question about the next one shows it.
     world.grant(1_100, now_grant(4, 11, 100, &[(1, 0, 9)]));
-    assert_eq!(world.grant(1_200, first_grant(0, 12, &[(1, 0, 0)])), [(1, 2, 3)]);
+    assert_eq!(world.grant(1_200, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 2, 3)]);
     // One that comes after the period has begun says what holds anew, too.
     assert_eq!(world.grant(1_300, first_grant(5, 11, &[(1, 1, 7)])), [(1, 1, 7)]);
-    assert_eq!(world.grant(1_400, first_grant(0, 12, &[(1, 0, 0)])), [(1, 1, 7)]);
+    assert_eq!(world.grant(1_400, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 1, 7)]);
     // Who is not named in what a period begins with has nothing in it.
     world.grant(1_500, first_grant(6, 12, &[(0, 1, 0)]));
-    assert_eq!(world.grant(1_600, first_grant(0, 12, &[(1, 0, 0)])), [(1, 0, 0)]);
+    assert_eq!(world.grant(1_600, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 0, 0)]);
     assert_eq!(world.serve(2_999).len(), 0);
     assert_eq!(world.tenant(2_999, "limited").allowed, Some(0));
+}
+
+#[test]
+fn a_lease_is_renewed_by_what_differs_from_it() {
+    let mut world = world();
+    let _ = world.grant(800, first_grant(1, 11, &[(0, 3, 0), (1, 2, 4)]));
+    assert_eq!(world.renew(1_800, 1, first_grant(2, 12, &[])), Some(vec![]));
+    assert_eq!(world.renew(2_800, 2, first_grant(3, 13, &[(1, 1, 3)])), Some(vec![(1, 1, 3)]));
+    // Two for one period: the later one builds on the earlier.
+    assert_eq!(world.renew(2_900, 3, first_grant(4, 13, &[])), Some(vec![]));
+    assert_eq!(world.renew(2_910, 3, first_grant(4, 13, &[])), Some(vec![]), "it came twice");
+    let counts = |world: &World, now| {
+        let [a, limited] = ["a", "limited"].map(|name| world.tenant(now, name));
+        (a.reserved, limited.reserved, limited.allowed)
+    };
+    for (now, expected) in [(1_500, (3, 2, Some(4))), (2_500, (3, 2, Some(4)))] {
+        let mut world = self::world();
+        let _ = world.grant(800, first_grant(1, 11, &[(0, 3, 0), (1, 2, 4)]));
+        let _ = world.renew(1_400, 1, first_grant(2, 12, &[]));
+        world.node.on_deadline(at(now));
+        assert_eq!(counts(&world, now), expected);
+    }
+    world.node.on_deadline(at(3_100));
+    assert_eq!(counts(&world, 3_100), (3, 1, Some(3)));
+    assert_eq!(world.node.status(at(3_100)).lease_periods, 2);
+    // One that comes when its period has begun, and what it names.
+    assert_eq!(world.renew(3_200, 4, first_grant(5, 13, &[(0, 9, 0)])).unwrap()[0].1, 9);
+    assert_eq!(counts(&world, 3_200), (9, 1, Some(3)));
+}
+
+#[test]
+fn a_lease_that_was_not_taken_is_not_renewed() {
+    let taken = |world: &mut World, base, grant: Grant| world.renew(1_500, base, grant).is_some();
+    let mut world = world();
+    assert!(!taken(&mut world, 0, first_grant(1, 12, &[])), "there is none");
+    let _ = world.grant(1_500, first_grant(2, 12, &[(0, 3, 0)]));
+    assert!(!taken(&mut world, 1, first_grant(3, 12, &[])), "another one holds");
+    assert!(!taken(&mut world, 2, now_grant(3, 11, 500, &[])), "it is no lease");
+    assert!(!taken(&mut world, 2, first_grant(3, 13, &[])), "it is for a period that is far");
+    let other = Grant { revision: 2, ..first_grant(3, 12, &[]) };
+    assert!(!taken(&mut world, 2, other), "it belongs to another plan");
+    // The lease ends as it would have.
+    let reserved: Vec<u64> = (12..16)
+        .map(|period| {
+            let now = (period - 10) * 1_000;
+            world.node.on_deadline(at(now));
+            world.tenant(now, "a").reserved
+        })
+        .collect();
+    assert_eq!(reserved, [3, 3, 3, 0]);
+    assert!(world.node.status(at(5_000)).is_abandoned);
+    assert_eq!(world.renew(5_100, 2, first_grant(3, 16, &[])), None, "it is over");
+    // Counts of a period that did not begin are none to build on: another controller counts
+    // otherwise.
+    let mut world = self::world();
+    let _ = world.grant(500, first_grant(2, 11, &[(0, 3, 0)]));
+    world.node.on_connected(at(600));
+    assert!(world.collect(600, 20, 600).is_some());
+    assert_eq!(world.renew(700, 2, first_grant(3, 21, &[])), None);
+    // And a plan voids them.
+    let mut world = self::world();
+    let _ = world.grant(500, first_grant(2, 11, &[(0, 3, 0)]));
+    world.node.on_message(at(600), ToNode::Plan(plan(1, &["b"], Fallback::Keep)));
+    assert_eq!(world.renew(700, 2, first_grant(3, 11, &[])), None);
 }

@@ -11,16 +11,16 @@ use crate::world::{MS, World, at, first_grant, now_grant, plan};
 fn periods_begin_by_themselves() {
     let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
     let period = |world: &World, now| world.node.status(at(now)).period;
-    assert_eq!(world.node.next_deadline(), at(1_000));
+    assert_eq!(world.period_end(0), at(1_000));
     world.node.on_deadline(at(1_000));
-    assert_eq!((period(&world, 1_000), world.node.next_deadline()), (11, at(2_000)));
+    assert_eq!((period(&world, 1_000), world.period_end(1_000)), (11, at(2_000)));
     // A deadline that comes late does not move the periods.
     world.node.on_deadline(at(2_030));
-    assert_eq!((period(&world, 2_030), world.node.next_deadline()), (12, at(3_000)));
+    assert_eq!((period(&world, 2_030), world.period_end(2_030)), (12, at(3_000)));
     // A machine that slept.
     world.node.on_deadline(at(86_400_500));
     assert_eq!(period(&world, 86_400_500), 10 + 86_400);
-    assert_eq!(world.node.next_deadline(), at(86_401_000));
+    assert_eq!(world.period_end(86_400_500), at(86_401_000));
 }
 
 #[test]
@@ -28,26 +28,26 @@ fn a_controller_sets_the_clock() {
     let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
     // The controller has begun the next one.
     assert!(world.collect(990, 11, 3).is_some());
-    assert_eq!(world.node.next_deadline(), at(1_987));
+    assert_eq!(world.period_end(990), at(1_987));
     // Messages are on their way for a while: the earliest beginning of a period is believed.
     assert!(world.collect(1_200, 11, 190).is_some());
-    assert_eq!(world.node.next_deadline(), at(1_987));
+    assert_eq!(world.period_end(1_200), at(1_987));
     assert!(world.collect(1_400, 11, 415).is_some());
-    assert_eq!(world.node.next_deadline(), at(1_985));
+    assert_eq!(world.period_end(1_400), at(1_985));
     // The node begins the next one first: it tells of no other, and waits for the controller.
     world.node.on_deadline(at(1_985));
     assert!(world.collect(1_988, 11, 990).is_none());
-    assert_eq!(world.node.next_deadline(), at(2_998));
+    assert_eq!(world.period_end(1_988), at(2_998));
     // Grants tell the time as well.
     world.grant(2_010, now_grant(1, 12, 14, &[]));
-    assert_eq!(world.node.next_deadline(), at(2_996));
+    assert_eq!(world.period_end(2_010), at(2_996));
     // Another controller, another count of periods: what was served stays.
     world.push(2_100, "a", 0..3);
     world.serve(2_100);
     world.node.on_connected(at(2_200));
     let report = world.collect(2_200, 1_790_000_000, 700).unwrap();
     assert_eq!(report.tenants[0].served, 3);
-    assert_eq!(world.node.next_deadline(), at(2_500));
+    assert_eq!(world.period_end(2_200), at(2_500));
 }
 
 /// What limited tenants are allowed and have reserved in the periods after the last word, and what
@@ -207,4 +207,50 @@ fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
         }
         assert_eq!((wakes, served), (59 + 3 * 60, 4 * 60), "{discipline}");
     }
+}
+
+/// What it says in so many milliseconds, with the time at which it does.
+fn said(world: &mut World, from: u64, to: u64) -> Vec<(u64, FromNode)> {
+    let said = |ms| {
+        if world.node.next_deadline() <= at(ms) {
+            world.node.on_deadline(at(ms));
+        }
+        let Output::Send(message) = world.node.poll_output()? else { return None };
+        Some((ms, message))
+    };
+    (from..to).filter_map(said).collect()
+}
+
+#[test]
+fn a_node_that_rests_says_when_a_request_has_come_until_it_is_asked() {
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    assert!(world.collect(0, 10, 0).unwrap().tenants.is_empty());
+    assert_eq!(said(&mut world, 1, 3_000), [], "nothing has come");
+    world.push(3_010, "a", 0..1);
+    world.serve(3_020);
+    let awake = |ms| (ms, FromNode::Awake);
+    assert_eq!(said(&mut world, 3_021, 3_500), [awake(3_200), awake(3_400)]);
+    let turn = Turn { period: 13, round: 1 };
+    let collect = ToNode::Collect { turn, into: Span(500 * MS), complete: false };
+    world.node.on_message(at(3_500), collect);
+    let Some(FromNode::Report(report)) = world.answer() else { panic!("it does not rest") };
+    assert_eq!((report.tenants[0].tenant, report.tenants[0].served), (0, 1));
+    assert_eq!(said(&mut world, 3_501, 5_000), [], "it has been asked");
+}
+
+#[test]
+fn a_node_does_not_rest_while_something_is_to_be_told_of_the_period_before() {
+    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    world.push(100, "a", 0..1);
+    world.serve(100);
+    let rests = |world: &mut World, now: u64, period: u64| {
+        let (turn, into) = (Turn { period, round: 0 }, Span(now % 1_000 * MS));
+        world.node.on_message(at(now), ToNode::Collect { turn, into, complete: true });
+        matches!(world.answer().unwrap(), FromNode::Rest { .. })
+    };
+    assert!(!rests(&mut world, 900, 10));
+    assert!(!rests(&mut world, 1_000, 11), "what was served before is to be told");
+    // A rate that was estimated fades, and then is none.
+    let first = (12..40).find(|period| rests(&mut world, (period - 10) * 1_000, *period));
+    assert!(first.is_some());
 }

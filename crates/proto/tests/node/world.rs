@@ -49,8 +49,31 @@ impl World {
         self.node.on_message(at(now), ToNode::Collect { turn, into, complete: true });
         match self.answer()? {
             FromNode::Report(report) => Some(report),
+            FromNode::Rest { revision, turn, serial, capacity_left } => {
+                Some(Report { revision, turn, serial, capacity_left, ..Report::default() })
+            }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Sends a renewal of the lease with the serial `base`; returns what is in force of the tenants
+    /// that it names, or nothing if it was not taken.
+    pub(crate) fn renew(
+        &mut self,
+        now: u64,
+        base: u64,
+        grant: Grant,
+    ) -> Option<Vec<(u16, u64, u64)>> {
+        let serial = grant.serial;
+        self.node.on_message(at(now), ToNode::Renew { base, grant });
+        let (answered, shares) = match self.answer().unwrap() {
+            FromNode::Granted { serial, shares, .. } => (serial, Some(shares)),
+            FromNode::Unrenewed { serial, .. } => (serial, None),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(answered, serial);
+        let counts = |share: &Share| (share.tenant, share.reserved, share.allowed);
+        shares.map(|shares| shares.iter().map(counts).collect())
     }
 
     /// Sends a grant with these tenants, reserved and allowed counts; returns those in force.
@@ -62,15 +85,18 @@ impl World {
                 assert_eq!(answered, serial);
                 shares.iter().map(|share| (share.tenant, share.reserved, share.allowed)).collect()
             }
+            FromNode::Unrenewed { .. } => vec![],
             other => panic!("{other:?}"),
         }
     }
 
-    /// The next message to the controller. There are no others behind it.
-    fn answer(&mut self) -> Option<FromNode> {
+    /// The next message to the controller but [`FromNode::Awake`]. There are no others behind it.
+    pub(crate) fn answer(&mut self) -> Option<FromNode> {
         let mut sent = None;
         while let Some(output) = self.node.poll_output() {
-            if let Output::Send(message) = output {
+            if let Output::Send(message) = output
+                && message != FromNode::Awake
+            {
                 assert!(sent.replace(message).is_none());
             }
         }
@@ -91,6 +117,11 @@ impl World {
             self.node.on_completion(at(now), next.slot, next.cost);
         }
         served
+    }
+
+    /// When the period that is running at `now` ends, in nanoseconds.
+    pub(crate) fn period_end(&self, now: u64) -> Time {
+        at(now).after(Span(self.node.status(at(now)).period_left_ns.unwrap()))
     }
 
     /// How a tenant fares; nobody's name is empty.

@@ -73,6 +73,9 @@ fn golden_bytes_from_a_controller() {
         2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
     ];
     is(&ToNode::Grant(grant), &golden);
+    let grant =
+        Grant { revision: 7, turn: TURN, serial: 9, into: Span(0), lease: 2, shares: vec![] };
+    is(&ToNode::Renew { base: 300, grant }, &[6, 0xac, 2, 7, 0xac, 2, 4, 9, 0, 2, 0]);
 }
 
 #[test]
@@ -107,6 +110,10 @@ fn golden_bytes_from_a_node() {
     ];
     is(&granted, &golden);
     is(&FromNode::Goodbye, &[2]);
+    let rest = FromNode::Rest { revision: 7, turn: TURN, serial: 9, capacity_left: 128 };
+    is(&rest, &[5, 7, 0xac, 2, 4, 9, 0x80, 1]);
+    is(&FromNode::Awake, &[6]);
+    is(&FromNode::Unrenewed { revision: 7, serial: 300 }, &[7, 7, 0xac, 2]);
     let fault = PartFault { volume: "v".into(), index: 300, reason: "x".into() };
     is(&FromNode::Faults(vec![fault]), b"\x04\x01\x01v\xac\x02\x01x");
 }

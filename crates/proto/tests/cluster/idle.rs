@@ -1,0 +1,151 @@
+//! What is asked and sent follows what changed.
+
+use tidegate_model::{Event, Span};
+use tidegate_proto::cluster::LEASE;
+use tidegate_proto::cluster::message::ToNode;
+
+use crate::world::{Link, MS, World};
+
+const PERIOD: Span = Span(Span::SECOND.0);
+
+/// So many tenants, of which each second one is limited.
+fn policy(tenants: usize) -> String {
+    let tenant = |at: usize| match at % 2 {
+        0 => format!("{{ name = \"t{at}\", reservation = \"50 iops\" }}"),
+        _ => format!("{{ name = \"t{at}\", limit = \"300 iops\" }}"),
+    };
+    let tenants: Vec<String> = (0..tenants).map(tenant).collect();
+    format!("period = \"1s\"\nredistribute = \"200ms\"\ntenant = [{}]", tenants.join(","))
+}
+
+/// Two nodes, at which nothing has come for some periods.
+fn idle(tenants: usize) -> World {
+    let mut world = World::new(&policy(tenants), &[1000; 2]);
+    world.is_watched = tenants < 10;
+    world.run(Span(3 * PERIOD.0 + 50 * MS));
+    world.sent.clear();
+    world
+}
+
+/// Says what a node is to say: how many of its controller's messages are of this kind.
+fn count(world: &World, is: impl Fn(&ToNode) -> bool) -> usize {
+    world.sent.iter().filter(|(_, message)| is(message)).count()
+}
+
+const COLLECT: fn(&ToNode) -> bool = |message| matches!(message, ToNode::Collect { .. });
+const GRANT: fn(&ToNode) -> bool = |message| matches!(message, ToNode::Grant(_));
+const RENEWAL: fn(&ToNode) -> bool = |message| matches!(message, ToNode::Renew { .. });
+
+#[test]
+fn an_idle_node_costs_four_short_messages_in_a_period_whatever_the_number_of_tenants() {
+    for tenants in [3, 500] {
+        let mut world = idle(tenants);
+        world.run(PERIOD);
+        assert_eq!([COLLECT, GRANT, RENEWAL].map(|kind| count(&world, kind)), [2, 0, 2]);
+        let traffic = world.status().traffic;
+        assert_eq!(traffic.messages, 2 * 4, "{traffic:?}");
+        assert!(traffic.bytes < 2 * 100, "{traffic:?}");
+        // All have what they are promised, and go on to.
+        world.run(Span(5 * PERIOD.0));
+        for machine in &world.nodes {
+            let status = machine.node.as_ref().unwrap().status(world.now);
+            assert_eq!((status.lease_periods, status.is_abandoned), (LEASE, false));
+            assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (25, Some(150)));
+        }
+    }
+}
+
+#[test]
+fn only_what_changes_is_renewed_while_one_tenant_of_many_is_busy() {
+    let mut world = idle(500);
+    world.asks(0, "t7", 100);
+    world.run(Span(3 * PERIOD.0));
+    world.sent.clear();
+    world.run(PERIOD);
+    let traffic = world.status().traffic;
+    assert!(traffic.bytes < 2_000, "{traffic:?}");
+    assert_eq!(count(&world, COLLECT), 7, "the idle node is asked once");
+}
+
+#[test]
+fn a_tenant_that_wakes_has_its_tokens_within_an_interval() {
+    // Whenever it wakes, and for how long nobody had asked for anything.
+    for moment in [1, 99, 150, 199, 270, 560, 790, 810, 970, 999] {
+        let mut world = idle(3);
+        world.run(Span(2 * PERIOD.0 + (moment + 950) * MS));
+        let begun = world.status().period;
+        let reserved = |world: &World| {
+            let node = world.nodes[1].node.as_ref().unwrap();
+            node.status(world.now).tenants[1].reserved
+        };
+        assert_eq!(reserved(&world), 25, "half of it waits at each node");
+        world.asks(1, "t0", 200);
+        // To the next distribution, and what that takes.
+        let mut waited = 0;
+        while reserved(&world) < 45 && waited < 1_000 {
+            world.run(Span(5 * MS));
+            waited += 5;
+        }
+        assert!(waited <= 200 + 20, "{waited} ms after {moment} ms of period {begun}");
+    }
+}
+
+#[test]
+fn an_idle_node_that_is_cut_off_falls_back_when_its_lease_is_over_and_is_silent() {
+    let mut world = idle(3);
+    world.nodes[0].is_cut_off = true;
+    let cut_at = world.status().period;
+    let is_abandoned = |world: &World, node: usize| {
+        world.nodes[node].node.as_ref().unwrap().status(world.now).is_abandoned
+    };
+    // A lease that was given in the period before holds for this one and two more.
+    world.run(Span(u64::from(LEASE) * PERIOD.0));
+    assert!(!is_abandoned(&world, 0));
+    let silent = |event: &Event| matches!(event, Event::NodeSilent { is_silent: true, .. });
+    assert!(world.events.iter().any(silent), "its controller has noticed");
+    world.run(PERIOD);
+    assert!(is_abandoned(&world, 0), "{} periods after {cut_at}", LEASE + 1);
+    // What it had goes to the other node once nobody can have granted it more.
+    world.run(Span(3 * PERIOD.0));
+    let status = world.nodes[1].node.as_ref().unwrap().status(world.now);
+    assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (50, Some(300)));
+    world.nodes[0].is_cut_off = false;
+    world.run(Span(3 * PERIOD.0));
+    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    assert_eq!((status.tenants[1].reserved, status.is_abandoned), (25, false));
+}
+
+#[test]
+fn a_renewal_that_is_lost_is_followed_by_all_counts() {
+    let mut world = idle(3);
+    // Until the last distribution of the period, and beyond its once more.
+    world.run(Span(745 * MS));
+    world.link = Link { lost_permille: 1000, ..Link::default() };
+    world.run(Span(150 * MS));
+    assert_eq!(count(&world, RENEWAL) + count(&world, GRANT), 2, "they are sent, and lost");
+    world.link = Link::default();
+    world.sent.clear();
+    world.run(Span(2 * PERIOD.0));
+    assert!(count(&world, GRANT) >= 2, "{:?}", world.sent);
+    world.sent.clear();
+    world.run(Span(2 * PERIOD.0));
+    assert_eq!(count(&world, GRANT), 0, "they are renewed again");
+    for machine in &world.nodes {
+        let status = machine.node.as_ref().unwrap().status(world.now);
+        assert_eq!((status.tenants[1].reserved, status.lease_periods), (25, LEASE));
+    }
+}
+
+#[test]
+fn a_process_that_returns_to_an_idle_cluster_has_its_part_soon() {
+    let mut world = idle(3);
+    world.kill_node(0);
+    world.run(Span(20 * MS));
+    world.start_node(0);
+    world.run(Span(2 * PERIOD.0));
+    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (25, Some(150)));
+    world.sent.clear();
+    world.run(PERIOD);
+    assert_eq!(world.status().traffic.messages, 2 * 4, "and rests like the others");
+}

@@ -1,0 +1,147 @@
+//! As many tenants as a policy may have, with the longest names and the largest numbers: whatever
+//! nodes, gateways, data nodes and their controller say of all of them arrives.
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Bytes, Class, Iops, Policy, Span, Waits};
+use tidegate_proto::cluster::message::{
+    FromNode, Grant, PartFault, Plan, Report, Share, TenantPlan, TenantReport, ToNode, Turn,
+};
+use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
+use tidegate_proto::data_node::message as data_node;
+use tidegate_proto::message::{FromGateway, ToGateway};
+use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
+
+/// The most tenants of a policy.
+const TENANTS: u16 = 60_000;
+const MOST: u64 = u64::MAX;
+const TURN: Turn = Turn { period: MOST, round: u32::MAX };
+
+/// A name of 63 bytes, which is the longest.
+fn name(at: u16) -> String {
+    format!("{at:063}")
+}
+
+fn each<T>(make: impl Fn(u16) -> T) -> Vec<T> {
+    (0..TENANTS).map(make).collect()
+}
+
+/// Whether `message` arrives, through a stream that is cut anywhere. Says how long it is.
+fn arrives<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M) -> usize {
+    let mut bytes = Vec::new();
+    encode_pages(message, &mut bytes).unwrap();
+    let (mut decoder, mut heard) = (Decoder::<M>::of_pages(), None);
+    for piece in bytes.chunks(65_536) {
+        decoder.extend(piece);
+        while let Some(message) = decoder.next_message().unwrap() {
+            assert!(heard.replace(message).is_none());
+        }
+    }
+    assert!(heard.as_ref() == Some(message), "something else was heard");
+    bytes.len()
+}
+
+fn shares() -> Vec<Share> {
+    each(|tenant| Share { tenant, reserved: MOST, allowed: MOST })
+}
+
+fn waits() -> Waits {
+    Waits { operations: MOST, limit_ns: MOST, reservation_ns: MOST, turn_ns: MOST, device_ns: MOST }
+}
+
+#[test]
+fn what_a_controller_and_its_nodes_say_of_the_largest_policy_arrives() {
+    let tenant = |at| TenantPlan {
+        name: name(at),
+        class: Class::Urgent,
+        weight: u32::MAX,
+        is_limited: true,
+        minimum_ppm: u32::MAX,
+    };
+    let plan = Plan {
+        revision: MOST,
+        period: Span(MOST),
+        rounds: u32::MAX,
+        fallback: Fallback::Unlimited,
+        discipline: None,
+        tenants: each(tenant),
+    };
+    assert!(arrives(&ToNode::Plan(plan)) > FRAME_MAX, "it comes in pages");
+    let (revision, serial) = (MOST, MOST);
+    let grant =
+        Grant { revision, turn: TURN, serial, into: Span(MOST), lease: u32::MAX, shares: shares() };
+    arrives(&ToNode::Grant(grant.clone()));
+    arrives(&ToNode::Renew { base: MOST, grant });
+    arrives(&FromNode::Granted { revision, serial, shares: shares() });
+    let report = |tenant| TenantReport {
+        tenant,
+        served: MOST,
+        expected: MOST,
+        waiting: MOST,
+        is_elastic: true,
+    };
+    let report = Report {
+        revision,
+        turn: TURN,
+        serial,
+        capacity_left: MOST,
+        tenants: each(report),
+        before: each(|tenant| (tenant, MOST)),
+    };
+    arrives(&FromNode::Report(report));
+    let tenants = each(|tenant| (tenant, waits()));
+    arrives(&FromNode::Counts(NodeCounts { tenants, ..NodeCounts::default() }));
+    let reason = "x".repeat(200);
+    let fault = |at| PartFault { volume: name(at), index: u32::MAX, reason: reason.clone() };
+    assert!(arrives(&FromNode::Faults(each(fault))) > FRAME_MAX);
+}
+
+#[test]
+fn what_gateways_and_data_nodes_say_and_hear_of_the_largest_policy_arrives() {
+    let text = "[[tenant]]\nname = \"t\"\nreservation = \"1M iops\"\nlimit = \"2M iops\"";
+    let mut policy = Policy::parse(text).unwrap();
+    let tenant = policy.tenants[0].clone();
+    policy.tenants = each(|at| {
+        let mut tenant = tenant.clone();
+        tenant.name = name(at);
+        tenant
+    });
+    let revision = MOST;
+    let length = arrives(&ToGateway::Policy { revision, policy: policy.clone() });
+    assert!(length > FRAME_MAX, "it comes in pages");
+    arrives(&data_node::ToDataNode::Policy { revision, policy });
+    let flow = |at| Flow { name: name(at), requests: MOST, bytes: MOST, errors: MOST };
+    let (volumes, pools, tenants) = (each(flow), each(flow), each(flow));
+    let counts = GatewayCounts { volumes, pools, tenants, ..GatewayCounts::default() };
+    assert!(arrives(&FromGateway::Counts(counts)) > FRAME_MAX);
+    let grant = data_node::Grant { revision, serial: MOST, shares: shares() };
+    arrives(&data_node::ToDataNode::Grant(grant));
+    let tenant = |tenant| data_node::TenantReport {
+        tenant,
+        reserved: MOST,
+        allowed: MOST,
+        clients: u32::MAX,
+        most: MOST,
+        done: MOST,
+        wants_more: true,
+        unmet: Some(MOST),
+        operations: MOST,
+        missed: MOST,
+    };
+    let report = data_node::Report {
+        revision,
+        round: MOST,
+        capacity: Iops(MOST),
+        periods: MOST,
+        operations: MOST,
+        seats: u32::MAX,
+        tenants: each(tenant),
+        pool: MOST,
+        memory: Bytes(MOST),
+        used: Bytes(MOST),
+    };
+    assert!(arrives(&data_node::FromDataNode::Report(report)) > FRAME_MAX);
+}
