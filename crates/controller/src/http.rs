@@ -30,6 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::metrics;
+use crate::readiness::{self, unserved};
 use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
 use crate::store::PutError;
 use crate::token::Token;
@@ -118,7 +119,7 @@ async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next
 }
 
 fn router(desk: Desk, hosts: Hosts) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/v1/status", get(status))
         .route("/v1/tenants/{name}/delays", get(delays))
         .route("/v1/policy", get(policy).put(put_policy))
@@ -129,9 +130,16 @@ fn router(desk: Desk, hosts: Hosts) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi_json))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(middleware::from_fn_with_state(hosts, only_this_host))
-        .with_state(desk)
+        .layer(DefaultBodyLimit::max(BODY_MAX));
+    with_hosts(router, hosts).with_state(desk)
+}
+
+/// Refuses what is asked of other hosts.
+pub(crate) fn with_hosts<S: Clone + Send + Sync + 'static>(
+    router: Router<S>,
+    hosts: Hosts,
+) -> Router<S> {
+    router.layer(middleware::from_fn_with_state(hosts, only_this_host))
 }
 
 /// The description of this interface, as OpenAPI in JSON.
@@ -171,7 +179,7 @@ impl utoipa::Modify for TokenScheme {
 
 /// Something was not done.
 #[derive(Debug, Serialize, ToSchema)]
-struct Problem {
+pub(crate) struct Problem {
     /// The exit code that the command line would end with: 1 failure, 3 invalid, 4 infeasible.
     code: u8,
     /// Why, and what to do about it.
@@ -179,7 +187,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn reply(status: StatusCode, code: u8, message: impl ToString) -> Response {
+    pub(crate) fn reply(status: StatusCode, code: u8, message: impl ToString) -> Response {
         json(status, &Self { code, message: message.to_string() })
     }
 }
@@ -419,21 +427,23 @@ async fn scrape(State(desk): State<Desk>) -> Response {
 
 /// Whether the process lives
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It does")))]
-async fn healthz() -> &'static str {
+pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it serves stages
+/// Whether everything can be served
 #[utoipa::path(get, path = "/readyz", responses(
-    (status = 200, description = "It does"),
-    (status = 503, description = "It is stopping, or a part of a volume cannot be served")
+    (status = 200, description = "Stages, and every part of every volume and pool"),
+    (status = 503, description = "It is stopping, or a volume or pool cannot be served: a node is \
+     away or does not answer, a part is refused, a memcached is away. A line for each reason",
+     body = Problem)
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
     match desk.register.survey().await {
-        Ok(survey) => match faulty_part(&survey.status) {
-            None => "ok\n".into_response(),
-            Some(said) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, said),
-        },
+        Ok(survey) => {
+            let cluster = survey.status.cluster.as_ref().zip(desk.register.cluster());
+            readiness::answer(&cluster.map_or(Vec::new(), |(status, file)| unserved(status, file)))
+        }
         Err(error) => stopping(error),
     }
 }
@@ -451,16 +461,6 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
-}
-
-/// The first part of a volume that cannot be served as promised, for people.
-fn faulty_part(status: &Status) -> Option<String> {
-    let mut nodes = status.cluster.iter().flat_map(|cluster| &cluster.nodes);
-    nodes.find_map(|node| {
-        let fault = node.faults.first()?;
-        let (name, volume, part) = (&node.name, &fault.volume, fault.part);
-        Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
-    })
 }
 
 fn stopping(error: Stopping) -> Response {

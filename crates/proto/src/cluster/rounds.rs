@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::Place;
 use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, WAIT_PART};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SILENT, WAIT_PART};
 
 /// What a node says of itself is a rate while at least this part of a period is left.
 const MEASURED_PART: u64 = 8;
@@ -122,6 +122,12 @@ impl Cluster {
     pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report) {
         let revision = self.plan.revision;
         let site = &mut self.nodes[node];
+        // Whoever answers late is slow, and not silent.
+        site.missed_since = None;
+        if core::mem::take(&mut site.is_silent) {
+            let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
+            self.outputs.push_back(Output::Event(event));
+        }
         if report.turn != self.round.turn || site.is_heard || revision == 0 {
             return;
         }
@@ -131,11 +137,7 @@ impl Cluster {
             site.reported = Some(now);
             // An earlier life of this controller may have counted further.
             site.serial = site.serial.max(report.serial);
-            if core::mem::take(&mut site.is_silent) {
-                site.is_stale = true;
-                let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
-                self.outputs.push_back(Output::Event(event));
-            }
+            site.is_stale |= core::mem::take(&mut site.is_passed_over);
             self.take_in(node, report);
         } else {
             self.send_plan(node);
@@ -185,12 +187,13 @@ impl Cluster {
 
     /// Divides tokens by what is known, and tells the nodes.
     pub(super) fn divide(&mut self, now: Time) {
-        self.count_silent(now);
+        self.count_missed(now);
         self.judge();
         self.tell(now, true);
     }
 
-    fn count_silent(&mut self, now: Time) {
+    /// Counts who has missed this round.
+    fn count_missed(&mut self, now: Time) {
         // A round that a new one or the period's end cut short proves nothing: there was no time to
         // answer.
         if now < self.round.started.after(Span(self.interval().0 / WAIT_PART)) {
@@ -199,7 +202,9 @@ impl Cluster {
         for site in &mut self.nodes {
             if site.connection.is_some() && !site.is_heard {
                 site.missed = site.missed.saturating_add(1);
-                if site.missed == MISSED_MAX && !site.is_silent {
+                site.is_passed_over |= site.missed >= MISSED_MAX;
+                let since = *site.missed_since.get_or_insert(self.round.started);
+                if site.is_passed_over && now.since(since) >= SILENT && !site.is_silent {
                     site.is_silent = true;
                     let event = Event::NodeSilent { node: site.name.clone(), is_silent: true };
                     self.outputs.push_back(Output::Event(event));
