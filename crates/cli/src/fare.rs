@@ -381,7 +381,7 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
     });
     for (role, name, state, stopped) in nodes.chain(gateways).chain(data_nodes) {
         match state {
-            State::Up => {}
+            State::Up | State::Faulty => {}
             State::Silent => warn(format!("{role} {name} has stopped answering"), stopped),
             State::Away => warn(
                 format!("{role} {name} is away"),
@@ -405,13 +405,21 @@ fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str))
     }
     warn_of_faults(cluster, warn);
     warn_of_memory(cluster, warn);
+    let failing = failing(cluster);
+    let help = match failing.is_empty() {
+        true => String::from("if it stays so, nodes do less than they are declared to"),
+        false => format!(
+            "what is promised at {} cannot be had while it cannot serve: mend that first",
+            failing.join(", ")
+        ),
+    };
     for tenant in cluster.tenants.iter().filter(|tenant| !tenant.is_met) {
         let rate = |count| amounts::iops(per_second(cluster, count));
         let got = rate(tenant.last_served_operations);
         let promised = rate(tenant.reserved_operations);
         warn(
             format!("{} gets {got} of the {promised} that it is promised at nodes", tenant.name),
-            "if it stays so, nodes do less than they are declared to",
+            &help,
         );
     }
 }
@@ -423,11 +431,26 @@ fn warn_of_faults(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
             warn(format!("part {part} of volume {volume} at node {name}: {reason}"), help);
         }
     }
+    for NodeStatus { name, store_fault, .. } in &cluster.nodes {
+        if let Some(fault) = store_fault {
+            warn(
+                format!("node {name}: {fault}"),
+                "requests for its keys fail; start memcached, or see whether the node's machine \
+                 reaches it",
+            );
+        }
+    }
     for GatewayStatus { name, volume_faults, .. } in &cluster.gateways {
         for VolumeFaultStatus { volume, reason } in volume_faults {
             warn(format!("volume {volume} is not served by gateway {name}: {reason}"), help);
         }
     }
+}
+
+/// Nodes that cannot serve all that lies there: `node b`.
+fn failing(cluster: &ClusterStatus) -> Vec<String> {
+    let failing = cluster.nodes.iter().filter(|node| State::of_node(node) != State::Up);
+    failing.map(|node| format!("node {}", node.name)).collect()
 }
 
 fn warn_of_memory(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
@@ -463,13 +486,19 @@ pub(crate) enum State {
     Up,
     /// It is connected, and does not answer.
     Silent,
+    /// It answers, and parts of volumes or its whole store cannot be served.
+    Faulty,
     Away,
 }
 
 impl State {
     /// How it stands with a node.
     pub(crate) fn of_node(node: &NodeStatus) -> Self {
-        Self::of(node.is_connected, node.is_silent)
+        let is_faulty = node.store_fault.is_some() || !node.faults.is_empty();
+        match Self::of(node.is_connected, node.is_silent) {
+            Self::Up if is_faulty => Self::Faulty,
+            state => state,
+        }
     }
 
     /// How it stands with a data node.
@@ -495,6 +524,7 @@ impl State {
         match self {
             Self::Up => "up",
             Self::Silent => "silent",
+            Self::Faulty => "faulty",
             Self::Away => "away",
         }
     }
@@ -504,7 +534,7 @@ impl State {
         match self {
             Self::Up => Tone::Good,
             Self::Silent => Tone::Warn,
-            Self::Away => Tone::Bad,
+            Self::Faulty | Self::Away => Tone::Bad,
         }
     }
 }
@@ -651,6 +681,41 @@ mod tests {
         assert_eq!(told.collect::<Vec<_>>(), [expected]);
         missed.tenants[0].period_operations_per_second = 300;
         assert_eq!(fares(&missed), ("1.1k iops".into(), "NO"), "at nodes it still misses it");
+    }
+
+    /// A promise is missed because a node is away, and not because nodes are slow.
+    #[test]
+    fn a_missed_promise_is_put_down_to_the_node_that_cannot_serve() {
+        let node = |name: &str| NodeStatus {
+            name: name.into(),
+            is_connected: true,
+            ..NodeStatus::default()
+        };
+        let mut missed = at_nodes(400, false);
+        missed.cluster.as_mut().unwrap().nodes = vec![node("a"), node("b")];
+        let help = |status: &Status| warnings(status).pop().unwrap().help;
+        assert_eq!(help(&missed), "if it stays so, nodes do less than they are declared to");
+        missed.cluster.as_mut().unwrap().nodes[1].is_connected = false;
+        let cause = "what is promised at node b cannot be had while it cannot serve: mend that \
+                     first";
+        assert_eq!(help(&missed), cause);
+    }
+
+    #[test]
+    fn a_node_whose_memcached_is_away_is_faulty_and_says_where() {
+        let fault = "memcached at 127.0.0.1:11212 is away: Connection refused (os error 111)";
+        let node = NodeStatus {
+            name: "m2".into(),
+            is_connected: true,
+            store_fault: Some(fault.into()),
+            ..NodeStatus::default()
+        };
+        assert_eq!(State::of_node(&node), State::Faulty);
+        let cluster = ClusterStatus { nodes: vec![node], ..ClusterStatus::default() };
+        assert_eq!(parties(&cluster), "0 of 1 node, 0 gateways");
+        let status = Status { revision: 1, cluster: Some(cluster), ..Status::default() };
+        let told = warnings(&status).into_iter().map(|warning| warning.text);
+        assert_eq!(told.collect::<Vec<_>>(), [format!("node m2: {fault}")]);
     }
 
     #[test]

@@ -385,7 +385,7 @@ fn let_in(stream: TcpStream, guard: &Guard) -> io::Result<(UnixStream, Caller)> 
     Ok((UnixStream::from_std(inside.into_unix()?)?, Caller::Remote(seal)))
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback { address });
     }

@@ -32,6 +32,7 @@ use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::clock::Clock;
 use crate::metrics;
+use crate::readiness::{self, unserved};
 use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
 use crate::shared::Shared;
 use crate::store::PutError;
@@ -64,8 +65,8 @@ pub(crate) struct Desk {
 pub(crate) struct Answers {
     status: Shared<Bytes>,
     metrics: Shared<Bytes>,
-    /// The first part that cannot be served, for people.
-    readiness: Shared<Option<String>>,
+    /// Why not everything can be served, for people.
+    readiness: Shared<Vec<String>>,
 }
 
 impl Answers {
@@ -138,7 +139,7 @@ async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next
 }
 
 fn router(desk: Desk, hosts: Hosts) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/v1/status", get(status))
         .route("/v1/tenants/{name}/delays", get(delays))
         .route("/v1/policy", get(policy).put(put_policy))
@@ -149,9 +150,16 @@ fn router(desk: Desk, hosts: Hosts) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi_json))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(middleware::from_fn_with_state(hosts, only_this_host))
-        .with_state(desk)
+        .layer(DefaultBodyLimit::max(BODY_MAX));
+    with_hosts(router, hosts).with_state(desk)
+}
+
+/// Refuses what is asked of other hosts.
+pub(crate) fn with_hosts<S: Clone + Send + Sync + 'static>(
+    router: Router<S>,
+    hosts: Hosts,
+) -> Router<S> {
+    router.layer(middleware::from_fn_with_state(hosts, only_this_host))
 }
 
 /// The description of this interface, as OpenAPI in JSON.
@@ -191,7 +199,7 @@ impl utoipa::Modify for TokenScheme {
 
 /// Something was not done.
 #[derive(Debug, Serialize, ToSchema)]
-struct Problem {
+pub(crate) struct Problem {
     /// The exit code that the command line would end with: 1 failure, 3 invalid, 4 infeasible.
     code: u8,
     /// Why, and what to do about it.
@@ -199,7 +207,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn reply(status: StatusCode, code: u8, message: impl ToString) -> Response {
+    pub(crate) fn reply(status: StatusCode, code: u8, message: impl ToString) -> Response {
         json(status, &Self { code, message: message.to_string() })
     }
 }
@@ -443,23 +451,25 @@ async fn scrape(State(desk): State<Desk>) -> Response {
 
 /// Whether the process lives
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It does")))]
-async fn healthz() -> &'static str {
+pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it serves stages
+/// Whether everything can be served
 #[utoipa::path(get, path = "/readyz", responses(
-    (status = 200, description = "It does"),
-    (status = 503, description = "It is stopping, or a volume cannot be served as a whole")
+    (status = 200, description = "Stages, and every part of every volume and pool"),
+    (status = 503, description = "It is stopping, or a volume or pool cannot be served: a node is \
+     away or does not answer, a part is refused, a memcached is away. A line for each reason",
+     body = Problem)
 ))]
 async fn readyz(State(desk): State<Desk>) -> Response {
-    let fault = async {
+    let reasons = async {
         let survey = desk.register.survey().await.map_err(stopping)?;
-        Ok(first_fault(&survey.status))
+        let cluster = survey.status.cluster.as_ref().zip(desk.register.cluster());
+        Ok(cluster.map_or(Vec::new(), |(status, file)| unserved(status, file)))
     };
-    match desk.answers.readiness.get(fault).await {
-        Ok(None) => "ok\n".into_response(),
-        Ok(Some(fault)) => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, fault),
+    match desk.answers.readiness.get(reasons).await {
+        Ok(reasons) => readiness::answer(&reasons),
         Err(response) => response,
     }
 }
@@ -477,23 +487,6 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
-}
-
-/// The first part or volume that cannot be served as promised, for people.
-fn first_fault(status: &Status) -> Option<String> {
-    let cluster = status.cluster.as_ref()?;
-    let of_part = cluster.nodes.iter().find_map(|node| {
-        let fault = node.faults.first()?;
-        let (name, volume, part) = (&node.name, &fault.volume, fault.part);
-        Some(format!("part {part} of volume {volume} at node {name}: {}", fault.reason))
-    });
-    let of_volume = || {
-        cluster.gateways.iter().find_map(|gateway| {
-            let (name, fault) = (&gateway.name, gateway.volume_faults.first()?);
-            Some(format!("volume {} at gateway {name}: {}", fault.volume, fault.reason))
-        })
-    };
-    of_part.or_else(of_volume)
 }
 
 /// What is told where an answer cannot be written.

@@ -213,11 +213,14 @@ struct OfferLabel {
     name: String,
 }
 
-const NODE_GAUGES: [Of<NodeStatus>; 9] = [
+const NODE_GAUGES: [Of<NodeStatus>; 10] = [
     ("node_connected", "Whether the node is connected", |node| Some(node.is_connected.into())),
     ("node_silent", "Whether the node has stopped answering", |node| Some(node.is_silent.into())),
     ("node_faulty_parts", "Parts that it refuses or that may have lost writes", |node| {
         Some(node.faults.len() as u64)
+    }),
+    ("node_store_away", "Whether its store, a memcached, cannot be reached", |node| {
+        Some(node.store_fault.is_some().into())
     }),
     ("node_capacity_operations", "What the node is estimated to do in a period", |node| {
         Some(node.capacity_operations)

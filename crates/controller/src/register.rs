@@ -124,6 +124,11 @@ impl Register {
         Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)), cluster }
     }
 
+    /// The cluster, where there is one.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
     /// Brings a policy into force, or says what that would change. It is in the store before any
     /// stage hears of it.
     pub(crate) async fn apply(&self, order: Order) -> Result<Applied, ApplyError> {

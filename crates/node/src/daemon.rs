@@ -108,6 +108,8 @@ pub struct Status {
     pub store: String,
     /// Parts that are refused or not durable: volume, index and reason.
     pub faults: Vec<(String, u32, String)>,
+    /// Why the store as a whole does nothing now, if that is known.
+    pub store_fault: Option<String>,
     /// How it stands with its controller.
     pub standing: Standing,
     /// What came over its own address.
@@ -223,7 +225,8 @@ fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartErr
             #[cfg(feature = "faults")]
             Store::Faulty { .. } => return Ok(Box::new(Inline { medium })),
             Store::Memcached { address } => {
-                return Ok(Box::new(Relay::new(address.clone(), medium, live.clock, sink)));
+                let (node, address) = (config.name.clone(), address.clone());
+                return Ok(Box::new(Relay::start(node, address, medium, sink)?));
             }
             Store::Directory { .. } | Store::Device { .. } => {}
         }
@@ -272,6 +275,7 @@ impl Running {
             node: self.live.status(),
             store: self.live.medium.describe(),
             faults: self.live.faults(),
+            store_fault: self.live.store_fault(),
             standing: self.watch.standing(),
             connections: self.server.as_ref().map(Server::counts).unwrap_or_default(),
         }

@@ -95,6 +95,11 @@ pub(crate) trait Engine: Send + Sync {
     /// Takes all of `work`; what is finished at once is appended to `done`.
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>);
 
+    /// Why nothing can be done now, if that is known.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
     /// Ends the engine's threads, once everything that was taken is finished. Work that comes later
     /// fails.
     fn stop(&self);

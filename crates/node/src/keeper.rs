@@ -85,6 +85,8 @@ pub(crate) struct Keeper {
     retry: Retry,
     /// What the controller of this link knows of parts.
     faults: Vec<PartFault>,
+    /// What it knows of the store as a whole.
+    store_fault: Option<String>,
 }
 
 impl Keeper {
@@ -112,6 +114,7 @@ impl Keeper {
             link: None,
             retry,
             faults,
+            store_fault: None,
         })
     }
 
@@ -189,8 +192,8 @@ impl Keeper {
                 Output::Send(message) => {
                     let faults = self.new_faults(&message);
                     let Some(link) = &mut self.link else { continue };
-                    let sent = faults.map_or(Ok(()), |faults| link.send(&faults));
-                    let sent = sent.and_then(|()| link.send(&message));
+                    let mut messages = faults.iter().flatten().chain([&message]);
+                    let sent = messages.try_for_each(|message| link.send(message));
                     if let Err(error) = sent.and_then(|()| self.watch_link()) {
                         self.disconnect(&error);
                     }
@@ -199,11 +202,16 @@ impl Keeper {
         }
     }
 
-    /// What goes before the node's counts, if its parts fare otherwise than it last said.
-    fn new_faults(&mut self, message: &FromNode) -> Option<FromNode> {
-        if !matches!(message, FromNode::Counts(_)) {
-            return None;
+    /// What goes before the node's counts, if its parts or its store fare otherwise than it last
+    /// said.
+    fn new_faults(&mut self, message: &FromNode) -> [Option<FromNode>; 2] {
+        match message {
+            FromNode::Counts(_) => [self.new_part_faults(), self.new_store_fault()],
+            _ => [None, None],
         }
+    }
+
+    fn new_part_faults(&mut self) -> Option<FromNode> {
         let fault = |(volume, index, reason)| PartFault { volume, index, reason };
         let faults: Vec<_> = self.live.faults().into_iter().map(fault).collect();
         if faults == self.faults {
@@ -211,6 +219,15 @@ impl Keeper {
         }
         self.faults.clone_from(&faults);
         Some(FromNode::Faults(faults))
+    }
+
+    fn new_store_fault(&mut self) -> Option<FromNode> {
+        let fault = self.live.store_fault();
+        if fault == self.store_fault {
+            return None;
+        }
+        self.store_fault.clone_from(&fault);
+        Some(FromNode::StoreFault(fault))
     }
 
     /// Waits for what the link waits for.
@@ -233,6 +250,7 @@ impl Keeper {
             Ok(link) => {
                 self.link = Some(link);
                 self.faults.clear();
+                self.store_fault = None;
                 self.live.tell(|steward, now, mut lanes| steward.on_connected(now, &mut lanes));
                 self.stand(Standing::Greeting);
             }

@@ -119,6 +119,11 @@ impl Live {
         faults
     }
 
+    /// Why the store as a whole does nothing now, if that is known.
+    pub(crate) fn store_fault(&self) -> Option<String> {
+        self.engine.get().and_then(|engine| engine.fault())
+    }
+
     /// Takes in jobs, and goes on until nothing may be dispatched.
     fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
         self.advance();

@@ -28,9 +28,10 @@
 //!   anything is unknown or unconfirmed do not rest.
 //! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
 //!   distribution shortly before ([`LAST_PART`]), of what is left by then.
-//! - **Who is silent.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
+//! - **Who is passed over.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
 //!   what it has until its lease is over; then its part goes to the others. When it returns it is
-//!   told everything. One that returns as a new process holds nothing, and what the old one may
+//!   told everything. People hear that a node is silent once it has answered nothing for
+//!   [`SILENT`]. One that returns as a new process holds nothing, and what the old one may
 //!   have used of a limit counts as used. A goodbye frees all but that.
 //! - **A new life of the controller.** Nodes may hold counts from the earlier one, which kept
 //!   within the promises. Until every node has said that it is a new process, or all leases must be
@@ -100,8 +101,14 @@ mod still;
 /// a message lost at the turn; with two a controller has a period to be started again.
 pub const LEASE: u32 = 2;
 
-/// Rounds that a node may miss before it counts as silent: one lost message is forgiven.
+/// Rounds that a node may miss before it is passed over in distributions: one lost message is
+/// forgiven.
 pub const MISSED_MAX: u32 = 2;
+
+/// How long a node has to answer nothing before it counts as silent for people. Rounds are counted
+/// in fractions of an interval, which a machine with a busy disk or processor can miss twice: then
+/// tokens go elsewhere for a while, and nothing is wrong with the node. Chosen by hand.
+pub const SILENT: Span = Span::SECOND;
 
 /// The part of a round after which it goes on without those who have not answered.
 const WAIT_PART: u64 = 4;
@@ -192,11 +199,17 @@ struct Site {
     asked_in: Option<u64>,
     /// Whether it will say when a request comes, and has said that none has.
     is_resting: bool,
-    /// Rounds missed, and whether they were too many.
+    /// Rounds missed, and when the first of them began.
     missed: u32,
+    missed_since: Option<Time>,
+    /// It has missed [`MISSED_MAX`] rounds, and is told nothing until it answers.
+    is_passed_over: bool,
+    /// It has answered nothing for [`SILENT`], and the event has been told.
     is_silent: bool,
     /// Parts that it has and cannot serve as promised.
     faults: Vec<PartFault>,
+    /// Why its store as a whole does nothing now.
+    store_fault: Option<String>,
     reported: Option<Time>,
     /// From the last report to the end of its period, and in a whole period.
     capacity_left: u64,
@@ -233,7 +246,7 @@ impl Site {
 
     /// Whether it can be told something about a period.
     fn is_open(&self, when: When) -> bool {
-        self.connection.is_some() && !self.is_silent && !self.is_unknown[when as usize]
+        self.connection.is_some() && !self.is_passed_over && !self.is_unknown[when as usize]
     }
 }
 
@@ -373,6 +386,7 @@ impl Cluster {
             // [`crate::meters`] asks for them, and takes them in.
             FromNode::Counts(_) => {}
             FromNode::Faults(faults) => self.nodes[node].faults = faults,
+            FromNode::StoreFault(fault) => self.nodes[node].store_fault = fault,
         }
     }
 
@@ -467,7 +481,9 @@ impl Cluster {
         let site = &mut self.nodes[node];
         site.connection = Some(connection);
         site.faults.clear();
-        (site.is_heard, site.missed, site.is_silent) = (false, 0, false);
+        site.store_fault = None;
+        (site.is_heard, site.missed, site.missed_since) = (false, 0, None);
+        (site.is_passed_over, site.is_silent) = (false, false);
         (site.is_stale, site.awaited, site.is_resting) = (true, None, false);
         site.leased = 0;
         if is_new {

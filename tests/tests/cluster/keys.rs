@@ -107,6 +107,42 @@ fn memcapable_finds_nothing_amiss() {
     pool.memcapable("-a").success();
 }
 
+/// How `tidegate status` finds a node of the pool.
+fn node(status: &Value, name: &str) -> Value {
+    let nodes = status["cluster"]["nodes"].as_array().expect("nodes");
+    nodes.iter().find(|node| node["name"] == name).expect("the node").clone()
+}
+
+/// Nothing is asked of the pool meanwhile, or much: it is seen either way, and told once.
+#[test]
+fn a_memcached_that_dies_is_seen_and_its_return_is_too() {
+    let mut pool = Pool::new("");
+    let (server_b, socket) = pool.servers.pop().expect("two servers");
+    server_b.kill();
+    fs::remove_file(&socket).expect("the socket is there");
+    let fault = |cluster: &mut Cluster| node(&cluster.bed().status(), "b")["store_fault"].clone();
+    eventually("the fault in the status", || fault(&mut pool.cluster).is_string());
+    let told = fault(&mut pool.cluster).to_string();
+    assert!(told.contains(&format!("memcached at unix:{} is away", socket.display())), "{told}");
+    let screen = process::run(&mut pool.tidegate(&["status"])).success().stdout;
+    assert!(screen.contains("warning: node b: memcached at ") && screen.contains("faulty"));
+    // Some of these keys are at each server; those of the dead one fail, and the log is silent.
+    let mut client = stranger(&pool.address);
+    for number in 0..1_000 {
+        client.write_all(format!("get key-{number}\r\n").as_bytes()).unwrap();
+    }
+    let mut replies = BufReader::new(client.try_clone().unwrap()).lines().map_while(Result::ok);
+    let failed = replies.by_ref().take(1_000).filter(|line| line != "END").count();
+    assert!((1..1_000).contains(&failed), "{failed}");
+    pool.servers.push(server(&socket));
+    eventually("its end", || fault(&mut pool.cluster).is_null());
+    let log = pool.cluster.bed().controller().stderr();
+    let of_memcached: Vec<&str> = log.lines().filter(|line| line.contains("memcached")).collect();
+    assert_eq!(of_memcached.len(), 2, "{log}");
+    let [away, back] = [" behind node b is away: ", " behind node b is back"];
+    assert!(of_memcached[0].contains(away) && of_memcached[1].ends_with(back), "{log}");
+}
+
 #[test]
 fn nobody_empties_a_pool_that_does_not_say_so() {
     let pool = Pool::new("");

@@ -105,6 +105,66 @@ fn a_node_is_told_its_counts_and_shown_in_the_status() {
     assert_eq!(cluster.tenants[0].reserved_operations, 80);
 }
 
+/// What `GET /readyz` answers.
+fn readiness(daemon: &Running) -> (u16, String) {
+    let (status, _, body) = daemon.http("GET /readyz HTTP/1.1", "");
+    (status, body)
+}
+
+#[test]
+fn a_cluster_is_ready_while_its_volumes_can_be_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    let away = "{\"code\":1,\"message\":\"node a is away; it serves volume db\"}";
+    assert_eq!(readiness(&daemon), (503, away.into()), "it has not come yet");
+    let mut node = node(&daemon, "a");
+    daemon.wait_for("the node", |status| status.cluster.as_ref().unwrap().nodes[0].is_connected);
+    assert_eq!(readiness(&daemon), (200, "ok\n".into()));
+    node.say(&FromNode::StoreFault(Some("memcached at m is away: gone".into())));
+    let fault = |status: &tidegate_proto::controller::status::Status| {
+        status.cluster.as_ref().unwrap().nodes[0].store_fault.clone()
+    };
+    daemon.wait_for("the fault", |status| fault(status).is_some());
+    let (code, body) = readiness(&daemon);
+    let reason = "node a: memcached at m is away: gone; it serves volume db";
+    assert!(code == 503 && body.contains(reason), "{body}");
+    let metrics = daemon.http("GET /metrics HTTP/1.1", "").2;
+    assert!(metrics.contains("tidegate_node_store_away{node=\"a\"} 1"), "{metrics}");
+    node.say(&FromNode::StoreFault(None));
+    daemon.wait_for("its end", |status| fault(status).is_none());
+    assert_eq!(readiness(&daemon).0, 200);
+    drop(node);
+    daemon.wait_for("its going", |status| !status.cluster.as_ref().unwrap().nodes[0].is_connected);
+    assert_eq!(readiness(&daemon), (503, away.into()));
+}
+
+#[test]
+fn a_process_without_a_controller_is_asked_at_an_address_of_its_own() {
+    let reasons = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = reasons.clone();
+    let any = ([127, 0, 0, 1], 0).into();
+    let reasons_now = std::sync::Arc::new(move || told.lock().unwrap().clone());
+    let probe = tidegate_controller::Probe::start(any, &[], reasons_now).unwrap();
+    let ask = |target: &str, host: &str| {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(probe.address()).unwrap();
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let ok = |answer: &str| answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n");
+    assert!(ok(&ask("/healthz", "localhost")) && ok(&ask("/readyz", "localhost")));
+    reasons.lock().unwrap().push("node b is away".into());
+    let answer = ask("/readyz", "localhost");
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("node b is away"), "{answer}");
+    assert!(ok(&ask("/healthz", "localhost")), "it lives");
+    assert!(ask("/readyz", "evil.example").starts_with("HTTP/1.1 421 "));
+    assert!(ask("/v1/status", "localhost").starts_with("HTTP/1.1 404 "));
+}
+
 /// The schedulers of nodes, as the status tells them, and whether they were chosen.
 fn schedulers(daemon: &Running) -> Vec<(String, bool)> {
     let nodes = daemon.status().cluster.unwrap().nodes;

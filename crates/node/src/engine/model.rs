@@ -182,6 +182,10 @@ impl Engine for Modelled {
         self.late.finished(&mut at_once);
     }
 
+    fn fault(&self) -> Option<String> {
+        self.inner.get().and_then(|inner| inner.fault())
+    }
+
     fn stop(&self) {
         if let Some(inner) = self.inner.get() {
             inner.stop();

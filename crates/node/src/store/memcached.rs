@@ -12,12 +12,15 @@
 //! less and every later reply would be somebody else's.
 //!
 //! # When it goes away
-//! What was asked and not answered fails, and so does what comes later, until it is back: one try
-//! every [`RETRY`], made by whoever has work then.
+//! The same thread connects, at the start and again whenever the connection has ended, one try
+//! every [`RETRY`]; whether there is work does not matter. Each connection begins with a question
+//! ([`BARRIER`]), and so does each time that nothing was asked for [`SILENCE`]: memcached counts as
+//! there once it has answered. While it is away, requests fail at once, and the node says so
+//! ([`Engine::fault`]). The log gets one line when it goes away and one when it is back.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -25,18 +28,16 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
-use tidegate_model::{Span, Time};
 use tidegate_proto::memcached::Verb;
 use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
 use tidegate_proto::memcached::request::{Step, VALUE_MAX_MAX, next};
 
 use super::{Medium, OpenError};
-use crate::clock::Clock;
 use crate::engine::{Engine, Sink, Work};
 use crate::mutex::lock;
 
 /// The time between two tries to connect.
-const RETRY: Span = Span(100 * Span::MILLISECOND.0);
+const RETRY: Duration = Duration::from_millis(100);
 
 /// How long memcached may say nothing while something is asked, twice in a row, before the
 /// connection is given up. Chosen by hand: a memcached that works answers within a millisecond.
@@ -69,18 +70,37 @@ impl Medium for Memcached {
 /// The engine that passes requests on.
 pub(crate) struct Relay {
     medium: Arc<dyn Medium>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the relay shares with its thread.
+struct Shared {
+    /// The node's name, for people.
+    node: String,
     address: Address,
-    clock: Clock,
     sink: Arc<dyn Sink>,
     standing: Mutex<Standing>,
+    /// Wakes the thread while it is not connected: the relay ends.
+    ends: Condvar,
 }
 
 #[derive(Default)]
 struct Standing {
-    link: Option<(Arc<Link>, JoinHandle<()>)>,
-    /// Not before then is a connection tried again.
-    retry_at: Time,
+    link: Option<Arc<Link>>,
+    reach: Reach,
     is_ending: bool,
+}
+
+/// Whether memcached answers.
+#[derive(Default)]
+enum Reach {
+    /// It has not answered yet, nor failed to.
+    #[default]
+    Unknown,
+    Up,
+    /// Why it does not.
+    Away(String),
 }
 
 /// A connection.
@@ -103,57 +123,102 @@ struct Exchange {
 }
 
 struct Awaited {
-    work: Work,
+    /// None for a question of our own.
+    work: Option<Work>,
     boundary: Boundary,
 }
 
 impl Relay {
-    /// An engine that connects when it first has work, and finishes into `sink`.
-    pub(crate) fn new(
+    /// An engine of this node that finishes into `sink`. Whether memcached is there does not
+    /// matter.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub(crate) fn start(
+        node: String,
         address: Address,
         medium: Arc<dyn Medium>,
-        clock: Clock,
         sink: Arc<dyn Sink>,
-    ) -> Self {
-        Self { medium, address, clock, sink, standing: Mutex::default() }
+    ) -> io::Result<Self> {
+        let (standing, ends) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { node, address, sink, standing, ends });
+        // Here and not in the thread, so that the first request finds a connection.
+        let first = shared.connect();
+        let keeping = shared.clone();
+        let thread = thread::Builder::new().name("memcached".into());
+        let thread = thread.spawn(move || keeping.keep(first))?;
+        Ok(Self { medium, shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// The connection that there is, or a new one.
+    /// The connection, if there is one.
     fn link(&self) -> Option<Arc<Link>> {
-        let mut standing = lock(&self.standing);
-        if let Some((link, _)) = &standing.link
-            && !lock(&link.exchange).is_over
-        {
-            return Some(link.clone());
-        }
-        let now = self.clock.now();
-        if standing.is_ending || now < standing.retry_at {
-            return None;
-        }
-        standing.retry_at = now.after(RETRY);
-        match self.connect() {
-            Ok((link, reader)) => {
-                // The reader before has ended with its connection, or is about to.
-                standing.link = Some((link.clone(), reader));
-                Some(link)
-            }
-            Err(error) => {
-                tracing::warn!("memcached at {} cannot be reached: {error}", self.address);
-                None
-            }
-        }
+        lock(&self.shared.standing).link.clone()
     }
+}
 
-    fn connect(&self) -> io::Result<(Arc<Link>, JoinHandle<()>)> {
+impl Shared {
+    fn connect(&self) -> io::Result<(Arc<Link>, Reactor<()>)> {
         let stream = Stream::connect(&self.address)?;
         let reactor = Reactor::new()?;
-        let (exchange, bell) = (Mutex::default(), reactor.mailbox());
+        let bell = reactor.mailbox();
         reactor.add(&stream, 0, Interest::READ)?;
-        let link = Arc::new(Link { stream, exchange, bell });
-        let (reading, sink) = (link.clone(), self.sink.clone());
-        let reader = thread::Builder::new().name("memcached".into());
-        let reader = reader.spawn(move || reading.work(reactor, &*sink))?;
-        Ok((link, reader))
+        let mut exchange = Exchange::default();
+        exchange.probe();
+        let link = Arc::new(Link { stream, exchange: Mutex::new(exchange), bell });
+        let mut standing = lock(&self.standing);
+        if standing.is_ending {
+            return Err(io::Error::other("the node ends"));
+        }
+        standing.link = Some(link.clone());
+        drop(standing);
+        Ok((link, reactor))
+    }
+
+    /// The thread: serves one connection after the other, until the relay ends.
+    fn keep(&self, first: io::Result<(Arc<Link>, Reactor<()>)>) {
+        let mut connected = first;
+        loop {
+            let served = connected.and_then(|(link, reactor)| {
+                let served = link.serve(reactor, self);
+                lock(&self.standing).link = None;
+                link.give_up(&*self.sink);
+                served
+            });
+            match served {
+                Ok(()) => return,
+                Err(error) => self.on_away(&error),
+            }
+            let standing = lock(&self.standing);
+            let goes_on = |standing: &mut Standing| !standing.is_ending;
+            let waited = self.ends.wait_timeout_while(standing, RETRY, goes_on);
+            if waited.unwrap_or_else(PoisonError::into_inner).0.is_ending {
+                return;
+            }
+            connected = self.connect();
+        }
+    }
+
+    /// Memcached has answered.
+    fn on_answer(&self) {
+        let before = std::mem::replace(&mut lock(&self.standing).reach, Reach::Up);
+        if let Reach::Away(_) = before {
+            // The line that ends a warning is as loud, so that whoever sees one sees the other.
+            tracing::warn!("memcached at {} behind node {} is back", self.address, self.node);
+        }
+    }
+
+    /// The connection has ended, or there is none.
+    fn on_away(&self, error: &io::Error) {
+        let mut standing = lock(&self.standing);
+        let before = std::mem::replace(&mut standing.reach, Reach::Away(error.to_string()));
+        if !standing.is_ending && !matches!(before, Reach::Away(_)) {
+            tracing::warn!(
+                "memcached at {} behind node {} is away: {error}; requests for its keys fail until \
+                 it is back",
+                self.address,
+                self.node
+            );
+        }
     }
 }
 
@@ -187,15 +252,27 @@ impl Engine for Relay {
         }
     }
 
+    fn fault(&self) -> Option<String> {
+        match &lock(&self.shared.standing).reach {
+            Reach::Away(reason) => {
+                Some(format!("memcached at {} is away: {reason}", self.shared.address))
+            }
+            Reach::Unknown | Reach::Up => None,
+        }
+    }
+
     fn stop(&self) {
-        let mut standing = lock(&self.standing);
+        let mut standing = lock(&self.shared.standing);
         standing.is_ending = true;
         let link = standing.link.take();
         drop(standing);
-        if let Some((link, reader)) = link {
+        self.shared.ends.notify_all();
+        if let Some(link) = link {
             lock(&link.exchange).is_ending = true;
             link.bell.push(());
-            let _ = reader.join();
+        }
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
         }
     }
 }
@@ -207,7 +284,18 @@ impl Exchange {
         if shape == Shape::Quiet {
             self.output.push(BARRIER);
         }
-        self.waiting.push_back(Awaited { work, boundary: Boundary::new(shape) });
+        self.waiting.push_back(Awaited { work: Some(work), boundary: Boundary::new(shape) });
+    }
+
+    /// Asks memcached whether it is there.
+    fn probe(&mut self) {
+        self.output.push(BARRIER);
+        self.waiting.push_back(Awaited { work: None, boundary: Boundary::new(Shape::Line) });
+    }
+
+    /// Whether work waits for its reply.
+    fn has_work(&self) -> bool {
+        self.waiting.iter().any(|awaited| awaited.work.is_some())
     }
 }
 
@@ -220,16 +308,13 @@ fn shape(bytes: &[u8]) -> Option<Shape> {
 }
 
 impl Link {
-    /// The reader's life: until the connection ends or is to end.
-    fn work(&self, reactor: Reactor<()>, sink: &dyn Sink) {
-        if let Err(error) = self.serve(reactor, sink) {
-            tracing::warn!("the connection with memcached has ended: {error}");
-        }
+    /// Nothing more is passed on here, and what was not answered fails.
+    fn give_up(&self, sink: &dyn Sink) {
         let mut exchange = lock(&self.exchange);
         exchange.is_over = true;
         let given_up = std::mem::take(&mut exchange.waiting);
         drop(exchange);
-        let failed = given_up.into_iter().map(|Awaited { mut work, .. }| {
+        let failed = given_up.into_iter().filter_map(|awaited| awaited.work).map(|mut work| {
             work.job.outcome = Err(Fault::Io);
             work
         });
@@ -239,23 +324,28 @@ impl Link {
         }
     }
 
-    fn serve(&self, mut reactor: Reactor<()>, sink: &dyn Sink) -> io::Result<()> {
+    /// Until the connection ends, which is an error, or is to end.
+    fn serve(&self, mut reactor: Reactor<()>, shared: &Shared) -> io::Result<()> {
         let (mut input, mut length, mut silences) = (vec![0; INPUT], 0, 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_heard = false;
         loop {
             let mut exchange = lock(&self.exchange);
             let is_written = exchange.output.flush(&self.stream)?;
             let is_asked = !exchange.waiting.is_empty();
-            if exchange.is_ending && !is_asked {
+            if exchange.is_ending && !exchange.has_work() {
                 return Ok(());
             }
             drop(exchange);
             reactor.change(&self.stream, 0, Interest { read: true, write: !is_written })?;
             reactor.wait(Some(SILENCE), &mut ready, &mut mail)?;
-            let is_silent = ready.is_empty() && mail.is_empty() && is_asked;
-            silences = if is_silent { silences + 1 } else { 0 };
+            let is_silent = ready.is_empty() && mail.is_empty();
+            silences = if is_silent && is_asked { silences + 1 } else { 0 };
             if silences == 2 {
-                return Err(io::ErrorKind::TimedOut.into());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+            }
+            if is_silent && !is_asked {
+                lock(&self.exchange).probe();
             }
             mail.clear();
             if !ready.drain(..).any(|ready| ready.read || ready.gone) {
@@ -266,16 +356,19 @@ impl Link {
                 input.resize(2 * length, 0);
             }
             length += match rustix::io::read(&self.stream, &mut input[length..]) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(0) => return Err(io::Error::other("it closed the connection")),
                 Ok(count) => count,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
                 Err(error) => return Err(error.into()),
             };
             let used = self.replies(&input[..length], &mut finished);
             if !finished.is_empty() {
-                sink.finished(&mut finished);
+                shared.sink.finished(&mut finished);
             }
             let used = used?;
+            if used > 0 && !std::mem::replace(&mut is_heard, true) {
+                shared.on_answer();
+            }
             input.copy_within(used..length, 0);
             length -= used;
         }
@@ -293,7 +386,7 @@ impl Link {
             };
             let found = first.boundary.find(rest).map_err(|error| strange(error.to_string()))?;
             let Some(whole) = found else { break };
-            if let Some(Awaited { mut work, .. }) = exchange.waiting.pop_front() {
+            if let Some(mut work) = exchange.waiting.pop_front().and_then(|first| first.work) {
                 work.job.buffer = Buffer::from(&rest[..whole.length]);
                 work.job.outcome = Ok(());
                 finished.push(work);

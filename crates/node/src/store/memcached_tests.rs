@@ -56,11 +56,30 @@ fn relay(serve: fn(UnixStream) -> io::Result<()>) -> (tempfile::TempDir, Relay, 
             thread::spawn(move || serve(stream));
         }
     });
+    let (relay, receiver) = relay_to(path);
+    (directory, relay, receiver)
+}
+
+/// A relay to whatever is at this path.
+fn relay_to(path: std::path::PathBuf) -> (Relay, Receiver<Work>) {
     let (sender, receiver) = channel();
     let address = Address::Unix(path);
     let medium = Arc::new(Memcached { address: address.clone() });
     let sink = Arc::new(Finished(Mutex::new(sender)));
-    (directory, Relay::new(address, medium, Clock::start(), sink), receiver)
+    (Relay::start("m2".into(), address, medium, sink).unwrap(), receiver)
+}
+
+/// Waits until the relay's fault is as wanted, and says what it is.
+fn fault_once(relay: &Relay, is_wanted: fn(Option<&str>) -> bool) -> Option<String> {
+    let deadline = std::time::Instant::now() + LONG;
+    loop {
+        let fault = relay.fault();
+        if is_wanted(fault.as_deref()) {
+            return fault;
+        }
+        assert!(std::time::Instant::now() < deadline, "{fault:?}");
+        thread::yield_now();
+    }
 }
 
 /// What becomes of `asked`, by ticket.
@@ -179,11 +198,46 @@ fn what_is_not_answered_fails_and_the_next_connection_works() {
 }
 
 #[test]
-fn nobody_there_is_a_fault() {
-    let (directory, relay, receiver) = relay(echo);
-    std::fs::remove_file(directory.path().join("memcached.sock")).unwrap();
+fn a_server_that_is_not_there_is_a_fault() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memcached.sock");
+    let (relay, receiver) = relay_to(path.clone());
     let asked = vec![work(1, Command::KeyValue, b"get a\r\n")];
     assert_eq!(replies(&relay, &receiver, asked), ["Io"]);
     assert!(relay.medium.describe().starts_with("memcached at "));
+    let told = format!("memcached at unix:{} is away: No such file", path.display());
+    let fault = fault_once(&relay, |fault| fault.is_some()).unwrap();
+    assert!(fault.starts_with(&told), "{fault}");
+    relay.stop();
+}
+
+/// Nothing is asked for any key meanwhile: the node finds out by itself.
+#[test]
+fn a_server_that_goes_is_a_fault_until_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memcached.sock");
+    let server = UnixListener::bind(&path).unwrap();
+    let (relay, _receiver) = relay_to(path.clone());
+    let (stream, _) = server.accept().unwrap();
+    assert_eq!(relay.fault(), None, "it has not answered yet, and not failed to");
+    drop((stream, server));
+    std::fs::remove_file(&path).unwrap();
+    fault_once(&relay, |fault| fault.is_some());
+    let server = UnixListener::bind(&path).unwrap();
+    let (stream, _) = server.accept().unwrap();
+    assert!(relay.fault().is_some(), "to be let in is no answer");
+    thread::spawn(move || echo(stream));
+    fault_once(&relay, |fault| fault.is_none());
+    relay.stop();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_a_fault() {
+    let (_directory, relay, _receiver) = relay(|stream| {
+        // Reads, and says nothing.
+        io::copy(&mut { stream }, &mut io::sink()).map(drop)
+    });
+    let fault = fault_once(&relay, |fault| fault.is_some()).unwrap();
+    assert!(fault.ends_with("it does not answer"), "{fault}");
     relay.stop();
 }

@@ -233,6 +233,10 @@ pub enum FromNode {
         /// The grant's.
         serial: u64,
     },
+    /// Why the node's store as a whole does nothing now: the memcached behind it is away. None once
+    /// it works again. Sent before [`Self::Counts`] where it has changed, and first on a connection
+    /// if there is something to say.
+    StoreFault(Option<String>),
 }
 
 /// A part of a volume that cannot be served, or of which acknowledged writes may be lost.

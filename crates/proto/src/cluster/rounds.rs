@@ -7,7 +7,9 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::Place;
 use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, WAIT_PART};
+use super::{
+    Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART,
+};
 
 /// What a node says of itself is a rate while at least this part of a period is left.
 const MEASURED_PART: u64 = 8;
@@ -149,6 +151,12 @@ impl Cluster {
     pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
         let revision = self.plan.revision;
         let site = &mut self.nodes[node];
+        // Whoever answers late is slow, and not silent.
+        site.missed_since = None;
+        if core::mem::take(&mut site.is_silent) {
+            let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
+            self.outputs.push_back(Output::Event(event));
+        }
         if report.turn != self.round.turn || site.is_heard || revision == 0 {
             return;
         }
@@ -161,10 +169,8 @@ impl Cluster {
             site.is_resting = is_resting;
             // One that rests has nothing that a complete report would name.
             site.is_complete |= is_resting;
-            if core::mem::take(&mut site.is_silent) {
+            if core::mem::take(&mut site.is_passed_over) {
                 (site.is_stale, site.leased) = (true, 0);
-                let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
-                self.outputs.push_back(Output::Event(event));
             }
             self.take_in(node, report);
         } else {
@@ -234,12 +240,13 @@ impl Cluster {
 
     /// Divides tokens by what is known, and tells the nodes.
     pub(super) fn divide(&mut self, now: Time) {
-        self.count_silent(now);
+        self.count_missed(now);
         self.judge();
         self.tell(now, true);
     }
 
-    fn count_silent(&mut self, now: Time) {
+    /// Counts who has missed this round.
+    fn count_missed(&mut self, now: Time) {
         // A round that a new one or the period's end cut short proves nothing: there was no time to
         // answer.
         if now < self.round.started.after(Span(self.interval().0 / WAIT_PART)) {
@@ -249,7 +256,9 @@ impl Cluster {
             if site.connection.is_some() && !site.is_heard {
                 site.is_resting = false;
                 site.missed = site.missed.saturating_add(1);
-                if site.missed == MISSED_MAX && !site.is_silent {
+                site.is_passed_over |= site.missed >= MISSED_MAX;
+                let since = *site.missed_since.get_or_insert(self.round.started);
+                if site.is_passed_over && now.since(since) >= SILENT && !site.is_silent {
                     site.is_silent = true;
                     let event = Event::NodeSilent { node: site.name.clone(), is_silent: true };
                     self.outputs.push_back(Output::Event(event));

@@ -147,6 +147,9 @@ pub struct NodeStatus {
     /// Parts that it refuses, or of which acknowledged writes may be lost.
     #[serde(default)]
     pub faults: Vec<PartFaultStatus>,
+    /// Why its store as a whole does nothing now, for people; none if it works.
+    #[serde(default)]
+    pub store_fault: Option<String>,
     /// How long ago it reported; none if it never did.
     pub reported_ns: Option<u64>,
     /// What its store has finished in all, failed requests included.
@@ -423,6 +426,7 @@ impl Cluster {
             is_silent: site.is_silent,
             reported_ns: site.reported.map(|at| now.since(at).0),
             faults: site.faults.iter().map(PartFaultStatus::from).collect(),
+            store_fault: site.store_fault.clone(),
             ..NodeStatus::default()
         });
         ClusterStatus {

@@ -73,6 +73,32 @@ fn nodes_that_come_and_go_make_nobody_else_silent() {
     assert!(!world.events.contains(&silent), "it answered each question in time");
 }
 
+/// Nodes on a machine with a busy disk answer after the next round has begun.
+#[test]
+fn nodes_that_answer_late_are_not_silent() {
+    let mut world = World::new(POLICY, &[1000; 2]);
+    world.run(Span(2 * Span::SECOND.0));
+    world.link = Link { delay_ms: (120, 140), ..Link::default() };
+    world.run(Span(5 * Span::SECOND.0));
+    let is_silent = |event: &Event| matches!(event, Event::NodeSilent { is_silent: true, .. });
+    assert!(!world.events.iter().any(is_silent), "they answered every question");
+}
+
+#[test]
+fn a_node_is_silent_once_it_has_answered_nothing_for_a_second() {
+    let mut world = World::new(POLICY, &[1000; 2]);
+    world.run(Span(2 * Span::SECOND.0));
+    let is_silent = |world: &World| world.status().nodes[0].is_silent;
+    world.nodes[0].is_cut_off = true;
+    world.run(Span(900 * MS));
+    assert!(!is_silent(&world), "a machine may be busy for so long");
+    world.run(Span(600 * MS));
+    assert!(is_silent(&world));
+    world.nodes[0].is_cut_off = false;
+    world.run(Span(600 * MS));
+    assert!(!is_silent(&world));
+}
+
 /// A controller that slept through the end of a period hears of what happened since as of the
 /// period in which it happened: what a process may have used of a limit there is used.
 #[test]

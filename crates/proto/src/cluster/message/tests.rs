@@ -116,4 +116,6 @@ fn golden_bytes_from_a_node() {
     is(&FromNode::Unrenewed { revision: 7, serial: 300 }, &[7, 7, 0xac, 2]);
     let fault = PartFault { volume: "v".into(), index: 300, reason: "x".into() };
     is(&FromNode::Faults(vec![fault]), b"\x04\x01\x01v\xac\x02\x01x");
+    is(&FromNode::StoreFault(Some("x".into())), b"\x08\x01\x01x");
+    is(&FromNode::StoreFault(None), &[8, 0]);
 }

@@ -1,0 +1,198 @@
+//! Whether everything that a process serves can be served now, and the probes that ask for it.
+//!
+//! A load balancer, systemd or an operator asks `GET /readyz`. The controller answers for the whole
+//! cluster, from what its nodes report. A process with nodes or gateways alone answers for these,
+//! at an address of its own ([`Probe`]).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tidegate_model::{Cluster, NodeId};
+use tidegate_proto::cluster::status::{ClusterStatus, NodeStatus};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::daemon::{ServeError, bind};
+use crate::http::{Hosts, Problem, healthz, with_hosts};
+use crate::limits::Limits;
+use crate::visit::Entrance;
+
+/// Why volumes and pools of the cluster cannot be served, or not all of their parts; a sentence for
+/// each reason, and nothing if all is well.
+pub(crate) fn unserved(status: &ClusterStatus, cluster: &Cluster) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for node in &status.nodes {
+        let served = on_node(cluster, NodeId(node.id));
+        if let Some(reason) = reason(node).filter(|_| !served.is_empty()) {
+            reasons.push(format!("{reason}; it serves {}", served.join(", ")));
+        }
+        let (name, faults) = (&node.name, &node.faults);
+        reasons.extend(faults.iter().map(|fault| {
+            format!(
+                "part {} of volume {} at node {name}: {}",
+                fault.part, fault.volume, fault.reason
+            )
+        }));
+    }
+    for gateway in &status.gateways {
+        let (name, faults) = (&gateway.name, &gateway.volume_faults);
+        reasons.extend(
+            faults
+                .iter()
+                .map(|fault| format!("volume {} at gateway {name}: {}", fault.volume, fault.reason)),
+        );
+    }
+    reasons
+}
+
+/// Why a node as a whole serves nothing.
+fn reason(node: &NodeStatus) -> Option<String> {
+    let name = &node.name;
+    match &node.store_fault {
+        _ if !node.is_connected => Some(format!("node {name} is away")),
+        _ if node.is_silent => Some(format!("node {name} has stopped answering")),
+        Some(fault) => Some(format!("node {name}: {fault}")),
+        None => None,
+    }
+}
+
+/// What lies on a node: `volume db`, `pool cache`.
+fn on_node(cluster: &Cluster, id: NodeId) -> Vec<String> {
+    let volumes = cluster.volumes.iter().filter(|volume| volume.nodes.contains(&id));
+    let pools = cluster.pools.iter().filter(|pool| pool.nodes.contains(&id));
+    let volumes = volumes.map(|volume| format!("volume {}", volume.name));
+    volumes.chain(pools.map(|pool| format!("pool {}", pool.name))).collect()
+}
+
+/// The answer of a probe.
+pub(crate) fn answer(reasons: &[String]) -> Response {
+    match reasons.is_empty() {
+        true => "ok\n".into_response(),
+        false => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, reasons.join("\n")),
+    }
+}
+
+/// Says why not everything can be served; nothing if all is well.
+pub type Reasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+/// `GET /healthz` and `GET /readyz` of a process without a controller. Dropped, it ends.
+pub struct Probe {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Probe({})", self.address)
+    }
+}
+
+impl Probe {
+    /// Answers at `address`, on loopback, for this host and for those of these names.
+    ///
+    /// # Errors
+    /// If the address is taken or not on loopback, or there can be no thread.
+    pub fn start(
+        address: SocketAddr,
+        hosts: &[String],
+        reasons: Reasons,
+    ) -> Result<Self, ServeError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ServeError::Runtime)?;
+        let listener = runtime.block_on(bind(address))?;
+        let address = listener.local_addr().unwrap_or(address);
+        let app = Router::new().route("/healthz", get(healthz)).route(
+            "/readyz",
+            get(|State(reasons): State<Reasons>| async move { answer(&reasons()) }),
+        );
+        let app = with_hosts(app, Hosts::new(address, hosts)).with_state(reasons);
+        let (stop, mut stopped) = watch::channel(false);
+        let serve = async move {
+            let entrance = Entrance::new(listener, Clock::start(), Limits::default());
+            tokio::select! {
+                ended = axum::serve(entrance, app) => {
+                    if let Err(error) = ended {
+                        tracing::error!("the probe has ended: {error}");
+                    }
+                }
+                _ = stopped.wait_for(|stop| *stop) => {}
+            }
+        };
+        let thread = thread::Builder::new().name("probe".into());
+        let thread = thread.spawn(move || runtime.block_on(serve)).map_err(ServeError::Runtime)?;
+        Ok(Self { stop, thread: Some(thread), address })
+    }
+
+    /// Where it answers, with the port that the kernel chose if it was to choose one.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proto::cluster::status::PartFaultStatus;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_ready_that_a_node_which_cannot_serve_has_a_part_of() {
+        let text = r#"
+            node = [{ name = "a", memory = true }, { name = "b", memory = true },
+                    { name = "idle", memory = true },
+                    { name = "m", memcached = "127.0.0.1:11211" }]
+            volume = [{ name = "db", size = "1MiB", tenant = "t", nodes = ["a", "b"] },
+                      { name = "log", size = "1MiB", tenant = "t", nodes = ["b"] }]
+            pool = [{ name = "cache", tenant = "t", nodes = ["m"] }]
+            gateway = [{ name = "front", nbd = "127.0.0.1:0" },
+                       { name = "keys", memcached = "127.0.0.1:0" }]
+        "#;
+        let cluster = Cluster::parse(text).unwrap();
+        let node = |(id, node): (u16, &tidegate_model::cluster::Node)| NodeStatus {
+            id,
+            name: node.name.clone(),
+            is_connected: true,
+            ..NodeStatus::default()
+        };
+        let nodes = (0..).zip(&cluster.nodes).map(node).collect();
+        let mut status = ClusterStatus { nodes, ..ClusterStatus::default() };
+        let told = |status: &ClusterStatus| unserved(status, &cluster);
+        assert_eq!(told(&status), [""; 0]);
+        status.nodes[2].is_connected = false;
+        assert_eq!(told(&status), [""; 0], "nothing lies there");
+        status.nodes[1].is_connected = false;
+        assert_eq!(told(&status), ["node b is away; it serves volume db, volume log"]);
+        status.nodes[1].is_connected = true;
+        status.nodes[1].is_silent = true;
+        status.nodes[3].store_fault = Some("memcached is away: gone".into());
+        assert_eq!(
+            told(&status),
+            [
+                "node b has stopped answering; it serves volume db, volume log",
+                "node m: memcached is away: gone; it serves pool cache",
+            ]
+        );
+        status.nodes[3].store_fault = None;
+        status.nodes[1].is_silent = false;
+        let fault = PartFaultStatus { volume: "db".into(), part: 1, reason: "missing".into() };
+        status.nodes[1].faults.push(fault);
+        assert_eq!(told(&status), ["part 1 of volume db at node b: missing"]);
+    }
+}
