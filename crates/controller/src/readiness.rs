@@ -44,9 +44,9 @@ pub(crate) fn unserved(status: &ClusterStatus, cluster: &Cluster) -> Vec<String>
     for gateway in &status.gateways {
         let (name, faults) = (&gateway.name, &gateway.volume_faults);
         reasons.extend(
-            faults
-                .iter()
-                .map(|fault| format!("volume {} at gateway {name}: {}", fault.volume, fault.reason)),
+            faults.iter().map(|fault| {
+                format!("volume {} at gateway {name}: {}", fault.volume, fault.reason)
+            }),
         );
     }
     reasons

@@ -325,7 +325,10 @@ mod tests {
         decoder.extend(&frame);
         assert_eq!(decoder.next_message(), Ok(Some(text(FRAME_MAX))));
         let length = FRAME_MAX + 1;
-        assert_eq!(encode(&text(length), &mut Vec::new()), Err(TooLarge { length }));
+        assert_eq!(
+            encode(&text(length), &mut Vec::new()),
+            Err(TooLarge { length, maximum: FRAME_MAX })
+        );
         let mut decoder = Decoder::<Reply>::new();
         decoder.extend(&(length as u32).to_le_bytes());
         assert_eq!(decoder.next_message(), Err(DecodeError::TooLong { length }));
@@ -338,7 +341,7 @@ mod tests {
             DecodeError::TooLong { length: 5_000_000 }.to_string(),
             DecodeError::Trailing { bytes: 3 }.to_string(),
             DecodeError::Malformed.to_string(),
-            TooLarge { length: 5_000_000 }.to_string(),
+            TooLarge { length: 5_000_000, maximum: FRAME_MAX }.to_string(),
         ];
         let wanted = ["5000000 bytes is over the maximum of 4194304", "3 bytes", "not a message"];
         for (said, wanted) in said.iter().zip(wanted.iter().chain(&wanted[..1])) {

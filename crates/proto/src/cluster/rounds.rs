@@ -7,9 +7,7 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::Place;
 use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
-use super::{
-    Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART,
-};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART};
 
 /// What a node says of itself is a rate while at least this part of a period is left.
 const MEASURED_PART: u64 = 8;
