@@ -239,7 +239,7 @@ struct HistoryQuery {
 async fn status(State(desk): State<Desk>) -> Response {
     let text = async {
         let survey = desk.register.survey().await.map_err(stopping)?;
-        serde_json::to_vec(&survey.status).map(Bytes::from).map_err(failure)
+        written(move || serde_json::to_vec(&survey.status)).await
     };
     match desk.answers.status.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
@@ -441,7 +441,8 @@ async fn events(State(desk): State<Desk>) -> Response {
 async fn scrape(State(desk): State<Desk>) -> Response {
     let text = async {
         let survey = desk.register.survey().await.map_err(stopping)?;
-        metrics::text(&survey, &desk.cycle_seconds).map(Bytes::from).map_err(failure)
+        let cycles = desk.cycle_seconds.clone();
+        written(move || metrics::text(&survey, &cycles)).await
     };
     match desk.answers.metrics.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
@@ -486,6 +487,17 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Writes a long answer, beside the thread that distributes tokens.
+async fn written<T: Into<Bytes>, E: ToString + Send + 'static>(
+    write: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<Bytes, Response> {
+    let write = move || write().map(Into::into).map_err(|error| error.to_string());
+    match tokio::task::spawn_blocking(write).await {
+        Ok(written) => written.map_err(failure),
+        Err(error) => Err(failure(error)),
     }
 }
 
