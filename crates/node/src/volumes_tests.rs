@@ -13,6 +13,7 @@ use std::sync::Mutex;
 
 use rustix::fs::{CWD, FileType, Mode};
 use tidegate_fabric::service::Part;
+use tidegate_model::cluster::SyncError;
 
 use super::resize::resize_on;
 use super::*;

@@ -270,7 +270,7 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
     eventually("the node again", || client.read(0, 512).is_ok());
     assert_eq!(failed(&mut client), EIO, "and after a restart");
     let shown = cluster.volume(&["show"]);
-    assert!(shown.code == Some(1) && shown.stdout.contains("clear-error db"), "{shown:?}");
+    assert!(shown.code == Some(1) && shown.stdout.contains("clear-error CLUSTER db"), "{shown:?}");
     cluster.kill("a");
     thin.free();
     cluster.volume(&["clear-error", "db"]).success();
