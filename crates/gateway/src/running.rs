@@ -20,6 +20,7 @@ use crate::keeper::Keeper;
 use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
+use crate::reachability::Reachability;
 use crate::status::{Books, Counts};
 use crate::volumes::Volumes;
 use crate::worker::{Hall, Letter, Shop, Worker};
@@ -31,6 +32,7 @@ pub struct Running {
     pools: Vec<Address>,
     books: Arc<Books>,
     limits: Limits,
+    reachability: Arc<Reachability>,
     workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
     keeper: Option<Keeper>,
 }
@@ -50,13 +52,15 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let threads = workers.max(1);
+    let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, limits)?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
+            let links = (cost, patience, &reachability.join());
+            let nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
                 volumes,
@@ -79,7 +83,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
-                let nodes = Nodes::open(nodes, &[pool.parts()], (cost, patience), reactor)?;
+                let links = (cost, patience, &reachability.join());
+                let nodes = Nodes::open(nodes, &[pool.parts()], links, reactor)?;
                 let shared = (hall.clone(), limits.budget(threads));
                 Ok(memcached::Shop::new(pool, nodes, shared, register.table()))
             })?);
@@ -92,6 +97,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
         books: Arc::new(Books::open(volumes_hall, halls, register)),
         limits,
+        reachability,
         workers: Vec::new(),
         keeper: None,
     };
@@ -199,6 +205,16 @@ impl Running {
     /// What it has counted since it started.
     pub fn counts(&self) -> GatewayCounts {
         self.books.counts()
+    }
+
+    /// Why not all volumes and pools can be served now, a sentence each; nothing if all can.
+    pub fn unready(&self) -> Vec<String> {
+        self.reachability.reasons()
+    }
+
+    /// Whether every request of this volume fails, because its parts are not what they should be.
+    pub fn is_refused(&self, volume: &str) -> bool {
+        self.reachability.is_refused(volume)
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as
