@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
+use tidegate_fabric::tls::Way;
 use tidegate_model::Span;
 use tidegate_model::cluster::Volume;
 use tidegate_proto::meters::message::GatewayCounts;
@@ -101,12 +102,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         workers: Vec::new(),
         keeper: None,
     };
-    for Prepared { name, mailbox, run } in ready {
-        running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
-    }
-    if let Some(way) = controller {
-        running.keeper = Some(Keeper::start(way, name, running.books.clone())?);
-    }
+    running.spawn(ready, controller.map(|way| (way, name)))?;
     Ok(running)
 }
 
@@ -205,6 +201,21 @@ impl Running {
     /// What it has counted since it started.
     pub fn counts(&self) -> GatewayCounts {
         self.books.counts()
+    }
+
+    /// Starts the workers, and what talks with the controller, if there is one.
+    fn spawn(
+        &mut self,
+        ready: Vec<Prepared>,
+        controller: Option<(Way, String)>,
+    ) -> Result<(), StartError> {
+        for Prepared { name, mailbox, run } in ready {
+            self.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
+        }
+        if let Some((way, name)) = controller {
+            self.keeper = Some(Keeper::start(way, name, self.books.clone())?);
+        }
+        Ok(())
     }
 
     /// Why not all volumes and pools can be served now, a sentence each; nothing if all can.
