@@ -81,7 +81,9 @@ impl Cluster {
 
     fn start_gateway(&mut self, number: usize) {
         let there = |number: usize| {
-            gateway::Node::There(Address::Unix(self.socket(&format!("n{number}"))).into())
+            let name = format!("n{number}");
+            let way = Address::Unix(self.socket(&name)).into();
+            gateway::Node::There { name, way }
         };
         let nodes: Vec<_> = (0..NODES).map(there).collect();
         let volume = Volume {

@@ -9,7 +9,8 @@ use tidegate_fabric::trusted::{self, Access, Folder, Problem, Purpose, TrustErro
 use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Place;
 use tidegate_model::cluster::{self, DeviceModel, Store};
-use tidegate_model::{Bytes, Cluster, NodeId};
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Bytes, Cluster, NodeId, Policy};
 use tidegate_node as node;
 use tidegate_node::memory;
 
@@ -123,25 +124,52 @@ impl Parts {
                 let help = format!("give it one, like address = \"unix:{}.sock\"", node.name);
                 return Err(Failure::new(Code::Invalid, what).help(help));
             };
-            Ok(gateway::Node::There(way(resolved(address, site.base)?, guard, &node.name)))
+            let way = way(resolved(address, site.base)?, guard, &node.name);
+            Ok(gateway::Node::There { name: node.name.clone(), way })
         };
         site.cluster.nodes.iter().map(service).collect()
     }
 
+    /// Why not all that these parts serve can be served now, a sentence each; nothing if all can.
+    pub(crate) fn unready(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for (name, node) in &self.nodes {
+            let status = node.status();
+            reasons.extend(status.store_fault.map(|fault| format!("node {name}: {fault}")));
+            reasons.extend(status.faults.iter().map(|(volume, part, reason)| {
+                format!("part {part} of volume {volume} at node {name}: {reason}")
+            }));
+        }
+        reasons.extend(self.gateways.iter().flat_map(|(_, gateway)| gateway.unready()));
+        reasons
+    }
+
     /// Where clients find what, as one would type it: a line for each volume and door, and one for
     /// each door of a pool.
-    pub(crate) fn doors(&self, cluster: &Cluster, base: &Path) -> Vec<String> {
+    /// Volumes that are refused, or that the policy lets nobody open there, are left out.
+    pub(crate) fn doors(
+        &self,
+        cluster: &Cluster,
+        base: &Path,
+        policy: Option<&Policy>,
+    ) -> Vec<String> {
         let mut doors = Vec::new();
         for (name, running) in &self.gateways {
             let is_required = cluster
                 .gateways
                 .iter()
                 .any(|gateway| gateway.name == *name && gateway.is_tls_required);
-            let directory = directory(cluster, base).filter(|_| is_required);
+            let directory = directory(cluster, base);
+            let served = cluster.volumes.iter().filter(|volume| !running.is_refused(&volume.name));
+            let served: Vec<_> = served.collect();
             for door in running.addresses() {
-                let export =
-                    |volume: &cluster::Volume| uri(door, &volume.name, directory.as_deref());
-                doors.extend(cluster.volumes.iter().map(export));
+                let export = |volume: &&cluster::Volume| {
+                    let tenant = policy.and_then(|policy| policy.tenant_named(&volume.tenant));
+                    let folder = way_in(door, tenant.map(|(_, tenant)| tenant), is_required)?;
+                    let folder = if folder { Some(directory.as_deref()?) } else { None };
+                    Some(uri(door, &volume.name, folder))
+                };
+                doors.extend(served.iter().filter_map(export));
             }
         }
         let pools = self.gateways.iter().flat_map(|(_, gateway)| gateway.pools()).map(server);
@@ -364,6 +392,18 @@ fn server(door: &Address) -> String {
     }
 }
 
+/// How clients of a tenant come in there: whether with a certificate, or none if nobody can.
+fn way_in(door: &Address, tenant: Option<&Tenant>, is_required: bool) -> Option<bool> {
+    let Some(tenant) = tenant.filter(|tenant| !tenant.users.is_empty()) else {
+        return Some(is_required);
+    };
+    match door {
+        // Over a Unix socket, root and the gateway's own user may always.
+        Address::Unix(_) => Some(is_required),
+        Address::Tcp(_) => tenant.admits_certificates().then_some(true),
+    }
+}
+
 /// An export as clients of NBD write it, with the folder of certificates if it takes one.
 fn uri(door: &Address, export: &str, directory: Option<&Path>) -> String {
     let folder = directory.map(|directory| format!("tls-certificates={}", directory.display()));
@@ -374,5 +414,28 @@ fn uri(door: &Address, export: &str, directory: Option<&Path>) -> String {
         }
         (Address::Tcp(address), None) => format!("nbd://{address}/{export}"),
         (Address::Tcp(address), Some(folder)) => format!("nbds://{address}/{export}?{folder}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_shown_an_address_at_which_he_is_refused() {
+        let policy = r#"tenant = [
+            { name = "any" },
+            { name = "user", users = ["alice"] },
+            { name = "certificate", users = ["cert:alice"] },
+        ]"#;
+        let policy = Policy::parse(policy).unwrap();
+        let ways = |door: &Address, is_required| {
+            let way = |tenant| way_in(door, Some(tenant), is_required);
+            policy.tenants.iter().map(way).collect::<Vec<_>>()
+        };
+        let (unix, tcp) = (Address::Unix("x".into()), Address::Tcp(([127, 0, 0, 1], 1).into()));
+        assert_eq!(ways(&tcp, false), [Some(false), None, Some(true)]);
+        assert_eq!(ways(&tcp, true), [Some(true), None, Some(true)]);
+        assert_eq!(ways(&unix, false), [Some(false); 3]);
     }
 }

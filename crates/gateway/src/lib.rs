@@ -21,6 +21,7 @@ pub mod nbd;
 mod nodes;
 mod owners;
 mod parts;
+mod reachability;
 mod running;
 mod status;
 mod users;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
-use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::Way;
 use tidegate_model::{CostModel, NodeId, Span, Time};
 
 use crate::clock;
 use crate::dues::Dues;
 use crate::owners::Table;
-use crate::parts::{Recorded, Reporter, VolumeParts};
+use crate::parts::{self, Recorded, VolumeParts};
+use crate::reachability::Reporter;
 use crate::worker::{LINK, Letter};
 
 /// Where a node is.
@@ -22,14 +22,29 @@ pub enum Node {
     /// In this process.
     Here(Arc<dyn Service>),
     /// Behind a socket.
-    There(Way),
+    There {
+        /// Its name, for people.
+        name: String,
+        /// The way to it.
+        way: Way,
+    },
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Here(_) => f.write_str("Here"),
-            Self::There(way) => write!(f, "There({})", way.address),
+            Self::There { name, way } => write!(f, "There({name} at {})", way.address),
+        }
+    }
+}
+
+impl Node {
+    /// For people.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::Here(_) => String::new(),
+            Self::There { name, way } => format!("{name} at {}", way.address),
         }
     }
 }
@@ -74,11 +89,11 @@ enum Line {
 
 struct There {
     remote: Remote,
-    address: Address,
+    /// The node's place among the nodes.
+    seat: usize,
+    reporter: Reporter,
     /// By number there: the place in the list of volumes, and the part.
     parts: Vec<(usize, Part)>,
-    /// People know that it is away.
-    is_away: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -95,18 +110,19 @@ impl Nodes {
     pub(crate) fn open(
         nodes: &[Node],
         volumes: &[Vec<(NodeId, Part)>],
-        (cost, patience): (CostModel, Span),
+        (cost, patience, reporter): (CostModel, Span, &Reporter),
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
-        let line = |(token, node): (u64, &Node)| match node {
-            Node::Here(service) => {
-                let seat = (token - LINK) as usize;
+        let line = |(token, node): (u64, &Node)| match ((token - LINK) as usize, node) {
+            (seat, Node::Here(service)) => {
                 Line::Here(service.session(Arc::new(Desk { mailbox: reactor.mailbox(), seat })))
             }
-            Node::There(way) => {
+            (seat, Node::There { way, .. }) => {
                 let settings = Settings { patience, ..Settings::new(way.clone()) };
-                let (remote, address) = (Remote::new(settings, token), way.address.clone());
-                Line::There(Box::new(There { remote, address, parts: Vec::new(), is_away: false }))
+                let (remote, parts) = (Remote::new(settings, token), Vec::new());
+                reporter.add_link(seat);
+                let reporter = reporter.clone();
+                Line::There(Box::new(There { remote, seat, reporter, parts }))
             }
         };
         let lines = (LINK..).zip(nodes).map(line);
@@ -120,13 +136,13 @@ impl Nodes {
         let dues = Dues::new(nodes.len(), cost);
         for (parts, known) in volumes.iter().zip(&known) {
             let name = parts.first().map_or("", |(_, part)| &part.volume);
-            tell_fault(name, None, known.fault());
+            reporter.on_fault(name, known.fault());
         }
         Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
     }
 
     /// From here on it is written down where the parts of a volume do not belong together.
-    pub(crate) fn report_to(&mut self, reporter: &Reporter) {
+    pub(crate) fn report_to(&mut self, reporter: &parts::Reporter) {
         self.known.iter_mut().for_each(|known| known.report_to(reporter.clone()));
     }
 
@@ -294,14 +310,8 @@ impl There {
     fn tell(&mut self, known: &mut [VolumeParts]) {
         while let Some(notice) = self.remote.poll_notice() {
             match notice {
-                Notice::Up { name } if std::mem::take(&mut self.is_away) => {
-                    tracing::info!("node {name} is back at {}", self.address);
-                }
-                Notice::Up { name } => tracing::debug!("node {name} is at {}", self.address),
-                Notice::Down { reason } => {
-                    self.is_away = true;
-                    tracing::warn!("the node at {} is away: {reason}", self.address);
-                }
+                Notice::Up { .. } => self.reporter.on_up(self.seat),
+                Notice::Down { reason } => self.reporter.on_away(self.seat, reason),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -321,18 +331,9 @@ impl There {
         let known = &mut known[*volume];
         let before = known.fault().map(String::from);
         note(known, part.index);
-        tell_fault(&part.volume, before.as_deref(), known.fault());
-    }
-}
-
-/// Tells the log that a volume is served no longer, or again.
-fn tell_fault(volume: &str, before: Option<&str>, now: Option<&str>) {
-    match (before, now) {
-        (before, Some(now)) if before != Some(now) => {
-            tracing::error!("volume {volume} is not served: {now}");
+        if before.as_deref() != known.fault() {
+            self.reporter.on_fault(&part.volume, known.fault());
         }
-        (Some(_), None) => tracing::info!("volume {volume} is served again"),
-        _ => {}
     }
 }
 
@@ -360,6 +361,7 @@ fn open(
         },
         Some(Line::There(there)) => {
             there.parts.push((volume, part.clone()));
+            there.reporter.uses(seat);
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),

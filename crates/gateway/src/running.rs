@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
+use tidegate_fabric::tls::Way;
 use tidegate_model::Span;
 use tidegate_model::cluster::Volume;
 use tidegate_proto::meters::message::{GatewayCounts, GatewayPressure};
@@ -21,6 +22,7 @@ use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::parts::Mismatches;
+use crate::reachability::Reachability;
 use crate::status::{Books, Counts};
 use crate::volumes::Volumes;
 use crate::worker::{Hall, Letter, Shop, Worker};
@@ -32,6 +34,7 @@ pub struct Running {
     pools: Vec<Address>,
     books: Arc<Books>,
     limits: Limits,
+    reachability: Arc<Reachability>,
     workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
     keeper: Option<Keeper>,
 }
@@ -51,13 +54,15 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
     let (threads, mismatches) = (workers.max(1), Arc::new(Mismatches::default()));
+    let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let mut nodes = Nodes::open(nodes, &volumes.parts(), (cost, patience), reactor)?;
+            let links = (cost, patience, &reachability.join());
+            let mut nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             nodes.report_to(&mismatches.reporter());
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
@@ -81,7 +86,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
-                let nodes = Nodes::open(nodes, &[pool.parts()], (cost, patience), reactor)?;
+                let links = (cost, patience, &reachability.join());
+                let nodes = Nodes::open(nodes, &[pool.parts()], links, reactor)?;
                 let shared = (hall.clone(), limits.budget(threads));
                 Ok(memcached::Shop::new(pool, nodes, shared, register.table()))
             })?);
@@ -94,14 +100,11 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
         books: Arc::new(Books::open((volumes_hall, mismatches), halls, register)),
         limits,
+        reachability,
         workers: Vec::new(),
         keeper: None,
     };
-    for Prepared { name, mailbox, run } in ready {
-        running.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
-    }
-    let books = running.books.clone();
-    running.keeper = controller.map(|way| Keeper::start(way, name, books)).transpose()?;
+    running.spawn(ready, controller.map(|way| (way, name)))?;
     Ok(running)
 }
 
@@ -209,6 +212,31 @@ impl Running {
     /// How it stands with its bounds, and whom those have kept out.
     pub fn pressure(&self) -> GatewayPressure {
         self.books.pressure()
+    }
+
+    /// Starts the workers, and what talks with the controller, if there is one.
+    fn spawn(
+        &mut self,
+        ready: Vec<Prepared>,
+        controller: Option<(Way, String)>,
+    ) -> Result<(), StartError> {
+        for Prepared { name, mailbox, run } in ready {
+            self.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
+        }
+        if let Some((way, name)) = controller {
+            self.keeper = Some(Keeper::start(way, name, self.books.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Why not all volumes and pools can be served now, a sentence each; nothing if all can.
+    pub fn unready(&self) -> Vec<String> {
+        self.reachability.reasons()
+    }
+
+    /// Whether every request of this volume fails, because its parts are not what they should be.
+    pub fn is_refused(&self, volume: &str) -> bool {
+        self.reachability.is_refused(volume)
     }
 
     /// Ends: nobody is let in any more, what is under way is finished as far as

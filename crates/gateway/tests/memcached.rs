@@ -274,7 +274,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
     // One in this process, and all others behind sockets.
     let node = |(number, node): (usize, &tidegate_node::Running)| match number {
         0 => Node::Here(node.service()),
-        _ => Node::There(node.address().unwrap().clone().into()),
+        _ => Node::There { name: "far".into(), way: node.address().unwrap().clone().into() },
     };
     let nodes: Vec<_> = nodes.iter().enumerate().map(node).collect();
     tidegate_gateway::start(config, &nodes).unwrap()

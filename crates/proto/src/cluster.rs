@@ -28,11 +28,11 @@
 //!   anything is unknown or unconfirmed do not rest.
 //! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
 //!   distribution shortly before ([`LAST_PART`]), of what is left by then.
-//! - **Who is passed over.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
-//!   what it has until its lease is over; then its part goes to the others. When it returns it is
-//!   told everything. People hear that a node is silent once it has answered nothing for
-//!   [`SILENT`]. One that returns as a new process holds nothing, and what the old one may
-//!   have used of a limit counts as used. A goodbye frees all but that.
+//! - **Who is passed over.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended,
+//!   keeps what it has until its lease is over; then its part goes to the others. When it returns
+//!   it is told everything. People hear that a node is silent once it has answered nothing for
+//!   [`SILENT`]. One that returns as a new process holds nothing, and what the old one may have
+//!   used of a limit counts as used. A goodbye frees all but that.
 //! - **A new life of the controller.** Nodes may hold counts from the earlier one, which kept
 //!   within the promises. Until every node has said that it is a new process, or all leases must be
 //!   over, the new controller therefore leaves in force what is: it says nothing to nodes that may

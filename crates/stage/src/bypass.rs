@@ -51,7 +51,7 @@ pub enum Bypass {
 
 /// Every reason with its name in reports and what a user can do about it, in order of its number.
 pub const BYPASSES: [(Bypass, &str, &str); 18] = [
-    (Bypass::NotStorage, "not_storage", "nothing: pipes, sockets and memory are not storage"),
+    (Bypass::NotStorage, "not_storage", "nothing to do: pipes, sockets and memory are not storage"),
     (Bypass::Nested, "nested", "nothing: the outer call was counted"),
     (Bypass::VforkChild, "vfork_child", "nothing: such a child does no data I/O of its own"),
     (Bypass::QueueFull, "queue_full", "let fewer threads wait at one queue gate"),

@@ -191,6 +191,11 @@ impl fmt::Display for Error {
                     f.write_str("no data node listens there; start one with `tidegate up CLUSTER`")
                 }
                 io::ErrorKind::TimedOut => f.write_str("the data node does not answer"),
+                io::ErrorKind::PermissionDenied => f.write_str(
+                    "this user may not reach the data node's socket; have it listen in a folder \
+                     that this user may enter, outside of the state folder, which is its owner's \
+                     alone",
+                ),
                 io::ErrorKind::UnexpectedEof => f.write_str("the data node has closed the door"),
                 _ => write!(f, "the data node cannot be talked to: {error}"),
             },

@@ -280,7 +280,10 @@ fn wait_for_rules(
     }
     match driver.is_connected() {
         true => tell("the controller has no policy yet; running without limits until it has"),
-        false => tell(&format!("{reason}; running without limits until there is one")),
+        false => tell(&format!(
+            "{reason}; running without limits until a controller accepts this stage (to start \
+             nothing then, use --fail-closed)"
+        )),
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What is seen of a cluster: the counts that its parties tell are those of its clients.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -101,4 +103,47 @@ fn what_is_told_is_what_clients_counted() {
     let heads = ["TENANT", "NODE", "GATEWAY"].map(|head| screen.contains(&format!("\n{head} ")));
     assert_eq!(heads, [true; 3], "{screen}");
     assert!(!screen.contains("STAGE") && !screen.contains("ALLOCATED"), "{screen}");
+}
+
+/// What `GET` of a path answers at this address.
+fn answer(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the probe listens");
+    let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("the probe reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the probe answers");
+    answer
+}
+
+/// A load balancer asks the process that serves, and not the controller.
+#[test]
+fn a_gateway_of_its_own_is_ready_while_its_nodes_are_there() {
+    let file = format!(
+        "{}[[volume]]\nname = \"db\"\nsize = \"1MiB\"\ntenant = \"t\"\nnodes = [\"a\", \"b\"]\n",
+        directories(&["a", "b"])
+    );
+    let mut cluster = Cluster::new(&file, "[[tenant]]\nname = \"t\"\n");
+    let mut command = cluster.command(&["--role", "controller"]);
+    cluster.bed().up_with(&mut command);
+    ["a", "b"].iter().for_each(|name| cluster.start("node", name));
+    let probe = ["--role", "gateway", "--name", "front", "--probe", "127.0.0.1:0"];
+    let gateway = process::spawn(&mut cluster.command(&probe));
+    gateway.hear("/readyz says so");
+    let said = gateway.stdout();
+    let address = said.split("ready while http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.expect("an address");
+    let is_ready = || answer(address, "/readyz").starts_with("HTTP/1.1 200 ");
+    eventually("that it is ready", is_ready);
+    cluster.kill("b");
+    eventually("that it is not", || !is_ready());
+    let told = answer(address, "/readyz");
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("node b at unix:"), "{told}");
+    assert!(answer(address, "/healthz").starts_with("HTTP/1.1 200 "), "it lives");
+    cluster.start("node", "b");
+    eventually("that it is again", is_ready);
+    // One line when it went and one when it came back, whatever the number of workers.
+    let log = gateway.stderr();
+    let of_b: Vec<&str> = log.lines().filter(|line| line.contains("node b at unix:")).collect();
+    assert!(of_b.len() == 2 && of_b[0].contains("b.sock is away: "), "{log}");
+    assert!(of_b[1].ends_with("is back"), "{log}");
 }

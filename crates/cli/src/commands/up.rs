@@ -3,19 +3,22 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::builder::FalseyValueParser;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
-use tidegate_controller::{Config, ServeError, log_to_stderr, raise_descriptor_limit, serve_with};
+use tidegate_controller::{
+    Config, Probe, Reasons, ServeError, log_to_stderr, raise_descriptor_limit, serve_with,
+};
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::{Folder, Problem, Purpose, trust_owner, user_number};
-use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
+use tidegate_model::{Cluster, Policy};
 use tidegate_proto::controller::status::{PolicyText, Status};
 use tidegate_proto::message::Request;
 
@@ -82,6 +85,12 @@ pub(crate) struct Args {
     #[arg(long, env = "TIDEGATE_NO_HTTP", value_parser = FalseyValueParser::new())]
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true, conflicts_with = "http")]
     no_http: bool,
+
+    /// With --role node, gateway or data-node: where to answer GET /healthz and GET /readyz, on
+    /// loopback; by default nowhere
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, requires = "role")]
+    #[arg(env = "TIDEGATE_PROBE", hide_env_values = true)]
+    probe: Option<SocketAddr>,
 
     /// Create the volumes that are not there before their nodes start
     #[arg(long, env = "TIDEGATE_CREATE", value_parser = FalseyValueParser::new())]
@@ -175,8 +184,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (create, json) = (args.create, common.json);
     let plan = Plan { cluster, choice, base, socket, controller, guards, create, json };
     match args.role {
-        None | Some(Role::Controller) => lead(args, plan, policies),
-        Some(_) => serve(&plan),
+        None | Some(Role::Controller) => match args.probe {
+            None => lead(args, plan, policies),
+            Some(_) => {
+                let failure = Failure::new(Code::Usage, "the controller has no --probe");
+                Err(failure.help("ask it for /readyz where it serves HTTP: --http"))
+            }
+        },
+        Some(_) => serve(&plan, args.probe, &args.http_host),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -238,7 +253,7 @@ fn lead(
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
-fn serve(plan: &Plan) -> Result<(), Failure> {
+fn serve(plan: &Plan, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(), Failure> {
     if plan.cluster.is_none() {
         let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
@@ -247,11 +262,19 @@ fn serve(plan: &Plan) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
     raise_descriptor_limit();
-    let parts = plan.start()?;
-    output::print(&part_ready(plan, parts.as_ref()))?;
+    let parts = plan.start()?.map(Arc::new);
+    let reasons = |parts: &Arc<Parts>| {
+        let parts = parts.clone();
+        Arc::new(move || parts.unready()) as Reasons
+    };
+    let probe = probe.zip(parts.as_ref().map(reasons));
+    let probe = probe.map(|(at, reasons)| Probe::start(at, hosts, reasons)).transpose()?;
+    output::print(&part_ready(plan, parts.as_deref(), probe.as_ref().map(Probe::address)))?;
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
         tracing::info!("SIGHUP: this part has no policy of its own, and goes on");
     }
+    // It holds the parts, too.
+    drop(probe);
     drop(parts);
     Ok(())
 }
@@ -299,9 +322,10 @@ impl Plan {
     }
 
     /// Where clients find volumes, a line each.
-    fn doors(&self, parts: Option<&Parts>) -> Vec<String> {
+    fn doors(&self, parts: Option<&Parts>, policy: Option<&Policy>) -> Vec<String> {
         let file = self.cluster.as_ref();
-        let doors = |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base);
+        let doors =
+            |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base, policy);
         parts.zip(file).map(doors).unwrap_or_default()
     }
 
@@ -379,7 +403,9 @@ impl Led {
 /// next.
 fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = &led.status;
-    let (socket, doors, memories) = (&plan.socket, plan.doors(parts), Plan::memories(parts));
+    let policy = led.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
+    let (socket, memories) = (&plan.socket, Plan::memories(parts));
+    let doors = plan.doors(parts, policy.as_ref());
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
         let mut told = json!({
@@ -407,6 +433,7 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
     let policy = led.told();
     let warnings = led.warnings().into_iter().map(|warning| format!("warning: {warning}\n"));
     let warning: String = warnings.collect();
+    let runs_parts = parts.is_some_and(|parts| parts.names().next().is_some());
     let next = match (doors.first(), tenants.first()) {
         (Some(door), _) if door.starts_with("memcached") => {
             format!("tidegate load \"{door}\" --fill, tidegate status")
@@ -416,6 +443,7 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
             format!("tidegate kv bench --at {}, tidegate status", memories[0])
         }
         (None, None) => "tidegate apply FILE".into(),
+        (None, Some(_)) if runs_parts => "tidegate status".into(),
         (None, Some(tenant)) => {
             format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name)
         }
@@ -433,9 +461,9 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
 }
 
 /// The same where the controller is elsewhere.
-fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
+fn part_ready(plan: &Plan, parts: Option<&Parts>, probe: Option<SocketAddr>) -> String {
     let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
-    let (doors, memories) = (plan.doors(parts), Plan::memories(parts));
+    let (doors, memories) = (plan.doors(parts, None), Plan::memories(parts));
     if plan.json {
         let mut told = json!({
             "ready": true,
@@ -449,6 +477,9 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
             stream::Address::Unix(path) => told["socket"] = json!(path),
             stream::Address::Tcp(address) => told["controller"] = json!(address.to_string()),
         }
+        if let Some(probe) = probe {
+            told["probe"] = json!(format!("http://{probe}/readyz"));
+        }
         return format!("{told}\n");
     }
     let controller = match &plan.controller {
@@ -457,8 +488,9 @@ fn part_ready(plan: &Plan, parts: Option<&Parts>) -> String {
     };
     let (release, parts) = (env!("CARGO_PKG_VERSION"), names.join(", "));
     format!(
-        "tidegate {release}: {parts} of the cluster at {controller}\n{}",
-        listed(&doors, &memories)
+        "tidegate {release}: {parts} of the cluster at {controller}\n{}{}",
+        listed(&doors, &memories),
+        probe.map(|at| format!("  ready while http://{at}/readyz says so\n")).unwrap_or_default(),
     )
 }
 

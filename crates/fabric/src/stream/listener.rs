@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 
 use super::{Address, Socket, Stream};
 use crate::tls::Guard;
-use crate::trusted::{Folder, Purpose, TrustError};
+use crate::trusted::{Folder, Problem, Purpose, TrustError};
 
 /// Who may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,22 @@ impl fmt::Display for BindError {
                 "{address} can be reached from other machines, and whoever reaches it may do \
                  anything; add [tls] to the cluster's file, or listen on 127.0.0.1"
             ),
-            Self::Folder(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            Self::Folder(address, error) => {
+                write!(f, "cannot listen on {address}: {error}")?;
+                match (&error.problem, address) {
+                    (Problem::Io(cause), Address::Unix(path))
+                        if cause.kind() == io::ErrorKind::NotFound =>
+                    {
+                        let folder = path.parent().unwrap_or(Path::new("/")).display();
+                        write!(
+                            f,
+                            "; make its folder first, as the user who runs this: `mkdir -p -m 755 \
+                             {folder}`, or with -m 700 where only that user's clients come"
+                        )
+                    }
+                    _ => Ok(()),
+                }
+            }
             Self::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
         }
     }
@@ -244,6 +259,15 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told_with_the_command_that_makes_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("run");
+        let error = Listener::bind(&Address::Unix(folder.join("local.sock")), Door::PRIVATE);
+        let told = error.unwrap_err().to_string();
+        assert!(told.contains(&format!("`mkdir -p -m 755 {}`", folder.display())), "{told}");
+    }
     use std::io::Read;
 
     fn address(folder: &tempfile::TempDir) -> Address {

@@ -38,7 +38,7 @@ fn stand_at(path: &Path) -> Stand {
 fn stand_of(folder: TempDir, path: PathBuf, patience: Duration) -> (Stand, PathBuf) {
     let nodes = [Memory::default(), Memory::default()];
     let limits = Limits { patience, ..Limits::default() };
-    let there = Node::There(Address::Unix(path.clone()).into());
+    let there = Node::There { name: "far".into(), way: Address::Unix(path.clone()).into() };
     let here = Node::Here(Arc::new(nodes[0].clone()));
     let gateway = start(config(&folder, limits, 1), &[here, there]).unwrap();
     (Stand { folder, nodes, gateway }, path)
@@ -69,8 +69,12 @@ fn while_it_is_away_its_part_fails_and_then_it_is_back() {
     let (stand, path) = stand();
     let mut client = Client::enter(&stand, "striped", true);
     assert_eq!(client.read(16 << 10, 512), Err(EIO), "it was never there");
+    let away = format!("node far at unix:{} is away: ", path.display());
+    let is_away = || stand.gateway.unready().iter().any(|reason| reason.starts_with(&away));
+    eventually("that it is known", is_away);
     let peer = Peer::start(path.clone(), stand.nodes[1].clone());
     eventually("the node", || client.read(16 << 10, 512).is_ok());
+    eventually("that all is ready", || stand.gateway.unready().is_empty());
     stand.nodes[1].set(Manner::OnDemand);
     client.ask(command::READ, 0, 16 << 10, 512);
     client.ask(command::READ, 0, 0, 32 << 10);
@@ -78,6 +82,7 @@ fn while_it_is_away_its_part_fails_and_then_it_is_back() {
     drop(peer);
     assert_eq!((client.hear(512).errno, client.hear(0).errno), (EIO, EIO), "they are lost with it");
     assert!(client.read(0, 512).is_ok(), "the other node serves");
+    eventually("that it is known again", is_away);
     assert_eq!(client.read(16 << 10, 512), Err(EIO));
     stand.nodes[1].set(Manner::AtOnce);
     let _peer = Peer::start(path, stand.nodes[1].clone());

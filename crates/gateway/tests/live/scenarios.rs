@@ -375,7 +375,8 @@ fn nodes_are_told_once_what_was_sent_to_others() {
     let path = folder.path().join("node.sock");
     let peer = Peer::start(path.clone(), nodes[1].clone());
     let way = Address::Unix(path).into();
-    let services = [Node::Here(Arc::new(nodes[0].clone())), Node::There(way)];
+    let services =
+        [Node::Here(Arc::new(nodes[0].clone())), Node::There { name: "far".into(), way }];
     let gateway = start(config(&folder, Limits::default(), 2), &services).unwrap();
     let stand = Stand { folder, nodes, gateway };
     let mut clients = [0, 1, 2].map(|_| Client::enter(&stand, "striped", true));

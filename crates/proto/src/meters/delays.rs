@@ -377,7 +377,7 @@ impl Case<'_> {
         let (node, work) = (&self.meters.nodes[at], self.work(at));
         let name = &node.name;
         if work.full * BUSY < work.readings {
-            let why = format!("{name} did not let it wait: this is how long its store takes");
+            let why = format!("node {name} did not let it wait: this is how long its store takes");
             return (why, "a faster store".into());
         }
         let own = permille(self.there[at].waits.operations, work.operations);

@@ -253,7 +253,7 @@ fn a_device_is_full_of_ones_own_or_of_others_or_not_at_all() {
     assert!(help.starts_with("it waits behind its own requests"), "{help}");
     assert!(cause(&full, "web").2.starts_with("less load there"));
     let (_, why, _) = cause(&ten_seconds(Discipline::Token, 5, &[batch]), "batch");
-    assert_eq!(why, "a did not let it wait: this is how long its store takes");
+    assert_eq!(why, "node a did not let it wait: this is how long its store takes");
 }
 
 #[test]

@@ -1,0 +1,210 @@
+//! Which nodes the gateway reaches and which volumes it serves, over all of its workers.
+//!
+//! Each worker has links of its own, and finds out for itself that a node is away. Here that
+//! becomes one state and one line of the log, and the answer to whoever asks whether the gateway is
+//! ready. Workers come here when something changes, never for a request.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What all workers know together.
+#[derive(Debug)]
+pub(crate) struct Reachability {
+    /// How people call the nodes: `b at unix:b.sock`.
+    nodes: Vec<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    workers: Vec<Worker>,
+    /// By node, whether the log says that it is away.
+    is_told_away: Vec<bool>,
+    /// By volume, why the log says that it is not served.
+    told_faults: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    /// By node, of those behind sockets.
+    links: BTreeMap<usize, Link>,
+    /// By volume, why it is not served.
+    faults: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    state: LinkState,
+    /// Parts of volumes or pools lie there.
+    is_used: bool,
+}
+
+#[derive(Debug, Default)]
+enum LinkState {
+    #[default]
+    Connecting,
+    Up,
+    Away(String),
+}
+
+impl Reachability {
+    /// Before these nodes, named for people.
+    pub(crate) fn new(nodes: Vec<String>) -> Arc<Self> {
+        let is_told_away = vec![false; nodes.len()];
+        let state = Mutex::new(State { is_told_away, ..State::default() });
+        Arc::new(Self { nodes, state })
+    }
+
+    /// One more worker.
+    pub(crate) fn join(self: &Arc<Self>) -> Reporter {
+        let mut state = self.state();
+        state.workers.push(Worker::default());
+        Reporter { shared: self.clone(), worker: state.workers.len() - 1 }
+    }
+
+    /// Why not all volumes and pools can be served, a sentence each; nothing if all can.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let state = self.state();
+        let mut reasons = Vec::new();
+        for (node, name) in self.nodes.iter().enumerate() {
+            let links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
+            let states = links.filter(|link| link.is_used).map(|link| &link.state);
+            reasons.extend(states.filter_map(|state| reason(name, state)).next());
+        }
+        let faults = state.told_faults.iter();
+        reasons.extend(
+            faults.map(|(volume, fault)| format!("volume {volume} is not served: {fault}")),
+        );
+        reasons
+    }
+
+    /// Whether a volume is refused.
+    pub(crate) fn is_refused(&self, volume: &str) -> bool {
+        self.state().told_faults.contains_key(volume)
+    }
+
+    /// A panic with the state locked leaves it as it was before or after.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn reason(name: &str, state: &LinkState) -> Option<String> {
+    match state {
+        LinkState::Up => None,
+        LinkState::Connecting => Some(format!("node {name} is not connected yet")),
+        LinkState::Away(reason) => Some(format!("node {name} is away: {reason}")),
+    }
+}
+
+/// What one worker says.
+#[derive(Clone, Debug)]
+pub(crate) struct Reporter {
+    shared: Arc<Reachability>,
+    worker: usize,
+}
+
+impl Reporter {
+    /// It has a link to this node.
+    pub(crate) fn add_link(&self, node: usize) {
+        self.shared.state().workers[self.worker].links.insert(node, Link::default());
+    }
+
+    /// Parts lie at this node.
+    pub(crate) fn uses(&self, node: usize) {
+        if let Some(link) = self.shared.state().workers[self.worker].links.get_mut(&node) {
+            link.is_used = true;
+        }
+    }
+
+    /// Its link to this node is up.
+    pub(crate) fn on_up(&self, node: usize) {
+        let mut state = self.shared.state();
+        state.set(self.worker, node, LinkState::Up);
+        let mut links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
+        let is_away = links.any(|link| matches!(link.state, LinkState::Away(_)));
+        if !is_away && std::mem::take(&mut state.is_told_away[node]) {
+            // The line that ends a warning is as loud, so that whoever sees one sees the other.
+            tracing::warn!("node {} is back", self.shared.nodes[node]);
+        }
+    }
+
+    /// Its link to this node broke, or could not be made.
+    pub(crate) fn on_away(&self, node: usize, reason: String) {
+        let mut state = self.shared.state();
+        if !std::mem::replace(&mut state.is_told_away[node], true) {
+            tracing::warn!("node {} is away: {reason}", self.shared.nodes[node]);
+        }
+        state.set(self.worker, node, LinkState::Away(reason));
+    }
+
+    /// Why it does not serve a volume, or that it does.
+    pub(crate) fn on_fault(&self, volume: &str, fault: Option<&str>) {
+        let mut state = self.shared.state();
+        let faults = &mut state.workers[self.worker].faults;
+        match fault {
+            Some(fault) => drop(faults.insert(volume.into(), fault.into())),
+            None => drop(faults.remove(volume)),
+        }
+        let now = state.workers.iter().find_map(|worker| worker.faults.get(volume)).cloned();
+        let before = match now.clone() {
+            Some(fault) => state.told_faults.insert(volume.into(), fault),
+            None => state.told_faults.remove(volume),
+        };
+        match (before, now) {
+            (before, Some(now)) if before.as_ref() != Some(&now) => {
+                tracing::error!("volume {volume} is not served: {now}");
+            }
+            (Some(_), None) => tracing::warn!("volume {volume} is served again"),
+            _ => {}
+        }
+    }
+}
+
+impl State {
+    fn set(&mut self, worker: usize, node: usize, state: LinkState) {
+        if let Some(link) = self.workers[worker].links.get_mut(&node) {
+            link.state = state;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_needed_by_all_workers_that_have_parts_there() {
+        let shared = Reachability::new(vec!["a at x".into(), "b at y".into()]);
+        let workers = [shared.join(), shared.join()];
+        for worker in &workers {
+            worker.add_link(0);
+            worker.add_link(1);
+            worker.uses(1);
+        }
+        assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
+        workers[0].on_up(1);
+        assert_eq!(shared.reasons(), ["node b at y is not connected yet"]);
+        workers[1].on_up(1);
+        assert_eq!(shared.reasons(), [""; 0], "nothing lies at the other one");
+        workers[1].on_away(1, "gone".into());
+        assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
+        workers[0].on_away(1, "gone".into());
+        workers[0].on_up(1);
+        assert_eq!(shared.reasons(), ["node b at y is away: gone"]);
+        workers[1].on_up(1);
+        assert_eq!(shared.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn a_volume_is_served_again_once_all_workers_serve_it() {
+        let shared = Reachability::new(Vec::new());
+        let workers = [shared.join(), shared.join()];
+        workers.iter().for_each(|worker| worker.on_fault("db", Some("part 0: missing")));
+        assert_eq!(shared.reasons(), ["volume db is not served: part 0: missing"]);
+        workers[0].on_fault("db", None);
+        assert_eq!(shared.reasons(), ["volume db is not served: part 0: missing"]);
+        workers[1].on_fault("db", None);
+        assert_eq!(shared.reasons(), [""; 0]);
+    }
+}
