@@ -4,8 +4,7 @@
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
-    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, PartFaultStatus,
-    TenantAtDataNode, VolumeFaultStatus,
+    ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, TenantAtDataNode,
 };
 use tidegate_proto::controller::status::{StageStatus, Status, TenantStatus};
 use tidegate_stage::bypass::BYPASSES;

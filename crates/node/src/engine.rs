@@ -55,7 +55,7 @@ impl Work {
         (self.job, self.split) = (job, None);
     }
 
-    /// The scheduler has let it through. As how many requests it counts at the device, is said, too.
+    /// The scheduler has let it through. Also says as how many requests it counts at the device.
     pub(crate) fn dispatched(next: Dispatched<Self>) -> (Self, u32) {
         let work = Self { is_reserved: next.is_reserved, ..next.job };
         let count = work.count();

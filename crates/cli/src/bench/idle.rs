@@ -143,7 +143,7 @@ pub(super) fn rows(
         .iter()
         .fold((f64::MAX, f64::MIN), |(least, most), value| (value.min(least), value.max(most)));
     let note = format!("the controller {controller:.2} %, the nodes {nodes:.2} %");
-    let median = Median::of(all.into_iter()).map(|median| median.value);
+    let median = Median::of(all).map(|median| median.value);
     let row = Row::less(BENCH, case, "%", median).between(least, most);
     tell(row.promised(PROCESSOR_PERCENT).noted(note));
     let traffic = idle.status()?.cluster.map(|cluster| cluster.traffic.bytes as f64);

@@ -100,7 +100,7 @@ fn a_label_of_another_part_is_refused_whichever_field_differs() {
                 assert!(named || error.contains("overlap"), "change {at}: {error}");
             }
             if at < 5 {
-                let error = resize(std::slice::from_ref(&plan), Bytes(4 * SIZE)).unwrap_err();
+                let error = resize(std::slice::from_ref(&plan), Bytes(4 * SIZE), None).unwrap_err();
                 assert!(error.what.contains("not there as it was created"), "{at}: {error}");
             }
         }
@@ -130,7 +130,10 @@ fn a_volume_whose_data_are_gone_is_not_made_anew() {
         assert!(refusal(&plan, creation).contains("the data of part 0 of volume db"));
     }
     assert!(
-        resize(std::slice::from_ref(&plan), Bytes(2 * SIZE)).unwrap_err().what.contains("missing")
+        resize(std::slice::from_ref(&plan), Bytes(2 * SIZE), None)
+            .unwrap_err()
+            .what
+            .contains("missing")
     );
     assert!(!folder.path().join("a/db.0").exists());
 }
@@ -163,7 +166,7 @@ fn what_lies_in_a_parts_place_is_not_replaced() {
 fn only_create_makes_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(folder.path(), "db", false);
-    resize(std::slice::from_ref(&plan), Bytes(2 * SIZE)).unwrap_err();
+    resize(std::slice::from_ref(&plan), Bytes(2 * SIZE), None).unwrap_err();
     clear_error(std::slice::from_ref(&plan)).unwrap_err();
     assert!(show(std::slice::from_ref(&plan))[0].fault.is_some());
     assert!(!folder.path().join("a").exists());
