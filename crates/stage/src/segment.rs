@@ -107,7 +107,7 @@ impl Segment {
 
     /// Whether another process maps the segment; none if the kernel cannot be asked.
     #[cfg(feature = "keeper")]
-    pub(crate) fn is_used_by_others(&self) -> Option<bool> {
+    pub fn is_used_by_others(&self) -> Option<bool> {
         crate::usage::is_used_by_others(self.kept.as_ref()?).ok()
     }
 

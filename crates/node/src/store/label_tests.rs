@@ -45,10 +45,12 @@ fn a_label_fits_its_part_and_no_other() {
     };
     refused(&|it| it.identity.volume = "other".into(), "the label says part 1 of volume \"other\"");
     refused(&|it| it.identity.index = 2, "the label says part 2 of volume \"db\"");
-    refused(&|it| it.is_pending = true, "was begun and not finished");
     refused(&|it| it.identity.geometry.count = 2, "in 2 parts");
     refused(&|it| it.identity.geometry.stripe = Bytes(4096), "stripes of 4KiB");
-    refused(&|it| it.identity.geometry.size = Bytes(3 << 20), "tidegate volume resize db");
+    refused(
+        &|it| it.identity.geometry.size = Bytes(3 << 20),
+        "`tidegate volume resize CLUSTER db 6MiB`",
+    );
     refused(&|it| it.identity.offset = Bytes(8192), "begins at 8KiB of the device");
 }
 

@@ -4,13 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
 use tidegate_fabric::stream::Address;
 use tidegate_node::{Config, Store, start};
 
-use crate::support::{Client, job};
+use crate::support::{Client, PATIENCE, job};
 
 const KEYS: usize = 16;
 
@@ -31,6 +32,10 @@ fn memcached(path: &std::path::Path) -> Sender<usize> {
         let (mut stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         while let Some(Ok(line)) = lines.next() {
+            if line == "version" {
+                stream.write_all(b"VERSION 1\r\n").unwrap();
+                continue;
+            }
             let Ok(size) = sizes.recv() else { return };
             for key in line.split(' ').skip(1) {
                 write!(stream, "VALUE {key} 0 {size}\r\n{}\r\n", "x".repeat(size)).unwrap();

@@ -92,7 +92,8 @@ fn a_node_is_silent_once_it_has_answered_nothing_for_a_second() {
     world.nodes[0].is_cut_off = true;
     world.run(Span(900 * MS));
     assert!(!is_silent(&world), "a machine may be busy for so long");
-    world.run(Span(600 * MS));
+    // A node at which nothing happens is asked once a period, of a second.
+    world.run(Span(1_300 * MS));
     assert!(is_silent(&world));
     world.nodes[0].is_cut_off = false;
     world.run(Span(600 * MS));
