@@ -56,6 +56,12 @@ fn a_neighbour_waits_for_a_bounded_number_of_values() {
     let store = Store::Memcached { address: Address::Unix(path) };
     let node = start(Config { depth: 32, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
+    // Requests fail until the node is connected with it.
+    answer.send(1).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while client.ask(get(0)).outcome.is_err() {
+        assert!(Instant::now() < deadline, "the node connects with memcached");
+    }
     let at_device = || (node.status().node.in_flight, node.status().node.waiting);
     assert!(client.submit((1..=5).map(get).collect()).is_empty());
     assert_eq!(at_device(), (32, 48), "two requests of sixteen keys");
