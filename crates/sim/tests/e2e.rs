@@ -435,8 +435,8 @@ fn what_is_refused() {
 #[test]
 fn the_example_of_the_book_can_be_run() {
     let page = include_str!("../../../docs/src/simulator.md");
-    let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
-    let example = blocks.filter(|block| block.contains("load.log")).next().unwrap();
+    let mut blocks = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let example = blocks.find(|block| block.contains("load.log")).unwrap();
     let mut scenario = Scenario::parse(example).unwrap();
     (scenario.length, scenario.skip) = (Span(20 * Span::MILLISECOND.0), Span::ZERO);
     let log = "fio version 2 iolog\na add\na open\na write 0 4096\na read 4096 8192\na close\n";
