@@ -197,7 +197,8 @@ fn hostile_clients_take_neither_memory_nor_service_from_others() {
         false => (40, 200, Duration::ZERO),
     };
     let policy = "[[tenant]]\nname = \"hostile\"\nlimit = \"200 iops\"\n\
-                  [[tenant]]\nname = \"web\"\n[[tenant]]\nname = \"honest\"\nweight = 1000\n";
+                  [[tenant]]\nname = \"web\"\n[[tenant]]\nname = \"honest\"\nweight = 1000\n\
+                  [[match]]\ntenant = \"honest\"\nkey = [\"small\"]\n";
     let mut cluster = Cluster::new("", policy);
     let (_server, memcached) = server(&cluster.bed().path("server.memcached"));
     let theirs = volume("theirs", "hostile", "64MiB", &["a"]);
