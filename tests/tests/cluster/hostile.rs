@@ -10,6 +10,9 @@
 //! with them at the lowest priority: what was measured was the machine. On machines of their own
 //! they would take no processor from anybody. What the gateway and the nodes do for them runs at
 //! the priority of all else.
+//!
+//! Their tenants have limits. Without one, what a greedy client of memcached asks for takes both
+//! processors, and the neighbour's p99 is five to eight times what it is alone.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -197,7 +200,7 @@ fn hostile_clients_take_neither_memory_nor_service_from_others() {
         false => (40, 200, Duration::ZERO),
     };
     let policy = "[[tenant]]\nname = \"hostile\"\nlimit = \"200 iops\"\n\
-                  [[tenant]]\nname = \"web\"\n[[tenant]]\nname = \"honest\"\nweight = 1000\n\
+                  [[tenant]]\nname = \"web\"\nlimit = \"200 iops\"\n[[tenant]]\nname = \"honest\"\nweight = 1000\n\
                   [[match]]\ntenant = \"honest\"\nkey = [\"small\"]\n";
     let mut cluster = Cluster::new("", policy);
     let (_server, memcached) = server(&cluster.bed().path("server.memcached"));
