@@ -34,6 +34,12 @@ use super::keys::server;
 /// The most memory that the gateway may have had, in KiB: 512 MiB.
 const MEMORY_KIB: u64 = 512 << 10;
 
+/// Hostile tenants have limits; the honest one has its key in their pool.
+const POLICY: &str = "[[tenant]]\nname = \"hostile\"\nlimit = \"200 iops\"\n\
+    [[tenant]]\nname = \"web\"\nlimit = \"200 iops\"\n\
+    [[tenant]]\nname = \"honest\"\nweight = 1000\n\
+    [[match]]\ntenant = \"honest\"\nkey = [\"small\"]\n";
+
 /// How often a slow client says a byte.
 const DRIP: Duration = Duration::from_millis(20);
 
@@ -199,10 +205,7 @@ fn hostile_clients_take_neither_memory_nor_service_from_others() {
         true => (200, 1000, Duration::from_secs(60)),
         false => (40, 200, Duration::ZERO),
     };
-    let policy = "[[tenant]]\nname = \"hostile\"\nlimit = \"200 iops\"\n\
-                  [[tenant]]\nname = \"web\"\nlimit = \"200 iops\"\n[[tenant]]\nname = \"honest\"\nweight = 1000\n\
-                  [[match]]\ntenant = \"honest\"\nkey = [\"small\"]\n";
-    let mut cluster = Cluster::new("", policy);
+    let mut cluster = Cluster::new("", POLICY);
     let (_server, memcached) = server(&cluster.bed().path("server.memcached"));
     let theirs = volume("theirs", "hostile", "64MiB", &["a"]);
     let ours = volume("ours", "honest", "1MiB", &["a"]);
