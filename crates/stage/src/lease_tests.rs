@@ -3,11 +3,12 @@
 #![cfg(feature = "keeper")]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_algo::queue::Order;
 
 use super::*;
+use crate::record::tests::eventually;
 use crate::segment::Segment;
 
 /// Bytes of a request.
@@ -51,14 +52,6 @@ impl Gate {
 
     fn passed_over_depth(&self) -> u64 {
         self.0.bypasses[Bypass::OverDepth as usize].operations()
-    }
-}
-
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited twenty seconds until {what}");
-        std::thread::yield_now();
     }
 }
 

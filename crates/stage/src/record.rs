@@ -428,7 +428,7 @@ fn file_of<'a>(
 
 #[cfg(test)]
 #[path = "record_tests.rs"]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 #[path = "freezer_tests.rs"]

@@ -46,7 +46,8 @@ impl Drop for Child {
     }
 }
 
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+/// Waits until a condition holds, and fails if that takes too long.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {
         assert!(Instant::now() < deadline, "waited twenty seconds until {what}");
