@@ -256,6 +256,7 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
         cost: cluster.cost,
         capacity: node.capacity,
         speed,
+        fallback: Some(base.join(crate::volumes::FALLBACK)),
         ..node::Config::new(node.name.clone(), store)
     })
 }

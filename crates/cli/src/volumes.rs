@@ -11,6 +11,9 @@ use tidegate_node::volumes::{self, Creation, PartPlan, PartReport, PartStore, Vo
 
 use crate::failure::{Code, Failure};
 
+/// The folder of the state folder for labels of parts that their own file system takes no more.
+pub(crate) const FALLBACK: &str = "labels";
+
 /// The parts of a volume at the nodes for which `is_meant` is true. Those in memory are left out:
 /// nobody creates them.
 pub(crate) fn parts(
@@ -33,6 +36,7 @@ pub(crate) fn parts(
             index,
             offset: volume.offsets.get(index as usize).copied().unwrap_or(Bytes::ZERO),
             geometry: Geometry::of(volume),
+            fallback: Some(base.join(FALLBACK)),
         })
     };
     (0..).zip(volume.nodes.iter().copied()).filter_map(part).collect()

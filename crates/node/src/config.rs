@@ -23,6 +23,9 @@ pub struct Config {
     pub controller: Option<Way>,
     /// Where the parts are.
     pub store: Store,
+    /// Where labels of parts are kept that the file system of a directory takes no more after an
+    /// error: a folder on another one. By default nowhere.
+    pub fallback: Option<PathBuf>,
     /// The most requests at the device at a time, 1 to 4096. By default 32. More let a device do
     /// more at once; fewer let a request with a reservation overtake sooner.
     pub depth: u32,
@@ -85,6 +88,7 @@ impl Config {
             guard: None,
             controller: None,
             store,
+            fallback: None,
             depth: 32,
             capacity: None,
             pacing: Pacing::Even,

@@ -130,7 +130,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         Listener::bind(address, door).map(|listener| listener.behind(config.guard.clone()))
     };
     let listener = config.listen.as_ref().map(listen).transpose().map_err(StartError::Bind)?;
-    let medium = medium(&config.store)?;
+    let medium = medium(&config)?;
     let clock = Clock::start();
     let reactor = Reactor::new()?;
     let bell = reactor.mailbox();
@@ -162,12 +162,13 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     Ok(running)
 }
 
-fn medium(store: &Store) -> Result<Arc<dyn Medium>, StartError> {
+fn medium(config: &Config) -> Result<Arc<dyn Medium>, StartError> {
     let failed = |path: &PathBuf, error| StartError::Store { path: path.clone(), error };
-    Ok(match store {
+    Ok(match &config.store {
         Store::Memory { room } => Arc::new(Memory::new(*room)),
         Store::Directory { path } => {
-            Arc::new(Directory::new(path).map_err(|error| failed(path, error))?)
+            let directory = Directory::new(path).map_err(|error| failed(path, error))?;
+            Arc::new(directory.with_fallback(config.fallback.as_deref()))
         }
         Store::Device { path, size } => {
             Arc::new(Device::new(path, *size).map_err(|error| failed(path, error))?)

@@ -59,6 +59,8 @@ pub struct PartPlan {
     pub offset: Bytes,
     /// The volume's.
     pub geometry: Geometry,
+    /// See [`crate::Config::fallback`].
+    pub fallback: Option<PathBuf>,
 }
 
 /// How volumes are created.
@@ -249,7 +251,8 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
     };
     match &part.store {
         PartStore::Directory(folder) => {
-            let spot = Spot::in_directory(folder, &part.volume, part.index);
+            let fallback = part.fallback.as_deref();
+            let spot = Spot::in_directory(folder, &part.volume, part.index, fallback);
             let label = spot.read(disk).map_err(|error| damaged(&error))?;
             let data = match disk.length(&part.data()) {
                 Ok(length) => Some(Bytes(length)),

@@ -115,6 +115,7 @@ fn plans(folder: &Path, size: u64, is_device: bool) -> Vec<PartPlan> {
         index,
         offset: Bytes(if is_device { 4096 } else { 0 }),
         geometry: Geometry { count: 2, stripe: Bytes(STRIPE), size: Bytes(size) },
+        fallback: None,
     };
     (0..).zip(&["a", "b"]).map(plan).collect()
 }

@@ -22,6 +22,8 @@ use crate::volumes;
 /// Parts as files of a directory.
 pub(crate) struct Directory {
     path: PathBuf,
+    /// Where labels go that this directory takes no more.
+    fallback: Option<PathBuf>,
     disk: Arc<dyn Disk>,
     parts: Parts<FilePart>,
     /// Locked: two nodes that write one file would each believe to be alone. None while the
@@ -57,7 +59,12 @@ impl Directory {
             Err(error) => return Err(error),
         };
         let (disk, parts) = (Arc::new(Host), Parts::default());
-        Ok(Self { path: path.into(), disk, parts, lock: Mutex::new(lock) })
+        Ok(Self { path: path.into(), fallback: None, disk, parts, lock: Mutex::new(lock) })
+    }
+
+    /// The same with a folder for labels that the directory's file system takes no more.
+    pub(crate) fn with_fallback(self, folder: Option<&Path>) -> Self {
+        Self { fallback: folder.map(Path::to_path_buf), ..self }
     }
 
     #[cfg(test)]
@@ -82,7 +89,8 @@ impl Directory {
         }
         drop(lock);
         let path = self.path.join(format!("{}.{}", part.volume, part.index));
-        let spot = Spot::in_directory(&self.path, &part.volume, part.index);
+        let fallback = self.fallback.as_deref();
+        let spot = Spot::in_directory(&self.path, &part.volume, part.index, fallback);
         let label = spot.read(&*self.disk);
         let label = label.map_err(|error| unfit(format!("cannot be used: {error}")))?;
         let length = match self.disk.length(&path) {

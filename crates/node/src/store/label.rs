@@ -4,9 +4,14 @@
 //! last mebibyte of what may be used is an area of slots, one for each part. Either way a label is
 //! two blocks of 4 KiB with a copy in each, written by turns ([`Label`]). Their space is taken when
 //! the label is made, so that a full disk cannot keep an error from being stored.
+//!
+//! A file system that has met an error may take no more writes at all. A label in a directory then
+//! has one more copy in a folder elsewhere, the *fallback*, which counts while it is the latest.
 
 use std::fmt;
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use tidegate_model::Bytes;
@@ -31,6 +36,8 @@ const SLOTS: u64 = AREA / SLOT;
 pub(crate) struct Spot {
     pub(crate) path: PathBuf,
     offset: u64,
+    /// The file that is written if this one cannot be.
+    fallback: Option<PathBuf>,
 }
 
 /// Why a label cannot be used.
@@ -58,9 +65,17 @@ impl From<io::Error> for SpotError {
 }
 
 impl Spot {
-    /// The label of a part in a directory.
-    pub(crate) fn in_directory(folder: &Path, volume: &str, index: u32) -> Self {
-        Self { path: folder.join(format!("{volume}.{index}.label")), offset: 0 }
+    /// The label of a part in a directory, with a folder for the copy that this one does not take.
+    pub(crate) fn in_directory(
+        folder: &Path,
+        volume: &str,
+        index: u32,
+        fallback: Option<&Path>,
+    ) -> Self {
+        let name = format!("{volume}.{index}.label");
+        let path = folder.join(&name);
+        let fallback = fallback.map(|folder| folder.join(name)).filter(|copy| *copy != path);
+        Self { path, offset: 0, fallback }
     }
 
     /// What the label says; none if there is none.
@@ -73,7 +88,35 @@ impl Spot {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read?,
         }
-        parse(&bytes)
+        let label = parse(&bytes)?;
+        Ok(label.map(|label| self.fallen_back(disk, &label).unwrap_or(label)))
+    }
+
+    /// The copy in the fallback, if it is later than this label of the same part.
+    fn fallen_back(&self, disk: &dyn Disk, label: &Label) -> Option<Label> {
+        let mut bytes = [0; Label::LENGTH];
+        disk.read(self.fallback.as_ref()?, 0, &mut bytes).ok()?;
+        let copy = Label::parse(&bytes).ok()?;
+        let is_later = copy.identity.stamp.uuid == label.identity.stamp.uuid
+            && copy.identity.index == label.identity.index
+            && copy.sequence > label.sequence;
+        is_later.then_some(copy)
+    }
+
+    /// Writes a copy to the fallback.
+    fn fall_back(&self, disk: &dyn Disk, label: &Label) -> io::Result<&Path> {
+        let path = self.fallback.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        disk.create(path)?;
+        disk.write(path, 0, &label.to_bytes())?;
+        disk.sync(path)?;
+        disk.sync_folder(folder)?;
+        disk.sync_folder(folder.parent().unwrap_or(Path::new("/")))?;
+        Ok(path)
     }
 
     /// Whether one of its two copies was written and cannot be read any more.
@@ -109,14 +152,19 @@ impl Spot {
         disk.sync_folder(self.path.parent().unwrap_or(Path::new("/")))
     }
 
-    /// Writes the label over the older one of its copies. It is durable then.
+    /// Writes the label over the older one of its copies, or to the fallback. It is durable then.
     ///
     /// # Errors
-    /// If the system refuses; the newer copy is as it was.
+    /// If the system refuses both; the newer copy is as it was.
     pub(crate) fn write(&self, disk: &dyn Disk, label: &mut Label) -> io::Result<()> {
         let later = Label { sequence: label.sequence + 1, ..label.clone() };
-        disk.write(&self.path, self.offset + self.copy(&later), &later.to_bytes())?;
-        disk.sync(&self.path)?;
+        let offset = self.offset + self.copy(&later);
+        let written = disk.write(&self.path, offset, &later.to_bytes());
+        if let Err(error) = written.and_then(|()| disk.sync(&self.path)) {
+            let Ok(fallback) = self.fall_back(disk, &later) else { return Err(error) };
+            let (path, fallback) = (self.path.display(), fallback.display());
+            tracing::warn!("{path} cannot be written ({error}); the label is in {fallback} now");
+        }
         *label = later;
         Ok(())
     }
@@ -169,7 +217,7 @@ impl Area {
     }
 
     fn spot(&self, slot: u64) -> Spot {
-        Spot { path: self.path.clone(), offset: self.begin + slot * SLOT }
+        Spot { path: self.path.clone(), offset: self.begin + slot * SLOT, fallback: None }
     }
 
     /// All labels, by slot; none where a slot is free.

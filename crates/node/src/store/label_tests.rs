@@ -6,10 +6,10 @@
 use std::fs;
 
 use tidegate_fabric::service::Part;
-use tidegate_model::cluster::{Geometry, PartIdentity, Uuid, VolumeStamp};
+use tidegate_model::cluster::{Geometry, PartIdentity, SyncError, Uuid, VolumeStamp};
 
 use super::super::OpenError;
-use super::super::disk::Host;
+use super::super::disk::{Disk, Host};
 use super::super::labelled::fits;
 use super::*;
 
@@ -135,7 +135,7 @@ fn what_is_no_label_is_none_and_what_was_one_is_damaged() {
 #[test]
 fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let spot = Spot::in_directory(folder.path(), "db", 1);
+    let spot = Spot::in_directory(folder.path(), "db", 1, None);
     assert_eq!(spot.read(&Host).unwrap(), None);
     // What an interrupted attempt left is in nobody's way.
     fs::write(folder.path().join(".db.1.label.new"), "half").unwrap();
@@ -145,6 +145,82 @@ fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
     assert_eq!(names.collect::<Vec<_>>(), ["db.1.label"]);
     fs::write(folder.path().join("db.1.label"), "short").unwrap();
     assert_eq!(spot.read(&Host).unwrap(), None, "what is cut off at its beginning is no label");
+}
+
+/// A machine of which one folder takes no writes, as a file system that has met an error.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    fn at(&self, path: &Path) -> io::Result<Host> {
+        match path.starts_with(&self.0) {
+            true => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            false => Ok(Host),
+        }
+    }
+}
+
+impl Disk for ReadOnly {
+    fn length(&self, path: &Path) -> io::Result<u64> {
+        Host.length(path)
+    }
+    fn read(&self, path: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        Host.read(path, offset, bytes)
+    }
+    fn create(&self, path: &Path) -> io::Result<()> {
+        self.at(path)?.create(path)
+    }
+    fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.at(path)?.write(path, offset, bytes)
+    }
+    fn grow(&self, path: &Path, length: u64, reserve: bool) -> io::Result<()> {
+        self.at(path)?.grow(path, length, reserve)
+    }
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        self.at(path)?.sync(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.at(to)?.rename(from, to)
+    }
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.at(path)?.sync_folder(path)
+    }
+    fn mark(&self, path: &Path) -> io::Result<Option<Uuid>> {
+        Host.mark(path)
+    }
+    fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool> {
+        self.at(path)?.set_mark(path, uuid)
+    }
+}
+
+#[test]
+fn an_error_is_stored_though_the_file_system_takes_no_more_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let [parts, fallback] = ["parts", "labels"].map(|name| folder.path().join(name));
+    fs::create_dir(&parts).unwrap();
+    let broken = ReadOnly(parts.clone());
+    let spot = Spot::in_directory(&parts, "db", 1, Some(&fallback));
+    spot.make(&Host, &label()).unwrap();
+    let mut latest = label();
+    let error = SyncError { errno: libc::EIO, at_seconds: 7 };
+    latest.error = Some(error);
+    let nowhere = Spot::in_directory(&parts, "db", 1, None);
+    assert!(nowhere.write(&broken, &mut latest.clone()).is_err(), "there is no other place");
+    spot.write(&broken, &mut latest).unwrap();
+    // Whoever comes later knows it, and clears it where the part can be written again.
+    let mut found = spot.read(&Host).unwrap().unwrap();
+    assert_eq!((&found, found.error), (&latest, Some(error)));
+    found.error = None;
+    spot.write(&Host, &mut found).unwrap();
+    for spot in [&spot, &nowhere] {
+        assert_eq!(spot.read(&Host).unwrap().as_ref(), Some(&found));
+    }
+    // Another volume of this name has nothing to do with it.
+    let mut other = label();
+    other.identity.stamp.uuid = Uuid([7; 16]);
+    spot.write(&broken, &mut latest).unwrap();
+    fs::remove_file(parts.join("db.1.label")).unwrap();
+    spot.make(&Host, &other).unwrap();
+    assert_eq!(spot.read(&Host).unwrap(), Some(other));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn make(store: &PartStore, parts: &[Part]) {
     for part in parts {
         let Part { volume, index, offset, geometry, .. } = part.clone();
         let (node, store) = ("a".into(), store.clone());
-        let plan = PartPlan { node, store, volume, index, offset, geometry };
+        let plan = PartPlan { node, store, volume, index, offset, geometry, fallback: None };
         volumes::create(&[plan], Creation::default()).unwrap();
     }
 }
@@ -343,6 +343,7 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
             index: 0,
             offset: Bytes(offset),
             geometry: wanted.geometry,
+            fallback: None,
         };
         volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
         let open = || -> (Box<dyn Medium>, OpenPart) {
@@ -420,6 +421,7 @@ impl Opened {
             index: 0,
             offset: Bytes::ZERO,
             geometry: part("v", 8192, 0).geometry,
+            fallback: None,
         };
         volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
         Self { plan, file }

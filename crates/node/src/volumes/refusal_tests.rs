@@ -17,7 +17,8 @@ fn plan(folder: &Path, volume: &str, is_device: bool) -> PartPlan {
         false => PartStore::Directory(path),
     };
     let (node, volume, offset) = ("n1".into(), volume.into(), Bytes::ZERO);
-    PartPlan { node, store, volume, index: 0, offset, geometry: Geometry::single(Bytes(SIZE)) }
+    let geometry = Geometry::single(Bytes(SIZE));
+    PartPlan { node, store, volume, index: 0, offset, geometry, fallback: None }
 }
 
 fn directory() -> (tempfile::TempDir, PartPlan) {

@@ -27,7 +27,7 @@ pub(crate) fn config(folder: &Path) -> Config {
 pub(crate) fn create(path: &Path) {
     let Part { volume, index, offset, geometry, .. } = part();
     let (node, store) = ("a".into(), PartStore::Directory(path.into()));
-    let plan = PartPlan { node, store, volume, index, offset, geometry };
+    let plan = PartPlan { node, store, volume, index, offset, geometry, fallback: None };
     volumes::create(&[plan], Creation::default()).unwrap();
 }
 

@@ -210,6 +210,7 @@ fn device(scenario: &Scenario, number: u16, place: &Path) -> Result<(), Failure>
             index: number.into(),
             offset: Bytes(PART.0 * tenant),
             geometry: geometry(scenario.nodes.count as usize),
+            fallback: None,
         };
         create(&[plan], Creation::default()).map_err(failure)?;
     }

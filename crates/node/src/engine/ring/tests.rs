@@ -20,7 +20,8 @@ fn directory(folder: &Path) -> (Directory, PartPlan) {
     let geometry = Geometry::single(length);
     let (volume, index) = ("v".into(), 0);
     let (node, store) = ("a".into(), PartStore::Directory(folder.into()));
-    let plan = PartPlan { node, store, volume: "v".into(), index: 0, offset, geometry };
+    let plan =
+        PartPlan { node, store, volume: "v".into(), index: 0, offset, geometry, fallback: None };
     volumes::create(std::slice::from_ref(&plan), Creation::default()).unwrap();
     let directory = Directory::new(folder).unwrap();
     directory.open(&Part { volume, index, length, offset, geometry }).unwrap();
