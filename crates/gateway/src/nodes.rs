@@ -12,7 +12,7 @@ use tidegate_model::{CostModel, NodeId, Span, Time};
 use crate::clock;
 use crate::dues::Dues;
 use crate::owners::Table;
-use crate::parts::{self, Recorded, VolumeParts};
+use crate::parts::{Recorded, VolumeParts};
 use crate::reachability::Reporter;
 use crate::worker::{LINK, Letter};
 
@@ -136,14 +136,9 @@ impl Nodes {
         let dues = Dues::new(nodes.len(), cost);
         for (parts, known) in volumes.iter().zip(&known) {
             let name = parts.first().map_or("", |(_, part)| &part.volume);
-            reporter.on_fault(name, known.fault());
+            reporter.on_volume(name, known.fault(), known.mismatch());
         }
         Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
-    }
-
-    /// From here on it is written down where the parts of a volume do not belong together.
-    pub(crate) fn report_to(&mut self, reporter: &parts::Reporter) {
-        self.known.iter_mut().for_each(|known| known.report_to(reporter.clone()));
     }
 
     /// Why the first volume is not served, if none is.
@@ -329,10 +324,11 @@ impl There {
     fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
         let (volume, part) = &self.parts[part as usize];
         let known = &mut known[*volume];
-        let before = known.fault().map(String::from);
+        let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
         note(known, part.index);
-        if before.as_deref() != known.fault() {
-            self.reporter.on_fault(&part.volume, known.fault());
+        let now = [known.fault(), known.mismatch()];
+        if before.each_ref().map(Option::as_deref) != now {
+            self.reporter.on_volume(&part.volume, now[0], now[1]);
         }
     }
 }

@@ -16,61 +16,9 @@
 //! have said what they are bear different UUIDs or generations. A node that is away refuses
 //! nothing: what is asked of it waits, and the other parts serve.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use tidegate_fabric::service::{Part, PartState};
 use tidegate_model::cluster::VolumeStamp;
 use tidegate_model::{Bytes, NodeId};
-use tidegate_proto::message::VolumeFault;
-
-/// Volumes whose parts do not belong together, as the workers of a gateway see them: no node can
-/// tell that of its own part.
-#[derive(Debug, Default)]
-pub(crate) struct Mismatches {
-    workers: AtomicUsize,
-    /// By volume and worker.
-    found: Mutex<BTreeMap<(String, usize), String>>,
-}
-
-impl Mismatches {
-    /// All of them, each volume once.
-    pub(crate) fn faults(&self) -> Vec<VolumeFault> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let fault = |((volume, _), reason): (&(String, usize), &String)| VolumeFault {
-            volume: volume.clone(),
-            reason: reason.clone(),
-        };
-        let mut faults: Vec<_> = found.iter().map(fault).collect();
-        faults.dedup_by(|one, other| one.volume == other.volume);
-        faults
-    }
-
-    /// Where one more worker writes down what it finds.
-    pub(crate) fn reporter(self: &Arc<Self>) -> Reporter {
-        let worker = self.workers.fetch_add(1, Ordering::Relaxed);
-        Reporter { shared: self.clone(), worker }
-    }
-}
-
-/// Where a worker writes down which volumes do not fit together.
-#[derive(Clone, Debug)]
-pub(crate) struct Reporter {
-    shared: Arc<Mismatches>,
-    worker: usize,
-}
-
-impl Reporter {
-    fn report(&self, volume: &str, mismatch: Option<String>) {
-        let mut found = self.shared.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (volume.to_owned(), self.worker);
-        match mismatch {
-            Some(reason) => drop(found.insert(key, reason)),
-            None => drop(found.remove(&key)),
-        }
-    }
-}
 
 /// The parts of one volume, as far as they are known.
 #[derive(Debug)]
@@ -78,8 +26,10 @@ pub(crate) struct VolumeParts {
     volume: String,
     size: Bytes,
     parts: Vec<KnownPart>,
-    fault: Option<String>,
-    reporter: Option<Reporter>,
+    /// A part that its node refuses, and why.
+    refusal: Option<String>,
+    /// How parts differ that are to be of one volume: no node can tell that of its own part.
+    mismatch: Option<String>,
 }
 
 /// What is known of one part.
@@ -103,15 +53,9 @@ impl VolumeParts {
             volume: first.map(|part| part.volume.clone()).unwrap_or_default(),
             size: first.map_or(Bytes::ZERO, |part| part.geometry.size),
             parts: parts.iter().map(|_| KnownPart::default()).collect(),
-            fault: None,
-            reporter: None,
+            refusal: None,
+            mismatch: None,
         }
-    }
-
-    /// From here on it is written down where parts do not belong together.
-    pub(crate) fn report_to(&mut self, reporter: Reporter) {
-        self.reporter = Some(reporter);
-        self.judge();
     }
 
     /// What a session relies on that opens the volume now: of each part the last incarnation that
@@ -154,19 +98,20 @@ impl VolumeParts {
 
     /// Why the volume is not served; none if it is.
     pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+        self.refusal.as_deref().or(self.mismatch())
+    }
+
+    /// How its parts differ; none if they belong together.
+    pub(crate) fn mismatch(&self) -> Option<&str> {
+        self.mismatch.as_deref()
     }
 
     fn judge(&mut self) {
         let mut parts = (0..).zip(&self.parts);
         let refused =
             parts.find_map(|(index, part): (u32, _)| Some((index, part.refusal.as_ref()?)));
-        let refused = refused.map(|(index, reason)| format!("part {index}: {reason}"));
-        let mismatch = self.difference();
-        if let Some(reporter) = &self.reporter {
-            reporter.report(&self.volume, mismatch.clone());
-        }
-        self.fault = refused.or(mismatch);
+        self.refusal = refused.map(|(index, reason)| format!("part {index}: {reason}"));
+        self.mismatch = self.difference();
     }
 
     /// How parts differ that are to be of one volume.
@@ -240,19 +185,10 @@ mod tests {
         let mut parts = volume(3);
         parts.on_open(1, state(1, 7, 1));
         assert_eq!(parts.fault(), None, "the others are away");
-        let mismatches = Arc::new(Mismatches::default());
-        parts.report_to(mismatches.reporter());
-        let mut of_another_worker = volume(3);
-        of_another_worker.report_to(mismatches.reporter());
-        assert_eq!(mismatches.faults(), []);
+        assert_eq!(parts.mismatch(), None);
         parts.on_open(2, state(1, 7, 2));
-        of_another_worker.on_open(1, state(1, 7, 1));
-        of_another_worker.on_open(2, state(1, 7, 2));
-        let faults = mismatches.faults();
-        assert!(faults.len() == 1 && faults[0].volume == "v", "{faults:?}");
-        assert!(faults[0].reason.contains("CLUSTER v 1MiB --generation 2"), "{faults:?}");
-        of_another_worker.on_open(1, state(1, 7, 2));
-        assert_eq!(mismatches.faults().len(), 1, "one worker still sees it");
+        let mismatch = parts.mismatch().unwrap_or_default();
+        assert!(mismatch.contains("CLUSTER v 1MiB --generation 2"), "{mismatch}");
         assert!(
             parts.fault().is_some_and(|fault| fault.contains("part 1 has generation 1 and part 2"))
         );
@@ -261,9 +197,10 @@ mod tests {
             parts.fault().is_some_and(|fault| fault.contains("part 2 of the one with 08080808-"))
         );
         parts.on_open(2, state(1, 7, 1));
-        assert_eq!((parts.fault(), mismatches.faults()), (None, vec![]));
+        assert_eq!((parts.fault(), parts.mismatch()), (None, None));
         parts.on_refused(0, "it is not there".into());
         assert_eq!(parts.fault(), Some("part 0: it is not there"));
+        assert_eq!(parts.mismatch(), None, "that its node can tell");
         let memory = PartState { incarnation: 1, identity: None };
         parts.on_open(0, memory);
         assert_eq!(parts.fault(), None, "memory has no identity");

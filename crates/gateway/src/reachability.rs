@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_proto::message::VolumeFault;
+
 /// What all workers know together.
 #[derive(Debug)]
 pub(crate) struct Reachability {
@@ -30,6 +32,8 @@ struct Worker {
     links: BTreeMap<usize, Link>,
     /// By volume, why it is not served.
     faults: BTreeMap<String, String>,
+    /// By volume, how its parts differ.
+    mismatches: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -81,6 +85,16 @@ impl Reachability {
     /// Whether a volume is refused.
     pub(crate) fn is_refused(&self, volume: &str) -> bool {
         self.state().told_faults.contains_key(volume)
+    }
+
+    /// Volumes whose parts do not belong together, each once, as the first worker sees it.
+    pub(crate) fn mismatches(&self) -> Vec<VolumeFault> {
+        let state = self.state();
+        let mut found = BTreeMap::new();
+        for (volume, reason) in state.workers.iter().flat_map(|worker| &worker.mismatches) {
+            found.entry(volume.clone()).or_insert_with(|| reason.clone());
+        }
+        found.into_iter().map(|(volume, reason)| VolumeFault { volume, reason }).collect()
     }
 
     /// A panic with the state locked leaves it as it was before or after.
@@ -138,14 +152,12 @@ impl Reporter {
         state.set(self.worker, node, LinkState::Away(reason));
     }
 
-    /// Why it does not serve a volume, or that it does.
-    pub(crate) fn on_fault(&self, volume: &str, fault: Option<&str>) {
+    /// Why it does not serve a volume, or that it does; and how the volume's parts differ.
+    pub(crate) fn on_volume(&self, volume: &str, fault: Option<&str>, mismatch: Option<&str>) {
         let mut state = self.shared.state();
-        let faults = &mut state.workers[self.worker].faults;
-        match fault {
-            Some(fault) => drop(faults.insert(volume.into(), fault.into())),
-            None => drop(faults.remove(volume)),
-        }
+        let worker = &mut state.workers[self.worker];
+        set(&mut worker.faults, volume, fault);
+        set(&mut worker.mismatches, volume, mismatch);
         let now = state.workers.iter().find_map(|worker| worker.faults.get(volume)).cloned();
         let before = match now.clone() {
             Some(fault) => state.told_faults.insert(volume.into(), fault),
@@ -158,6 +170,13 @@ impl Reporter {
             (Some(_), None) => tracing::warn!("volume {volume} is served again"),
             _ => {}
         }
+    }
+}
+
+fn set(reasons: &mut BTreeMap<String, String>, volume: &str, reason: Option<&str>) {
+    match reason {
+        Some(reason) => drop(reasons.insert(volume.into(), reason.into())),
+        None => drop(reasons.remove(volume)),
     }
 }
 
@@ -200,11 +219,27 @@ mod tests {
     fn a_volume_is_served_again_once_all_workers_serve_it() {
         let shared = Reachability::new(Vec::new());
         let workers = [shared.join(), shared.join()];
-        workers.iter().for_each(|worker| worker.on_fault("db", Some("part 0: missing")));
+        workers.iter().for_each(|worker| worker.on_volume("db", Some("part 0: missing"), None));
         assert_eq!(shared.reasons(), ["volume db is not served: part 0: missing"]);
-        workers[0].on_fault("db", None);
+        workers[0].on_volume("db", None, None);
         assert_eq!(shared.reasons(), ["volume db is not served: part 0: missing"]);
-        workers[1].on_fault("db", None);
+        workers[1].on_volume("db", None, None);
         assert_eq!(shared.reasons(), [""; 0]);
+    }
+
+    #[test]
+    fn parts_do_not_belong_together_while_one_worker_sees_it() {
+        let shared = Reachability::new(Vec::new());
+        let workers = [shared.join(), shared.join()];
+        assert_eq!(shared.mismatches(), []);
+        for worker in &workers {
+            worker.on_volume("db", Some("part 0: missing"), Some("two UUIDs"));
+        }
+        let fault = VolumeFault { volume: "db".into(), reason: "two UUIDs".into() };
+        assert_eq!(shared.mismatches(), std::slice::from_ref(&fault), "each volume once");
+        workers[0].on_volume("db", Some("part 0: missing"), None);
+        assert_eq!(shared.mismatches(), [fault], "one worker still sees it");
+        workers[1].on_volume("db", None, None);
+        assert_eq!(shared.mismatches(), []);
     }
 }

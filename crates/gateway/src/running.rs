@@ -21,7 +21,6 @@ use crate::keeper::Keeper;
 use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
-use crate::parts::Mismatches;
 use crate::reachability::Reachability;
 use crate::status::{Books, Counts};
 use crate::volumes::Volumes;
@@ -53,7 +52,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let parties: Arc<[String]> = parties.into();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
-    let (threads, mismatches) = (workers.max(1), Arc::new(Mismatches::default()));
+    let threads = workers.max(1);
     let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
@@ -62,8 +61,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
             let links = (cost, patience, &reachability.join());
-            let mut nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
-            nodes.report_to(&mismatches.reporter());
+            let nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
                 volumes,
@@ -98,7 +96,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let mut running = Running {
         volumes: volumes_hall.addresses(),
         pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
-        books: Arc::new(Books::open((volumes_hall, mismatches), halls, register)),
+        books: Arc::new(Books::open((volumes_hall, reachability.clone()), halls, register)),
         limits,
         reachability,
         workers: Vec::new(),

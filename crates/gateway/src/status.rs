@@ -13,7 +13,7 @@ use tidegate_proto::meters::message::{Flow, GatewayCounts, GatewayPressure};
 
 use crate::clock;
 use crate::owners::Register;
-use crate::parts::Mismatches;
+use crate::reachability::Reachability;
 use crate::worker::Hall;
 
 /// Every fault, and its name for people and programs.
@@ -151,7 +151,7 @@ pub(crate) struct Books {
     /// The hall of volumes.
     pub(crate) volumes: Arc<Hall>,
     /// Volumes whose parts do not belong together.
-    mismatches: Arc<Mismatches>,
+    reachability: Arc<Reachability>,
     /// Those of pools.
     pub(crate) pools: Vec<Arc<Hall>>,
     /// Who the tenants are, and what was asked for each.
@@ -162,16 +162,16 @@ pub(crate) struct Books {
 
 impl Books {
     pub(crate) fn open(
-        (volumes, mismatches): (Arc<Hall>, Arc<Mismatches>),
+        (volumes, reachability): (Arc<Hall>, Arc<Reachability>),
         pools: Vec<Arc<Hall>>,
         register: Arc<Register>,
     ) -> Self {
-        Self { volumes, mismatches, pools, register, started_ms: clock::unix_ms() }
+        Self { volumes, reachability, pools, register, started_ms: clock::unix_ms() }
     }
 
     /// Volumes that are not served because their parts do not belong together.
     pub(crate) fn volume_faults(&self) -> Vec<VolumeFault> {
-        self.mismatches.faults()
+        self.reachability.mismatches()
     }
 
     fn halls(&self) -> impl Iterator<Item = &Arc<Hall>> {

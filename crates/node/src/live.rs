@@ -266,8 +266,9 @@ impl Live {
     /// it is.
     fn finish(&self, home: usize, finished: &mut [Work], batch: Option<&mut Vec<Work>>) -> Time {
         let now = self.advance();
-        let room = finished.iter().map(Work::count).sum();
+        let mut room = 0;
         for work in finished.iter_mut() {
+            room += work.count();
             if work.job.command == Command::KeyValue && work.job.outcome.is_ok() {
                 let keys = self.replies.on_reply(work.job.buffer.len() as u64, work.count());
                 self.lanes.device().set_limit(keys);
