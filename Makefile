@@ -28,14 +28,15 @@ validate-ns3: ## Compare the simulated network with ns-3 (some ten minutes of a 
 
 demo: ## Four tenants on one disk: without control, with static limits, under Tidegate.
 	@scripts/setup.sh demo
-	cargo build --release --locked --package tidegate --package tidegate-preload
-	target/release/tidegate demo
+	cargo build --release --locked --package tidegate --package tidegate-lab \
+		--package tidegate-preload
+	target/release/tidegate-lab demo
 
 bench: ## Measure Tidegate beside its peers.
 	@scripts/setup.sh bench
-	cargo build --release --locked --package tidegate --package tidegate-preload \
-		--package tidegate-capi --features tidegate/peers
-	target/release/tidegate bench
+	cargo build --release --locked --package tidegate --package tidegate-lab \
+		--package tidegate-preload --package tidegate-capi --features tidegate-lab/peers
+	target/release/tidegate-lab bench
 
 setup: ## Install everything that test, demo and bench need.
 	@scripts/setup.sh

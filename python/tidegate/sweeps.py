@@ -43,8 +43,8 @@ def sweep(
         tidegate.sweep("scenario.toml", {"transport.law": ["dctcp", "qtcp"]}, seeds=5)
 
     Rows are in the order of the grid, the last key changing first. A row is the object that
-    ``tidegate sim --json`` prints, with the point's values under ``"point"``. ``seeds`` runs each
-    point with so many seeds, ``model`` is ``"packets"`` or ``"dtm"``, and ``law`` and ``policy``
+    ``tidegate-lab sim --json`` prints, with the point's values under ``"point"``. ``seeds`` runs
+    each point with so many seeds, ``model`` is ``"packets"`` or ``"dtm"``, and ``law`` and ``policy``
     are those of the command.
 
     Points run in a process of this machine, ``workers`` at a time, or as many as there are
@@ -53,11 +53,11 @@ def sweep(
     with all of its seeds. The scenario and the policy go along, but files that a scenario names
     must be at the same place on all machines, and the program must be on the path of each.
 
-    ``program`` is the simulator: ``tidegate``, or what ``TIDEGATE_PROGRAM`` names.
+    ``program`` is the simulator: ``tidegate-lab``, or what ``TIDEGATE_PROGRAM`` names.
 
     Raises SimulationError if a point cannot be run; then there are no rows of others either.
     """
-    named = program or os.environ.get("TIDEGATE_PROGRAM") or "tidegate"
+    named = program or os.environ.get("TIDEGATE_PROGRAM") or "tidegate-lab"
     options: list[str] = []
     for name, value in (("--seeds", seeds), ("--model", model), ("--law", law)):
         options += [] if value is None else [name, str(value)]

@@ -138,7 +138,16 @@ impl Bed {
 
     /// `tidegate` with these arguments, talking to this bed's controller.
     pub fn tidegate(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(built::tidegate());
+        self.command(&built::tidegate(), arguments)
+    }
+
+    /// `tidegate-lab` with these arguments, likewise.
+    pub fn tidegate_lab(&self, arguments: &[&str]) -> Command {
+        self.command(&built::tidegate_lab(), arguments)
+    }
+
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         // What the user who runs the tests has set for himself is not for the tests.
         let set = std::env::vars_os().map(|(name, _)| name);
         for name in set.filter(|name| name.to_string_lossy().starts_with("TIDEGATE_")) {

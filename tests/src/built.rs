@@ -21,9 +21,14 @@ fn built(name: &str) -> PathBuf {
     path
 }
 
-/// The command.
+/// The operator's command.
 pub fn tidegate() -> PathBuf {
     built("tidegate")
+}
+
+/// The command that simulates and measures.
+pub fn tidegate_lab() -> PathBuf {
+    built("tidegate-lab")
 }
 
 /// The shim.

@@ -238,12 +238,13 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// The arguments of `tidegate` in one command of a pipeline, if it is one of ours.
-fn arguments(command: &str) -> Option<Vec<String>> {
-    let mut words = words(command).into_iter();
-    if words.next()? != "tidegate" {
+/// One command of a pipeline as its words, without what follows the arguments, if it is ours.
+fn ours(command: &str) -> Option<Vec<String>> {
+    let words = words(command);
+    if !matches!(words.first()?.as_str(), "tidegate" | "tidegate-lab") {
         return None;
     }
+    let words = words.into_iter();
     let ours = words.take_while(|word| !matches!(word.as_str(), "--" | "&" | ">" | ">>" | "<"));
     Some(ours.collect())
 }
@@ -254,11 +255,15 @@ fn every_command_of_the_documents_makes_sense() {
     let bed = Bed::empty();
     for page in pages().into_iter().chain([root().join("README.md"), root().join("PROMISES.md")]) {
         for command in commands(&page) {
-            for arguments in command.split(" | ").filter_map(arguments) {
+            for words in command.split(" | ").filter_map(ours) {
                 // Arguments are read from left to right, so what stands before `--help` is read.
                 let arguments: Vec<&str> =
-                    arguments.iter().map(String::as_str).chain(["--help"]).collect();
-                let outcome = process::run(&mut bed.tidegate(&arguments));
+                    words[1..].iter().map(String::as_str).chain(["--help"]).collect();
+                let mut program = match words[0].as_str() {
+                    "tidegate" => bed.tidegate(&arguments),
+                    _ => bed.tidegate_lab(&arguments),
+                };
+                let outcome = process::run(&mut program);
                 assert!(outcome.code == Some(0), "{}: {command}\n{outcome:?}", page.display());
                 count += 1;
             }

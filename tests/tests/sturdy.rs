@@ -493,7 +493,7 @@ fn below(pid: u32) -> Vec<u32> {
 fn an_experiment_that_is_killed_leaves_nothing_running() {
     let bed = Bed::empty();
     let arguments = ["repro", "haechi", "7", "--world", "live", "--periods", "1", "--json"];
-    let mut command = bed.tidegate(&arguments);
+    let mut command = bed.tidegate_lab(&arguments);
     command.arg("--out").arg(bed.path("out")).env("TMPDIR", bed.folder());
     let running = process::spawn(&mut command);
     // A controller, a data node and a client.

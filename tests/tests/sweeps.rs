@@ -12,7 +12,7 @@ fn python_sweeps_with_the_program() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
     let mut command = Command::new(tools::need("python3"));
     command.env("PYTHONPATH", &python).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("TIDEGATE_PROGRAM", built::tidegate());
+    command.env("TIDEGATE_PROGRAM", built::tidegate_lab());
     command.args(["-m", "unittest", "discover", "--verbose", "--pattern", "test_sweep.py"]);
     let outcome = process::run(command.arg("--start-directory").arg(python.join("tests")));
     let outcome = outcome.success();

@@ -1,4 +1,4 @@
-// The dumbbell of `tidegate sim`, in ns-3: the oracle of `cargo xtask ns3`.
+// The dumbbell of `tidegate-lab sim`, in ns-3: the oracle of `cargo xtask ns3`.
 //
 //   sender i --- A === bottleneck === B --- receiver i        every link as fast, data one way
 //

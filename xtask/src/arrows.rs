@@ -26,22 +26,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-controller", LIVE),
     ("tidegate-preload", &["tidegate-stage", "tidegate-model"]),
     ("tidegate-capi", &["tidegate-model", "tidegate-proto", "tidegate-stage"]),
-    ("tidegate-python", &["tidegate-sim", "tidegate-stage"]),
-    ("tidegate-transport", &["tidegate-algo", "tidegate-model"]),
+    ("tidegate-console", CONSOLE),
 ];
 
 const RINGS: &[&str] = &["tidegate-proto", "tidegate-algo", "tidegate-model"];
 const LIVE: &[&str] = &["tidegate-fabric", "tidegate-proto", "tidegate-algo", "tidegate-model"];
+const CONSOLE: &[&str] =
+    &["tidegate-stage", "tidegate-fabric", "tidegate-proto", "tidegate-algo", "tidegate-model"];
 
 /// The outermost crates, on which nothing depends: they may use everything.
-const OUTERMOST: &[&str] = &["tidegate", "tidegate-tests", "xtask"];
+const OUTERMOST: &[&str] = &["tidegate", "tidegate-lab", "tidegate-tests", "xtask"];
 
 /// The folders of the pure rings, below `crates/`.
 const PURE_RINGS: &[&str] = &["model", "algo", "proto"];
 
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
-    let mut findings = edges(&metadata(root)?, root);
+    let metadata = metadata(root)?;
+    let mut findings = edges(&metadata, root);
+    findings.extend(stale(&metadata));
     for ring in PURE_RINGS {
         let path = format!("crates/{ring}/src/lib.rs");
         if let Ok(text) = fs::read_to_string(root.join(&path)) {
@@ -97,6 +100,18 @@ fn edges(metadata: &Value, root: &Path) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The rows of the table that name no crate of `metadata`.
+fn stale(metadata: &Value) -> Vec<Finding> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let exists = |name: &str| packages.iter().any(|package| text(package, "name") == name);
+    let rows = ARROWS.iter().map(|(name, _)| *name).chain(OUTERMOST.iter().copied());
+    let missing = rows.filter(|name| !exists(name)).map(|name| {
+        let problem = format!("the table of arrows has a row for {name}, which does not exist");
+        Finding::new("xtask/src/arrows.rs", 1, problem, "remove the row")
+    });
+    missing.collect()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
@@ -165,6 +180,15 @@ mod tests {
     fn a_crate_outside_the_table_is_refused() {
         let found = refused("tidegate-junk", json!([]));
         assert!(found[0].contains("tidegate-junk has no row"), "{found:?}");
+    }
+
+    #[test]
+    fn a_row_without_a_crate_is_refused() {
+        let rows = ARROWS.iter().map(|(name, _)| *name).chain(OUTERMOST.iter().copied());
+        let all: Vec<Value> = rows.map(|name| json!({ "name": name })).collect();
+        assert_eq!(stale(&json!({ "packages": all })), []);
+        let found = stale(&json!({ "packages": all[1..] }));
+        assert!(found[0].what.contains("tidegate-model, which does not exist"), "{found:?}");
     }
 
     #[test]

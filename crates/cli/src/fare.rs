@@ -11,9 +11,9 @@ use tidegate_stage::bypass::BYPASSES;
 
 mod cluster;
 
-use crate::amounts;
-use crate::output::{Tone, on_one_line};
-use crate::table::cut;
+use tidegate_console::amounts;
+use tidegate_console::output::{Tone, on_one_line};
+use tidegate_console::table::cut;
 
 /// A promise counts as kept from this share on, in thousandths: counting by the period is never
 /// exact, and a tenant that gets 97 % of its promise has nothing to complain about.

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Identity, Pump, Way};
+use tidegate_fabric::tls::{Guard, Pump, Way};
 use tidegate_model::Cluster;
 
-use crate::failure::{Code, Failure};
+use tidegate_console::certificate::identity;
+use tidegate_console::failure::{Code, Failure};
 
 /// How long before the end of a certificate that is said.
 const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -50,15 +51,6 @@ impl Guards {
 /// The folder of a cluster's certificates.
 pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
     cluster.tls.as_ref().map(|directory| base.join(directory))
-}
-
-/// Who a party is by the files in that folder.
-///
-/// # Errors
-/// If its certificate or its key is not there, or not what peers would believe.
-pub(crate) fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
-    Identity::read(directory, name)
-        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
 }
 
 /// The way to a party of this name: through the guard of whoever goes it, where it leads over TCP.

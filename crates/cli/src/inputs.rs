@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::cluster_file::ClusterFile;
-use crate::failure::Failure;
-use crate::policy_file::PolicyFile;
-use crate::text_file::Reader;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::failure::Failure;
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::text_file::Reader;
 
 /// A cluster and the policies that are to hold on it.
 #[derive(Debug)]

@@ -1,24 +1,11 @@
-//! `tidegate`: the one binary. Each command is a file in `commands`; what they share is here.
+//! `tidegate`, the operator's command. Each of its commands is a file in `commands`.
 #![forbid(unsafe_code)]
 
-mod amounts;
-mod bench;
-mod clock;
-mod cluster_file;
 mod commands;
-mod experiment;
-mod failure;
 mod fare;
 mod guards;
 mod inputs;
-mod kv;
-mod load;
-mod operator;
-mod output;
 mod parts;
-mod policy_file;
-mod table;
-mod text_file;
 mod top;
 mod volumes;
 

@@ -1,6 +1,5 @@
 //! Nodes, gateways and data nodes of a cluster that run in this process.
 
-use std::net::ToSocketAddrs;
 use std::path::Path;
 
 use tidegate_fabric::stream::{Address, Door};
@@ -14,8 +13,9 @@ use tidegate_model::{Bytes, Cluster, NodeId, Policy};
 use tidegate_node as node;
 use tidegate_node::memory;
 
-use crate::failure::{Code, Failure};
 use crate::guards::{Guards, directory, way};
+use tidegate_console::address::resolved;
+use tidegate_console::failure::{Code, Failure};
 
 /// Requests of a worker's gateway are short work; one thread serves some hundred thousand of them
 /// per second, and a second lets a large one not hold up the small.
@@ -362,27 +362,6 @@ fn place(node: &cluster::Node) -> Place {
         _ => (node.name.clone(), 0),
     };
     Place { host, port, weight: 1 }
-}
-
-/// An address that can be listened on or connected to.
-pub(crate) fn resolved(address: &cluster::Address, base: &Path) -> Result<Address, Failure> {
-    match address {
-        cluster::Address::Unix(path) => Ok(Address::Unix(base.join(path))),
-        cluster::Address::Tcp { host, port } => {
-            let found = (host.as_str(), *port).to_socket_addrs();
-            let first = found.map(|mut found| found.next());
-            let unknown = |cause: String| {
-                Failure::new(Code::Failure, format!("the address {address} is not known"))
-                    .cause(cause)
-                    .help("write a number, like 127.0.0.1, or a name that this machine can look up")
-            };
-            match first {
-                Ok(Some(found)) => Ok(Address::Tcp(found)),
-                Ok(None) => Err(unknown("the name has no address".into())),
-                Err(error) => Err(unknown(error.to_string())),
-            }
-        }
-    }
 }
 
 /// A server as clients of memcached write it.

@@ -9,7 +9,7 @@ use tidegate_model::cluster::{self, Geometry, Store};
 use tidegate_model::{Bytes, Cluster};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport, PartStore, VolumeError};
 
-use crate::failure::{Code, Failure};
+use tidegate_console::failure::{Code, Failure};
 
 /// The folder of the state folder for labels of parts that their own file system takes no more.
 pub(crate) const FALLBACK: &str = "labels";

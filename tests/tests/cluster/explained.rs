@@ -36,7 +36,7 @@ const BUSY: [&str; 4] = ["oltp", "backup", "web", "batch"];
 /// Asks all the time, with eight requests under way.
 fn load(cluster: &mut Cluster, export: &str) -> Running {
     let uri = cluster.uri(export);
-    let mut command = cluster.bed().tidegate(&["load", &uri, "--depth", "8", "--size", "4KiB"]);
+    let mut command = cluster.bed().tidegate_lab(&["load", &uri, "--depth", "8", "--size", "4KiB"]);
     process::spawn(command.args(["--duration", "10min"]).stdin(Stdio::null()))
 }
 

@@ -204,7 +204,8 @@ fn a_load_counts_what_the_servers_count() {
     let uri = format!("memcached://{}", pool.address);
     let load = ["--rate", "1k iops", "--duration", "1s", "--warmup", "0s", "--depth", "1000"];
     let keys = ["--keys", "500", "--fill", "--read", "70%", "--json"];
-    let mut command = pool.tidegate(&[&["load", &uri][..], &load, &keys].concat());
+    let mut command =
+        pool.cluster.bed().tidegate_lab(&[&["load", &uri][..], &load, &keys].concat());
     let told = process::run(&mut command).success();
     let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
     let count = |what: &str| told[what]["count"].as_u64().expect("a count");

@@ -1,5 +1,5 @@
 //! What the policy says about levels, seen by clients of block devices: `fio` counts, and says
-//! whether `tidegate load` and the controller count alike.
+//! whether `tidegate-lab load` and the controller count alike.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -96,11 +96,11 @@ fn a_limit_is_reached_and_not_exceeded() {
     reaches(&cluster, 500.0);
 }
 
-/// What `tidegate load` tells of a load on this export.
+/// What `tidegate-lab load` tells of a load on this export.
 #[track_caller]
 fn own_load(cluster: &mut Cluster, export: &str, arguments: &[&str]) -> Value {
     let uri = cluster.uri(export);
-    let mut command = cluster.bed().tidegate(&["load", &uri, "--json"]);
+    let mut command = cluster.bed().tidegate_lab(&["load", &uri, "--json"]);
     let outcome = process::run(command.args(arguments)).success();
     serde_json::from_str(&outcome.stdout).expect("JSON")
 }

@@ -42,8 +42,8 @@ fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
 /// Clients of tenant web that do not end by themselves.
 fn bench(cluster: &mut Cluster, clients: &str) -> Running {
     let at = cluster.path("m.sock");
-    let arguments = ["kv", "bench", "--json", "--seconds", "3600", "--keys", "200"];
-    let mut command = cluster.bed().tidegate(&arguments);
+    let arguments = ["kv", "--json", "--seconds", "3600", "--keys", "200"];
+    let mut command = cluster.bed().tidegate_lab(&arguments);
     command.args(["--clients", clients, "--tenant", "web"]).arg("--at").arg(at);
     process::spawn(command.args(["--read-percent", "80"]))
 }

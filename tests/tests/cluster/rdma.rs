@@ -70,8 +70,8 @@ impl Rdma {
 
     /// A client of tenant web that does not end by itself.
     fn bench(&mut self) -> Running {
-        let arguments = ["kv", "bench", "--json", "--seconds", "3600", "--keys", "8"];
-        let mut command = self.cluster.bed().tidegate(&arguments);
+        let arguments = ["kv", "--json", "--seconds", "3600", "--keys", "8"];
+        let mut command = self.cluster.bed().tidegate_lab(&arguments);
         command.args(["--value", "100B", "--depth", "8", "--tenant", "web"]).args(&self.at);
         process::spawn(command.args(["--read-percent", "90", "--reservation", "30 iops"]))
     }

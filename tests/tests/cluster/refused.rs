@@ -41,7 +41,7 @@ fn a_volume_that_is_not_there() {
     let told = cluster.client("qemu-img", &["info", &cluster.uri("nothing")]).failure(1);
     says(&told.complaint(), "server reported: there is no export \"nothing\"");
     let uri = cluster.uri("nothing");
-    let told = process::run(&mut cluster.bed().tidegate(&["load", &uri])).failure(1);
+    let told = process::run(&mut cluster.bed().tidegate_lab(&["load", &uri])).failure(1);
     says(&told.complaint(), "the server refuses the export \"nothing\": there is no export");
     // A client of the old way can only be turned away.
     Client::enter(&cluster.door(), "nothing").unwrap_err();

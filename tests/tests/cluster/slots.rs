@@ -35,8 +35,8 @@ fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
 /// Clients of tenant batch that do not end by themselves.
 fn bench(cluster: &mut Cluster, clients: &str) -> Running {
     let at = cluster.path("m.sock");
-    let arguments = ["kv", "bench", "--json", "--seconds", "3600", "--keys", "20"];
-    let mut command = cluster.bed().tidegate(&arguments);
+    let arguments = ["kv", "--json", "--seconds", "3600", "--keys", "20"];
+    let mut command = cluster.bed().tidegate_lab(&arguments);
     process::spawn(command.args(["--clients", clients, "--tenant", "batch"]).arg("--at").arg(at))
 }
 

@@ -32,8 +32,8 @@ const POLICY: &str = r#"
 /// Clients of a tenant at a data node, which do not end by themselves.
 fn bench(cluster: &mut Cluster, node: &str, tenant: &str) -> Running {
     let at = cluster.path(&format!("{node}.sock"));
-    let arguments = ["kv", "bench", "--json", "--seconds", "3600", "--keys", "50"];
-    let mut command = cluster.bed().tidegate(&arguments);
+    let arguments = ["kv", "--json", "--seconds", "3600", "--keys", "50"];
+    let mut command = cluster.bed().tidegate_lab(&arguments);
     process::spawn(command.args(["--clients", "2", "--tenant", tenant]).arg("--at").arg(at))
 }
 

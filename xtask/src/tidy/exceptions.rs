@@ -45,7 +45,7 @@ const EXCEPTIONS: &[Exception] = &[
     },
     Exception {
         rule: Rule::Clock,
-        file: "crates/cli/src/clock.rs",
+        file: "crates/console/src/clock.rs",
         item: "",
         reason: "the one clock of commands that measure: bench, demo, top",
     },

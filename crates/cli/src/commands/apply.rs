@@ -7,12 +7,12 @@ use clap::builder::FalseyValueParser;
 use tidegate_proto::controller::status::{Applied, PolicyChange};
 use tidegate_proto::message::Request;
 
-use super::Common;
-use crate::failure::Failure;
-use crate::operator::{self, Operator};
-use crate::output::{self, Paint, Tone};
-use crate::policy_file::PolicyFile;
-use crate::text_file::Reader;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::Failure;
+use tidegate_console::operator::{self, Operator};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::text_file::Reader;
 
 /// Make a policy the one in force, on all stages at once
 ///

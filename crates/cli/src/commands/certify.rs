@@ -16,13 +16,13 @@ use tidegate_fabric::trusted::{FILE_MODE, Folder, Problem, Purpose, Secrecy, Tru
 use tidegate_model::Cluster;
 use tidegate_model::cluster::{Address, is_certificate_name};
 
-use super::Common;
-use crate::clock;
-use crate::cluster_file::ClusterFile;
-use crate::failure::{Code, Failure};
-use crate::guards;
-use crate::output;
-use crate::text_file::Reader;
+use tidegate_console::certificate::identity;
+use tidegate_console::clock;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output;
+use tidegate_console::text_file::Reader;
 
 /// Make the certificates of a cluster that are missing
 ///
@@ -88,7 +88,7 @@ struct Line {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let file = ClusterFile::read(&args.cluster, Reader::Daemon)?;
     let base = args.state.clone().unwrap_or_else(default_state);
-    let Some(directory) = guards::directory(&file.cluster, &base) else {
+    let Some(directory) = crate::guards::directory(&file.cluster, &base) else {
         let failure = Failure::new(Code::Invalid, format!("{} has no [tls]", file.name));
         return Err(failure.help("add it, with directory = \"tls\" for example"));
     };
@@ -228,7 +228,7 @@ impl Desk {
             let signed = params.signed_by(&key, &issuer).map_err(unsigned)?;
             self.write(&certificate_file(name), 0o644, &signed.pem())?;
         }
-        guards::identity(&self.directory, name)?;
+        identity(&self.directory, name)?;
         Ok(Line { certificate, key, holder, names, made })
     }
 

@@ -10,15 +10,15 @@ use tidegate_fabric::place::default_state;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};
 
-use super::Common;
-use crate::amounts;
-use crate::cluster_file::ClusterFile;
-use crate::failure::{Code, Failure, Told};
 use crate::inputs::{Inputs, Named};
-use crate::output::{self, Paint, Tone};
-use crate::policy_file::PolicyFile;
-use crate::text_file::Reader;
 use crate::volumes::{self, Found};
+use tidegate_console::amounts;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure, Told};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::text_file::Reader;
 
 /// Check a policy without a controller: its form, its meaning, and whether it can be kept
 ///

@@ -6,12 +6,12 @@ use tidegate_model::{Rule, Waits};
 use tidegate_proto::message::Request;
 use tidegate_proto::meters::delays::{Cause, Delays, DelaysAtDataNode};
 
-use super::Common;
-use crate::amounts;
-use crate::failure::Failure;
-use crate::operator::{self, Operator};
-use crate::output::{self, Paint, Tone};
-use crate::table::{Cell, Table};
+use tidegate_console::amounts;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::Failure;
+use tidegate_console::operator::{self, Operator};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::table::{Cell, Table};
 
 /// Explain why requests of a tenant were delayed in the last minute, and what would change it
 ///

@@ -9,10 +9,11 @@ use tidegate_model::cluster::DataNode;
 use tidegate_model::{Iops, Span};
 use tidegate_stage::memory::{Error, Settings, Store, VALUE_MAX};
 
-use super::Common;
-use crate::failure::{Code, Failure};
-use crate::kv::{self, Bench, Place};
-use crate::output;
+use super::moved::Rest;
+use tidegate_console::command_line::Common;
+use tidegate_console::data_node::{self, DataNodeAddress};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output;
 
 /// Read and write keys and values in the memory of a data node
 ///
@@ -25,7 +26,7 @@ Examples:
   tidegate kv put greeting hello --at memory.sock
   tidegate kv get greeting --at memory.sock
   tidegate kv get greeting --at 192.0.2.1:7400 --tls tls --tenant web
-  tidegate kv bench --at memory.sock --clients 4 --tenant web")]
+  tidegate-lab kv --at memory.sock --clients 4 --tenant web")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -56,14 +57,16 @@ enum Command {
         #[command(flatten)]
         at: At,
     },
-    Bench(Bench),
+    /// Moved to `tidegate-lab kv`
+    #[command(hide = true)]
+    Bench(Rest),
 }
 
 /// Which data node, and for whom.
 #[derive(Clone, Debug, clap::Args)]
 struct At {
     #[command(flatten)]
-    place: Place,
+    place: DataNodeAddress,
 
     /// Act for this tenant; by default for the one that the policy's rules say
     #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
@@ -86,7 +89,7 @@ impl At {
     }
 
     fn failed(&self, error: Error) -> Failure {
-        kv::failed(self.place.name(), error)
+        data_node::failed(self.place.name(), error)
     }
 }
 
@@ -95,7 +98,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Command::Get { key, at } => get(&key, &at, common.json),
         Command::Put { key, value, at } => put(&key, value, &at, common.json),
         Command::Delete { key, at } => delete(&key, &at, common.json),
-        Command::Bench(bench) => kv::run(bench, common),
+        Command::Bench(rest) => Err(rest.failure("kv bench", "kv")),
     }
 }
 

@@ -1,30 +1,20 @@
-//! The commands, one file each: `Args` is what a command is told, `run` is what it does.
+//! The commands, one file each: `Args` holds the arguments of a command, `run` runs it.
 
-use std::env;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, Parser, Subcommand};
-use tidegate_fabric::place::default_socket;
-
-use crate::failure::{Code, Failure};
+use tidegate_console::command_line::{self, Common};
+use tidegate_console::failure::Failure;
+use tidegate_console::{completions, manual};
 
 mod apply;
-mod bench;
 mod certify;
 mod check;
-mod completions;
-mod demo;
 mod explain;
 mod kv;
-mod load;
-mod man;
-mod repro;
+mod moved;
 mod run;
 mod scheduler;
-mod sim;
 mod status;
 mod top;
 mod up;
@@ -60,34 +50,6 @@ First steps:
   tidegate run --tenant oltp -- fio jobs/oltp.fio
   tidegate top";
 
-/// What every command understands.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Common options")]
-pub(crate) struct Common {
-    /// Answer in JSON on standard output, and report errors in JSON on standard error
-    #[arg(long, global = true, env = "TIDEGATE_JSON", value_parser = FalseyValueParser::new())]
-    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
-    pub(crate) json: bool,
-
-    /// The controller's socket; by default tidegate/controller.sock in /run for root, else in
-    /// $XDG_RUNTIME_DIR
-    #[arg(long, global = true, value_name = "PATH", env = "TIDEGATE_SOCKET")]
-    #[arg(hide_env_values = true)]
-    socket: Option<PathBuf>,
-}
-
-impl Common {
-    /// Where the controller listens, if the user says so.
-    pub(crate) fn chosen_socket(&self) -> Option<&Path> {
-        self.socket.as_deref()
-    }
-
-    /// Where the controller listens.
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.socket.clone().unwrap_or_else(default_socket)
-    }
-}
-
 /// One line for each command, in the order in which a newcomer needs them. A new one is a file in
 /// this directory, a `mod` line above, and a line here and in `run`.
 #[derive(Debug, Subcommand)]
@@ -102,14 +64,20 @@ enum Command {
     Scheduler(scheduler::Args),
     Top(top::Args),
     Explain(explain::Args),
-    Sim(sim::Args),
-    Demo(demo::Args),
-    Repro(repro::Args),
-    Bench(bench::Args),
-    Load(load::Args),
     Kv(kv::Args),
+    #[command(after_help = "\
+Examples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh  > ~/.zfunc/_tidegate
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish")]
     Completions(completions::Args),
-    Man(man::Args),
+    #[command(after_help = "\
+Examples:
+  tidegate man | man -l -
+  tidegate man /usr/local/share/man/man1")]
+    Man(manual::Args),
+    #[command(flatten)]
+    Moved(moved::Moved),
 }
 
 impl Command {
@@ -125,46 +93,25 @@ impl Command {
             Self::Scheduler(args) => scheduler::run(args, common),
             Self::Top(args) => top::run(args, common),
             Self::Explain(args) => explain::run(args, common),
-            Self::Sim(args) => sim::run(args, common),
-            Self::Demo(args) => demo::run(args, common),
-            Self::Repro(args) => repro::run(args, common),
-            Self::Bench(args) => bench::run(args, common),
-            Self::Load(args) => load::run(args, common),
             Self::Kv(args) => kv::run(args, common),
-            Self::Completions(args) => completions::run(args, common),
-            Self::Man(args) => man::run(args, common),
+            Self::Completions(args) => completions::run(&args, CommandLine::command(), common),
+            Self::Man(args) => manual::run(&args, CommandLine::command(), common),
+            Self::Moved(moved) => Err(moved.failure()),
         }
     }
 }
 
-/// The command line as data, for completions and manual pages.
-fn tree() -> clap::Command {
-    CommandLine::command()
+impl command_line::CommandLine for CommandLine {
+    fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        self.command.run(common)
+    }
+
+    fn common(&self) -> Common {
+        self.common.clone()
+    }
 }
 
-/// Does what the command line says.
+/// Runs the command that the arguments of this process choose.
 pub(crate) fn main() -> ExitCode {
-    let CommandLine { common, command } = match CommandLine::try_parse() {
-        Ok(line) => line,
-        Err(error) if error.use_stderr() && asks_for_json() => return misused(&error).tell(true),
-        // Help is no error, and people get the parser's own words.
-        Err(error) => error.exit(),
-    };
-    command.run(&common).unwrap_or_else(|failure| failure.tell(common.json))
-}
-
-/// Whether a command line that makes no sense asks for JSON all the same.
-fn asks_for_json() -> bool {
-    let is_set =
-        |value: OsString| !["", "0", "false", "no", "off"].map(OsString::from).contains(&value);
-    let mut arguments = env::args_os().take_while(|argument| argument != "--");
-    arguments.any(|argument| argument == "--json")
-        || env::var_os("TIDEGATE_JSON").is_some_and(is_set)
-}
-
-fn misused(error: &clap::Error) -> Failure {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(first);
-    Failure::new(Code::Usage, message).help("see the command with --help")
+    command_line::main::<CommandLine>()
 }

@@ -1,18 +1,14 @@
 //! `tidegate run`: a program under the policy.
 
-use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
 use tidegate_stage::supervise::{self, Exit, Options, Report, RunError};
 
-use super::Common;
-use crate::failure::{Code, Failure};
-
-/// The file that is loaded into programs.
-const SHIM: &str = "libtidegate_preload.so";
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::programs;
 
 /// Run a program under the policy
 ///
@@ -64,7 +60,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let options = Options {
         tenant: args.tenant,
         socket: common.socket(),
-        shim: shim()?,
+        shim: programs::shim()?,
         program: command.next().unwrap_or_default(),
         arguments: command.collect(),
         fail_closed: args.fail_closed,
@@ -84,25 +80,6 @@ fn signal_code(signal: i32) -> u8 {
 
 fn not_started(error: &RunError) -> Failure {
     Failure::quoted(Code::Other(error.code()), &error.to_string())
-}
-
-/// Finds the shim: where TIDEGATE_SHIM says, else where it lies beside this program, installed or
-/// just built.
-pub(super) fn shim() -> Result<PathBuf, Failure> {
-    if let Some(path) = env::var_os("TIDEGATE_SHIM").filter(|path| !path.is_empty()) {
-        return Ok(path.into());
-    }
-    let program = env::current_exe().unwrap_or_default();
-    let here = program.parent().unwrap_or(Path::new("."));
-    let places = [here.join("../lib/tidegate").join(SHIM), here.join(SHIM)];
-    let found = places.iter().find(|path| path.is_file());
-    found.cloned().ok_or_else(|| {
-        let [installed, built] = places.map(|path| path.display().to_string());
-        Failure::new(Code::Failure, format!("there is no shim at {installed} or {built}")).help(
-            "build it with `cargo build -p tidegate-preload`, or say where it is with \
-             TIDEGATE_SHIM",
-        )
-    })
 }
 
 #[cfg(test)]

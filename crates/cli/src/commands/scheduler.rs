@@ -9,11 +9,11 @@ use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 
-use super::Common;
-use crate::failure::{Code, Failure};
-use crate::operator::Operator;
-use crate::output::{self, Paint};
-use crate::table::Table;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::operator::Operator;
+use tidegate_console::output::{self, Paint};
+use tidegate_console::table::Table;
 
 /// Show by which rule each node of a cluster decides who is next, or choose another rule
 ///

@@ -8,13 +8,13 @@ use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStat
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
-use super::Common;
-use crate::amounts;
-use crate::failure::Failure;
 use crate::fare::{self, State, Tenant, Warning, Worlds};
-use crate::operator::{self, Operator};
-use crate::output::{self, Paint, Tone};
-use crate::table::{Align, Cell, Table};
+use tidegate_console::amounts;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::Failure;
+use tidegate_console::operator::{self, Operator};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::table::{Align, Cell, Table};
 
 /// Show how the controller, the tenants, the stages and the cluster fare
 ///

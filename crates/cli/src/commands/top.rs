@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 use tidegate_model::Span;
 
-use super::Common;
-use crate::failure::Failure;
 use crate::top::{self, Form, Options};
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::Failure;
 
 /// Looks that follow closer than this show nothing new: the controller's own cycle is not shorter.
 const INTERVAL_MIN: Span = Span(50 * Span::MILLISECOND.0);

@@ -26,19 +26,20 @@ mod reload;
 
 use reload::Reload;
 
-use super::Common;
-use crate::amounts;
-use crate::clock;
-use crate::cluster_file::ClusterFile;
-use crate::failure::{Code, Failure};
 use crate::guards::Guards;
 use crate::inputs::{Inputs, Named};
-use crate::operator::Operator;
-use crate::output;
-use crate::parts::{Choice, Parts, Site, parties, resolved};
-use crate::policy_file::PolicyFile;
-use crate::text_file::Reader;
+use crate::parts::{Choice, Parts, Site, parties};
 use crate::volumes::{create_all, expect_some};
+use tidegate_console::address::resolved;
+use tidegate_console::amounts;
+use tidegate_console::clock;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::operator::Operator;
+use tidegate_console::output;
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::text_file::Reader;
 
 /// Run the daemons in the foreground until they are told to end
 ///
@@ -155,7 +156,7 @@ struct Plan {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    log_to_stderr(&args.log)?;
+    log_to_stderr(&args.log).map_err(not_served)?;
     args.trust_owner.into_iter().for_each(trust_owner);
     // What is wrong is a reason not to start, so all is read before anything exists.
     let leads = matches!(args.role, None | Some(Role::Controller));
@@ -247,9 +248,9 @@ fn lead(
         let led = first_questions(&plan.socket, policy, first)?;
         let parts = plan.start()?;
         output::print(&ready(&led, &plan, http, parts.as_ref()))?;
-        Ok::<_, Failure>(parts)
+        Ok::<_, Ended>(parts)
     };
-    serve_with(config, begin, move || reload.run())
+    serve_with(config, begin, move || reload.run()).map_err(|ended: Ended| ended.0)
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
@@ -268,7 +269,10 @@ fn serve(plan: &Plan, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
         Arc::new(move || parts.unready()) as Reasons
     };
     let probe = probe.zip(parts.as_ref().map(reasons));
-    let probe = probe.map(|(at, reasons)| Probe::start(at, hosts, reasons)).transpose()?;
+    let probe = probe
+        .map(|(at, reasons)| Probe::start(at, hosts, reasons))
+        .transpose()
+        .map_err(not_served)?;
     output::print(&part_ready(plan, parts.as_deref(), probe.as_ref().map(Probe::address)))?;
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
         tracing::info!("SIGHUP: this part has no policy of its own, and goes on");
@@ -436,11 +440,11 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
     let runs_parts = parts.is_some_and(|parts| parts.names().next().is_some());
     let next = match (doors.first(), tenants.first()) {
         (Some(door), _) if door.starts_with("memcached") => {
-            format!("tidegate load \"{door}\" --fill, tidegate status")
+            format!("tidegate-lab load \"{door}\" --fill, tidegate status")
         }
         (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
         (None, _) if !memories.is_empty() => {
-            format!("tidegate kv bench --at {}, tidegate status", memories[0])
+            format!("tidegate-lab kv --at {}, tidegate status", memories[0])
         }
         (None, None) => "tidegate apply FILE".into(),
         (None, Some(_)) if runs_parts => "tidegate status".into(),
@@ -499,15 +503,29 @@ fn listed(doors: &[String], memories: &[String]) -> String {
     doors.chain(memories.iter().map(|path| format!("  memory at {path}\n"))).collect()
 }
 
-impl From<ServeError> for Failure {
+/// Why the daemon ended: its own error, or that of the commands that it ran when it was ready.
+struct Ended(Failure);
+
+impl From<ServeError> for Ended {
     fn from(error: ServeError) -> Self {
-        match error {
-            ServeError::Log { filter, error } => {
-                Self::new(Code::Usage, format!("{filter:?} is no log filter"))
-                    .cause(error)
-                    .help("write it like info, or warn,tidegate_controller=debug")
-            }
-            error => Self::quoted(Code::Failure, &error.to_string()),
+        Self(not_served(error))
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self(failure)
+    }
+}
+
+/// Why the daemon could not start or go on, as a failure of the command.
+fn not_served(error: ServeError) -> Failure {
+    match error {
+        ServeError::Log { filter, error } => {
+            Failure::new(Code::Usage, format!("{filter:?} is no log filter"))
+                .cause(error)
+                .help("write it like info, or warn,tidegate_controller=debug")
         }
+        error => Failure::quoted(Code::Failure, &error.to_string()),
     }
 }

@@ -9,14 +9,14 @@ use tidegate_model::Bytes;
 use tidegate_model::cluster::{self, Uuid};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport};
 
-use super::Common;
-use crate::amounts;
-use crate::cluster_file::ClusterFile;
-use crate::failure::{Code, Failure};
-use crate::output;
-use crate::table::Table;
-use crate::text_file::Reader;
 use crate::volumes::{failure, parts};
+use tidegate_console::amounts;
+use tidegate_console::cluster_file::ClusterFile;
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output;
+use tidegate_console::table::Table;
+use tidegate_console::text_file::Reader;
 
 /// Create volumes, grow them, and look at what their parts are
 ///

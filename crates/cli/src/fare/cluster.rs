@@ -5,7 +5,7 @@ use tidegate_proto::cluster::status::{
 };
 
 use super::{Met, State, memory, met_at_data_node, per_second};
-use crate::amounts;
+use tidegate_console::amounts;
 
 /// What is wrong with a cluster, the worst first.
 pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {

@@ -8,9 +8,9 @@ use tidegate_proto::controller::status::{StageStatus, Status};
 
 use super::marks::Bar;
 use super::view::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
-use crate::amounts;
 use crate::fare::{self, State};
-use crate::output::{Tone, on_one_line};
+use tidegate_console::amounts;
+use tidegate_console::output::{Tone, on_one_line};
 
 /// A list below the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 
-use crate::clock::{self, Clock};
-use crate::failure::Failure;
-use crate::operator::{self, Operator};
-use crate::output;
+use tidegate_console::clock::{self, Clock};
+use tidegate_console::failure::Failure;
+use tidegate_console::operator::{self, Operator};
+use tidegate_console::output;
 
 mod history;
 mod lists;

@@ -5,10 +5,10 @@ use tidegate_proto::controller::status::Status;
 
 use super::history::{History, Row};
 use super::marks::time_of_day;
-use crate::amounts;
 use crate::fare;
-use crate::output::{Paint, Tone, on_one_line};
-use crate::table::{Align, Cell, Table};
+use tidegate_console::amounts;
+use tidegate_console::output::{Paint, Tone, on_one_line};
+use tidegate_console::table::{Align, Cell, Table};
 
 /// As wide as the widest level, `1023.9 MiB/s`, so that the lines of all looks are aligned.
 const LEVEL: usize = 12;

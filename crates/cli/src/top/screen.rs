@@ -20,9 +20,9 @@ use super::history::History;
 use super::marks::{Marks, time_of_day};
 use super::view::{Order, Page, View};
 use super::{Options, Watch};
-use crate::clock::{self, Clock};
-use crate::failure::{Code, Failure};
-use crate::output;
+use tidegate_console::clock::{self, Clock};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output;
 
 /// How long a signal may go unnoticed.
 const NOTICE: Span = Span(100 * Span::MILLISECOND.0);

@@ -14,9 +14,9 @@ use unicode_width::UnicodeWidthStr;
 use super::history::{History, Row};
 use super::lists::List;
 use super::marks::{Bar, Marks};
-use crate::amounts;
 use crate::fare::{self, Worlds};
-use crate::output::Tone;
+use tidegate_console::amounts;
+use tidegate_console::output::Tone;
 
 /// As wide as the widest level, `1023.9 MiB/s`.
 pub(super) const LEVEL: u16 = 12;

@@ -13,7 +13,7 @@ const COMMANDS: [&str; 13] = [
     "scheduler",
     "top",
     "explain",
-    "sim",
+    "kv",
     "completions",
     "man",
 ];

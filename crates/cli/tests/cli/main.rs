@@ -1,16 +1,12 @@
 //! The command line as its users meet it: a process with arguments, output and an exit code.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod bench;
 mod check;
 mod codes;
 mod documents;
 mod help;
 mod live;
-mod load;
-mod repro;
-mod sim;
-mod sim_wrong;
+mod terminal;
 
 use std::path::Path;
 use std::process::Output;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use tidegate_proto::controller::status::{PolicyText, Status};
 use tidegate_proto::message::Request;
 
-use crate::failure::Failure;
-use crate::operator::Operator;
-use crate::policy_file::PolicyFile;
-use crate::text_file::Reader;
+use tidegate_console::failure::Failure;
+use tidegate_console::operator::Operator;
+use tidegate_console::policy_file::PolicyFile;
+use tidegate_console::text_file::Reader;
 
 /// Where the policy is, and the controller that is told of it.
 #[derive(Debug)]

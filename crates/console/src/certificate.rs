@@ -1,0 +1,16 @@
+//! Certificates of a cluster's parties, read from the folder that `tidegate certify` wrote.
+
+use std::path::Path;
+
+use tidegate_fabric::tls::Identity;
+
+use crate::failure::{Code, Failure};
+
+/// The certificate and key of the party `name` in the folder `directory`.
+///
+/// # Errors
+/// If the certificate or its key is missing, or peers would not accept it.
+pub fn identity(directory: &Path, name: &str) -> Result<Identity, Failure> {
+    Identity::read(directory, name)
+        .map_err(|error| Failure::quoted(Code::Failure, &error.to_string()))
+}

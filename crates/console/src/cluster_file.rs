@@ -1,0 +1,104 @@
+//! A cluster as somebody hands it over: read, understood, and if a policy cannot be kept on it,
+//! shown with what its nodes can do.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use miette::LabeledSpan;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tidegate_algo::admission::Shortage;
+use tidegate_model::Cluster;
+use tidegate_model::cluster::Node;
+use toml::Spanned;
+
+use crate::failure::{Code, Failure};
+use crate::text_file::{self, Reader};
+
+/// A cluster that was read: its text and what it means.
+#[derive(Debug)]
+pub struct ClusterFile {
+    /// The file's name as it was given, for messages.
+    pub name: String,
+    text: String,
+    /// The cluster that the file describes.
+    pub cluster: Cluster,
+}
+
+impl ClusterFile {
+    /// Reads and understands the cluster in `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not make sense.
+    pub fn read(path: &Path, reader: Reader) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let text = text_file::read("cluster", path, reader)?;
+        let cluster = Cluster::parse_all(&text)
+            .map_err(|errors| text_file::all_invalid(&name, &text, &errors))?;
+        Ok(Self { name, text, cluster })
+    }
+
+    /// The file of the policy that a cluster's file names, which may be wrong otherwise.
+    pub fn policy_in(path: &Path, reader: Reader) -> Option<PathBuf> {
+        let text = text_file::read("cluster", path, reader).ok()?;
+        let Named { policy } = toml::from_str(&text).ok()?;
+        Some(path.parent().unwrap_or(Path::new("")).join(policy?))
+    }
+
+    /// What it says that cannot mean anything, a line each.
+    pub fn doubts(&self) -> Vec<String> {
+        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let doubt = |(place, node): (&NodePlace, &Node)| {
+            let (capacity, model) = (node.capacity?, node.model?);
+            let line = self.text[..place.capacity.as_ref()?.span().start].matches('\n').count() + 1;
+            (capacity > model.rate).then(|| {
+                format!(
+                    "{}: line {line}: capacity: {} cannot do {capacity} behind a model of {}; \
+                     lower one, or raise the other",
+                    self.name, node.name, model.rate
+                )
+            })
+        };
+        places.node.iter().zip(&self.cluster.nodes).filter_map(doubt).collect()
+    }
+
+    /// The file of the policy that it names, relative to where the cluster's own file is.
+    pub fn policy(&self) -> Option<PathBuf> {
+        let folder = Path::new(&self.name).parent().unwrap_or(Path::new(""));
+        self.cluster.policy.as_ref().map(|policy| folder.join(policy))
+    }
+
+    /// The failure for a policy that promises more than these nodes can do.
+    pub fn infeasible(&self, shortage: &Shortage) -> Failure {
+        let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
+        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let mut labels = Vec::new();
+        for (place, node) in places.node.iter().zip(&self.cluster.nodes) {
+            if let (Some(place), Some(capacity)) = (&place.capacity, node.capacity)
+                && shortage.nodes.contains(&node.name)
+            {
+                labels.push(label(format!("{} can do {capacity}", node.name), place.span()));
+            }
+        }
+        Failure::quoted(Code::Infeasible, &shortage.to_string())
+            .source(&self.name, &self.text, labels)
+    }
+}
+
+/// The policy that the text names.
+#[derive(Deserialize)]
+struct Named {
+    policy: Option<String>,
+}
+
+/// Where the text says what nodes can do.
+#[derive(Default, Deserialize)]
+struct Places {
+    #[serde(default)]
+    node: Vec<NodePlace>,
+}
+
+#[derive(Deserialize)]
+struct NodePlace {
+    capacity: Option<Spanned<IgnoredAny>>,
+}

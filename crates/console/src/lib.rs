@@ -1,0 +1,22 @@
+//! What the two command lines, `tidegate` and `tidegate-lab`, have in common: the options and the
+//! end of a command, the files that operators write, the link to a controller, and the output for
+//! people and for programs.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod amounts;
+pub mod certificate;
+pub mod clock;
+pub mod cluster_file;
+pub mod command_line;
+pub mod completions;
+pub mod data_node;
+pub mod failure;
+pub mod interrupt;
+pub mod manual;
+pub mod operator;
+pub mod output;
+pub mod policy_file;
+pub mod programs;
+pub mod table;
+pub mod text_file;

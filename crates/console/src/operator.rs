@@ -1,0 +1,116 @@
+//! The link to a controller: one question, one answer.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tidegate_fabric::unix::Link;
+use tidegate_model::Span;
+use tidegate_proto::message::{Hello, Reply, Request, VERSION};
+use tidegate_proto::pages::Pages;
+
+use crate::failure::{Code, Failure};
+
+/// How long a controller may take to answer. It answers within milliseconds unless its machine is
+/// in trouble; ten seconds are as long as people wait before they look for themselves.
+pub const PATIENCE: Span = Span(10 * Span::SECOND.0);
+
+/// A connection to a controller.
+#[derive(Debug)]
+pub struct Operator {
+    link: Link<Reply>,
+    socket: PathBuf,
+    patience: Duration,
+}
+
+impl Operator {
+    /// Connects to the controller at `socket`.
+    ///
+    /// # Errors
+    /// If none listens there, or it does not let us in.
+    pub fn connect(socket: &Path) -> Result<Self, Failure> {
+        Self::connect_for(socket, PATIENCE)
+    }
+
+    /// Connects for somebody who does not wait longer than `patience` for an answer.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_for(socket: &Path, patience: Span) -> Result<Self, Failure> {
+        let mut link = Link::connect(socket).map_err(|error| unreachable_at(socket, error))?;
+        link.send(&Hello::Operator { version: VERSION })
+            .map_err(|error| unreachable_at(socket, error))?;
+        let patience = Duration::from_nanos(patience.0);
+        Ok(Self { link, socket: socket.into(), patience })
+    }
+
+    /// Asks, and gives the answer as JSON.
+    ///
+    /// # Errors
+    /// If no answer comes, or the controller refuses.
+    pub fn ask(&mut self, request: &Request) -> Result<String, Failure> {
+        let unreachable = |error| unreachable_at(&self.socket, error);
+        self.link.send(request).map_err(unreachable)?;
+        let mut pages = Pages::default();
+        let reply = loop {
+            let reply = self.link.wait(self.patience).map_err(unreachable)?;
+            if let Some(reply) = pages.add(reply) {
+                break reply;
+            }
+        };
+        match reply {
+            // An answer that is put together is a whole one.
+            Reply::Json(text) | Reply::Page(text) => Ok(text),
+            Reply::Error { code, message } => Err(Failure::quoted(Code::Other(code), &message)),
+            Reply::Refused { version, reason } if version != VERSION => {
+                Err(Failure::quoted(Code::Unreachable, &reason))
+            }
+            Reply::Refused { reason, .. } => Err(Failure::quoted(Code::Failure, &reason)),
+        }
+    }
+
+    /// Asks, and reads the answer.
+    ///
+    /// # Errors
+    /// As [`Self::ask`], or if the answer is not what was asked for.
+    pub fn ask_for<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
+        read(&self.ask(request)?)
+    }
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// If it is none.
+pub fn read<T: DeserializeOwned>(answer: &str) -> Result<T, Failure> {
+    serde_json::from_str(answer).map_err(|error| {
+        Failure::new(Code::Failure, "the controller's answer makes no sense")
+            .cause(error)
+            .help("run the command line and the controller from the same release of Tidegate")
+    })
+}
+
+fn unreachable_at(socket: &Path, error: io::Error) -> Failure {
+    let at = socket.display();
+    let fail = |message: String| Failure::new(Code::Unreachable, message);
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            fail(format!("no controller listens at {at}"))
+                .help("start one with `tidegate up`, or say where it listens with --socket")
+        }
+        io::ErrorKind::PermissionDenied => {
+            fail(format!("the controller at {at} may not be reached by this user"))
+                .help("run the command as root or as the user who started the controller")
+        }
+        io::ErrorKind::TimedOut => fail(format!("the controller at {at} does not answer"))
+            .help("see whether its process is stopped or its machine overloaded"),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+            fail(format!("the controller at {at} has closed the connection"))
+                .help("see what it logged; if it was restarted, run the command again")
+        }
+        _ => fail(format!("what listens at {at} cannot be talked to"))
+            .cause(error)
+            .help("see whether it is a controller, and of the same release of Tidegate"),
+    }
+}

@@ -1,0 +1,44 @@
+//! The files that a command needs beside its own program: the shim, and the command `tidegate`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Code, Failure};
+
+/// The shim's file.
+const SHIM: &str = "libtidegate_preload.so";
+
+/// The shim: where TIDEGATE_SHIM says, else where it lies beside this program, installed or just
+/// built.
+///
+/// # Errors
+/// If it is at none of these paths.
+pub fn shim() -> Result<PathBuf, Failure> {
+    if let Some(path) = env::var_os("TIDEGATE_SHIM").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    let program = env::current_exe().unwrap_or_default();
+    let here = program.parent().unwrap_or(Path::new("."));
+    let places = [here.join("../lib/tidegate").join(SHIM), here.join(SHIM)];
+    let found = places.iter().find(|path| path.is_file());
+    found.cloned().ok_or_else(|| {
+        let [installed, built] = places.map(|path| path.display().to_string());
+        Failure::new(Code::Failure, format!("there is no shim at {installed} or {built}")).help(
+            "build it with `cargo build -p tidegate-preload`, or say where it is with \
+             TIDEGATE_SHIM",
+        )
+    })
+}
+
+/// The command `tidegate`, which is installed and built beside `tidegate-lab`.
+///
+/// # Errors
+/// If it is not there.
+pub fn tidegate() -> Result<PathBuf, Failure> {
+    let path = env::current_exe().unwrap_or_default().with_file_name("tidegate");
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(Failure::new(Code::Failure, format!("there is no {}", path.display()))
+            .help("build it with `cargo build -p tidegate`, or install both programs together")),
+    }
+}

@@ -1,0 +1,177 @@
+//! What is wrong with a file that an operator wrote, shown as every command shows it.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use miette::LabeledSpan;
+use tidegate_fabric::trusted::{self, Problem, Secrecy};
+use tidegate_model::TextError;
+
+use crate::failure::{Code, Failure};
+
+/// The longest line of which the text is shown, in bytes.
+const LONGEST: usize = 1_000;
+
+/// What the reader of TOML says that it expected, and how that is written.
+const WANTED: [(&str, &str); 9] = [
+    (", expected a string", QUANTITY),
+    (", expected a string or a list of strings", QUANTITY),
+    (", expected u16", "write a whole number from 0 to 65535, without quotation marks"),
+    (", expected u32", "write a whole number from 0 to 4294967295, without quotation marks"),
+    (", expected u64", "write a whole number, at least 0, without quotation marks"),
+    (", expected f64", "write a number, without quotation marks"),
+    (", expected a boolean", "write true or false, without quotation marks"),
+    (", expected a sequence", "write a list, like [1, 2]"),
+    (", expected a map", "write a table, like { key = value }"),
+];
+const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
+
+/// For whom a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// For the user who names it, to look at or to hand on.
+    User,
+    /// For a daemon that does what it says. One of root takes it only from files that other users
+    /// cannot change.
+    Daemon,
+}
+
+/// The text of the file at `path`, which is a `what`.
+///
+/// # Errors
+/// If it cannot be read, or is not to be trusted.
+pub fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> {
+    let name = path.display().to_string();
+    let is_exposed = reader == Reader::Daemon && rustix::process::geteuid().is_root();
+    let text = match is_exposed {
+        false => fs::read_to_string(path),
+        true => match trusted::read(path, Secrecy::Open) {
+            Ok(bytes) => String::from_utf8(bytes)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+            Err(error) => match error.problem {
+                Problem::Io(error) => Err(error),
+                _ => {
+                    let told = format!("cannot trust the {what} {name}: {error}");
+                    return Err(Failure::quoted(Code::Failure, &told));
+                }
+            },
+        },
+    };
+    text.map_err(|error| unreadable(what, &name, &error))
+}
+
+/// The failure for a `what` that cannot be read.
+pub fn unreadable(what: &str, name: &str, error: &io::Error) -> Failure {
+    let help = match error.kind() {
+        io::ErrorKind::NotFound if what == "policy" => {
+            "check the path; a policy comes from a file, or from - (stdin)"
+        }
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::IsADirectory => "name one file in it",
+        io::ErrorKind::InvalidData => "it is to be a TOML file, which is text in UTF-8",
+        _ => "see whether you may read it",
+    };
+    Failure::new(Code::Invalid, format!("cannot read the {what} {name}"))
+        .cause(error.to_string())
+        .help(help)
+}
+
+/// The failure for a text in which all of this is wrong.
+pub fn all_invalid(name: &str, text: &str, errors: &[TextError]) -> Failure {
+    let failures = errors.iter().map(|error| invalid(name, text, error));
+    let none = || Failure::new(Code::Invalid, format!("{name} makes no sense"));
+    Failure::all(failures).unwrap_or_else(none)
+}
+
+/// The failure for a text that makes no sense, shown with the place that is wrong.
+pub fn invalid(name: &str, text: &str, error: &TextError) -> Failure {
+    match error.fix.as_str() {
+        "" => wrong(name, text, &error.message, Some(error.span.clone())),
+        fix => {
+            let failure = Failure::new(Code::Invalid, error.message.clone()).help(fix);
+            shown(failure, name, text, Some(error.span.clone()))
+        }
+    }
+}
+
+/// The same for a message that says how to mend it within itself, where the place may not be known.
+pub fn wrong(name: &str, text: &str, message: &str, span: Option<Range<usize>>) -> Failure {
+    shown(mended(message), name, text, span)
+}
+
+/// A failure with its place in the text; with the file's name alone, if that is not known; and
+/// without the text, if its line or one beside it is longer than anybody reads.
+fn shown(failure: Failure, name: &str, text: &str, span: Option<Range<usize>>) -> Failure {
+    let Some(span) = span else { return failure.at(name) };
+    let (before, after) = (&text.as_bytes()[..span.start], &text.as_bytes()[span.start..]);
+    let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+    let mut back = before.rsplit(|byte| *byte == b'\n').map(<[u8]>::len);
+    let mut ahead = after.split(|byte| *byte == b'\n').map(<[u8]>::len);
+    let column = back.next().unwrap_or_default();
+    let own = column + ahead.next().unwrap_or_default();
+    let beside = back.next().max(ahead.next()).unwrap_or_default();
+    if own.max(beside) > LONGEST {
+        let line = lines(before) + 1;
+        return failure.at(&format!("{name}: line {line}, column {}", column + 1));
+    }
+    failure.source(name, text, vec![LabeledSpan::new_primary_with_span(None, span)])
+}
+
+/// A message that says how to mend it within itself, or not at all: that of the TOML reader.
+fn mended(message: &str) -> Failure {
+    let fail = |message: &str| Failure::new(Code::Invalid, message);
+    if let Some((unknown, known)) = message.split_once(", expected one of ") {
+        return fail(unknown).help(format!("use one of {known}"));
+    }
+    if let Some((unknown, known)) = message.split_once(", expected ")
+        && unknown.contains("unknown ")
+    {
+        return fail(unknown).help(format!("use {known}"));
+    }
+    if let Some((_, field)) = message.split_once("missing field ") {
+        return fail(message).help(format!("add {field} to it"));
+    }
+    let is_invalid = message.contains("invalid type: ") || message.contains("invalid value: ");
+    match WANTED.iter().find(|(end, _)| is_invalid && message.ends_with(end)) {
+        Some((_, help)) => fail(message).help(*help),
+        None => Failure::quoted(Code::Invalid, message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(failure: &Failure) -> String {
+        serde_json::to_string(&failure.to_json()).unwrap()
+    }
+
+    #[test]
+    fn what_a_reader_expects_is_told_as_what_to_write() {
+        for (message, help) in [
+            ("unknown field `a`, expected `b` or `c`", "use `b` or `c`"),
+            ("unknown variant `a`, expected one of `b`, `c`, `d`", "use one of `b`, `c`, `d`"),
+            ("invalid value: integer `-1`, expected u32", "whole number from 0 to 4294967295"),
+            ("x.y: invalid type: string \"1\", expected f64", "without quotation marks"),
+            ("invalid type: floating point `1.5`, expected a string", "a unit, like"),
+            ("length: less than it is; make it longer", "make it longer"),
+        ] {
+            assert!(told(&mended(message)).contains(help), "{}", told(&mended(message)));
+        }
+    }
+
+    #[test]
+    fn a_line_that_nobody_reads_is_not_shown() {
+        let long = "x".repeat(LONGEST + 1);
+        let text = format!("\n{long}\nshort\n\nshorter\n");
+        let at = |line: &str| {
+            let at = text.find(line).unwrap();
+            told(&wrong("a.toml", &text, "it is wrong", Some(at..at + 1)))
+        };
+        assert!(at("xx").contains("\"a.toml: line 2, column 1: it is wrong\""), "{}", at("xx"));
+        assert!(at("short\n").contains("\"a.toml: line 3, column 1: it is wrong\""));
+        assert!(at("shorter").contains("\"it is wrong\",\"file\":\"a.toml\",\"line\":5"));
+    }
+}

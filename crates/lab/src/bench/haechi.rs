@@ -1,0 +1,312 @@
+//! What guarantees cost for one-sided access to shared memory, on one core.
+//!
+//! Clients read values of 4 KiB of keys at random, [`DEPTH`] at a time, with every value's sum
+//! checked. *Without* an engine they post to shared memory directly; *with* one each operation
+//! takes a token, reservation tokens come paced, and the data node's monitor runs on the same core.
+//! Its periods go by in virtual time, a step per operation, so no clock is looked at.
+//!
+//! What the engine alone takes is measured over a fabric that does nothing.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::{COUNT_MAX, Rules};
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_model::{Span, Time};
+use tidegate_proto::haechi::monitor::Settings;
+use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place, port};
+use tidegate_proto::kv::{self, Answer, Area, Client, HEADER, Layout};
+use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+
+use super::Row;
+use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use tidegate_console::failure::Failure;
+use tidegate_console::interrupt::Interrupt;
+
+const BENCH: &str = "haechi";
+/// Operations that a client keeps under way.
+const DEPTH: u32 = 16;
+/// Virtual time per operation: 1.57 million a second, as in the paper.
+const STEP: Span = Span(637);
+/// Buffers of the engine itself.
+const OWN: u32 = 2;
+/// Why there is nothing.
+const NO_MEMORY: &str = "there is no memory for a region";
+/// Operations between two looks of the monitor.
+const TICK: u64 = 1_570;
+/// Bytes of a value.
+const VALUE: usize = 4096;
+const KEYS: u64 = 1 << 16;
+const KEYS_QUICK: u64 = 1 << 8;
+
+/// What the engine may take of each operation.
+const ENGINE_NS: f64 = 30.0;
+/// How many values a core may at least read, in millions per second.
+const GETS: f64 = 1.2;
+/// And how many times as many as without an engine.
+const SHARE: f64 = 0.95;
+
+/// Measures what it takes.
+///
+/// # Errors
+/// If somebody ends it.
+pub(super) fn rows(
+    plan: Plan,
+    interrupt: &Interrupt,
+    tell: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    interrupt.check()?;
+    tell(alone(plan));
+    interrupt.check()?;
+    gets(plan, tell);
+    Ok(())
+}
+
+/// Shared memory that is not copied: only what the engine itself asks for is done.
+#[derive(Debug)]
+struct Idle {
+    memory: Shm,
+    done: Vec<Done>,
+}
+
+impl Idle {
+    fn new(region: &Arc<Region>) -> Self {
+        Self { memory: Shm::new(region.clone(), DEPTH + OWN), done: Vec::new() }
+    }
+}
+
+impl Fabric for Idle {
+    fn post(&mut self, post: Post) -> Result<(), PostError> {
+        if post.id >= port::OWN {
+            return self.memory.post(post);
+        }
+        post.operation.check(self.region(), self.buffers())?;
+        self.done.push(Done { id: post.id, word: 0 });
+        Ok(())
+    }
+
+    fn flush(&mut self, now: Time) -> Result<(), Lost> {
+        self.memory.flush(now)
+    }
+
+    fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
+        done.append(&mut self.done);
+        self.memory.poll(now, done)
+    }
+
+    fn buffers(&self) -> u32 {
+        self.memory.buffers()
+    }
+
+    fn buffer(&self, buffer: u32) -> &[u8] {
+        self.memory.buffer(buffer)
+    }
+
+    fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
+        self.memory.buffer_mut(buffer)
+    }
+
+    fn region(&self) -> u64 {
+        self.memory.region()
+    }
+}
+
+/// Periods in virtual time, and the monitor that opens them.
+struct Periods {
+    monitor: Option<Monitor<Shm>>,
+    events: Vec<Event>,
+    now: Time,
+    since: u64,
+}
+
+impl Periods {
+    /// Without a monitor.
+    fn none() -> Self {
+        Self { monitor: None, events: Vec::new(), now: Time::ZERO, since: 0 }
+    }
+
+    /// One operation's worth of time goes by.
+    fn pass(&mut self) -> Time {
+        self.now = self.now.after(STEP);
+        self.since += 1;
+        if self.since == TICK {
+            self.since = 0;
+            if let Some(monitor) = &mut self.monitor {
+                let _ = monitor.poll(self.now, &mut self.events);
+                self.events.clear();
+            }
+        }
+        self.now
+    }
+}
+
+/// A client's engine and its monitor. The client is promised all that can be counted, so that it
+/// always has a token.
+fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Periods)> {
+    let local = COUNT_MAX;
+    let terms = Terms { rules: Rules::SOUND, period: Span::SECOND, local_rate: local };
+    let profile = Profile { mean: COUNT_MAX, deviation: 0, local, increment: 1, history: 5 };
+    let settings = Settings { terms, profile, seats: 1, window: DEPTH };
+    let mut monitor = Monitor::new(Shm::new(region.clone(), 8), settings, Time::ZERO).ok()?;
+    let promise = Promise { reservation: COUNT_MAX, limit: u64::MAX };
+    let seat = monitor.admit(promise).ok()?;
+    let port = Port::new(fabric, terms, seat, DEPTH, Time::ZERO).ok()?;
+    Some((port, Periods { monitor: Some(monitor), ..Periods::none() }))
+}
+
+/// What the engine takes beyond a fabric that does nothing.
+fn alone(plan: Plan) -> Row {
+    let case = "the engine, per operation";
+    let Ok(region) = Region::create(2 * place::DATA) else {
+        return Row::nanoseconds(BENCH, case, None).because(NO_MEMORY);
+    };
+    let region = Arc::new(region);
+    let Some((port, periods)) = engine(&region, Idle::new(&region)) else {
+        return Row::nanoseconds(BENCH, case, None).because(NO_MEMORY);
+    };
+    let bare = Mutex::new((Idle::new(&region), Periods::none(), Vec::new()));
+    let gated = Mutex::new((port, periods, Vec::new()));
+    let mut without = Ours::new(|_, calls| post(&bare, calls));
+    let mut with = Ours::new(|_, calls| post(&gated, calls));
+    let mut all: [(usize, &mut dyn Contestant); 2] = [(1, &mut without), (1, &mut with)];
+    let values = contest(plan, &mut all);
+    let cost = values[0].zip(values[1]).map(|(without, with)| with - without);
+    let row = Row::nanoseconds(BENCH, case, cost);
+    if plan.is_full() { row.promised(ENGINE_NS) } else { row }
+}
+
+/// Posts reads, and takes out what is done after every few.
+fn post<F: Fabric>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
+    let Ok(mut bed) = bed.lock() else { return };
+    let (fabric, periods, done) = &mut *bed;
+    for id in 0..calls {
+        let now = periods.pass();
+        let into = Place::start(id as u32 % DEPTH);
+        let operation = Operation::Read { from: place::DATA, into, length: VALUE as u32 };
+        // Only before its first period an engine has no room.
+        let _ = fabric.post(Post { id, operation });
+        if id % u64::from(DEPTH / 4) == 0 {
+            let _ = fabric.flush(now);
+            let _ = fabric.poll(now, done);
+            std::hint::black_box(&mut *done).clear();
+        }
+    }
+}
+
+/// Values read per second, without an engine and with one.
+fn gets(plan: Plan, tell: &mut dyn FnMut(Row)) {
+    let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
+    let case = |how| format!("values of 4 KiB read, {how}");
+    let Some((region, layout)) = store(keys) else {
+        return tell(Row::more(BENCH, case("without an engine"), "M/s", None).because(NO_MEMORY));
+    };
+    let shm = |buffers| Shm::new(region.clone(), buffers).until_left(place::LEFT);
+    let memory = shm(DEPTH);
+    let with = engine(&region, shm(DEPTH + OWN));
+    let Some((port, periods)) = with else {
+        return tell(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
+    };
+    let readers = (
+        Reader::new(memory, layout, Periods::none(), keys),
+        Reader::new(port, layout, periods, keys),
+    );
+    let (Some(bare), Some(gated)) = readers else {
+        return tell(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
+    };
+    let (bare, gated) = (Mutex::new(bare), Mutex::new(gated));
+    let mut without = Ours::new(|_, calls| read(&bare, calls));
+    let mut with = Ours::new(|_, calls| read(&gated, calls));
+    let mut all: [(usize, &mut dyn Contestant); 2] = [(1, &mut without), (1, &mut with)];
+    let values = contest(plan, &mut all);
+    let [without, with] = [0, 1].map(|at: usize| values[at].map(|nanoseconds| 1e3 / nanoseconds));
+    let row = Row::more(BENCH, case("without an engine"), "M/s", without);
+    tell(if plan.is_full() { row.promised(GETS) } else { row });
+    let without = without.ok_or_else(|| BUSY.to_owned());
+    let row = Row::more(BENCH, case("with the engine"), "M/s", with);
+    let row = row.beside("without an engine", without);
+    tell(if plan.is_full() { row.promised_times(SHARE) } else { row });
+}
+
+/// A region with a store of so many values.
+fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
+    let area = Area { at: place::DATA, length: 2 * keys * u64::from(BUFFER) + (1 << 20) };
+    let region = Arc::new(Region::create(area.at + area.length).ok()?);
+    region.populate().ok()?;
+    let layout = Layout::fill(area, 1).ok()?;
+    let mut memory = Shm::new(region.clone(), 2 * DEPTH);
+    memory.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
+    let (from, length) = (Place::start(0), HEADER as u32);
+    memory.perform(&Operation::Write { from, to: area.at, length }).ok()?;
+    let (outstanding, rest) = (DEPTH, Span::ZERO);
+    let settings = kv::Settings { outstanding, locations: 0, extent: 64, seat: None, rest };
+    let mut client = Client::new(memory, layout, settings).ok()?;
+    let mut outcomes = Vec::new();
+    for key in 0..keys {
+        client.put(&key.to_le_bytes(), &[key as u8; VALUE], key).ok()?;
+        while client.outstanding() > 0 {
+            client.poll(Time::ZERO, &mut outcomes).ok()?;
+        }
+    }
+    let is_stored = |outcome: &kv::Outcome| outcome.answer == Answer::Stored;
+    outcomes.iter().all(is_stored).then_some((region, layout))
+}
+
+/// A client that reads values of keys at random.
+struct Reader<F> {
+    client: Client<F>,
+    periods: Periods,
+    keys: u64,
+    state: u64,
+    outcomes: Vec<kv::Outcome>,
+}
+
+impl<F: Fabric> Reader<F> {
+    /// One that has read every key once, so that it knows where they are.
+    fn new(fabric: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
+        let locations = u32::try_from(2 * keys).ok()?;
+        let (outstanding, rest) = (DEPTH, Span::ZERO);
+        let settings = kv::Settings { outstanding, locations, extent: 1, seat: None, rest };
+        let client = Client::new(fabric, layout, settings).ok()?;
+        let mut reader = Self { client, periods, keys, state: 1, outcomes: Vec::new() };
+        for key in 0..keys {
+            while reader.client.get(&key.to_le_bytes(), key).is_err() {
+                reader.take_out();
+            }
+        }
+        while reader.client.outstanding() > 0 {
+            reader.take_out();
+        }
+        Some(reader)
+    }
+
+    fn take_out(&mut self) {
+        let now = self.periods.pass();
+        let _ = self.client.poll(now, &mut self.outcomes);
+        for outcome in self.outcomes.drain(..) {
+            if let Answer::Found(found) = outcome.answer {
+                std::hint::black_box(self.client.value(&found).first());
+                self.client.release(found);
+            }
+        }
+    }
+
+    fn read(&mut self, calls: u64) {
+        for _ in 0..calls {
+            // A multiplicative generator is enough to leave no pattern that a processor knows.
+            self.state = self.state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            let key = (self.state >> 33) % self.keys;
+            self.periods.pass();
+            while self.client.get(&key.to_le_bytes(), key).is_err() {
+                self.take_out();
+            }
+        }
+    }
+}
+
+fn read<F: Fabric>(reader: &Mutex<Reader<F>>, calls: u64) {
+    if let Ok(mut reader) = reader.lock() {
+        reader.read(calls);
+    }
+}

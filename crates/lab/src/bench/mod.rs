@@ -1,0 +1,334 @@
+//! `tidegate-lab bench`: what the parts of Tidegate cost, beside what others take for the same.
+//!
+//! Every case is a [`Row`]. A peer is measured in the same run and in turns with ours ([`window`]);
+//! where that cannot be, its field is empty and a reason says why. Numbers of another day or
+//! another machine are in no row.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use tidegate_console::failure::Failure;
+use tidegate_console::interrupt::Interrupt;
+
+mod apply;
+mod bucket;
+mod child;
+mod haechi;
+mod idle;
+mod layered;
+mod limits;
+mod machine;
+mod path;
+mod peers;
+mod programs;
+pub(crate) mod pshift;
+mod sample;
+mod scheduler;
+mod shim;
+mod sim;
+mod stage;
+mod store;
+mod window;
+
+pub(crate) use window::Plan;
+
+/// The units of which less is better: times, their ratios, how far off something is, memory, and
+/// looks at what is not there.
+const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
+
+/// One case, measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Row {
+    /// What it belongs to: `machine`, or the name of a [`Bench`].
+    pub(crate) bench: &'static str,
+    /// What is measured.
+    pub(crate) case: String,
+    /// The unit of `value` and `peer_value`.
+    pub(crate) unit: &'static str,
+    /// What was measured; none if the machine was too busy, or something is missing.
+    pub(crate) value: Option<f64>,
+    /// Between what the value lies, in its unit: what that means is the bench's to say.
+    pub(crate) spread: Option<[f64; 2]>,
+    /// Who or what it is compared with.
+    pub(crate) peer: Option<String>,
+    /// What was measured of the peer.
+    pub(crate) peer_value: Option<f64>,
+    /// How many times better than the peer's ours is.
+    pub(crate) ratio: Option<f64>,
+    /// What we promise, in the row's unit.
+    pub(crate) promise: Option<String>,
+    /// Whether it was kept.
+    pub(crate) kept: Option<bool>,
+    /// Why something is empty that could be there.
+    pub(crate) reason: Option<String>,
+    /// What else there is to know.
+    pub(crate) note: Option<String>,
+}
+
+impl Row {
+    /// A row of `value` in nanoseconds, for less is better.
+    fn nanoseconds(bench: &'static str, case: impl Into<String>, value: Option<f64>) -> Self {
+        let reason = value.is_none().then(|| window::BUSY.to_owned());
+        let (case, unit) = (case.into(), "ns");
+        let (spread, promise, kept, note) = (None, None, None, None);
+        let (peer, peer_value, ratio) = (None, None, None);
+        Self {
+            bench,
+            case,
+            unit,
+            value,
+            spread,
+            peer,
+            peer_value,
+            ratio,
+            promise,
+            kept,
+            reason,
+            note,
+        }
+    }
+
+    /// A row in another unit, for less is better.
+    fn less(
+        bench: &'static str,
+        case: impl Into<String>,
+        unit: &'static str,
+        value: Option<f64>,
+    ) -> Self {
+        assert!(LESS.contains(&unit), "{unit}: less is better");
+        Self { unit, ..Self::nanoseconds(bench, case, value) }
+    }
+
+    /// A row in another unit, for more is better.
+    fn more(
+        bench: &'static str,
+        case: impl Into<String>,
+        unit: &'static str,
+        value: Option<f64>,
+    ) -> Self {
+        Self { unit, ..Self::nanoseconds(bench, case, value) }
+    }
+
+    fn less_is_better(&self) -> bool {
+        LESS.contains(&self.unit)
+    }
+
+    /// Adds what it is compared with.
+    fn beside(mut self, peer: &str, value: Result<f64, String>) -> Self {
+        self.peer = Some(peer.to_owned());
+        match value {
+            Ok(value) => {
+                self.peer_value = Some(value);
+                let ratio = |ours| if self.less_is_better() { value / ours } else { ours / value };
+                // There is none to something that is off by nothing at all.
+                self.ratio = self.value.map(ratio).filter(|ratio| ratio.is_finite());
+            }
+            Err(reason) => self.reason = self.reason.or(Some(reason)),
+        }
+        self
+    }
+
+    /// Adds between what the value lies.
+    fn between(self, low: f64, high: f64) -> Self {
+        Self { spread: Some([low, high]), ..self }
+    }
+
+    /// Adds a promise: at most this where less is better, at least this for everything else.
+    fn promised(mut self, bound: f64) -> Self {
+        let less = self.less_is_better();
+        self.promise = Some(format!("{} {bound}", if less { "<=" } else { ">=" }));
+        self.kept = self.value.map(|value| if less { value <= bound } else { value >= bound });
+        self
+    }
+
+    /// Adds a promise: at least so many times better than the peer, which has been added before.
+    fn promised_times(mut self, bound: f64) -> Self {
+        self.promise = Some(format!(">= {bound} x"));
+        self.kept = self.ratio.map(|ratio| ratio >= bound);
+        self
+    }
+
+    /// Adds what else there is to know.
+    fn noted(self, note: String) -> Self {
+        Self { note: Some(note), ..self }
+    }
+
+    /// Adds why it is empty.
+    fn because(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Bench {
+    /// The library: deciding, buckets, content
+    Stage,
+    /// What the shim adds to system calls
+    Shim,
+    /// How exactly limits hold, second by second
+    Limits,
+    /// How soon a new rate takes effect
+    Apply,
+    /// How much longer programs run that no policy limits
+    Programs,
+    /// Requests through a gateway and a node
+    Path,
+    /// Tokens over servers: how fast they are divided
+    Pshift,
+    /// The order in which a node serves: what it takes and, with --probes, how it behaves
+    Scheduler,
+    /// Guarantees for one-sided access to memory
+    Haechi,
+    /// The simulated world: events, commands, and a second of a fat tree
+    Sim,
+    /// A cluster in which nobody does anything
+    Idle,
+    /// Of these the last alone, in this process: `sim` runs it in one of its own
+    FatTree,
+}
+
+impl Bench {
+    /// Those that start processes or run for seconds.
+    const LIVE: [Self; 9] = [
+        Self::Limits,
+        Self::Apply,
+        Self::Programs,
+        Self::Path,
+        Self::Pshift,
+        Self::Scheduler,
+        Self::Haechi,
+        Self::Sim,
+        Self::Idle,
+    ];
+}
+
+/// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
+///
+/// # Errors
+/// If somebody ends it.
+pub(crate) fn run(
+    benches: &[Bench],
+    plan: Plan,
+    shim: Result<&Path, String>,
+    tell: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
+    machine::rows(plan, tell);
+    if benches.contains(&Bench::Stage) {
+        stage::rows(plan, tell);
+        bucket::rows(plan, tell);
+        layered::rows(plan, tell);
+    }
+    if benches.contains(&Bench::Shim) {
+        shim::rows(plan, shim.clone(), tell);
+    }
+    if benches.contains(&Bench::FatTree) && !benches.contains(&Bench::Sim) {
+        sim::fat_tree(plan, tell);
+    }
+    if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
+        return Ok(());
+    }
+    // What these start and write is to be gone when somebody ends us.
+    let interrupt = Interrupt::listen()?;
+    if benches.contains(&Bench::Limits) {
+        limits::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Apply) {
+        apply::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Programs) {
+        programs::rows(plan, shim, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Path) {
+        path::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Pshift) {
+        pshift::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Scheduler) {
+        scheduler::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Haechi) {
+        haechi::rows(plan, &interrupt, tell)?;
+        interrupt.check()?;
+        store::rows(plan, tell);
+    }
+    if benches.contains(&Bench::Sim) {
+        sim::rows(plan, &interrupt, tell)?;
+    }
+    if benches.contains(&Bench::Idle) {
+        idle::rows(plan, &interrupt, tell)?;
+    }
+    Ok(())
+}
+
+/// Probes how the scheduler behaves, and gives each row to `tell` as soon as it is there.
+///
+/// # Errors
+/// If somebody ends it.
+pub(crate) fn probe(plan: Plan, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+    scheduler::probe(plan, &Interrupt::listen()?, tell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bench that is never run rots; this one says nothing about how fast anything is.
+    #[test]
+    fn every_case_of_the_library_can_be_measured() {
+        let mut rows = Vec::new();
+        run(&[Bench::Stage], Plan::TINY, Err("not asked for".into()), &mut |row| rows.push(row))
+            .unwrap();
+        assert!(rows.len() > 15, "{rows:#?}");
+        assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
+    }
+
+    #[test]
+    fn one_sided_access_can_be_measured() {
+        let mut rows = Vec::new();
+        haechi::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        assert_eq!(rows.len(), 3, "{rows:#?}");
+        assert!(rows.iter().all(|row| row.reason.as_deref().is_none_or(|why| why == window::BUSY)));
+    }
+
+    /// Where no library for C is beside the test, the rows of others say so.
+    #[test]
+    fn stores_can_be_measured() {
+        let mut rows = Vec::new();
+        store::rows(Plan::TINY, &mut |row| rows.push(row));
+        assert_eq!(rows.len(), 6, "{rows:#?}");
+        let ours = rows.iter().filter(|row| row.case.contains("Rust"));
+        let is_told = |why: &str| why == window::BUSY;
+        assert!(ours.map(|row| row.reason.as_deref()).all(|why| why.is_none_or(is_told)));
+        assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
+    }
+
+    #[test]
+    fn limits_can_be_measured() {
+        let mut rows = Vec::new();
+        let interrupt = Interrupt::default();
+        limits::rows(Plan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
+        assert!(rows.len() >= 16, "{rows:#?}");
+        assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
+        assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
+    }
+
+    #[test]
+    fn promises_and_ratios_look_the_right_way() {
+        let fast = Row::nanoseconds("stage", "x", Some(10.0)).promised(12.0);
+        let fast = fast.beside("peer", Ok(20.0));
+        assert_eq!((fast.kept, fast.ratio), (Some(true), Some(2.0)));
+        let wide = Row::more("stage", "x", "MiB/s", Some(10.0)).promised(12.0);
+        let wide = wide.beside("peer", Ok(20.0));
+        assert_eq!((wide.kept, wide.ratio), (Some(false), Some(0.5)));
+        assert_eq!(wide.promise.as_deref(), Some(">= 12"));
+        let exact = Row::less("limits", "x", "%", Some(0.0)).promised(2.0).beside("p", Ok(1.0));
+        assert_eq!((exact.kept, exact.ratio), (Some(true), None));
+        let none = Row::nanoseconds("stage", "x", None).promised(1.0).beside("p", Ok(1.0));
+        assert_eq!((none.kept, none.ratio), (None, None));
+        assert!(none.reason.is_some());
+    }
+}

@@ -1,0 +1,151 @@
+//! `tidegate-lab bench`: what everything costs.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use crate::bench::{self, Bench, Plan, Row};
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::programs;
+use tidegate_console::table::{Cell, Table};
+
+/// Measure what Tidegate costs, beside its peers
+///
+/// Each number is the median of many short windows; those in which something disturbed the machine
+/// are left out, and peers are measured in turns with ours. With --json, one object per line and
+/// row. The exit code is 99 if a promise was not kept.
+///
+/// All of it takes about fifteen minutes. limits, apply and programs start threads, a controller
+/// and programs and last for seconds a case; stage and shim are done within one minute.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+What a controller costs is measured by `cargo run --release -p tidegate-controller --example
+thousand_stages`.
+
+Examples:
+  tidegate-lab bench
+  tidegate-lab bench shim --json
+  tidegate-lab bench scheduler --probes")]
+pub(crate) struct Args {
+    /// What to measure; everything if nothing is named
+    #[arg(value_name = "NAME", value_enum)]
+    names: Vec<Bench>,
+
+    /// Only see that everything works: fewer and shorter windows
+    #[arg(long)]
+    quick: bool,
+
+    /// Of the scheduler: how it behaves where others go wrong, instead of what it takes
+    #[arg(long)]
+    probes: bool,
+}
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let names = if args.names.is_empty() { Bench::value_variants() } else { &args.names };
+    let plan = if args.quick { Plan::QUICK } else { Plan::FULL };
+    let shim = programs::shim();
+    let shim = match &shim {
+        Ok(path) => Ok(path.as_path()),
+        Err(_) => Err("there is no shim: build it with `cargo build -p tidegate-preload`".into()),
+    };
+    let (mut rows, mut written) = (Vec::new(), Ok(()));
+    let mut tell = |row: Row| {
+        if common.json && written.is_ok() {
+            written = output::print_json(&row);
+        }
+        rows.push(row);
+    };
+    match (args.probes, names) {
+        (false, names) => {
+            bench::run(names, plan, shim, &mut tell)?;
+            if args.names.is_empty() {
+                bench::probe(plan, &mut tell)?;
+            }
+        }
+        (true, [Bench::Scheduler]) => bench::probe(plan, &mut tell)?,
+        (true, _) => {
+            let failure = Failure::new(Code::Usage, "only the scheduler is probed");
+            return Err(failure.help("tidegate-lab bench scheduler --probes"));
+        }
+    }
+    written?;
+    if !common.json {
+        output::print(&told(&rows, Paint::stdout()))?;
+    }
+    match rows.iter().any(|row| row.kept == Some(false)) {
+        true => Err(Failure::silent(Code::Missed)),
+        false => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn told(rows: &[Row], paint: Paint) -> String {
+    let mut table =
+        Table::new().left("BENCH").left("CASE").right("VALUE").left("UNIT").left("BETWEEN");
+    table = table.left("PROMISE").right("PEER").right("BETTER").left("OF");
+    for row in rows {
+        let amount = |value| amount(value, row.unit);
+        let number = |value: Option<f64>| value.map_or_else(String::new, amount);
+        let between = |[low, high]: [f64; 2]| format!("{} .. {}", amount(low), amount(high));
+        let (tone, mark) = match row.kept {
+            Some(true) => (Tone::Good, "kept"),
+            Some(false) => (Tone::Bad, "NOT KEPT"),
+            None => (Tone::Plain, ""),
+        };
+        let promise = row.promise.as_deref().unwrap_or_default();
+        let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.1} x"));
+        let of = [row.peer.as_deref(), row.reason.as_deref(), row.note.as_deref()];
+        let of = of.into_iter().flatten().filter(|text| !text.is_empty());
+        table.row([
+            row.bench.into(),
+            row.case.clone().into(),
+            number(row.value).into(),
+            row.unit.into(),
+            row.spread.map_or_else(String::new, between).into(),
+            Cell::toned(tone, [promise, mark].join(" ").trim()),
+            number(row.peer_value).into(),
+            ratio.into(),
+            of.collect::<Vec<_>>().join(": ").into(),
+        ]);
+    }
+    table.render(paint, usize::MAX)
+}
+
+/// With as many digits as mean something.
+fn amount(value: f64, unit: &str) -> String {
+    match unit {
+        "ratio" => format!("{value:.3}"),
+        "%" => format!("{value:.2}"),
+        _ if value.abs() < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_was_promised_and_who_was_beaten() {
+        let row = Row {
+            bench: "stage",
+            case: "bucket".into(),
+            unit: "ns",
+            value: Some(9.04),
+            spread: None,
+            peer: Some("governor".into()),
+            peer_value: Some(251.0),
+            ratio: Some(27.8),
+            promise: Some("<= 12".into()),
+            kept: Some(true),
+            reason: None,
+            note: None,
+        };
+        let without = Row { value: None, peer_value: None, ratio: None, kept: None, ..row.clone() };
+        let without = Row { reason: Some("not built".into()), ..without };
+        let table = told(&[row, without], Paint::none());
+        assert!(table.contains("  9.0  ns             <= 12 kept   251  27.8 x  governor"));
+        assert!(table.contains("governor: not built"), "{table}");
+    }
+}

@@ -1,0 +1,90 @@
+//! `tidegate-lab demo`: four tenants on one disk, without control, with static limits and
+//! with Tidegate.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::FalseyValueParser;
+
+use crate::experiment::{self, Options};
+use tidegate_console::command_line::Common;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output;
+
+/// Show what Tidegate is for: four tenants on one disk, three times over
+///
+/// Four fio processes read real files. They are promised 150, 200, 300 and 350 MiB/s, start one
+/// after the other, and each reads a fixed amount as fast as it may: first without control, then
+/// with static limits (of the kernel, where it has them and lets us), then with Tidegate. A disk
+/// that is too slow for these numbers is shared in the same proportions, and that is said.
+///
+/// It takes a little under two minutes and 1 GiB of room, changes nothing, and writes a report.
+/// The exit code is 99 if Tidegate did not keep a promise.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  tidegate-lab demo
+  tidegate-lab demo --seconds 60 --out /tmp/demo
+  tidegate-lab demo --json | jq '.setups[2].result.tenants'")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    wanted: Wanted,
+}
+
+/// What the user may say about the experiment.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Wanted {
+    /// How long a set-up takes that wastes nothing; static limits take twice as long
+    #[arg(long, value_name = "SECONDS", env = "TIDEGATE_SECONDS", hide_env_values = true)]
+    #[arg(value_parser = clap::value_parser!(u64).range(15..=600))]
+    seconds: Option<u64>,
+
+    /// Where the report goes
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_OUT", hide_env_values = true)]
+    out: Option<PathBuf>,
+
+    /// A directory on the disk to use, with 1 GiB of room for a while
+    #[arg(long, value_name = "DIR", env = "TIDEGATE_DIRECTORY", hide_env_values = true)]
+    #[arg(default_value = "/var/tmp")]
+    directory: PathBuf,
+
+    /// Leave the kernel's control groups alone, and let Tidegate's buckets be the static limits
+    #[arg(long, env = "TIDEGATE_NO_CGROUPS", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    no_cgroups: bool,
+
+    /// Print one line a second, also on a terminal
+    #[arg(long, env = "TIDEGATE_PLAIN", value_parser = FalseyValueParser::new())]
+    #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
+    plain: bool,
+}
+
+impl Wanted {
+    /// The experiment's options; `seconds` and `out` are for what was not said.
+    pub(crate) fn options(self, seconds: u64, out: &str, common: &Common) -> Options {
+        Options {
+            seconds: self.seconds.unwrap_or(seconds),
+            out: self.out.unwrap_or_else(|| out.into()),
+            directory: self.directory,
+            no_cgroups: self.no_cgroups,
+            plain: self.plain,
+            json: common.json,
+        }
+    }
+}
+
+/// So that three set-ups, one of which takes twice as long, and all around them take less than two
+/// minutes.
+const SECONDS: u64 = 25;
+
+pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let outcome = experiment::run(&args.wanted.options(SECONDS, "out/demo", common))?;
+    if common.json {
+        output::print_json(&outcome.to_json())?;
+    }
+    match outcome.is_kept() {
+        true => Ok(ExitCode::SUCCESS),
+        // The summary has said it.
+        false => Err(Failure::silent(Code::Missed)),
+    }
+}

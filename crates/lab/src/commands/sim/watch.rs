@@ -1,0 +1,84 @@
+//! How far a run is, on standard error, for whoever waits.
+
+use std::io::{self, IsTerminal, Write as _};
+
+use tidegate_model::{Span, Time};
+use tidegate_sim::e2e::Progress;
+
+use tidegate_console::amounts;
+use tidegate_console::clock::Clock;
+
+/// After so long people want to know how far it is, and then as often.
+const PATIENCE: Span = Span(2 * Span::SECOND.0);
+
+/// Says how far a long run is, on standard error, where people see it.
+pub(super) struct Watch {
+    clock: Clock,
+    is_wanted: bool,
+    next: Time,
+    is_shown: bool,
+}
+
+impl Watch {
+    pub(super) fn start(is_json: bool) -> Self {
+        let is_wanted = !is_json && io::stderr().is_terminal();
+        let next = Time::ZERO.after(PATIENCE);
+        Self { clock: Clock::start(), is_wanted, next, is_shown: false }
+    }
+
+    /// Says how far it is, in the words that somebody has after so much time of ours.
+    pub(super) fn look(&mut self, far: impl FnOnce(Span) -> String) {
+        let now = self.clock.now();
+        if !self.is_wanted || now < self.next {
+            return;
+        }
+        self.next = now.after(Span(Span::SECOND.0 / 4));
+        self.is_shown = true;
+        // Whoever closed standard error does not want to know.
+        let _ = write!(io::stderr(), "\r{}\x1b[K", far(now.since(Time::ZERO)));
+    }
+
+    pub(super) fn end(&self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// How far a run is after so much time of ours.
+pub(super) fn far(progress: &Progress, took: Span) -> String {
+    let Progress { now, length, events } = *progress;
+    let part = now.0 as f64 / length.0.max(1) as f64;
+    let left = Span((took.0 as f64 * (1.0 - part) / part.max(1e-9)) as u64);
+    let speed = events as f64 / took.as_seconds().max(1e-9);
+    format!(
+        "{now} of {length}, {} events/s, {} left",
+        amounts::count(speed as u64),
+        amounts::age(left.0)
+    )
+}
+
+/// The same of a run of the discrete-time model.
+pub(super) fn far_of_slots(done: u32, count: u32, took: Span) -> String {
+    let left = took.0 as f64 * f64::from(count - done) / f64::from(done.max(1));
+    let told = |slots: u32| amounts::count(slots.into());
+    format!("{} of {} slots, {} left", told(done), told(count), amounts::age(left as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_far_it_is() {
+        let progress = Progress {
+            now: Span(10 * Span::MILLISECOND.0),
+            length: Span(50 * Span::MILLISECOND.0),
+            events: 9_000_000,
+        };
+        let text = far(&progress, Span(3 * Span::SECOND.0));
+        assert_eq!(text, "10ms of 50ms, 3M events/s, 12 s left");
+        let text = far_of_slots(1_000_000, 5_000_000, Span(3 * Span::SECOND.0));
+        assert_eq!(text, "1M of 5M slots, 12 s left");
+    }
+}

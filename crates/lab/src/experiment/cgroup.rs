@@ -1,0 +1,211 @@
+//! Control groups, as the kernel's static limits: blkio of version 1, io of version 2.
+//!
+//! Groups lie side by side below the root of the hierarchy, because in version 1 limits do not
+//! nest.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidegate_model::{Rate, Span};
+
+use super::disk::Disk;
+use tidegate_console::clock::Clock;
+
+/// How long a group may still be busy after the last process in it was waited for.
+const PATIENCE: Span = Span::SECOND;
+const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+
+/// The way to limit what groups of processes read from one disk.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    version: Version,
+    root: PathBuf,
+    disk: Disk,
+    /// Whether groups below the root had no such controller before.
+    was_switched_on: bool,
+}
+
+/// Of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Throttle {
+    /// The way to limit `disk`, or why there is none.
+    ///
+    /// # Errors
+    /// If we are not root, or the kernel has no such controller.
+    pub(crate) fn new(disk: Disk) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let (version, root) = hierarchy(&mounts)
+            .ok_or("the kernel has no controller for block I/O in its control groups")?;
+        if !rustix::process::geteuid().is_root() {
+            return Err("control groups are root's to make".into());
+        }
+        let mut throttle = Self { version, root, disk, was_switched_on: false };
+        throttle.switch_on().map_err(|error| throttle.refused(&error))?;
+        Ok(throttle)
+    }
+
+    /// What it is, for people.
+    pub(crate) fn told(&self) -> String {
+        let name = match self.version {
+            Version::One => "cgroup v1 blkio.throttle.read_bps_device",
+            Version::Two => "cgroup v2 io.max rbps",
+        };
+        format!("{name} on {} ({})", self.disk.name, self.disk.number)
+    }
+
+    /// A new group whose processes together read no more than `limit` from the disk.
+    ///
+    /// # Errors
+    /// If the kernel refuses, in its words.
+    pub(crate) fn group(&self, name: &str, limit: Rate) -> Result<Group, String> {
+        let name = format!("tidegate-demo-{}-{name}", std::process::id());
+        let group = Group { path: self.root.join(name) };
+        let (file, text) = setting(self.version, &self.disk.number, limit);
+        fs::create_dir(&group.path)
+            .and_then(|()| fs::write(group.path.join(file), text))
+            .map_err(|error| self.refused(&error))?;
+        Ok(group)
+    }
+
+    fn switch_on(&mut self) -> io::Result<()> {
+        if self.version == Version::One {
+            return Ok(());
+        }
+        let control = self.root.join("cgroup.subtree_control");
+        if !fs::read_to_string(&control)?.split_whitespace().any(|word| word == "io") {
+            fs::write(&control, "+io")?;
+            self.was_switched_on = true;
+        }
+        Ok(())
+    }
+
+    fn refused(&self, error: &io::Error) -> String {
+        format!("the kernel refuses {}: {error}", self.told())
+    }
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        if self.was_switched_on {
+            let _ = fs::write(self.root.join("cgroup.subtree_control"), "-io");
+        }
+    }
+}
+
+/// A group. Dropping it removes it; its processes have to be gone.
+#[derive(Debug)]
+pub(crate) struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// The file that takes the numbers of processes that are to belong to it.
+    pub(crate) fn processes(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let clock = Clock::start();
+        while let Err(error) = fs::remove_dir(&self.path) {
+            let is_busy = error.kind() == io::ErrorKind::ResourceBusy;
+            if !is_busy || clock.now().0 > PATIENCE.0 {
+                return;
+            }
+            clock.sleep_until(clock.now().after(LOOK));
+        }
+    }
+}
+
+/// Where block I/O is controlled: the root of the hierarchy, from the list of mounts.
+fn hierarchy(mounts: &str) -> Option<(Version, PathBuf)> {
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut second = None;
+    for mount in fields {
+        let [_, place, kind, options, ..] = mount[..] else { continue };
+        if kind == "cgroup" && options.split(',').any(|option| option == "blkio") {
+            return Some((Version::One, place.into()));
+        }
+        if kind == "cgroup2" && has_io(Path::new(place)) {
+            second = Some((Version::Two, place.into()));
+        }
+    }
+    second
+}
+
+fn has_io(root: &Path) -> bool {
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    controllers.split_whitespace().any(|word| word == "io")
+}
+
+/// The file that holds a limit on reading, and what to write there.
+fn setting(version: Version, disk: &str, limit: Rate) -> (&'static str, String) {
+    match version {
+        Version::One => ("blkio.throttle.read_bps_device", format!("{disk} {}", limit.0)),
+        Version::Two => ("io.max", format!("{disk} rbps={}", limit.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_one_is_preferred_where_it_holds_the_controller() {
+        let root = tempfile::tempdir().unwrap();
+        let unified = root.path().display();
+        let old = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+                   cgroup /sys/fs/cgroup/blkio cgroup rw,relatime,blkio 0 0\n";
+        let new = format!("cgroup2 {unified} cgroup2 rw,nsdelegate 0 0\n");
+        let both = format!("{new}{old}");
+        let one = Some((Version::One, "/sys/fs/cgroup/blkio".into()));
+        assert_eq!(hierarchy(&both), one);
+        assert_eq!(hierarchy(&new), None, "no controllers there");
+        fs::write(root.path().join("cgroup.controllers"), "cpuset cpu memory\n").unwrap();
+        assert_eq!(hierarchy(&new), None, "not this one");
+        fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
+        assert_eq!(hierarchy(&new), Some((Version::Two, root.path().into())));
+        assert_eq!(hierarchy("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn limits_are_written_as_each_version_wants_them() {
+        let limit = Rate(150 << 20);
+        let one = setting(Version::One, "254:0", limit);
+        assert_eq!(one, ("blkio.throttle.read_bps_device", "254:0 157286400".into()));
+        let two = setting(Version::Two, "254:0", limit);
+        assert_eq!(two, ("io.max", "254:0 rbps=157286400".into()));
+    }
+
+    #[test]
+    fn a_controller_that_was_off_is_off_again() {
+        let root = tempfile::tempdir().unwrap();
+        let control = root.path().join("cgroup.subtree_control");
+        let throttle = |state: &str| {
+            fs::write(&control, state).unwrap();
+            let disk = Disk { name: "sda".into(), number: "8:0".into() };
+            let (version, root) = (Version::Two, root.path().into());
+            let mut throttle = Throttle { version, root, disk, was_switched_on: false };
+            throttle.switch_on().unwrap();
+            throttle
+        };
+        let on = throttle("cpu io\n");
+        assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io\n");
+        drop(on);
+        assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io\n");
+        let off = throttle("cpu\n");
+        assert_eq!(fs::read_to_string(&control).unwrap(), "+io");
+        let group = off.group("I1", Rate(1_000)).unwrap();
+        let limit = fs::read_to_string(group.path.join("io.max")).unwrap();
+        assert_eq!(limit, "8:0 rbps=1000");
+        drop(off);
+        assert_eq!(fs::read_to_string(&control).unwrap(), "-io");
+    }
+}

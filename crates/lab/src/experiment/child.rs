@@ -1,0 +1,329 @@
+//! Processes that the experiment starts, and ends.
+//!
+//! Each is the leader of a group of its own, so that a Ctrl-C on the terminal reaches only us, and
+//! we end the others in order. They are ended by their numbers: first asked, then, if they do not
+//! listen, killed with everything below them. If we are killed ourselves, the kernel asks them to
+//! end ([`tether`]).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child as Process, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use tidegate_fabric::tether;
+use tidegate_model::Span;
+
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// How long a process may take to end when it is asked to.
+const PATIENCE: Span = Span(3 * Span::SECOND.0);
+/// How long a process may take until it listens.
+const LISTENS: Span = Span(10 * Span::SECOND.0);
+/// How often to look whether it has.
+const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+
+/// What to start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    /// For people, and for the names of files that hold what it says.
+    pub(crate) name: String,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    /// Added to its environment.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The `cgroup.procs` of the control group that it is to run in.
+    pub(crate) group: Option<PathBuf>,
+}
+
+/// A process of ours. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Child {
+    name: String,
+    process: Process,
+    status: Option<ExitStatus>,
+    /// Where its standard error goes.
+    said: PathBuf,
+}
+
+/// Enters the group named first, then becomes the program named second: so all that it does counts
+/// from its first request on, and it keeps its number.
+const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
+
+impl Child {
+    /// Starts a process that says what it has to say into a file in `directory`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn start(start: &Start, directory: &Path) -> Result<Self, Failure> {
+        let said = directory.join(format!("{}.stderr", start.name));
+        let mut command = match &start.group {
+            None => Command::new(&start.program),
+            Some(group) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(ENTER).arg(group).arg(&start.program);
+                command
+            }
+        };
+        command.args(&start.arguments).envs(start.environment.iter().cloned());
+        // What the user has set is meant for the command that they typed.
+        for (name, _) in std::env::vars_os() {
+            let is_ours = name.to_string_lossy().starts_with("TIDEGATE_");
+            if is_ours && name != "TIDEGATE_SHIM" {
+                command.env_remove(name);
+            }
+        }
+        let spawned = File::create(&said).and_then(|said| {
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(said);
+            tether::tie(command.process_group(0));
+            command.spawn()
+        });
+        let process = spawned.map_err(|error| cannot_start(&start.program, error))?;
+        Ok(Self { name: start.name.clone(), process, status: None, said })
+    }
+
+    /// Starts a process, and waits until it listens on the Unix socket at `socket`.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends, or does not listen in time; if somebody wants us to end.
+    pub(crate) fn start_listening(
+        start: &Start,
+        socket: &Path,
+        directory: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let mut child = Self::start(start, directory)?;
+        let clock = Clock::start();
+        while !socket.exists() {
+            if child.has_ended()? || clock.now().0 > LISTENS.0 {
+                let message = format!("{} does not listen", start.name);
+                return Err(Failure::new(Code::Failure, message).cause(child.last_words()));
+            }
+            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        Ok(child)
+    }
+
+    /// Processor time that it has used so far, in microseconds: fields 14 and 15 of its `stat`, in
+    /// ticks of usually ten milliseconds.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+        ticks.sum::<f64>() * 1e6 / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// If it ended other than well.
+    pub(crate) fn has_ended(&mut self) -> Result<bool, Failure> {
+        if self.status.is_none() {
+            self.status = self.process.try_wait().map_err(|error| self.failed(&error))?;
+        }
+        match self.status {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) => Err(self.failed(&Ended(status))),
+        }
+    }
+
+    /// Asks it to end, and sees to it.
+    pub(crate) fn end(&mut self) {
+        let clock = Clock::start();
+        // For those that only wait for us.
+        drop(self.process.stdin.take());
+        let below = tree(self.pid());
+        self.signal(Signal::TERM);
+        while self.is_alive() && clock.now().0 < PATIENCE.0 {
+            clock.sleep_until(clock.now().after(LOOK));
+        }
+        if self.is_alive() {
+            let later = tree(self.pid());
+            self.signal(Signal::KILL);
+            let _ = self.process.wait();
+            // What was below it, before it was asked and after, is nobody's now.
+            for pid in below.into_iter().chain(later).collect::<BTreeSet<_>>() {
+                if pid != self.pid() {
+                    signal(pid, Signal::KILL);
+                }
+            }
+        }
+    }
+
+    /// The last line that it said.
+    pub(crate) fn last_words(&self) -> String {
+        let said = fs::read_to_string(&self.said).unwrap_or_default();
+        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.status.is_none() && {
+            self.status = self.process.try_wait().ok().flatten();
+            self.status.is_none()
+        }
+    }
+
+    fn signal(&self, wanted: Signal) {
+        // Not once it was waited for: its number may be somebody else's by then.
+        if self.status.is_none() {
+            signal(self.pid(), wanted);
+        }
+    }
+
+    fn failed(&self, why: &dyn std::fmt::Display) -> Failure {
+        let words = self.last_words();
+        let fail = |told: &str| Failure::new(Code::Failure, format!("{} {why}{told}", self.name));
+        // Our own commands say what is wrong and how to mend it, if they were asked for JSON.
+        match serde_json::from_str::<Told>(&words) {
+            Ok(Told { error, help: Some(help) }) => fail(&format!(": {error}")).help(help),
+            Ok(Told { error, help: None }) => fail(&format!(": {error}")),
+            Err(_) if words.is_empty() => fail(""),
+            Err(_) => fail(&format!(": {words}")),
+        }
+    }
+}
+
+/// A failure of one of our own commands.
+#[derive(Deserialize)]
+struct Told {
+    error: String,
+    help: Option<String>,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Ended(ExitStatus);
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0.code(), self.0.signal()) {
+            (Some(code), _) => write!(f, "ended with code {code}"),
+            (None, Some(signal)) => write!(f, "was ended by signal {signal}"),
+            (None, None) => f.write_str("ended"),
+        }
+    }
+}
+
+pub(crate) fn cannot_start(program: &OsString, error: io::Error) -> Failure {
+    let program = program.to_string_lossy();
+    let is_missing = error.kind() == io::ErrorKind::NotFound;
+    let failure = Failure::new(Code::Failure, format!("cannot start {program}")).cause(error);
+    match is_missing {
+        true => failure.help(format!("install it, for example with `apt-get install {program}`")),
+        false => failure,
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    // It may have ended a moment ago; then there is nothing to do.
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A process and all below it, parents before their children.
+pub(crate) fn tree(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        next += 1;
+        // Each thread has children of its own.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let pids = children.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
+            for pid in pids {
+                // Numbers are used again; a tree that was read while it changed ends all the same.
+                if !found.contains(&pid) {
+                    found.push(pid);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: &str) -> Start {
+        Start {
+            name: name.into(),
+            program: "sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            ..Start::default()
+        }
+    }
+
+    fn wait(child: &mut Child) -> Result<bool, Failure> {
+        let clock = Clock::start();
+        while clock.now().0 < 10 * Span::SECOND.0 {
+            if child.has_ended()? {
+                return Ok(true);
+            }
+            std::thread::yield_now();
+        }
+        Ok(false)
+    }
+
+    #[test]
+    fn a_child_ends_well_or_says_why_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut good = Child::start(&shell("good", "exit 0"), directory.path()).unwrap();
+        assert!(wait(&mut good).unwrap());
+        let bad = shell("bad", "echo first >&2; echo no room >&2; exit 7");
+        let mut bad = Child::start(&bad, directory.path()).unwrap();
+        assert_eq!(wait(&mut bad).unwrap_err().to_string(), "bad ended with code 7: no room");
+        let ours = shell("ours", r#"echo '{"error":"no shim","help":"build it"}' >&2; exit 1"#);
+        let mut ours = Child::start(&ours, directory.path()).unwrap();
+        let failure = serde_json::to_value(wait(&mut ours).unwrap_err().to_json()).unwrap();
+        assert_eq!(failure["error"], "ours ended with code 1: no shim");
+        assert_eq!(failure["help"], "build it");
+        let missing = Start { program: "no-such-program".into(), ..Start::default() };
+        let failure = Child::start(&missing, directory.path()).unwrap_err();
+        assert_eq!(failure.to_string(), "cannot start no-such-program");
+    }
+
+    #[test]
+    fn all_below_a_child_ends_with_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "trap '' TERM; sleep 600 & echo $! > \"$0\"; wait; wait; sleep 600";
+        let mut start = shell("parent", script);
+        let file = directory.path().join("pid");
+        start.arguments.push(file.clone().into());
+        let mut parent = Child::start(&start, directory.path()).unwrap();
+        let clock = Clock::start();
+        let below = loop {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            if let Ok(pid) = text.trim().parse::<u32>() {
+                break pid;
+            }
+            assert!(clock.now().0 < 10 * Span::SECOND.0, "the shell did not start");
+            std::thread::yield_now();
+        };
+        assert_eq!(tree(parent.pid()), [parent.pid(), below]);
+        parent.end();
+        let gone = || !Path::new(&format!("/proc/{below}/fd/0")).exists();
+        while !gone() && clock.now().0 < 10 * Span::SECOND.0 {
+            std::thread::yield_now();
+        }
+        assert!(gone(), "what was below the child lives on");
+    }
+}

@@ -1,0 +1,146 @@
+//! Tidegate itself, as a user would run it: `tidegate up`, `tidegate apply`, `tidegate run`, on a
+//! socket and in a directory of their own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidegate_model::Span;
+
+use super::child::{Child, Start, cannot_start};
+use super::scratch::Scratch;
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+use tidegate_console::operator::Operator;
+use tidegate_console::programs;
+
+/// How long a controller may take until it answers.
+const PATIENCE: Span = Span(10 * Span::SECOND.0);
+const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+
+/// A controller with a policy in force. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    process: Child,
+    program: PathBuf,
+    socket: PathBuf,
+}
+
+impl Controller {
+    /// Starts a controller called `name` and puts `policy` in force.
+    ///
+    /// # Errors
+    /// If it does not start, or refuses the policy.
+    pub(crate) fn start(
+        name: &str,
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        Self::start_with(name, &[], policy, scratch, interrupt)
+    }
+
+    /// Starts a controller that leads the nodes of the cluster in the file `cluster`, which run
+    /// elsewhere, and puts `policy` in force.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) fn lead(
+        name: &str,
+        cluster: &Path,
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let arguments = [cluster.into(), "--role".into(), "controller".into()];
+        Self::start_with(name, &arguments, policy, scratch, interrupt)
+    }
+
+    fn start_with(
+        name: &str,
+        arguments: &[OsString],
+        policy: &str,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let program = programs::tidegate()?;
+        let socket = scratch.join(&format!("{name}.sock"));
+        let mut start = up(name, &program, &socket, scratch);
+        start.arguments.extend_from_slice(arguments);
+        let mut process = Child::start(&start, scratch.path())?;
+        let clock = Clock::start();
+        while let Err(failure) = Operator::connect_for(&socket, PATIENCE) {
+            if process.has_ended()? || clock.now().0 > PATIENCE.0 {
+                return Err(failure);
+            }
+            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        let controller = Self { process, program, socket };
+        controller.apply(policy, &scratch.join(&format!("{name}.toml")))?;
+        Ok(controller)
+    }
+
+    /// `command`, run under this controller for a tenant.
+    pub(crate) fn run(&self, tenant: &str, command: Start) -> Start {
+        let mut arguments: Vec<OsString> =
+            vec!["--socket".into(), self.socket.clone().into(), "run".into()];
+        // Where it cannot be controlled the experiment says nothing, so it is not to start then.
+        arguments.extend(["--fail-closed".into(), "--tenant".into(), tenant.into(), "--".into()]);
+        arguments.push(command.program);
+        arguments.extend(command.arguments);
+        Start { program: self.program.clone().into(), arguments, ..command }
+    }
+
+    /// A node or gateway of the cluster in the file `cluster`, which this controller leads.
+    pub(crate) fn part(&self, cluster: &Path, role: &str, name: &str, scratch: &Scratch) -> Start {
+        let mut start = up(name, &self.program, &self.socket, scratch);
+        let words = ["--role", role, "--name", name].map(OsString::from);
+        start.arguments.push(cluster.into());
+        start.arguments.extend(words);
+        start
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Processor time that it has used so far, in microseconds; see [`Child::cpu_us`].
+    pub(crate) fn cpu_us(&self) -> f64 {
+        self.process.cpu_us()
+    }
+
+    /// Puts `policy` in force with `tidegate apply`, by way of `file`.
+    ///
+    /// # Errors
+    /// If it cannot be written, or the controller refuses it.
+    pub(crate) fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
+        let fail = |message: &str| Failure::new(Code::Failure, message);
+        fs::write(file, policy)
+            .map_err(|error| fail("cannot write the experiment's policy").cause(error))?;
+        let output = Command::new(&self.program)
+            .arg("--socket")
+            .arg(&self.socket)
+            .arg("apply")
+            .arg(file)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| cannot_start(&self.program.clone().into(), error))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(fail("the controller refuses the experiment's policy").cause(said))
+    }
+}
+
+fn up(name: &str, program: &Path, socket: &Path, scratch: &Scratch) -> Start {
+    let state = scratch.join(&format!("{name}.state"));
+    let arguments =
+        ["--socket".into(), socket.into(), "up".into(), "--no-http".into(), "--state".into()];
+    let arguments = arguments.into_iter().chain([state.into()]).collect();
+    let name = name.into();
+    Start { name, program: program.into(), arguments, ..Start::default() }
+}

@@ -1,0 +1,188 @@
+//! The experiments of the DSFQ paper (§4): who gets how much of what, in the simulated world and,
+//! four of the figures, [`live`].
+//!
+//! ```text
+//!  scenarios/dsfq/*.toml ──▶ tidegate_sim::bricks ──▶ Outcome ──▶ claims, table, picture
+//!        (embedded)      └─────▶ live: processes, and fio ────┘
+//! ```
+//!
+//! Most figures are a [`sweep`]: the same scenario with more and more threads. Figures 13 and 14
+//! have an axis of time. Besides, three figures of our own show what the paper leaves open, and
+//! what is done about it: `burst`, `partition` and `unified`.
+//!
+//! Bricks are called A, B, C, as in the paper. Every claim about TOTAL-DSFQ also has the largest
+//! unfairness that was measured beside what theorem 2 (or 4) allows.
+
+use serde_json::{Map, Value, json};
+use tidegate_sim::bricks::{self, Outcome, Scenario};
+
+use super::paper::{self, Paper, simulate, wrong};
+use super::plot;
+use super::verdict::Judged;
+use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths};
+use tidegate_console::failure::Failure;
+
+mod burst;
+mod figure10;
+mod figure12;
+mod figure13;
+mod figure14;
+mod figure8;
+mod figure9;
+mod live;
+mod ours;
+mod sweep;
+
+/// The figures that can be repeated.
+pub(crate) const DSFQ: Paper = Paper {
+    name: "dsfq",
+    figures: &["8", "9", "10", "11", "12", "13", "14", "burst", "partition", "unified"],
+    repeat,
+    live: &[],
+};
+
+fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+    match figure {
+        "8" => figure8::repeat(desk),
+        "9" => figure9::repeat(desk),
+        "10" => figure10::repeat(desk),
+        "11" => figure9::coordinators(desk),
+        "12" => figure12::repeat(desk),
+        "13" => figure13::repeat(desk),
+        "14" => figure14::repeat(desk),
+        "burst" => burst::repeat(desk),
+        "partition" => ours::partition(desk),
+        _ => ours::unified(desk),
+    }
+}
+
+scenarios! {
+    "dsfq":
+    FIGURE_8 = "figure-8";
+    FIGURE_9A = "figure-9a";
+    FIGURE_9B = "figure-9b";
+    FIGURE_10 = "figure-10";
+    FIGURE_12 = "figure-12";
+    FIGURE_13 = "figure-13";
+    FIGURE_14 = "figure-14";
+    BURST = "burst";
+    PARTITION = "partition";
+    UNIFIED = "unified";
+}
+
+/// The streams of all figures.
+const F: usize = 0;
+const G: usize = 1;
+
+/// Brick A, which f and g share, and the next.
+const A: Option<usize> = Some(0);
+const B: Option<usize> = Some(1);
+
+/// Totals this far apart are as good as equal, in percent; the paper says "roughly".
+const EQUAL: f64 = 5.0;
+
+/// Totals this far apart are not.
+const UNEQUAL: f64 = 20.0;
+
+/// The part of each brick that the scenarios keep for whoever has a minimum share.
+const MINIMUM: f64 = 1.0 / 12.0;
+
+/// What a scenario has shown.
+type Shown = paper::Shown<Outcome>;
+
+/// Reads a scenario.
+///
+/// # Errors
+/// None: a test reads them all.
+fn scenario(text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(wrong)
+}
+
+fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+    simulate(desk, scenarios, bricks::run)
+}
+
+fn source(figure: &'static str, seed: u64, seconds: f64) -> Source {
+    Source { paper: "dsfq", figure, world: SIMULATED, seed: Some(seed), seconds: tenths(seconds) }
+}
+
+/// In the paper's unit: a million bytes per second.
+fn mega(bytes: f64) -> f64 {
+    bytes / 1e6
+}
+
+/// Of a stream at a brick, or at all of them, in millions of bytes per second.
+fn mean(outcome: &Outcome, stream: usize, brick: Option<usize>) -> f64 {
+    mega(outcome.mean(stream, brick))
+}
+
+/// g's part of what A serves.
+fn share(outcome: &Outcome) -> f64 {
+    let [f, g] = [F, G].map(|stream| mean(outcome, stream, A));
+    g / (f + g)
+}
+
+/// The least and the greatest.
+fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    values.fold([f64::MAX, 0.0], |[least, most], value| [least.min(value), most.max(value)])
+}
+
+/// Totals so far apart are equal.
+fn equal(percent: f64) -> Judged {
+    holds_if(percent <= EQUAL, || format!("they are {percent:.1} % apart"))
+}
+
+/// How far `one` is from `other`, in percent of the mean of both.
+fn apart(one: f64, other: f64) -> f64 {
+    if one == other { 0.0 } else { (one - other).abs() * 200.0 / (one + other) }
+}
+
+/// The largest unfairness of some runs next to its bound, where they come nearest to each other,
+/// and whether it is within the bound.
+fn fairness<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (Map<String, Value>, Judged) {
+    let used = |outcome: &Outcome| outcome.unfairness.measured() / outcome.unfairness.bound();
+    let nearest = outcomes.max_by(|one, other| used(one).total_cmp(&used(other)));
+    let Some(outcome) = nearest else { return (Map::new(), all([])) };
+    let [measured, bound] = [outcome.unfairness.measured(), outcome.unfairness.bound()];
+    let (depth, waiting, [f, g]) = outcome.unfairness.terms();
+    let numbers = json!({
+        "unfairness_kilobytes": tenths(measured / 1e3),
+        "unfairness_bound_kilobytes": tenths(bound / 1e3),
+        "at_the_disks_at_most": depth,
+        "waiting_at_most": waiting,
+        "batchcost_of_f_at_most_kilobytes": tenths(f[2] as f64 / 1e3),
+        "batchcost_of_g_at_most_kilobytes": tenths(g[2] as f64 / 1e3),
+    });
+    let Value::Object(numbers) = numbers else { return (Map::new(), all([])) };
+    let judged = holds_if(measured <= bound, || {
+        format!("the unfairness is {:.0} KB, the bound {:.0} KB", measured / 1e3, bound / 1e3)
+    });
+    (numbers, judged)
+}
+
+/// `{"name": number}`, added to others.
+fn with(mut numbers: Map<String, Value>, more: Value) -> Value {
+    if let Value::Object(more) = more {
+        numbers.extend(more);
+    }
+    numbers.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    #[test]
+    fn apart_is_relative_to_both() {
+        assert_eq!((apart(1.0, 1.0), apart(0.0, 0.0)), (0.0, 0.0));
+        assert_eq!((apart(3.0, 1.0), apart(1.0, 3.0)), (100.0, 100.0));
+        assert_eq!(range([2.0, 1.0, 3.0].into_iter()), [1.0, 3.0]);
+    }
+
+    #[test]
+    fn equal_is_within_five_percent() {
+        assert_eq!(equal(5.0).0, Verdict::Holds);
+        assert_eq!(equal(5.1).0, Verdict::Fails);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the paper says of its own hybrid (§3.4), and what is done about it here: g turns from brick
+//! A to brick B and back in bursts, and f has data on A only.
+
+use serde_json::json;
+use tidegate_model::Discipline;
+use tidegate_sim::bricks::Scenario;
+
+use super::plot::{Panel, Series, draw};
+use super::{A, B, BURST, Desk, EQUAL, F, G, MINIMUM, Part, Shown, UNEQUAL, all, apart, holds_if};
+use super::{mean, mega, run, scenario, share, source, tenths, thousandths};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+const RUNS: [(&str, Discipline); 3] = [
+    ("TOTAL-DSFQ", Discipline::DsfqTotal),
+    ("HYBRID-DSFQ", Discipline::DsfqHybrid),
+    ("what is cut is owed", Discipline::Unified),
+];
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let base = scenario(BURST)?;
+    let under = |(_, discipline)| Scenario { discipline, ..base.clone() };
+    let shown = run(desk, RUNS.map(under).to_vec())?;
+    let mut table = Table::new().left("RUN").right("f").right("g").right("g ON A");
+    table = table.right("g ON B, MB/s");
+    for (shown, (name, _)) in shown.iter().zip(RUNS) {
+        let told = |stream, brick| format!("{:.2}", mean(&shown.outcome, stream, brick)).into();
+        table.row([name.into(), told(F, None), told(G, None), told(G, A), told(G, B)]);
+    }
+    let texts = [
+        (true, "TOTAL-DSFQ heeds bursts: totals are equal"),
+        (
+            false,
+            "on HYBRID-DSFQ who turns from brick to brick in bursts gets more than its share, as \
+             the paper says",
+        ),
+        (
+            true,
+            "if what is cut from a delay is owed, it does not, and keeps its minimum share (ours)",
+        ),
+    ];
+    let claims = shown.iter().zip(texts).map(|(shown, claimed)| judge(shown, claimed));
+    Ok(Part { claims: claims.collect(), table, picture: picture(&shown) })
+}
+
+/// Judges whether totals are equal, or are not, as claimed.
+fn judge(Shown { outcome, seconds }: &Shown, (are_equal, text): (bool, &str)) -> Claim {
+    let [f, g] = [F, G].map(|stream| mean(outcome, stream, None));
+    let far = apart(f, g);
+    source("burst", outcome.seed, *seconds).claim(
+        text,
+        json!({
+            "totals_apart_percent": tenths(far),
+            "f_megabytes_per_second": thousandths(f),
+            "g_megabytes_per_second": thousandths(g),
+            "share_of_g_on_a_percent": tenths(share(outcome) * 100.0),
+        }),
+        all([
+            holds_if(if are_equal { far <= EQUAL } else { far >= UNEQUAL }, || {
+                format!("totals are {far:.1} % apart")
+            }),
+            holds_if(share(outcome) >= MINIMUM, || "g has less than a twelfth of A".into()),
+        ]),
+    )
+}
+
+fn picture(shown: &[Shown]) -> String {
+    let panel = |(shown, (name, _)): (&Shown, (&str, Discipline))| {
+        let line = |(name, stream): (&str, usize)| {
+            let rates = shown.outcome.rates(stream, None).into_iter().enumerate();
+            Series::line(name, rates.map(|(at, rate)| ((at + 1) as f64, mega(rate))).collect())
+        };
+        Panel {
+            title: name.into(),
+            x: "seconds",
+            y: "MB/s in all",
+            series: [("f, all on A", F), ("g, in bursts to A and B", G)].map(line).to_vec(),
+            levels: Vec::new(),
+        }
+    };
+    let panels: Vec<Panel> = shown.iter().zip(RUNS).map(panel).collect();
+    draw("Bursts to one brick and then to the other", &panels)
+}

@@ -1,0 +1,90 @@
+//! Figure 10: each request of g has parts on three bricks, and f has data on one of them.
+
+use serde_json::json;
+
+use super::plot::draw;
+use super::sweep::{Line, Sweep, sweep, table};
+use super::{A, B, Desk, EQUAL, F, FIGURE_10, G, Part, all, apart, equal, fairness, mean};
+use super::{scenario, tenths, thousandths, with};
+use crate::experiment::verdict::{Claim, Judged, Verdict};
+use tidegate_console::failure::Failure;
+
+const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 17, 20];
+const C: Option<usize> = Some(2);
+
+const LINES: &[Line] = &[
+    ("f, all on A", F, None),
+    ("g", G, None),
+    ("g on A", G, A),
+    ("g on B", G, B),
+    ("g on C", G, C),
+];
+
+/// With so many threads of g totals are equal in the paper.
+const PAPER: u32 = 3;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let [sweep] = sweep(desk, [scenario(FIGURE_10)?], &COUNTS)?;
+    let panel = sweep.throughputs("f on one brick, g striped over three", "threads of g", LINES);
+    Ok(Part {
+        claims: vec![balanced(&sweep), limited(&sweep)],
+        table: table(&[("10", &sweep)], LINES),
+        picture: draw("A striped stream beside one on a single brick", &[panel]),
+    })
+}
+
+/// Totals are equal from some number of threads on.
+fn balanced(sweep: &Sweep) -> Claim {
+    let (numbers, within) = fairness(sweep.outcomes());
+    let far = |(count, outcome): &(u32, _)| {
+        (*count, apart(mean(outcome, F, None), mean(outcome, G, None)))
+    };
+    let far: Vec<(u32, f64)> = sweep.points.iter().map(far).collect();
+    // From here on to the last.
+    let unequal = far.iter().rposition(|(_, percent)| *percent > EQUAL);
+    let from = far.get(unequal.map_or(0, |at| at + 1)).map(|point| point.0);
+    let last = far.last().map_or(0.0, |point| point.1);
+    sweep.source("10").claim(
+        "from three threads on the totals of f and of striped g are equal, and stay so with more",
+        with(
+            numbers,
+            json!({ "equal_from_threads": from, "totals_apart_at_last_percent": tenths(last) }),
+        ),
+        all([within, equal_from(from, last)]),
+    )
+}
+
+/// The other two bricks do as much for g as the shared one, though nobody else asks there.
+fn limited(sweep: &Sweep) -> Claim {
+    let bricks = sweep.outcomes().skip(1).map(|outcome| {
+        let shared = mean(outcome, G, A);
+        [B, C].map(|brick| apart(mean(outcome, G, brick), shared))
+    });
+    let off = bricks.flatten().fold(0.0, f64::max);
+    let alone = sweep.outcomes().last().map_or(0.0, |outcome| mean(outcome, G, B));
+    sweep.source("10").claim(
+        "what g is served on the two other bricks is limited by what it is served on the shared \
+         one",
+        json!({
+            "bricks_of_g_apart_at_most_percent": tenths(off),
+            "g_on_b_megabytes_per_second": thousandths(alone),
+        }),
+        equal(off),
+    )
+}
+
+/// The paper says from how many threads on totals are equal, but not how many threads f has, nor
+/// how many requests are at the disks.
+fn equal_from(threads: Option<u32>, last: f64) -> Judged {
+    match threads {
+        None => (Verdict::Fails, Some(format!("they are {last:.1} % apart at the last"))),
+        Some(threads) if threads <= PAPER => (Verdict::Holds, None),
+        Some(threads) => {
+            let why = format!(
+                "from {threads} on: before, they do not ask for more; the paper does not say how \
+                 many f has"
+            );
+            (Verdict::Differs, Some(why))
+        }
+    }
+}

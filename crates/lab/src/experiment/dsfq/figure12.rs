@@ -1,0 +1,107 @@
+//! Figure 12: as figure 9, under HYBRID-DSFQ, which keeps a twelfth of brick A for g; with one and
+//! with two coordinators, and with what is cut from delays carried on as a debt.
+
+use serde_json::json;
+use tidegate_model::Discipline;
+use tidegate_sim::bricks::Scenario;
+
+use super::plot::draw;
+use super::sweep::{LINES, Sweep, sweep, table};
+use super::{
+    B, Desk, EQUAL, FIGURE_12, G, MINIMUM, Part, all, holds_if, mean, range, scenario, share,
+};
+use super::{live, tenths, thousandths};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+
+const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
+
+/// Up to what g is served on B, in MB/s, totals can be balanced: the paper's 4, and 5 if nothing
+/// that is cut from one request's delay is lost, which is κ = 10 times the twelfth of 6 MB/s.
+pub(super) const BALANCED: f64 = 4.0;
+pub(super) const BALANCED_OWED: f64 = 5.0;
+
+/// The paper's hybrid cuts delays by the size of the next request, however small, so it is looser.
+pub(super) const NEARLY: f64 = 10.0;
+/// A share is counted in whole requests.
+pub(super) const KEPT: f64 = 0.98;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let one = scenario(FIGURE_12)?;
+    let two = Scenario { coordinators: 2, ..one.clone() };
+    let owed = Scenario { discipline: Discipline::Unified, ..one.clone() };
+    let [one, two, owed] = sweep(desk, [one, two, owed], &COUNTS)?;
+    let (hybrid, of_hybrid) = live::minimum(desk, Discipline::DsfqHybrid)?;
+    let (unified, of_unified) = live::minimum(desk, Discipline::Unified)?;
+    let x = "threads of g on B";
+    let mut panels = [
+        one.throughputs("(a) HYBRID-DSFQ, one coordinator", x, LINES),
+        two.throughputs("(b) HYBRID-DSFQ, two coordinators", x, LINES),
+        owed.throughputs("ours: what is cut is owed", x, LINES),
+        hybrid.throughputs("(a) live, B being two nodes", x, LINES),
+        unified.throughputs("ours, live", x, LINES),
+    ];
+    for panel in &mut panels {
+        panel.levels.push(("a twelfth of A".into(), 6.0 * MINIMUM));
+    }
+    let [a, b, ours] = [("12a", &one), ("12b", &two), ("12", &owed)];
+    let mut claims = Vec::new();
+    for (figure, sweep) in [a, b] {
+        let text = "as long as g is served less than 4 MB/s on B its total equals f's";
+        claims.push(balanced((figure, sweep), text, (BALANCED, NEARLY)));
+        claims.push(kept((figure, sweep)));
+    }
+    let text = "if what is cut from a delay is owed, totals are equal up to 5 MB/s on B (ours)";
+    claims.push(balanced(ours, text, (BALANCED_OWED, EQUAL)));
+    claims.push(kept(ours));
+    claims.extend([of_hybrid, of_unified]);
+    let picture = draw("Equal totals as far as a minimum share allows", &panels);
+    Ok(Part {
+        claims,
+        table: table(
+            &[
+                ("12a", &one),
+                ("12a, live", &hybrid),
+                ("12b", &two),
+                ("owed", &owed),
+                ("owed, live", &unified),
+            ],
+            LINES,
+        ),
+        picture,
+    })
+}
+
+fn balanced(
+    (figure, sweep): (&'static str, &Sweep),
+    text: &str,
+    (upto, equal): (f64, f64),
+) -> Claim {
+    let (percent, threads) = sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
+    let (above, _) = sweep.furthest(1.0, |outcome| mean(outcome, G, B) >= upto);
+    sweep.source(figure).claim(
+        text,
+        json!({
+            "totals_apart_at_most_percent": tenths(percent),
+            "with_threads": threads,
+            "totals_apart_above_that_percent": tenths(above),
+        }),
+        holds_if(percent <= equal, || format!("they are {percent:.1} % apart")),
+    )
+}
+
+fn kept((figure, sweep): (&'static str, &Sweep)) -> Claim {
+    let [least, _] = range(sweep.outcomes().map(share));
+    let last = sweep.outcomes().last().map_or(0.0, |outcome| mean(outcome, G, B));
+    sweep.source(figure).claim(
+        "however much g is served on B, it keeps a twelfth of A",
+        json!({
+            "share_of_g_on_a_least_percent": thousandths(least * 100.0),
+            "g_on_b_at_most_megabytes_per_second": thousandths(last),
+        }),
+        all([
+            holds_if(least >= MINIMUM * KEPT, || format!("it has {:.2} %", least * 100.0)),
+            holds_if(last > BALANCED, || format!("it is served only {last:.1} MB/s on B")),
+        ]),
+    )
+}

@@ -1,0 +1,203 @@
+//! Figure 13: every other ten seconds h takes part of brick B from g, and f, which has data on A
+//! only, gives g more of A for it. With 20 and with 30 threads of f and g on A.
+//!
+//! Single seconds vary, so the switches of a run are laid on top of each other.
+
+use serde_json::json;
+use tidegate_sim::bricks::{Outcome, Scenario};
+
+use super::plot::{Panel, Series, draw};
+use super::{Desk, F, FIGURE_13, G, Part, Shown, all, apart, equal, fairness, holds_if, mega};
+use super::{run, scenario, source, tenths, thousandths, with};
+use crate::experiment::verdict::{Claim, Judged, Verdict};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+const THREADS: [u32; 2] = [20, 30];
+const H: usize = 2;
+
+/// "Closely after a second", and what is still as long as a queue takes.
+const FOLLOWS_SECONDS: f64 = 1.5;
+const FOLLOWS_SECONDS_LONG: f64 = 3.0;
+
+/// How long h asks, and is silent; the run begins with the first.
+const PHASE_SECONDS: f64 = 10.0;
+/// The time after a switch in which rates settle.
+const SETTLES_SECONDS: f64 = 4.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let base = scenario(FIGURE_13)?;
+    let with_threads = THREADS.map(|count| {
+        let mut scenario = base.clone();
+        scenario.stream[F].threads[0].count = count;
+        scenario.stream[G].threads[0].count = count;
+        scenario
+    });
+    let shown = run(desk, with_threads.to_vec())?;
+    let courses: Vec<[Course; 3]> = shown.iter().map(|shown| courses(&shown.outcome)).collect();
+    let mut claims = Vec::new();
+    let mut table = Table::new().right("THREADS").left("STREAM").right("h SILENT");
+    table = table.right("h ASKS").right("HALF WAY AFTER, s").right("LACKS, MB");
+    for ((shown, courses), (figure, threads)) in
+        shown.iter().zip(&courses).zip(["13a", "13b"].into_iter().zip(THREADS))
+    {
+        claims.push(follows(figure, shown, courses));
+        for (name, course) in ["f", "g", "h"].into_iter().zip(courses) {
+            table.row([
+                threads.to_string().into(),
+                name.into(),
+                format!("{:.2}", course.silent).into(),
+                format!("{:.2}", course.asks).into(),
+                course.half_way().map_or("-".into(), |at| format!("{at:.2}")).into(),
+                format!("{:.2}", course.lacks()).into(),
+            ]);
+        }
+    }
+    claims.push(deeper(&base, &shown, &courses));
+    Ok(Part { claims, table, picture: picture(&shown) })
+}
+
+/// What a stream is served in all while h asks and while it is silent, in MB/s: means of all
+/// rounds.
+struct Course {
+    /// The time that one value covers, in seconds.
+    step: f64,
+    /// From the moment on in which h begins to ask, for as long as it asks.
+    after: Vec<f64>,
+    /// Settled, while h asks.
+    asks: f64,
+    /// Settled, while h is silent.
+    silent: f64,
+}
+
+fn courses(outcome: &Outcome) -> [Course; 3] {
+    [F, G, H].map(|stream| {
+        let step = outcome.sample.as_seconds();
+        let phase = (PHASE_SECONDS / step) as usize;
+        let settles = (SETTLES_SECONDS / step) as usize;
+        let rates: Vec<f64> = outcome.rates(stream, None).into_iter().map(mega).collect();
+        let rounds: Vec<&[f64]> = rates.chunks_exact(2 * phase).collect();
+        let at = |place: usize| {
+            rounds.iter().map(|round| round[place]).sum::<f64>() / rounds.len().max(1) as f64
+        };
+        let after: Vec<f64> = (0..phase).map(at).collect();
+        let silent: Vec<f64> = (phase + settles..2 * phase).map(at).collect();
+        Course { step, asks: mean(&after[settles..]), silent: mean(&silent), after }
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+impl Course {
+    /// When it is half way from what it was to what it will be, in seconds after the switch.
+    fn half_way(&self) -> Option<f64> {
+        let half = (self.silent + self.asks) / 2.0;
+        let falls = self.silent > self.asks;
+        let crossed = |rate: &f64| (*rate <= half) == falls;
+        let at = self.after.iter().position(crossed)?;
+        // The middle of that sample.
+        Some((at as f64 + 0.5) * self.step)
+    }
+
+    /// What it lacks of its later level while rates settle, in MB.
+    fn lacks(&self) -> f64 {
+        let settles = (SETTLES_SECONDS / self.step) as usize;
+        let below = self.after[..settles].iter().map(|rate| (self.asks - rate).max(0.0));
+        below.sum::<f64>() * self.step
+    }
+}
+
+fn follows(figure: &'static str, shown: &Shown, [f, g, h]: &[Course; 3]) -> Claim {
+    let (numbers, within) = fairness(std::iter::once(&shown.outcome));
+    let lag = f.half_way().zip(g.half_way()).map(|(f, g)| f - g);
+    let [asks, silent] = [apart(f.asks, g.asks), apart(f.silent, g.silent)];
+    source(figure, shown.outcome.seed, shown.seconds).claim(
+        "when h begins to ask on B g loses throughput there, and f's falls to the same within \
+         about a second; before and after the totals of f and g are equal",
+        with(
+            numbers,
+            json!({
+                "f_follows_after_seconds": lag.map(thousandths),
+                "totals_apart_while_h_asks_percent": tenths(asks),
+                "totals_apart_while_h_is_silent_percent": tenths(silent),
+                "g_falls_from_to_megabytes_per_second":
+                    [thousandths(g.silent), thousandths(g.asks)],
+                "h_megabytes_per_second": thousandths(h.asks),
+            }),
+        ),
+        all([within, equal(asks.max(silent)), after_a_second(lag)]),
+    )
+}
+
+fn after_a_second(lag: Option<f64>) -> Judged {
+    let told = |lag: f64| Some(format!("f follows after {lag:.2} s"));
+    match lag {
+        Some(lag) if (0.0..=FOLLOWS_SECONDS).contains(&lag) => (Verdict::Holds, None),
+        Some(lag) if (0.0..=FOLLOWS_SECONDS_LONG).contains(&lag) => (Verdict::Differs, told(lag)),
+        Some(lag) => (Verdict::Fails, told(lag)),
+        None => (Verdict::Fails, Some("f does not follow".into())),
+    }
+}
+
+fn deeper(base: &Scenario, shown: &[Shown], courses: &[[Course; 3]]) -> Claim {
+    let lacks: Vec<f64> = courses.iter().map(|[_, g, _]| thousandths(g.lacks())).collect();
+    let judged = holds_if(lacks.is_sorted_by(|one, other| one < other), || {
+        "it lacks no more with more threads".into()
+    });
+    let took = shown.iter().map(|shown| shown.seconds).sum();
+    source("13", base.seed, took).claim(
+        "with more threads, and so a longer queue on A, g lacks more before f makes up for it",
+        json!({ "threads": THREADS, "g_lacks_of_its_later_level_megabytes": lacks }),
+        judged,
+    )
+}
+
+fn picture(shown: &[Shown]) -> String {
+    let panel = |(shown, threads): (&Shown, u32)| {
+        let outcome = &shown.outcome;
+        let step = outcome.sample.as_seconds();
+        // Means of a second, as far as two rounds.
+        let line = |(name, stream): (&str, usize)| {
+            let rates = outcome.rates(stream, None);
+            let seconds = rates.chunks((1.0 / step) as usize).take((4.0 * PHASE_SECONDS) as usize);
+            let points =
+                seconds.enumerate().map(|(second, rates)| (second as f64 + 0.5, mega(mean(rates))));
+            Series::line(name, points.collect())
+        };
+        Panel {
+            title: format!("{threads} threads of f and g on A"),
+            x: "seconds",
+            y: "MB/s in all",
+            series: [("f", F), ("g", G), ("h", H)].map(line).to_vec(),
+            levels: Vec::new(),
+        }
+    };
+    let panels: Vec<Panel> = shown.iter().zip(THREADS).map(panel).collect();
+    draw("One stream makes up for what another loses", &panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn course(after: Vec<f64>) -> Course {
+        Course { step: 1.0, after, asks: 4.0, silent: 6.0 }
+    }
+
+    #[test]
+    fn half_way_and_what_is_lacking_are_found() {
+        let falls = course(vec![6.0, 5.1, 3.0, 3.5, 4.0]);
+        assert_eq!((falls.half_way(), falls.lacks()), (Some(2.5), 1.5));
+        assert_eq!(course(vec![6.0; 5]).half_way(), None);
+        assert_eq!(course(vec![5.0, 4.5, 4.2, 4.1]).lacks(), 0.0);
+    }
+
+    #[test]
+    fn a_second_is_about_a_second() {
+        let verdict = |lag| after_a_second(lag).0;
+        assert_eq!((verdict(Some(1.5)), verdict(Some(1.75))), (Verdict::Holds, Verdict::Differs));
+        assert_eq!((verdict(Some(3.5)), verdict(None)), (Verdict::Fails, Verdict::Fails));
+    }
+}

@@ -1,0 +1,272 @@
+//! Figure 14: f and g have data on three bricks each and share A only; how many threads ask follows
+//! sines. Nobody schedules, each brick for itself, totals, and totals with a minimum share.
+
+use serde_json::{Value, json};
+use tidegate_model::Discipline;
+use tidegate_sim::bricks::{Outcome, Scenario};
+
+use super::plot::{Panel, Series, draw};
+use super::{A, Desk, EQUAL, F, FIGURE_14, G, MINIMUM, Part, Shown, all, apart, fairness};
+use super::{holds_if, mega, run, scenario, source, tenths, with};
+use crate::experiment::verdict::{Claim, Judged};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+const RUNS: [(&str, &str, Discipline); 4] = [
+    ("14b", "(b) nobody schedules", Discipline::Fifo),
+    ("14c", "(c) each brick for itself", Discipline::Sfq),
+    ("14d", "(d) TOTAL-DSFQ", Discipline::DsfqTotal),
+    ("14e", "(e) HYBRID-DSFQ", Discipline::DsfqHybrid),
+];
+
+/// A second holds some fifty requests of such a share, in whole ones.
+const KEPT: f64 = 0.9;
+/// Less than this part of A in a second is next to nothing.
+const STARVED: f64 = 0.02;
+/// In how many of the seconds something must be so, and how far apart totals may be on average.
+const MOSTLY: f64 = 0.95;
+const NEARLY: f64 = 10.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let base = scenario(FIGURE_14)?;
+    let under = |(_, _, discipline)| Scenario { discipline, ..base.clone() };
+    let shown = run(desk, RUNS.map(under).to_vec())?;
+    let runs: Vec<Vec<Second>> = shown.iter().map(|shown| seconds(&shown.outcome)).collect();
+    let judged = [unmanaged(&runs[0]), shared(&runs[1]), total(&runs[2]), hybrid(&runs)];
+    let texts = [
+        "without a scheduler A is divided as the threads are that ask there",
+        "with single-brick sharing A is divided equally as long as both wait there, and totals \
+         differ",
+        "with total sharing totals match, but for spans where a stream is served so much elsewhere \
+         that it has nothing of A",
+        "the hybrid keeps a twelfth of A for whoever waits there, and totals match a little less",
+    ];
+    let mut claims: Vec<Claim> = Vec::new();
+    for (((shown, (figure, ..)), text), (measured, judged)) in
+        shown.iter().zip(RUNS).zip(texts).zip(judged)
+    {
+        let source = source(figure, base.seed, shown.seconds);
+        claims.push(match figure {
+            "14d" => {
+                let (numbers, within) = fairness(std::iter::once(&shown.outcome));
+                source.claim(text, with(numbers, measured), all([within, judged]))
+            }
+            _ => source.claim(text, measured, judged),
+        });
+    }
+    let mut table =
+        Table::new().left("RUN").right("TOTALS APART").right("g OF A, FROM").right("TO");
+    table = table.right("STARVED, s");
+    for ((_, title, _), seconds) in RUNS.iter().zip(&runs) {
+        let both: Vec<&Second> = seconds.iter().filter(|second| second.both_wait).collect();
+        let of_g = |pick: fn(f64, f64) -> f64, from| {
+            both.iter().map(|second| second.share).fold(from, pick) * 100.0
+        };
+        table.row([
+            (*title).into(),
+            format!("{:.1} %", mean(both.iter().map(|second| second.apart))).into(),
+            format!("{:.1} %", of_g(f64::min, 1.0)).into(),
+            format!("{:.1} %", of_g(f64::max, 0.0)).into(),
+            both.iter().filter(|second| second.starves()).count().to_string().into(),
+        ]);
+    }
+    Ok(Part { claims, table, picture: picture(&shown) })
+}
+
+/// What a second shows.
+struct Second {
+    /// Whether both waited on A all the time.
+    both_wait: bool,
+    /// g's part of what A served.
+    share: f64,
+    /// g's part of the threads that ask there.
+    threads: f64,
+    /// How far the totals are apart, in percent.
+    apart: f64,
+}
+
+impl Second {
+    /// Whether one of the two has next to nothing of A.
+    fn starves(&self) -> bool {
+        self.share.min(1.0 - self.share) < STARVED
+    }
+}
+
+fn seconds(outcome: &Outcome) -> Vec<Second> {
+    let second = |sample| {
+        let [f, g] = [F, G].map(|stream| outcome.cell(sample, stream, A));
+        let [f_all, g_all] = [F, G].map(|stream| outcome.cell(sample, stream, None).bytes as f64);
+        let part = |one: f64, other: f64| other / (one + other).max(1.0);
+        Second {
+            both_wait: f.waiting_ns.min(g.waiting_ns) >= outcome.sample.0,
+            share: part(f.bytes as f64, g.bytes as f64),
+            threads: part(f.threads.into(), g.threads.into()),
+            apart: apart(f_all, g_all),
+        }
+    };
+    (0..outcome.samples.len()).map(second).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    sum / f64::from(count.max(1))
+}
+
+fn unmanaged(seconds: &[Second]) -> (Value, Judged) {
+    let off = mean(seconds.iter().map(|second| (second.share - second.threads).abs())) * 100.0;
+    let half = mean(seconds.iter().map(|second| (second.share - 0.5).abs())) * 100.0;
+    let measured = json!({
+        "share_of_a_from_share_of_threads_points": tenths(off),
+        "share_of_a_from_half_points": tenths(half),
+    });
+    let judged = holds_if(off <= EQUAL && half > off, || {
+        format!("shares are {off:.1} points from those of threads and {half:.1} from a half")
+    });
+    (measured, judged)
+}
+
+fn both_wait(seconds: &[Second]) -> impl Iterator<Item = &Second> + Clone {
+    seconds.iter().filter(|second| second.both_wait)
+}
+
+fn shared(seconds: &[Second]) -> (Value, Judged) {
+    let both = both_wait(seconds);
+    let is_half = |second: &&Second| (second.share - 0.5).abs() * 100.0 <= EQUAL;
+    let (count, half) = (both.clone().count(), both.clone().filter(is_half).count());
+    let far = mean(both.map(|second| second.apart));
+    let measured = json!({
+        "seconds_in_which_both_wait": count,
+        "of_these_a_is_halved_in": half,
+        "totals_apart_on_average_percent": tenths(far),
+    });
+    let judged = all([
+        holds_if(count > 0 && half as f64 >= count as f64 * MOSTLY, || {
+            format!("A is halved in {half} of {count} seconds")
+        }),
+        holds_if(far > NEARLY, || format!("totals are only {far:.1} % apart")),
+    ]);
+    (measured, judged)
+}
+
+fn total(seconds: &[Second]) -> (Value, Judged) {
+    let both = both_wait(seconds);
+    let starved = both.clone().filter(|second| second.starves()).count();
+    let fed = both.filter(|second| !second.starves());
+    let count = fed.clone().count();
+    let far = mean(fed.map(|second| second.apart));
+    let measured = json!({
+        "seconds_in_which_both_are_served_on_a": count,
+        "totals_apart_then_on_average_percent": tenths(far),
+        "seconds_in_which_one_has_nothing_of_a": starved,
+    });
+    let judged = all([
+        holds_if(count > 0 && far <= NEARLY, || format!("totals are {far:.1} % apart")),
+        holds_if(starved > 0, || "nobody ever has nothing of A".into()),
+    ]);
+    (measured, judged)
+}
+
+fn hybrid(runs: &[Vec<Second>]) -> (Value, Judged) {
+    let [.., total, hybrid] = runs else { return (Value::Null, all([])) };
+    let least = both_wait(hybrid).map(|second| second.share.min(1.0 - second.share));
+    let least = least.fold(1.0, f64::min);
+    let [with_total, with_hybrid] =
+        [total, hybrid].map(|seconds| mean(both_wait(seconds).map(|second| second.apart)));
+    let measured = json!({
+        "share_of_a_least_percent": tenths(least * 100.0),
+        "totals_apart_on_average_percent": tenths(with_hybrid),
+        "with_total_sharing_percent": tenths(with_total),
+    });
+    let judged = all([
+        holds_if(least >= MINIMUM * KEPT, || format!("one has {:.1} % of A", least * 100.0)),
+        holds_if(with_hybrid >= with_total, || "totals match more than without".into()),
+    ]);
+    (measured, judged)
+}
+
+fn picture(shown: &[Shown]) -> String {
+    let by_time = |outcome: &Outcome, name: &str, of: &dyn Fn(usize) -> f64| {
+        let points = 0..outcome.samples.len();
+        let second = outcome.sample.as_seconds();
+        Series::line(name, points.map(|at| ((at + 1) as f64 * second, of(at))).collect())
+    };
+    let first = &shown[0].outcome;
+    let threads =
+        |name, stream| by_time(first, name, &|at| first.cell(at, stream, A).threads.into());
+    let mut panels = vec![Panel {
+        title: "(a) threads on A".into(),
+        x: "seconds",
+        y: "threads",
+        series: vec![threads("f", F), threads("g", G)],
+        levels: Vec::new(),
+    }];
+    for (shown, (_, title, _)) in shown.iter().zip(RUNS) {
+        let outcome = &shown.outcome;
+        let rates = |name, stream, brick| {
+            let rates = outcome.rates(stream, brick);
+            by_time(outcome, name, &|at| mega(rates[at]))
+        };
+        panels.push(Panel {
+            title: title.into(),
+            x: "seconds",
+            y: "MB/s",
+            series: vec![
+                rates("f in all", F, None),
+                rates("g in all", G, None),
+                rates("f on A", F, A),
+                rates("g on A", G, A),
+            ],
+            levels: Vec::new(),
+        });
+    }
+    draw("Two streams whose threads follow sines", &panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    /// A hundred seconds in which both wait, in each of which g has these parts of A and of the
+    /// threads there, and totals are so far apart.
+    fn all(share: f64, threads: f64, apart: f64) -> Vec<Second> {
+        (0..100).map(|_| Second { both_wait: true, share, threads, apart }).collect()
+    }
+
+    /// Two of the seconds are like this instead.
+    fn but(mut seconds: Vec<Second>, share: f64) -> Vec<Second> {
+        seconds[40..42].iter_mut().for_each(|second| second.share = share);
+        seconds
+    }
+
+    #[test]
+    fn unmanaged_is_as_the_threads_are() {
+        assert_eq!(unmanaged(&all(0.7, 0.68, 0.0)).1.0, Verdict::Holds);
+        assert_eq!(unmanaged(&all(0.5, 0.68, 0.0)).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn shared_is_halved_and_totals_differ() {
+        assert_eq!(shared(&but(all(0.51, 0.7, 30.0), 0.6)).1.0, Verdict::Holds);
+        assert_eq!(shared(&all(0.6, 0.7, 30.0)).1.0, Verdict::Fails);
+        assert_eq!(shared(&all(0.51, 0.7, 3.0)).1.0, Verdict::Fails);
+        assert_eq!(shared(&[]).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn totals_match_but_for_spans_where_one_is_starved() {
+        assert_eq!(total(&but(all(0.3, 0.7, 3.0), 0.01)).1.0, Verdict::Holds);
+        assert_eq!(total(&all(0.3, 0.7, 3.0)).1.0, Verdict::Fails);
+        assert_eq!(total(&but(all(0.3, 0.7, 30.0), 0.99)).1.0, Verdict::Fails);
+    }
+
+    #[test]
+    fn the_hybrid_starves_nobody() {
+        let runs = |least, apart| {
+            [Vec::new(), Vec::new(), all(0.3, 0.7, 3.0), but(all(0.3, 0.7, apart), least)]
+        };
+        assert_eq!(hybrid(&runs(0.09, 4.0)).1.0, Verdict::Holds);
+        assert_eq!(hybrid(&runs(0.93, 4.0)).1.0, Verdict::Fails);
+        assert_eq!(hybrid(&runs(0.09, 2.0)).1.0, Verdict::Fails);
+    }
+}

@@ -1,0 +1,182 @@
+//! Figure 8: two streams on one brick, weights one to two. f always has 30 threads, g none to 20.
+
+use serde_json::json;
+use tidegate_sim::bricks::Outcome;
+
+use super::plot::{Panel, draw};
+use super::sweep::{Sweep, sweep};
+use super::{A, Desk, EQUAL, F, FIGURE_8, G, Part, all, apart, fairness, holds_if, mean, range};
+use super::{LIVE, SIMULATED, live, scenario, share, tenths, thousandths, with};
+use crate::experiment::verdict::{Claim, Judged};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// Where the paper's g has its share: "around 13".
+pub(super) const KNEE: [u32; 2] = [12, 15];
+
+/// What g has of the brick by its weight.
+pub(super) const SHARE: f64 = 2.0 / 3.0;
+
+/// Latencies this far apart are the same, and throughputs too, in percent.
+pub(super) const SAME: f64 = 10.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let counts: Vec<u32> = (0..=20).collect();
+    let [sweep] = sweep(desk, [scenario(FIGURE_8)?], &counts)?;
+    let (live, of_live) = live::one_node(desk)?;
+    let knee = knee(&sweep);
+    let mut table = Table::new().left("WORLD").right("THREADS OF g");
+    table = table.right("f, MB/s").right("g, MB/s").right("f, ms").right("g, ms");
+    for (world, sweep) in [(SIMULATED, &sweep), (LIVE, &live)] {
+        for (count, outcome) in &sweep.points {
+            let told =
+                |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
+            table.row([
+                world.into(),
+                count.to_string().into(),
+                format!("{:.2}", mean(outcome, F, A)).into(),
+                format!("{:.2}", mean(outcome, G, A)).into(),
+                told(F).into(),
+                told(G).into(),
+            ]);
+        }
+    }
+    let mut claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
+    claims.extend(of_live);
+    Ok(Part { claims, table, picture: picture(&sweep, &live) })
+}
+
+/// In milliseconds.
+pub(super) fn latency(outcome: &Outcome, stream: usize) -> Option<f64> {
+    outcome.latency(stream, A).map(|seconds| seconds * 1e3)
+}
+
+/// With how many threads g has its share, if it ever has.
+pub(super) fn knee(sweep: &Sweep) -> Option<u32> {
+    let has = |(_, outcome): &&(u32, Outcome)| share(outcome) >= SHARE * (1.0 - EQUAL / 100.0);
+    sweep.points.iter().find(has).map(|(count, _)| *count)
+}
+
+fn throughput(sweep: &Sweep, knee: Option<u32>) -> Claim {
+    let (numbers, within) = fairness(sweep.outcomes());
+    let shares: Vec<f64> = sweep.outcomes().map(share).collect();
+    let last = shares.last().copied().unwrap_or(0.0);
+    sweep.source("8a").claim(
+        "with weights of one to two g's throughput grows until it has two thirds of the brick, \
+         with around 13 threads, and no more threads give it more",
+        with(
+            numbers,
+            json!({
+                "threads_of_g_for_its_share": knee,
+                "share_of_g_with_20_threads_percent": tenths(last * 100.0),
+            }),
+        ),
+        all([within, grows_to_its_share(&shares, knee)]),
+    )
+}
+
+fn grows_to_its_share(shares: &[f64], knee: Option<u32>) -> Judged {
+    let Some(knee) = knee else { return holds_if(false, || "it never has two thirds".into()) };
+    let grows = shares.windows(2).take(knee as usize).all(|two| two[0] < two[1]);
+    let stays = shares[knee as usize..].iter().all(|share| apart(*share, SHARE) <= EQUAL);
+    let [from, to] = KNEE;
+    all([
+        holds_if(grows, || "its share does not grow with each thread".into()),
+        holds_if(stays, || "its share does not stay at two thirds".into()),
+        holds_if((from..=to).contains(&knee), || format!("it has its share with {knee} threads")),
+    ])
+}
+
+fn latencies(sweep: &Sweep, knee: u32) -> Claim {
+    let latencies = Latencies::of(sweep, knee);
+    sweep.source("8b").claim(
+        LATENCIES,
+        json!({
+            "latency_of_g_before_ms": latencies.before.map(thousandths),
+            "latency_of_g_with_20_threads_ms": thousandths(latencies.last),
+            "throughput_of_f_changes_after_percent": tenths(latencies.change()),
+        }),
+        latencies.judged(),
+    )
+}
+
+/// What the paper says of latencies.
+pub(super) const LATENCIES: &str = "g's latency stays the same until it has its share; then more \
+    threads give it more latency instead, and nothing changes for f";
+
+/// What happens to latencies around the number of threads that gives g its share.
+pub(super) struct Latencies {
+    /// Of g, before: least and most, in milliseconds.
+    before: [f64; 2],
+    /// Of g, with the most threads.
+    last: f64,
+    /// Throughput of f, after: least and most.
+    other: [f64; 2],
+}
+
+impl Latencies {
+    pub(super) fn of(sweep: &Sweep, knee: u32) -> Self {
+        let (before, after): (Vec<_>, Vec<_>) =
+            sweep.points.iter().partition(|(count, _)| *count < knee);
+        Self {
+            before: range(before.iter().filter_map(|(_, outcome)| latency(outcome, G))),
+            last: after.last().and_then(|(_, outcome)| latency(outcome, G)).unwrap_or(0.0),
+            other: range(after.iter().map(|(_, outcome)| mean(outcome, F, A))),
+        }
+    }
+
+    /// Of f's throughput, in percent.
+    fn change(&self) -> f64 {
+        let [low, high] = self.other;
+        apart(low, high)
+    }
+
+    pub(super) fn judged(&self) -> Judged {
+        let [least, most] = self.before;
+        all([
+            holds_if(apart(least, most) <= SAME, || {
+                format!("before, it varies by {:.0} %", apart(least, most))
+            }),
+            holds_if(self.last > most * (1.0 + 2.0 * SAME / 100.0), || {
+                format!("{:.1} ms are hardly more than {most:.1}", self.last)
+            }),
+            holds_if(self.change() <= SAME, || {
+                format!("f's throughput still changes by {:.0} %", self.change())
+            }),
+        ])
+    }
+}
+
+fn picture(sweep: &Sweep, live: &Sweep) -> String {
+    let x = "threads of g";
+    let lines = &[("f", F, A), ("g", G, A)];
+    let latencies = |title: &str, sweep: &Sweep| {
+        let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
+        let (series, levels) = (vec![line("f", F), line("g", G)], Vec::new());
+        Panel { title: title.into(), x, y: "ms", series, levels }
+    };
+    let panels = [
+        sweep.throughputs("(a) throughput", x, lines),
+        latencies("(b) latency", sweep),
+        live.throughputs("(a) live", x, lines),
+        latencies("(b) live", live),
+    ];
+    draw("Two streams on one brick, weights one to two", &panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    #[test]
+    fn a_share_grows_and_stays() {
+        let mut shares: Vec<f64> = (0..=13).map(|n| f64::from(n) / 20.0).collect();
+        shares.extend([SHARE; 7]);
+        assert_eq!(grows_to_its_share(&shares, Some(13)).0, Verdict::Holds);
+        assert_eq!(grows_to_its_share(&shares, Some(5)).0, Verdict::Fails);
+        assert_eq!(grows_to_its_share(&shares, None).0, Verdict::Fails);
+        shares[20] = 0.8;
+        assert_eq!(grows_to_its_share(&shares, Some(13)).0, Verdict::Fails);
+    }
+}

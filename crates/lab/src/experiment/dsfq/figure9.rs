@@ -1,0 +1,220 @@
+//! Figures 9 and 11: f has data on brick A, g on A and B, and g has more and more threads on B.
+//! With small and with large files, and with one, two and four coordinators.
+
+use serde_json::json;
+use tidegate_model::Discipline;
+use tidegate_sim::bricks::{Outcome, Scenario};
+
+use super::plot::draw;
+use super::sweep::{LINES, Sweep, sweep, table};
+use super::{A, B, BURST, Desk, EQUAL, F, FIGURE_9A, FIGURE_9B, G, Part, Shown, all, equal};
+use super::{
+    fairness, holds_if, live, mean, mega, run, scenario, source, tenths, thousandths, with,
+};
+use crate::experiment::verdict::{Claim, Verdict};
+use tidegate_console::failure::Failure;
+
+/// Threads of g on B. With more, g is served more on B alone than f can be on A.
+const COUNTS: [u32; 10] = [0, 1, 2, 3, 4, 6, 8, 10, 13, 16];
+
+/// How many coordinators there are, in figure 11.
+const COORDINATORS: [u16; 3] = [1, 2, 4];
+
+const X: &str = "threads of g on B";
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let [small, large] = [scenario(FIGURE_9A)?, scenario(FIGURE_9B)?];
+    let [small, large] = sweep(desk, [small, large], &COUNTS)?;
+    let (live, of_live) = live::totals(desk, 1)?;
+    let panels = [
+        small.throughputs("(a) files of up to 16 KB, weights one to one", X, LINES),
+        large.throughputs("(b) files of up to 1 MB, weights one to four", X, LINES),
+        live.throughputs("(a) live, B being two nodes", X, LINES),
+    ];
+    Ok(Part {
+        claims: vec![one_to_one(&small), of_live, varies(&small), one_to_four(&large)],
+        table: table(&[("9a", &small), ("9a, live", &live), ("9b", &large)], LINES),
+        picture: draw("Totals of two streams that share one brick of two", &panels),
+    })
+}
+
+pub(super) fn coordinators(desk: &Desk) -> Result<Part, Failure> {
+    let many = |base: Scenario| COORDINATORS.map(|n| Scenario { coordinators: n, ..base.clone() });
+    let [one, two, four] = sweep(desk, many(scenario(FIGURE_9A)?), &COUNTS)?;
+    let bursts = Scenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
+    let bursts = run(desk, many(bursts).to_vec())?;
+    let (live, of_live) = live::totals(desk, 2)?;
+    let panels = [
+        two.throughputs("(a) two coordinators", X, LINES),
+        four.throughputs("(b) four coordinators", X, LINES),
+        live.throughputs("(a) live, B being two nodes", X, LINES),
+    ];
+    let through = |figure, sweep: &Sweep, number: &str| {
+        let (numbers, within) = fairness(sweep.outcomes());
+        let (percent, threads) = sweep.furthest(1.0, |_| true);
+        sweep.source(figure).claim(
+            format!("with {number} coordinators in turn, the totals of f and g stay equal"),
+            with(
+                numbers,
+                json!({ "totals_apart_at_most_percent": tenths(percent), "with_threads": threads }),
+            ),
+            all([within, equal(percent)]),
+        )
+    };
+    Ok(Part {
+        claims: vec![
+            through("11a", &two, "two"),
+            of_live,
+            through("11b", &four, "four"),
+            closer([&one, &two, &four]),
+            closer_in_bursts(&bursts),
+        ],
+        table: table(&[("1", &one), ("2", &two), ("2, live", &live), ("4", &four)], LINES),
+        picture: draw("Totals of two streams, with more than one coordinator", &panels),
+    })
+}
+
+fn one_to_one(sweep: &Sweep) -> Claim {
+    let (numbers, within) = fairness(sweep.outcomes());
+    let (percent, threads) = sweep.furthest(1.0, |_| true);
+    let of_f: Vec<f64> = sweep.outcomes().map(|outcome| mean(outcome, F, A)).collect();
+    let of_g: Vec<f64> = sweep.outcomes().map(|outcome| mean(outcome, G, B)).collect();
+    let measured = json!({
+        "totals_apart_at_most_percent": tenths(percent),
+        "with_threads": threads,
+        "f_on_a_megabytes_per_second": ends(&of_f),
+        "g_on_b_megabytes_per_second": ends(&of_g),
+    });
+    let rises = of_f.windows(2).all(|two| two[0] <= two[1] * 1.01);
+    sweep.source("9a").claim(
+        "whatever g is served on B, the totals of f and g stay equal: f has more of A",
+        with(numbers, measured),
+        all([
+            within,
+            equal(percent),
+            holds_if(rises, || "f on A does not grow with g on B".into()),
+        ]),
+    )
+}
+
+/// From the first to the last.
+fn ends(values: &[f64]) -> [f64; 2] {
+    let end = |value: Option<&f64>| thousandths(value.copied().unwrap_or(0.0));
+    [end(values.first()), end(values.last())]
+}
+
+/// The mean distance of the two totals in a second, in millions of bytes.
+fn distance(outcome: &Outcome) -> f64 {
+    let [f, g] = [F, G].map(|stream| outcome.rates(stream, None));
+    let far: f64 = f.iter().zip(&g).map(|(f, g)| (f - g).abs()).sum();
+    mega(far / f.len().max(1) as f64)
+}
+
+/// A mean over all points of a sweep.
+fn over_all(sweep: &Sweep, of: impl Fn(&Outcome) -> f64) -> f64 {
+    sweep.outcomes().map(of).sum::<f64>() / sweep.points.len() as f64
+}
+
+/// The largest batch cost of g at A, in KB.
+fn batch_most(outcome: &Outcome) -> f64 {
+    let (_, _, [_, [.., batch]]) = outcome.unfairness.terms();
+    batch as f64 / 1e3
+}
+
+fn varies(sweep: &Sweep) -> Claim {
+    let distances: Vec<f64> = sweep.outcomes().map(distance).collect();
+    let batches: Vec<f64> = sweep.outcomes().map(batch_most).collect();
+    let [few, many] = ends(&distances);
+    sweep.source("9a").claim(
+        "the more of its service g has on B, the more the totals differ from second to second, for \
+         so does its largest batch cost",
+        json!({
+            "totals_differ_on_average_megabytes_per_second": [few, many],
+            "batchcost_of_g_at_most_kilobytes": ends(&batches),
+        }),
+        holds_if(few < many, || format!("they differ by {few:.3} and then {many:.3} MB/s")),
+    )
+}
+
+fn one_to_four(sweep: &Sweep) -> Claim {
+    let (numbers, within) = fairness(sweep.outcomes());
+    let (percent, threads) = sweep.furthest(4.0, |_| true);
+    let rates = |stream, brick| -> Vec<f64> {
+        sweep.outcomes().map(|outcome| mean(outcome, stream, brick)).collect()
+    };
+    sweep.source("9b").claim(
+        "with weights of one to four and large files the totals stay one to four, and both grow: \
+         with up to 175 MB/s for g on B, f grows on A from 40 to 75 MB/s, and g falls there from \
+         160 to 125",
+        with(
+            numbers,
+            json!({
+                "totals_apart_at_most_percent": tenths(percent),
+                "with_threads": threads,
+                "f_on_a_megabytes_per_second": ends(&rates(F, A)),
+                "g_on_a_megabytes_per_second": ends(&rates(G, A)),
+                "g_on_b_megabytes_per_second": ends(&rates(G, B)),
+            }),
+        ),
+        all([within, equal(percent)]),
+    )
+}
+
+/// The paper's words, of the paper's load. A difference of a few percent either way is none.
+fn closer(sweeps: [&Sweep; 3]) -> Claim {
+    let distances = sweeps.map(|sweep| over_all(sweep, distance));
+    let took = sweeps.iter().map(|sweep| sweep.seconds).sum();
+    let judged = match falls(distances) {
+        true => (Verdict::Holds, None),
+        false => {
+            let why = "threads mix requests to A and B at random, and every second or fourth of a \
+                       random row is a random row";
+            (Verdict::Differs, Some(why.into()))
+        }
+    };
+    source("11", sweeps[0].seed, took).claim(
+        "the more coordinators, the closer the totals are to each other, for delays are smoother",
+        json!({
+            "coordinators": COORDINATORS,
+            "totals_differ_on_average_megabytes_per_second": distances.map(thousandths),
+            "batchcost_of_g_on_average_kilobytes":
+                sweeps.map(|sweep| tenths(over_all(sweep, batch_most))),
+        }),
+        judged,
+    )
+}
+
+/// Each value is lower than the one before by more than chance.
+fn falls(values: [f64; 3]) -> bool {
+    values.windows(2).all(|two| two[1] < two[0] * (1.0 - EQUAL / 100.0))
+}
+
+/// Where delays are not smooth: g turns from brick to brick in bursts.
+fn closer_in_bursts(shown: &[Shown]) -> Claim {
+    let of = |of: fn(&Outcome) -> f64| [0, 1, 2].map(|place: usize| of(&shown[place].outcome));
+    let [distances, batches] = [of(distance), of(batch_most)];
+    let bounds = of(|outcome| outcome.unfairness.bound() / 1e3);
+    let (seed, took) = (shown[0].outcome.seed, shown.iter().map(|shown| shown.seconds).sum());
+    source("11", seed, took).claim(
+        "it is so for a stream that turns from brick to brick in bursts: with more coordinators \
+         batch costs and the bound of theorem 4 are smaller, and totals are closer (ours)",
+        json!({
+            "coordinators": COORDINATORS,
+            "totals_differ_on_average_megabytes_per_second": distances.map(thousandths),
+            "batchcost_of_g_at_most_kilobytes": batches.map(tenths),
+            "unfairness_bound_kilobytes": bounds.map(tenths),
+        }),
+        holds_if(falls(distances) && falls(batches) && falls(bounds), || "they are not".into()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_falls_falls_by_more_than_chance() {
+        assert!(falls([1.0, 0.9, 0.8]));
+        assert!(!falls([1.0, 0.99, 0.8]) && !falls([1.0, 0.9, 0.95]));
+    }
+}

@@ -1,0 +1,266 @@
+//! The experiments of "Configuring and Coordinating End-to-End QoS for Emerging Storage
+//! Infrastructure" (2024, section 4), in the simulated world.
+//!
+//! ```text
+//!  scenarios/e2e/*.toml ──▶ tidegate_sim::e2e ──▶ Outcome ──▶ claims, table, picture
+//!       (embedded)
+//! ```
+//!
+//! A figure is one scenario or a few, each under the laws that the paper compares, and one module
+//! here. The scenario says all that the paper does and, where it is silent, what was chosen;
+//! nothing is chosen here. Numbers that the paper prints are held to within a stated distance.
+//! Where something else is known to come out, a claim says what, and how far it may stray
+//! ([`known`](super::known)); anything else fails.
+
+use serde_json::Value;
+use tidegate_model::Span;
+use tidegate_sim::e2e::{self, Moment, Outcome, Scenario, Service};
+use tidegate_sim::transport::Law;
+
+use super::known::{Known, differs};
+use super::moments;
+use super::paper::{self, Paper, simulate, wrong};
+use super::plot;
+use super::verdict::Judged;
+use paper::{
+    Desk, Part, SIMULATED, Source, all, holds_if, hundredths, scenarios, tenths, thousandths,
+};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::{Cell, Table};
+
+mod agreement;
+mod beside;
+mod deadlines;
+mod joining;
+mod memory;
+mod memory_share;
+mod memory_tails;
+mod mixed;
+mod model;
+mod servers;
+mod settling;
+mod storage_end;
+mod tail_latency;
+mod tails;
+mod writes;
+mod yielding;
+
+/// The figures that can be repeated.
+pub(crate) const E2E: Paper = Paper {
+    name: "e2e",
+    figures: &[
+        "7", "8", "9", "10", "11b", "12", "13", "14a", "14b", "15b", "16", "17", "18a", "18b",
+        "19", "20", "21", "22", "23",
+    ],
+    repeat,
+    live: &[],
+};
+
+fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+    match figure {
+        "7" => storage_end::repeat(desk),
+        "8" => model::repeat(desk),
+        "9" => settling::round_trips(desk),
+        "10" => settling::one_by_one(desk),
+        "11b" => servers::repeat(desk),
+        "12" => writes::repeat(desk),
+        "13" => mixed::repeat(desk),
+        "14a" => joining::repeat(desk),
+        "14b" => yielding::repeat(desk),
+        "15b" => deadlines::windows(desk),
+        "16" => agreement::repeat(desk),
+        "17" => tail_latency::repeat(desk),
+        "18a" => deadlines::rates(desk),
+        "18b" => beside::share(desk),
+        "19" => beside::promised(desk),
+        "20" => memory::latencies(desk),
+        "21" => memory::throughputs(desk),
+        "22" => memory_share::repeat(desk),
+        "23" => memory_tails::repeat(desk),
+        other => unreachable!("figure {other} is not listed"),
+    }
+}
+
+scenarios! {
+    "e2e":
+    HIGH_ASKS_MOST = "7a-intense-high";
+    LOW_ASKS_MOST = "7b-intense-low";
+    PACKETS = "8-packets";
+    SETTLING_25 = "9-settling-25us";
+    SETTLING_62 = "9-settling-62us";
+    SETTLING_98 = "9-settling-98us";
+    ONE_AFTER_THE_OTHER = "10-one-after-the-other";
+    THREE_SERVERS = "11b-three-servers";
+    WRITE_ONLY = "12-write-only";
+    MIXED = "13-reads-and-writes";
+    COME_AND_GO = "14a-come-and-go";
+    WITHOUT_A_PROMISE = "14b-flow-without-a-promise";
+    NORMAL = "15b-normal";
+    STRESSED = "15b-stressed";
+    UNCOORDINATED = "16a-uncoordinated";
+    COORDINATED = "16b-coordinated";
+    TAIL_LATENCY = "17-tail-latency";
+    BY_RATES = "18a-stressed";
+    WINDOW_BESIDE_RATE = "18-window-beside-rate";
+    WINDOWS_PROMISED = "19-windows-promised";
+    RATES_PROMISED = "19-rates-promised";
+    MEMORY_BESIDE_WRITES = "20-memory-beside-writes";
+    MEMORY_BESIDE_READS = "20-memory-beside-reads";
+    INCAST = "22-incast";
+    MEMORY_BESIDE_LATENCIES = "23-memory-beside-latencies";
+}
+
+/// The parts of figure 9.
+const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
+
+/// What a scenario has shown.
+type Shown = paper::Shown<Outcome>;
+
+/// Reads a scenario.
+///
+/// # Errors
+/// None: a test reads them all.
+fn scenario(text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(wrong)
+}
+
+/// The same, with another law for all flows that have the scenario's.
+///
+/// # Errors
+/// None: a test reads them all.
+fn under(law: Law, text: &str) -> Result<Scenario, Failure> {
+    let mut scenario = scenario(text)?;
+    scenario.transport.law = law;
+    scenario.check().map_err(wrong)?;
+    Ok(scenario)
+}
+
+fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+    simulate(desk, scenarios, e2e::run)
+}
+
+/// Runs a scenario under each of some laws, in their order.
+fn run_under(desk: &Desk, laws: &[(Law, &str)], text: &str) -> Result<Vec<Shown>, Failure> {
+    let scenarios: Result<_, Failure> = laws.iter().map(|(law, _)| under(*law, text)).collect();
+    run(desk, scenarios?)
+}
+
+/// So many runs of a scenario, with its seed and those after it: what goes by chance in one is to
+/// be counted in all of them.
+fn episodes(scenario: &Scenario, count: u64) -> impl Iterator<Item = Scenario> {
+    (0..count).map(|number| Scenario { seed: scenario.seed + number, ..scenario.clone() })
+}
+
+/// Adds what applications were done in another episode, but for their series.
+fn add(sum: &mut [Service], episode: &[Service]) {
+    for (sum, one) in sum.iter_mut().zip(episode) {
+        for (sum, one) in [(&mut sum.asked, one.asked), (&mut sum.done, one.done)] {
+            sum.requests += one.requests;
+            sum.bytes += one.bytes;
+        }
+        sum.late += one.late;
+        sum.latency.add(&one.latency).expect("it grows with the longest time");
+        sum.device.add(&one.device).expect("it grows with the longest time");
+    }
+}
+
+/// What the claims of some runs have in common.
+fn source(figure: &'static str, runs: &[&Shown]) -> Source {
+    let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
+    let seed = runs.first().map(|shown| shown.outcome.seed);
+    Source { paper: "e2e", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
+}
+
+/// What of an application passes a place, in Gbit/s, for each application.
+fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
+    outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
+}
+
+/// The same from one millisecond to another.
+fn during(
+    outcome: &Outcome,
+    [from, to]: [u64; 2],
+    bytes: impl Fn(&Moment) -> u64 + Copy,
+) -> Vec<f64> {
+    let moment = |millisecond: u64| (millisecond * Span::MILLISECOND.0 / outcome.sample.0) as usize;
+    let seconds = (to - from) as f64 / 1e3;
+    let each = outcome.applications.iter().map(|one| {
+        let counted = one.series.iter().take(moment(to)).skip(moment(from));
+        counted.map(bytes).sum::<u64>() as f64 * 8.0 / seconds / 1e9
+    });
+    each.collect()
+}
+
+/// What part each is of all, in percent.
+fn parts(numbers: &[f64]) -> Vec<f64> {
+    let sum: f64 = numbers.iter().sum();
+    numbers.iter().map(|number| number * 100.0 / sum.max(f64::MIN_POSITIVE)).collect()
+}
+
+/// A number of each application, for programs, by its name.
+fn each(outcome: &Outcome, numbers: &[f64]) -> Value {
+    each_rounded(outcome, numbers, tenths)
+}
+
+/// The same with as many digits as `rounded` leaves.
+fn each_rounded(outcome: &Outcome, numbers: &[f64], rounded: fn(f64) -> f64) -> Value {
+    let named = outcome.applications.iter().zip(numbers);
+    Value::Object(named.map(|(one, number)| (one.name.clone(), rounded(*number).into())).collect())
+}
+
+/// Whether each of some numbers is as near to the paper's as is said.
+fn near(names: &[&str], ours: &[f64], papers: &[f64], within: f64, unit: &str) -> Judged {
+    all(names.iter().zip(ours.iter().zip(papers)).map(|(name, (ours, paper))| {
+        holds_if((ours - paper).abs() <= within, || {
+            format!("{name}: {ours:.1} {unit} instead of {} {unit}", tenths(*paper))
+        })
+    }))
+}
+
+/// A row of a table: what it is of, and numbers with so many digits behind the point.
+fn row(names: &[&str], numbers: &[f64], digits: usize) -> Vec<Cell> {
+    let numbers = numbers.iter().map(|number| format!("{number:.digits$}").into());
+    names.iter().map(|name| Cell::from(*name)).chain(numbers).collect()
+}
+
+/// What arrives at servers, or at whoever an application sends to.
+const fn there(moment: &Moment) -> u64 {
+    moment.there
+}
+
+/// How much of a link is used, in percent; none if nothing went there.
+fn busy(outcome: &Outcome, ends: [&str; 2]) -> f64 {
+    let ports = outcome.ports.iter().filter(|port| port.between == ends);
+    ports.map(|port| port.busy * 100.0).fold(0.0, f64::max)
+}
+
+/// The classes of most figures, in the order of their scenarios.
+const CLASSES: [&str; 3] = ["high", "medium", "low"];
+
+/// What three classes are promised of a link, in Gbit/s, and how far from it is near enough.
+const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
+const NEAR_PROMISED: f64 = 3.0;
+
+/// What each flow has in some stretches of a run, in Gbit/s, with their names.
+fn by_stretch(outcome: &Outcome, names: &[&'static str], stretches: &[Vec<f64>]) -> Table {
+    let mut table = Table::new().left("FLOW").each_right(names.iter().copied());
+    for (place, one) in outcome.applications.iter().enumerate() {
+        let rates: Vec<f64> = stretches.iter().map(|flows| flows[place]).collect();
+        table.row(row(&[&one.name], &rates, 1));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_is_within_what_is_said() {
+        let judged =
+            |ours: f64| near(&["high", "low"], &[48.0, ours], &[48.0, 17.0], 2.0, "Gbit/s");
+        assert_eq!(judged(15.1), holds_if(true, String::new));
+        let why = judged(14.9).1.unwrap();
+        assert_eq!(why, "low: 14.9 Gbit/s instead of 17 Gbit/s");
+    }
+}

@@ -1,0 +1,141 @@
+//! Figures 18b, 18c and 19: flows with windows and flows with rates on one link. Who takes how much
+//! of it, and what promises change.
+
+use serde_json::json;
+use tidegate_sim::e2e::{Outcome, Scenario};
+use tidegate_sim::transport::Law;
+
+use super::moments::rates;
+use super::plot::draw;
+use super::{
+    Desk, Known, Part, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE, WINDOWS_PROMISED, differs, each,
+    gbps, holds_if, near, parts, row, run, scenario, source, tenths, under,
+};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+pub(super) fn share(desk: &Desk) -> Result<Part, Failure> {
+    let scenarios =
+        vec![under(Law::Dctcp, WINDOW_BESIDE_RATE)?, under(Law::Qtcp, WINDOW_BESIDE_RATE)?];
+    let runs = run(desk, scenarios)?;
+    let titles = ["(b) DCTCP beside DCQCN", "(c) QTCP beside DCQCN"];
+    Ok(Part {
+        claims: vec![first(&runs[0]), later(&runs[0]), halves(&runs[1])],
+        table: table(&runs, &["DCTCP", "QTCP"]),
+        picture: picture("A window beside a rate", &runs, titles),
+    })
+}
+
+pub(super) fn promised(desk: &Desk) -> Result<Part, Failure> {
+    let scenarios: Result<Vec<Scenario>, Failure> =
+        [WINDOWS_PROMISED, RATES_PROMISED].into_iter().map(scenario).collect();
+    let runs = run(desk, scenarios?)?;
+    let titles = ["(b) QTCP beside DCQCN", "(c) QRDMA beside DCTCP"];
+    Ok(Part {
+        claims: vec![in_order(&runs[0]), others(&runs[0]), as_promised(&runs[1])],
+        table: table(&runs, &["QTCP", "QRDMA"]),
+        picture: picture("Four flows by promises beside four without", &runs, titles),
+    })
+}
+
+/// What flows get, in Gbit/s.
+fn there(outcome: &Outcome) -> Vec<f64> {
+    gbps(outcome, |moment| moment.there)
+}
+
+/// For so many moments DCTCP is in its slow start, and nobody was notified often: 0.2 ms.
+const START: usize = 1;
+
+fn first(shown: &Shown) -> Claim {
+    let outcome = &shown.outcome;
+    let [window, rate] = [0, 1].map(|at| {
+        let moments = &outcome.applications[at].series[..START];
+        let bytes: u64 = moments.iter().map(|moment| moment.there).sum();
+        bytes as f64 * 8.0 / (START as f64 * outcome.sample.as_seconds()) / 1e9
+    });
+    source("18b", &[shown]).claim(
+        "at first, while DCTCP starts slowly, DCQCN takes most of the link",
+        json!({ "dctcp_first_gbit_per_second": tenths(window), "dcqcn": tenths(rate) }),
+        // With seeds 1 to 5 from 1.6 to 2.9 times as much.
+        holds_if(rate >= 1.3 * window, || format!("{rate:.1} beside {window:.1} Gbit/s")),
+    )
+}
+
+fn later(shown: &Shown) -> Claim {
+    let rates = there(&shown.outcome);
+    let part = rates[0] / (rates[0] + rates[1]) * 100.0;
+    source("18b", &[shown]).claim(
+        "and then DCTCP does, and stays there: it raises a window sooner than DCQCN a rate",
+        json!({ "gbit_per_second": each(&shown.outcome, &rates), "part_percent": tenths(part) }),
+        holds_if((80.0..100.0).contains(&part), || format!("DCTCP has {part:.1} % of it")),
+    )
+}
+
+fn halves(shown: &Shown) -> Claim {
+    let rates = there(&shown.outcome);
+    let known = |what, value, known| Known { what, unit: "Gbit/s", value, known, within: 2.0 };
+    source("18c", &[shown]).claim(
+        "QTCP that is promised half of the link has as much of it as DCQCN",
+        json!({ "gbit_per_second": each(&shown.outcome, &rates) }),
+        differs(
+            &[known("QTCP has", rates[0], 53.7), known("DCQCN", rates[1], 41.7)],
+            "what a window gives up at a mark it has again before DCQCN's rate is as high",
+        ),
+    )
+}
+
+/// The parts of flows that go by promises: 1 : 1.5 : 2 : 3.
+const PARTS: [f64; 4] = [2.0, 3.0, 4.0, 6.0];
+
+fn in_order(shown: &Shown) -> Claim {
+    let rates = there(&shown.outcome);
+    let steps = rates[..4].windows(2).map(|pair| pair[1] / pair[0]);
+    let least = steps.fold(f64::INFINITY, f64::min);
+    source("19b", &[shown]).claim(
+        "beside DCQCN, flows of QTCP are told apart by their promises, if not as exactly",
+        json!({ "gbit_per_second": each(&shown.outcome, &rates) }),
+        holds_if(least >= 1.2, || format!("one has {least:.2} times what the one below it has")),
+    )
+}
+
+fn others(shown: &Shown) -> Claim {
+    let rates = there(&shown.outcome);
+    let part = rates[4..].iter().sum::<f64>() / rates.iter().sum::<f64>() * 100.0;
+    source("19b", &[shown]).claim(
+        "and leave about half of the link to DCQCN",
+        json!({ "part_percent": tenths(part) }),
+        holds_if((part - 50.0).abs() <= 10.0, || format!("{part:.1} % of it")),
+    )
+}
+
+fn as_promised(shown: &Shown) -> Claim {
+    let rates = there(&shown.outcome);
+    let (ours, promised) = (parts(&rates[..4]), parts(&PARTS));
+    let together: f64 = rates[..4].iter().sum();
+    let exact = near(&["1", "1.5", "2", "3"], &ours, &promised, 5.0, "% of what they have");
+    source("19c", &[shown]).claim(
+        "beside DCTCP, flows of QRDMA have about 1 : 1.5 : 2 : 3, as promised",
+        json!({
+            "gbit_per_second": each(&shown.outcome, &rates), "together": tenths(together),
+            "parts_percent": ours.iter().map(|part| tenths(*part)).collect::<Vec<_>>(),
+        }),
+        exact,
+    )
+}
+
+fn table(runs: &[Shown], laws: &[&'static str]) -> Table {
+    let flows = runs[0].outcome.applications.len();
+    let heads = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let mut table = Table::new().left("GBIT/S").each_right(heads.into_iter().take(flows));
+    for (shown, law) in runs.iter().zip(laws) {
+        table.row(row(&[law], &there(&shown.outcome), 1));
+    }
+    table
+}
+
+fn picture(title: &str, runs: &[Shown], titles: [&str; 2]) -> String {
+    let panels = runs.iter().zip(titles);
+    let panels = panels.map(|(shown, title)| rates(&shown.outcome, title, |moment| moment.there));
+    draw(title, &panels.collect::<Vec<_>>())
+}

@@ -1,0 +1,98 @@
+//! Figure 8: the discrete-time model and the packets of the same three flows.
+
+use serde_json::json;
+use tidegate_sim::dtm;
+
+use super::paper::simulate;
+use super::plot::{Panel, Series, draw};
+use super::{
+    CLASSES, Desk, PACKETS, Part, Shown, gbps, holds_if, near, parts, row, run, scenario, source,
+    wrong,
+};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// The model's own scenario.
+const THREE_CLASSES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/three-classes.toml"));
+
+/// So many slots are one point of the picture, and so many points show what becomes of the flows.
+const SLOTS: usize = 20;
+const POINTS: usize = 10;
+
+/// "Almost identical": so many percent of the link apart.
+const ALIKE: f64 = 3.0;
+
+/// What is promised, in percent of what is carried, and how far from it is near.
+const PROMISED: [f64; 3] = [50.0, 33.3, 16.7];
+const NEAR: f64 = 3.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let plan = dtm::Plan::parse(THREE_CLASSES).map_err(wrong)?;
+    let model = simulate(desk, vec![plan], dtm::run)?;
+    let packets = run(desk, vec![scenario(PACKETS)?])?;
+    let (model, packets) = (&model[0].outcome, &packets[0]);
+    let count = model.slots.len();
+    let theirs = parts(&model.shares(count / 2..count));
+    let ours = parts(&gbps(&packets.outcome, |moment| moment.there));
+    let panel = panel(model, packets);
+    Ok(Part {
+        claims: vec![alike(packets, &theirs, &ours), promised(packets, &theirs, &ours)],
+        table: table(&theirs, &ours),
+        picture: draw("Three flows share a link", &[panel]),
+    })
+}
+
+/// Percent of what is carried, over milliseconds: of the model as it goes, of packets as well.
+fn panel(model: &dtm::Outcome, packets: &Shown) -> Panel {
+    let stretches = || (0..POINTS).map(|point| point * SLOTS..(point + 1) * SLOTS);
+    let of_model = CLASSES.iter().enumerate().map(|(flow, class)| {
+        let points = stretches().map(|slots| {
+            let at = model.slots[slots.end - 1].at.0 as f64 / 1e9;
+            (at, parts(&model.shares(slots))[flow])
+        });
+        Series::line(format!("{class}, model"), points.collect())
+    });
+    let applications = &packets.outcome.applications;
+    let until = model.slots[POINTS * SLOTS - 1].at.0 as f64 / 1e9;
+    let of_packets = CLASSES.iter().enumerate().map(|(flow, class)| {
+        let points = (0..applications[flow].series.len()).map(|place| {
+            let all: Vec<f64> =
+                applications.iter().map(|one| one.series[place].there as f64).collect();
+            ((place + 1) as f64, parts(&all)[flow])
+        });
+        let points = points.filter(|(at, _)| *at <= until);
+        Series::line(format!("{class}, packets"), points.collect())
+    });
+    let series = of_model.chain(of_packets).collect();
+    let title = "what of the link is carried for whom".into();
+    Panel { title, x: "ms", y: "%", series, levels: Vec::new() }
+}
+
+fn alike(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
+    let apart = theirs.iter().zip(ours).map(|(theirs, ours)| (theirs - ours).abs());
+    let most = apart.fold(0.0, f64::max);
+    source("8", &[packets]).claim(
+        "the model and the simulated packets carry almost the same for each class",
+        json!({ "model_percent": theirs, "packets_percent": ours }),
+        holds_if(most <= ALIKE, || format!("{most:.1} % of the link apart")),
+    )
+}
+
+fn promised(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
+    let both = [theirs, ours].map(|parts| near(&CLASSES, parts, &PROMISED, NEAR, "%"));
+    source("8", &[packets]).claim(
+        "in both, classes have 3 : 2 : 1",
+        json!({ "model_percent": theirs, "packets_percent": ours }),
+        super::all(both),
+    )
+}
+
+fn table(theirs: &[f64], ours: &[f64]) -> Table {
+    let mut table = Table::new().left("% OF WHAT IS CARRIED").each_right(CLASSES);
+    for (name, parts) in [("model", theirs), ("packets", ours)] {
+        table.row(row(&[name], parts, 1));
+    }
+    table
+}

@@ -1,0 +1,87 @@
+//! Figure 11b: three servers in place of ten are the narrow place, and know classes where DCTCP
+//! does not.
+
+use serde_json::json;
+use tidegate_sim::e2e::{Moment, Outcome};
+
+use super::moments::rates;
+use super::plot::draw;
+use super::{
+    CLASSES, Desk, Part, THREE_SERVERS, busy, each, gbps, holds_if, row, run, scenario, source,
+};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = run(desk, vec![scenario(THREE_SERVERS)?])?;
+    let outcome = &runs[0].outcome;
+    let panels = [
+        rates(outcome, "(a) arriving at servers, DCTCP", |moment| moment.there),
+        rates(outcome, "(b) done by drives, DCTCP", |moment| moment.stored),
+    ];
+    let claim = source("11b", &[&runs[0]]).claim(
+        "with three servers the storage end differentiates, though DCTCP does not: 3 : 2 : 1",
+        json!({ "gbit_per_second": each(outcome, &done(outcome)) }),
+        in_proportion(&done(outcome)),
+    );
+    Ok(Part {
+        claims: vec![claim, not_by_the_link(&runs[0])],
+        table: table(outcome),
+        picture: draw("Three applications write to three servers", &panels),
+    })
+}
+
+fn done(outcome: &Outcome) -> Vec<f64> {
+    gbps(outcome, |moment: &Moment| moment.stored)
+}
+
+/// Weights count commands and pages, and a request does not end at a page: so far from the
+/// proportion, in parts of it, may one be. Not farther, because drives that serve in order of
+/// arrival come near to it as well: each application has as many commands under way, and those of
+/// high are the largest. They finish 19.0, 15.2 and 6.5 Gbit/s.
+const NEAR: f64 = 0.08;
+
+fn in_proportion(done: &[f64]) -> super::Judged {
+    let whole: f64 = done.iter().sum();
+    let parts = [3.0, 2.0, 1.0].map(|weight| weight / 6.0);
+    super::all(CLASSES.iter().zip(done.iter().zip(parts)).map(|(class, (done, part))| {
+        let part_done = done / whole;
+        holds_if((part_done / part - 1.0).abs() <= NEAR, || {
+            format!("{class} has {part_done:.2} of what drives finish instead of {part:.2}")
+        })
+    }))
+}
+
+/// A link of which less than this is used, in percent, is not the narrow place.
+const IDLE: f64 = 60.0;
+
+fn not_by_the_link(shown: &super::Shown) -> Claim {
+    let busy = busy(&shown.outcome, ["switch 0", "switch 1"]);
+    source("11b", &[shown]).claim(
+        "the bottleneck is at the storage end, not in the network",
+        json!({ "link_busy_percent": super::tenths(busy) }),
+        holds_if(busy > 0.0 && busy <= IDLE, || format!("{busy:.1} % of the link are used")),
+    )
+}
+
+fn table(outcome: &Outcome) -> Table {
+    let mut table = Table::new().left("GBIT/S").each_right(CLASSES);
+    table.row(row(&["drives"], &done(outcome), 1));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_proportion;
+    use crate::experiment::verdict::Verdict;
+
+    #[test]
+    fn even_shares_are_no_proportion_and_neither_are_sizes_of_requests() {
+        assert_eq!(in_proportion(&[20.0, 13.3, 6.5]).0, Verdict::Holds);
+        let (verdict, why) = in_proportion(&[13.0, 13.0, 13.0]);
+        assert_eq!(verdict, Verdict::Fails);
+        assert_eq!(why.unwrap(), "high has 0.33 of what drives finish instead of 0.50");
+        assert_eq!(in_proportion(&[19.0, 15.2, 6.5]).0, Verdict::Fails);
+    }
+}

@@ -1,0 +1,205 @@
+//! Figure 7: where a drive must know classes, its submission queues or its chips as well.
+
+use serde_json::{Value, json};
+use tidegate_sim::e2e::Scenario;
+use tidegate_sim::storage::{Order, Shares};
+
+use super::plot::{Panel, Series, draw};
+use super::{
+    CLASSES, Desk, HIGH_ASKS_MOST, LOW_ASKS_MOST, Part, Shown, each, holds_if, row, run, scenario,
+    source, wrong,
+};
+use crate::experiment::verdict::{Claim, Judged};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// Where classes are known, the three scenarios of the paper.
+const PLACES: [&str; 3] = ["nowhere", "submission queues", "and before chips"];
+const NOWHERE: usize = 0;
+const QUEUES: usize = 1;
+const CHIPS: usize = 2;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let mut scenarios = Vec::new();
+    for text in [HIGH_ASKS_MOST, LOW_ASKS_MOST] {
+        for place in 0..PLACES.len() {
+            scenarios.push(known_at(place, text)?);
+        }
+    }
+    let runs = run(desk, scenarios)?;
+    let (high_asks, low_asks) = runs.split_at(PLACES.len());
+    let mut table = Table::new().left("US").left("CLASSES ARE KNOWN").each_right(CLASSES);
+    for (runs, part) in [(high_asks, "(a)"), (low_asks, "(b)")] {
+        for (shown, place) in runs.iter().zip(PLACES) {
+            table.row(row(&[part, place], &means(shown), 0));
+        }
+    }
+    Ok(Part {
+        claims: vec![
+            at(
+                "7a",
+                high_asks,
+                NOWHERE,
+                "where nothing knows classes, high waits longest, because it asks for most, and \
+                 low least",
+                |[high, medium, low]| high > medium && medium > low,
+            ),
+            queues_help(high_asks),
+            but_not_enough(high_asks),
+            at(
+                "7a",
+                high_asks,
+                CHIPS,
+                "with weights before the chips as well, high waits least and low longest",
+                in_order,
+            ),
+            and_pay(high_asks),
+            alike(low_asks),
+            at(
+                "7b",
+                low_asks,
+                QUEUES,
+                "where low asks for most, weights at submission queues are enough to tell classes \
+                 apart",
+                in_order,
+            ),
+            at(
+                "7b",
+                low_asks,
+                CHIPS,
+                "and weights before the chips do not change their order",
+                in_order,
+            ),
+        ],
+        table,
+        picture: draw(
+            "A drive that knows classes nowhere (1), at its queues (2) and before chips (3)",
+            &[panel(high_asks, "(a) high asks most"), panel(low_asks, "(b) low asks most")],
+        ),
+    })
+}
+
+/// A scenario where nothing knows classes, with a drive that knows them up to some place.
+fn known_at(place: usize, text: &str) -> Result<Scenario, Failure> {
+    let mut scenario = scenario(text)?;
+    let drive = &mut scenario.storage.as_mut().expect("figure 7 is about storage").drive;
+    let weighted = Order::Weighted(Shares::default());
+    if place >= QUEUES {
+        drive.host.arbitration = weighted;
+    }
+    if place >= CHIPS {
+        drive.chip_queues = weighted;
+    }
+    scenario.check().map_err(wrong)?;
+    Ok(scenario)
+}
+
+/// How long a request of each class is at the drive on average, in microseconds.
+fn means(shown: &Shown) -> [f64; 3] {
+    [0, 1, 2].map(|place: usize| shown.outcome.applications[place].device.mean() / 1e3)
+}
+
+/// Means of some runs by where classes are known, for programs.
+fn told(runs: &[Shown], places: &[usize]) -> Value {
+    let of = |place: &usize| (PLACES[*place], each(&runs[*place].outcome, &means(&runs[*place])));
+    json!({ "mean_us": places.iter().map(of).collect::<std::collections::BTreeMap<_, _>>() })
+}
+
+fn if_means(holds: bool, [high, medium, low]: [f64; 3]) -> Judged {
+    holds_if(holds, || format!("{high:.0}, {medium:.0} and {low:.0} us"))
+}
+
+/// High waits less than medium, and medium less than low.
+fn in_order([high, medium, low]: [f64; 3]) -> bool {
+    high < medium && medium < low
+}
+
+/// Whether something holds for how long classes wait where they are known up to a place.
+fn at(
+    figure: &'static str,
+    runs: &[Shown],
+    place: usize,
+    words: &'static str,
+    holds: fn([f64; 3]) -> bool,
+) -> Claim {
+    let means = means(&runs[place]);
+    source(figure, &[&runs[place]]).claim(
+        words,
+        told(runs, &[place]),
+        if_means(holds(means), means),
+    )
+}
+
+fn queues_help(runs: &[Shown]) -> Claim {
+    let (none, queues) = (means(&runs[NOWHERE]), means(&runs[QUEUES]));
+    let holds = queues[0] < none[0] && queues[1] < none[1] && queues[2] > none[2];
+    source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
+        "with weights at submission queues high and medium wait less than without, and low longer",
+        told(runs, &[NOWHERE, QUEUES]),
+        if_means(holds, queues),
+    )
+}
+
+fn but_not_enough(runs: &[Shown]) -> Claim {
+    let gap = |means: [f64; 3]| {
+        means.into_iter().fold(0.0, f64::max) - means.into_iter().fold(f64::INFINITY, f64::min)
+    };
+    let (none, queues) = (means(&runs[NOWHERE]), means(&runs[QUEUES]));
+    let last = queues[0] > queues[1] && queues[0] > queues[2];
+    source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
+        "which brings the classes nearer to each other, but high still waits longest",
+        told(runs, &[NOWHERE, QUEUES]),
+        if_means(gap(queues) < gap(none) && last, queues),
+    )
+}
+
+fn and_pay(runs: &[Shown]) -> Claim {
+    let (none, chips) = (means(&runs[NOWHERE]), means(&runs[CHIPS]));
+    let holds = chips[0] < none[0] && chips[1] < none[1] && chips[2] > 1.25 * none[2];
+    source("7a", &[&runs[NOWHERE], &runs[CHIPS]]).claim(
+        "for which low waits much longer than where nothing knows classes, and both others less",
+        told(runs, &[NOWHERE, CHIPS]),
+        if_means(holds, chips),
+    )
+}
+
+/// Applications that ask alike wait as long as each other where nothing knows classes, within so
+/// many percent.
+const ALIKE: f64 = 5.0;
+
+fn alike(runs: &[Shown]) -> Claim {
+    at(
+        "7b",
+        runs,
+        NOWHERE,
+        "where nothing knows classes, high and medium, who ask alike, wait as long as each other",
+        |[high, medium, low]| {
+            (high / medium - 1.0).abs() * 100.0 <= ALIKE && low > high.max(medium)
+        },
+    )
+}
+
+/// A line for each class, over scenarios.
+fn panel(runs: &[Shown], title: &str) -> Panel {
+    let line = |(place, class): (usize, &str)| {
+        let points = runs.iter().zip(1..).map(|(shown, x)| (f64::from(x), means(shown)[place]));
+        Series::line(class, points.collect())
+    };
+    let series = CLASSES.into_iter().enumerate().map(line).collect();
+    Panel { title: title.into(), x: "scenario", y: "us", series, levels: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_knows_classes_up_to_some_place() {
+        let orders = |place| {
+            let drive = known_at(place, HIGH_ASKS_MOST).unwrap().storage.unwrap().drive;
+            [drive.host.arbitration, drive.chip_queues]
+                .map(|order| matches!(order, Order::Weighted(_)))
+        };
+        assert_eq!([0, 1, 2].map(orders), [[false, false], [true, false], [true, true]]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Latencies of applications at some percentiles: as rows, and as pictures.
+
+use tidegate_sim::e2e::{Outcome, Service};
+
+use super::plot::{Panel, Series};
+use tidegate_console::table::{Cell, Table};
+
+/// Those that the paper shows.
+pub(super) const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
+
+/// Of which part of their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Whole,
+    /// At drives.
+    Drives,
+}
+
+/// How long so many in a hundred requests of an application took at most, in milliseconds.
+pub(super) fn milliseconds(one: &Service, part: Part, percentile: f64) -> f64 {
+    let times = match part {
+        Part::Whole => &one.latency,
+        Part::Drives => &one.device,
+    };
+    times.value_at_percentile(percentile) as f64 / 1e6
+}
+
+/// The same of each application.
+pub(super) fn of_each(outcome: &Outcome, part: Part, percentile: f64) -> Vec<f64> {
+    outcome.applications.iter().map(|one| milliseconds(one, part, percentile)).collect()
+}
+
+/// By how much less one latency is than another, in percent of that.
+pub(super) fn less(this: f64, other: f64) -> f64 {
+    (1.0 - this / other) * 100.0
+}
+
+/// A line for each application, over percentiles.
+pub(super) fn panel(outcome: &Outcome, part: Part, title: &str) -> Panel {
+    let line = |one: &Service| {
+        let points = (50..100).map(|percent| {
+            let percent = f64::from(percent);
+            (percent, milliseconds(one, part, percent))
+        });
+        Series::line(one.name.clone(), points.collect())
+    };
+    let series = outcome.applications.iter().map(line).collect();
+    Panel { title: title.into(), x: "percentile", y: "ms", series, levels: Vec::new() }
+}
+
+/// A table of latencies in milliseconds, without rows.
+pub(super) fn table() -> Table {
+    Table::new().left("MS").left("APPLICATION").right("p50").right("p90").right("p99")
+}
+
+/// A row for each application.
+pub(super) fn rows(table: &mut Table, of: &str, outcome: &Outcome, part: Part) {
+    for one in &outcome.applications {
+        let mut row: Vec<Cell> = vec![of.into(), one.name.clone().into()];
+        let each = PERCENTILES.map(|percentile| milliseconds(one, part, percentile));
+        row.extend(each.map(|time| Cell::from(format!("{time:.1}"))));
+        table.row(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::less;
+
+    #[test]
+    fn half_as_long_is_half_less() {
+        assert_eq!(less(40.0, 80.0), 50.0);
+        assert_eq!(less(120.0, 80.0), -50.0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Figure 12: three applications write through one link, by DCTCP and by QTCP. What arrives at
+//! servers, what drives finish, and how busy the way back is.
+
+use serde_json::json;
+use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_sim::transport::Law;
+
+use super::moments::rates;
+use super::plot::draw;
+use super::{
+    CLASSES, Desk, Part, Shown, WRITE_ONLY, busy, each, gbps, holds_if, near, row, run_under,
+    source, tenths,
+};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+pub(super) const LAWS: [(Law, &str); 2] = [(Law::Dctcp, "DCTCP"), (Law::Qtcp, "QTCP")];
+pub(super) const DCTCP: usize = 0;
+pub(super) const QTCP: usize = 1;
+
+/// So far from what the paper prints, in Gbit/s, is as near as can be read off its figures.
+const NEAR: f64 = 2.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = run_under(desk, &LAWS, WRITE_ONLY)?;
+    let panels = runs.iter().zip(LAWS).flat_map(|(shown, (_, law))| {
+        let Shown { outcome, .. } = shown;
+        [
+            rates(outcome, &format!("(a) arriving at servers, {law}"), |moment| moment.there),
+            rates(outcome, &format!("(b) done by drives, {law}"), |moment| moment.stored),
+        ]
+    });
+    let panels: Vec<_> = panels.collect();
+    Ok(Part {
+        claims: vec![alike(&runs), by_class(&runs), stored(&runs), way_back(&runs)],
+        table: table(&runs),
+        picture: draw("Three applications write through one link", &panels),
+    })
+}
+
+fn there(outcome: &Outcome) -> Vec<f64> {
+    gbps(outcome, |moment: &Moment| moment.there)
+}
+
+fn done(outcome: &Outcome) -> Vec<f64> {
+    gbps(outcome, |moment: &Moment| moment.stored)
+}
+
+fn alike(runs: &[Shown]) -> Claim {
+    let outcome = &runs[DCTCP].outcome;
+    let there = there(outcome);
+    source("12a", &[&runs[DCTCP]]).claim(
+        "by DCTCP all classes are treated alike: 33, 33, and the 30 Gbit/s that low asks for",
+        json!({ "gbit_per_second": each(outcome, &there) }),
+        near(&CLASSES, &there, &[33.0, 33.0, 30.0], NEAR, "Gbit/s"),
+    )
+}
+
+fn by_class(runs: &[Shown]) -> Claim {
+    let outcome = &runs[QTCP].outcome;
+    let there = there(outcome);
+    source("12a", &[&runs[QTCP]]).claim(
+        "by QTCP they are treated as promised: 48, 31 and 17 Gbit/s",
+        json!({ "gbit_per_second": each(outcome, &there) }),
+        near(&CLASSES, &there, &[48.0, 31.0, 17.0], NEAR, "Gbit/s"),
+    )
+}
+
+/// What drives finish may differ so much from what arrives, in percent: what is under way at the
+/// ends of the run.
+pub(super) const UNDER_WAY: f64 = 2.0;
+
+fn stored(runs: &[Shown]) -> Claim {
+    let apart = |shown: &Shown| {
+        let (there, done) = (there(&shown.outcome), done(&shown.outcome));
+        let each = there.iter().zip(done).map(|(there, done)| (done / there - 1.0).abs() * 100.0);
+        each.fold(0.0, f64::max)
+    };
+    let most = runs.iter().map(apart).fold(0.0, f64::max);
+    source("12b", &[&runs[DCTCP], &runs[QTCP]]).claim(
+        "drives have no queue of their own here, and finish what arrives, class by class",
+        json!({ "apart_at_most_percent": tenths(most) }),
+        holds_if(most <= UNDER_WAY, || format!("{most:.1} % apart")),
+    )
+}
+
+/// A link of which less than this is used, in percent, is nobody's narrow one.
+const IDLE: f64 = 5.0;
+
+fn way_back(runs: &[Shown]) -> Claim {
+    let back = runs.iter().map(|shown| busy(&shown.outcome, ["switch 1", "switch 0"]));
+    let most = back.fold(0.0, f64::max);
+    source("12c", &[&runs[DCTCP], &runs[QTCP]]).claim(
+        "the way back carries answers only, and is no bottleneck",
+        json!({ "busy_at_most_percent": tenths(most) }),
+        holds_if(most > 0.0 && most <= IDLE, || format!("{most:.1} % of it are used")),
+    )
+}
+
+fn table(runs: &[Shown]) -> Table {
+    let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
+    for (shown, (_, law)) in runs.iter().zip(LAWS) {
+        for (place, rates) in [("servers", there(&shown.outcome)), ("drives", done(&shown.outcome))]
+        {
+            table.row(row(&[law, place], &rates, 1));
+        }
+    }
+    table
+}

@@ -1,0 +1,80 @@
+//! Figure 14b: a flow of DCTCP, which is promised nothing, comes between three that are, and goes.
+
+use serde_json::{Value, json};
+
+use super::moments::rates;
+use super::plot::draw;
+use super::{
+    CLASSES, Desk, NEAR_PROMISED, PROMISED, Part, Shown, WITHOUT_A_PROMISE, all, by_stretch,
+    during, holds_if, near, run, scenario, source, tenths, there,
+};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+
+/// In milliseconds: before the other comes at 75, while it is there and all have settled, and from
+/// ten after it has gone at 250.
+const STRETCHES: [(&str, [u64; 2]); 3] =
+    [("20-70 ms", [20, 70]), ("100-250", [100, 250]), ("260-350", [260, 350])];
+
+/// So much less of its rate is what a class has when it has backed off, in percent, at least; and
+/// so much more than the class below it has, at least.
+const LESS: f64 = 20.0;
+const MORE: f64 = 20.0;
+
+/// Four flows together carry more than this, in Gbit/s, of the 96.4 that are payload.
+const FULL: f64 = 95.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = run(desk, vec![scenario(WITHOUT_A_PROMISE)?])?;
+    let shown = &runs[0];
+    let stretches = STRETCHES.map(|(_, stretch)| during(&shown.outcome, stretch, there));
+    let panel = rates(&shown.outcome, "arriving, QTCP and one flow of DCTCP", there);
+    Ok(Part {
+        claims: vec![
+            backs_off(shown, &stretches),
+            in_order(shown, &stretches[1]),
+            returns(shown, &stretches),
+        ],
+        table: by_stretch(&shown.outcome, &STRETCHES.map(|(name, _)| name), &stretches),
+        picture: draw("A flow without a promise comes and goes", &[panel]),
+    })
+}
+
+fn told(rates: &[f64]) -> Value {
+    rates.iter().copied().map(tenths).collect::<Vec<_>>().into()
+}
+
+fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
+    let less = (0..CLASSES.len()).map(|class| (1.0 - with[class] / before[class]) * 100.0);
+    let least = less.fold(100.0, f64::min);
+    let sum: f64 = with.iter().sum();
+    source("14b", &[shown]).claim(
+        "when a flow of DCTCP comes, all that go by promises, and have what they are promised, \
+         back off, and the link stays full",
+        json!({ "gbit_per_second_before": told(before), "gbit_per_second_beside_it": told(with) }),
+        all([
+            near(&CLASSES, before, &PROMISED, NEAR_PROMISED, "Gbit/s"),
+            holds_if(least >= LESS, || format!("one of them has only {least:.1} % less")),
+            holds_if(sum >= FULL, || format!("{sum:.1} Gbit/s are carried")),
+        ]),
+    )
+}
+
+fn in_order(shown: &Shown, with: &[f64]) -> Claim {
+    let more = with[..CLASSES.len()].windows(2).map(|two| (two[0] / two[1] - 1.0) * 100.0);
+    let least = more.fold(f64::INFINITY, f64::min);
+    source("14b", &[shown]).claim(
+        "and they are told apart beside it (ours)",
+        json!({ "gbit_per_second": told(with), "more_than_the_next_percent": tenths(least) }),
+        holds_if(least >= MORE, || format!("a class has {least:.1} % more than the next")),
+    )
+}
+
+fn returns(shown: &Shown, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
+    let promised = |rates: &[f64]| near(&CLASSES, rates, &PROMISED, NEAR_PROMISED, "Gbit/s");
+    source("14b", &[shown]).claim(
+        "when it has gone, they have what they had",
+        json!({ "gbit_per_second_before": told(before), "gbit_per_second_after": told(after) }),
+        all([promised(before), promised(after)]),
+    )
+}

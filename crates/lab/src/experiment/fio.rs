@@ -1,0 +1,192 @@
+//! fio, the program that all tenants run: what it is told, and what it says.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+use tidegate_model::{Rate, Span};
+
+use super::child::cannot_start;
+use super::plan::{JOBS, MIB, REGION};
+use tidegate_console::failure::{Code, Failure};
+
+/// How much to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// So many bytes, by all jobs together.
+    Bytes(u64),
+    /// As much as goes into this time, by twice as many jobs on the same file.
+    Time(Span),
+}
+
+/// What fio is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) file: &'a Path,
+    /// The size of a request, in bytes.
+    pub(crate) block: u64,
+    pub(crate) amount: Amount,
+}
+
+/// What to tell fio, so that it reads as every tenant does and says how it went in a file.
+pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
+    let Work { name, file, block, amount } = work;
+    let option = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}").into();
+    let mebibytes = |bytes: u64| format!("{}M", bytes / MIB);
+    let block = if block < MIB { format!("{}k", block >> 10) } else { mebibytes(block) };
+    let path = |name: &str, path: &Path| {
+        let mut option = OsString::from(format!("--{name}="));
+        option.push(path);
+        option
+    };
+    let (jobs, region) = match amount {
+        Amount::Bytes(_) => (JOBS, REGION),
+        Amount::Time(_) => (2 * JOBS, REGION / 2),
+    };
+    let mut arguments: Vec<OsString> = vec![
+        option("name", &name),
+        path("filename", file),
+        option("rw", &"read"),
+        option("bs", &block),
+        option("direct", &1),
+        option("ioengine", &"psync"),
+        option("numjobs", &jobs),
+        option("size", &mebibytes(region)),
+        option("offset_increment", &mebibytes(region)),
+    ];
+    match amount {
+        Amount::Bytes(bytes) => arguments.push(option("io_size", &mebibytes(bytes / jobs))),
+        Amount::Time(time) => arguments.extend([
+            option("time_based", &1),
+            option("runtime", &format!("{}ms", time.0 / Span::MILLISECOND.0)),
+        ]),
+    }
+    arguments.extend([
+        option("group_reporting", &1),
+        option("output-format", &"json"),
+        path("output", said),
+        option("eta", &"never"),
+    ]);
+    arguments
+}
+
+/// What fio says about a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// What it read.
+    pub(crate) bytes: u64,
+    /// How fast, in its own words.
+    pub(crate) rate: Rate,
+}
+
+/// Reads what fio wrote to `said`.
+///
+/// # Errors
+/// If it wrote something else.
+pub(crate) fn told(said: &Path) -> Result<Told, Failure> {
+    let text = fs::read_to_string(said).unwrap_or_default();
+    parse(&text).ok_or_else(senseless)
+}
+
+/// The failure of a report that is none.
+pub(crate) fn senseless() -> Failure {
+    Failure::new(Code::Failure, "fio's report makes no sense")
+        .help("run `fio --version`: releases from 3.0 on are known to work")
+}
+
+fn parse(text: &str) -> Option<Told> {
+    #[derive(Deserialize)]
+    struct Report {
+        jobs: Vec<Job>,
+    }
+    #[derive(Deserialize)]
+    struct Job {
+        read: Side,
+        #[serde(default)]
+        error: i64,
+    }
+    #[derive(Deserialize)]
+    struct Side {
+        io_bytes: u64,
+        bw_bytes: u64,
+    }
+    // Notes of fio's may come before the report.
+    let start = text.find('{')?;
+    let report: Report = serde_json::from_str(&text[start..]).ok()?;
+    let [Job { read, error: 0 }] = &report.jobs[..] else { return None };
+    Some(Told { bytes: read.io_bytes, rate: Rate(read.bw_bytes) })
+}
+
+/// fio's name and release.
+///
+/// # Errors
+/// If there is no fio.
+pub(crate) fn version() -> Result<String, Failure> {
+    let output = Command::new("fio").arg("--version").output();
+    let output = output.map_err(|error| cannot_start(&"fio".into(), error))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A command as one would type it.
+pub(crate) fn command_line<'a>(words: impl IntoIterator<Item = &'a OsString>) -> String {
+    let quoted = words.into_iter().map(|word| {
+        let word = word.to_string_lossy();
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_reads_its_part_of_the_file() {
+        let file = Path::new("/var/tmp/a b/I1");
+        let amount = Amount::Bytes(7_500 << 20);
+        let work = Work { name: "I1", file, block: MIB, amount };
+        let words = arguments(work, Path::new("/tmp/I1.json"));
+        assert_eq!(
+            command_line(&words),
+            "--name=I1 '--filename=/var/tmp/a b/I1' --rw=read --bs=1M --direct=1 \
+             --ioengine=psync --numjobs=2 --size=128M --offset_increment=128M \
+             --io_size=3750M --group_reporting=1 --output-format=json \
+             --output=/tmp/I1.json --eta=never"
+        );
+        let probe = Amount::Time(Span(1500 * Span::MILLISECOND.0));
+        let work = Work { amount: probe, block: MIB / 4, ..work };
+        let words = arguments(work, Path::new("p.json"));
+        let line = command_line(&words);
+        assert!(line.contains("--numjobs=4 --size=64M --offset_increment=64M"), "{line}");
+        assert!(line.contains("--bs=256k"), "{line}");
+        assert!(line.contains("--time_based=1 --runtime=1500ms"), "{line}");
+    }
+
+    #[test]
+    fn a_report_is_understood_or_refused() {
+        let report = |error: i64| {
+            format!(
+                "fio: a note\n{{ \"jobs\": [ {{ \"jobname\": \"I1\", \"error\": {error}, \
+                 \"read\": {{ \"io_bytes\": 10, \"bw_bytes\": 5, \"iops\": 0.5 }} }} ] }}"
+            )
+        };
+        assert_eq!(parse(&report(0)), Some(Told { bytes: 10, rate: Rate(5) }));
+        assert_eq!(parse(&report(5)), None);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("{}"), None);
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        let words = ["a", "it's", "", "x=1,2"].map(OsString::from);
+        assert_eq!(command_line(&words), r"a 'it'\''s' '' x=1,2");
+    }
+}

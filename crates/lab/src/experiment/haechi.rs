@@ -1,0 +1,389 @@
+//! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
+//! takes no part in it, in the simulated world and, six of the figures, [`live`].
+//!
+//! ```text
+//!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ Outcome ──▶ claims, table, picture
+//!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
+//! ```
+//!
+//! The model of the network cards has two numbers, which are read off figures 6 and 7; figure 8 is
+//! what it is checked by. Whatever the other figures show is predicted. `numbers` puts all that the
+//! paper prints beside what the model gives.
+//!
+//! Every verdict can fail. Where the model is known to disagree with the paper, a claim says what
+//! comes out instead and how far that may stray; anything else fails, too ([`super::known`]).
+
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use tidegate_sim::one_sided::{self, Clients, Control, Outcome, Scenario};
+
+use super::known::{Known, differs};
+use super::paper::{self, Paper, simulate, wrong};
+use super::plot::{self, Panel, Series};
+use super::verdict::{Claim, Judged};
+use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::{Cell, Table};
+
+mod ablation;
+mod bare;
+mod capacity;
+mod conversion;
+mod demand;
+mod expected;
+mod live;
+mod nodes;
+mod numbers;
+mod pattern;
+mod promises;
+mod sensitivity;
+mod steps;
+
+use expected::{Kind, NEAR, Number, beside};
+
+/// The figures that can be repeated.
+pub(crate) const HAECHI: Paper = Paper {
+    name: "haechi",
+    figures: &[
+        "6",
+        "7",
+        "8",
+        "9",
+        "10",
+        "11",
+        "12",
+        "13",
+        "14",
+        "15",
+        "16",
+        "17",
+        "18",
+        "19",
+        "steps",
+        "ablation",
+        "sensitivity",
+        "numbers",
+        "nodes",
+    ],
+    repeat,
+    live: live::FIGURES,
+};
+
+fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+    match figure {
+        "6" => bare::one(desk),
+        "7" => bare::several(desk),
+        "8" => demand::repeat(desk),
+        "9" => promises::repeat(desk),
+        "10" => conversion::clients(desk),
+        "11" => conversion::totals(desk),
+        "12" => promises::levels(desk),
+        "13" => pattern::clients(desk),
+        "14" => pattern::totals(desk),
+        "15" => pattern::latencies(desk),
+        "16" => capacity::throughput(desk, &capacity::BEGINS),
+        "17" => capacity::first_client(desk, &capacity::BEGINS),
+        "18" => capacity::throughput(desk, &capacity::ENDS),
+        "19" => capacity::first_client(desk, &capacity::ENDS),
+        "steps" => steps::repeat(desk),
+        "ablation" => ablation::repeat(desk),
+        "sensitivity" => sensitivity::repeat(desk),
+        "nodes" => nodes::repeat(desk),
+        _ => numbers::repeat(desk),
+    }
+}
+
+scenarios! {
+    "haechi":
+    FIGURE_7 = "figure-7";
+    TWO_SIDED = "figure-7-two-sided";
+    FIGURE_8A = "figure-8a";
+    FIGURE_8B = "figure-8b";
+    FIGURE_8C = "figure-8c";
+    FIGURE_9A = "figure-9a";
+    FIGURE_9B = "figure-9b";
+    FIGURE_10A = "figure-10a";
+    FIGURE_10B = "figure-10b";
+    FIGURE_13A = "figure-13a";
+    FIGURE_13B = "figure-13b";
+    FIGURE_16A = "figure-16a";
+    FIGURE_16B = "figure-16b";
+    FIGURE_18A = "figure-18a";
+    FIGURE_18B = "figure-18b";
+}
+
+/// Several data nodes.
+const NODES: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
+
+/// What a scenario has shown.
+type Shown = paper::Shown<Outcome>;
+
+/// Reads a scenario.
+///
+/// # Errors
+/// None: a test reads them all.
+fn scenario(text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(wrong)
+}
+
+/// Runs that several figures look at, and that are simulated once.
+struct Kept {
+    scenarios: fn() -> Result<Vec<Scenario>, Failure>,
+    shown: OnceLock<Vec<Shown>>,
+}
+
+impl Kept {
+    const fn new(scenarios: fn() -> Result<Vec<Scenario>, Failure>) -> Self {
+        Self { scenarios, shown: OnceLock::new() }
+    }
+
+    /// What they have shown, in the order of their scenarios. Those that are the same are simulated
+    /// once.
+    ///
+    /// # Errors
+    /// If somebody ends the command.
+    fn get(&'static self, desk: &Desk) -> Result<&'static [Shown], Failure> {
+        if let Some(shown) = self.shown.get() {
+            return Ok(shown);
+        }
+        let mut once: Vec<Scenario> = Vec::new();
+        let mut places = Vec::new();
+        for scenario in (self.scenarios)()?.into_iter().map(plain) {
+            let place = once.iter().position(|other| *other == scenario);
+            places.push(place.unwrap_or(once.len()));
+            if place.is_none() {
+                once.push(scenario);
+            }
+        }
+        let shown = simulate(desk, once, one_sided::run)?;
+        Ok(self.shown.get_or_init(|| places.iter().map(|place| shown[*place].clone()).collect()))
+    }
+}
+
+/// Without control nobody looks at what is promised, so scenarios that differ in nothing else are
+/// the same.
+fn plain(mut scenario: Scenario) -> Scenario {
+    if scenario.control != Control::None {
+        return scenario;
+    }
+    scenario.name.clear();
+    let mut groups: Vec<Clients> = Vec::new();
+    for group in scenario.client.drain(..) {
+        let group = Clients { reservation: None, ..group };
+        match groups.last_mut() {
+            Some(last) if *last == (Clients { count: last.count, ..group.clone() }) => {
+                last.count += group.count;
+            }
+            _ => groups.push(group),
+        }
+    }
+    Scenario { client: groups, ..scenario }
+}
+
+fn source(figure: &'static str, runs: &[Shown]) -> Source {
+    let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
+    let seed = runs.first().map(|shown| shown.outcome.seed);
+    Source { paper: "haechi", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
+}
+
+/// Every control, in the order of runs, and what it is called.
+const MODES: [(Control, &str); 4] = [
+    (Control::None, "bare"),
+    (Control::Basic, "basic"),
+    (Control::Paper, "paper"),
+    (Control::Sound, "sound"),
+];
+
+/// Their places.
+const BARE: usize = 0;
+const BASIC: usize = 1;
+const PAPER: usize = 2;
+const SOUND: usize = 3;
+
+/// Some scenarios, changed, each under every control.
+///
+/// # Errors
+/// None: a test reads them all.
+fn under_all<const N: usize>(
+    texts: [&str; N],
+    change: impl Fn(&mut Scenario),
+) -> Result<Vec<Scenario>, Failure> {
+    let mut all = Vec::new();
+    for text in texts {
+        let mut base = scenario(text)?;
+        change(&mut base);
+        all.extend(MODES.map(|(control, _)| Scenario { control, ..base.clone() }));
+    }
+    Ok(all)
+}
+
+/// What one of those scenarios has shown under a control.
+fn at(runs: &[Shown], base: usize, mode: usize) -> &Outcome {
+    &runs[base * MODES.len() + mode].outcome
+}
+
+/// What the claims about a scenario under some controls have in common.
+fn of(runs: &[Shown], figure: &'static str, base: usize, modes: &[usize]) -> Source {
+    let some = modes.iter().map(|mode| runs[base * MODES.len() + mode].clone());
+    source(figure, &some.collect::<Vec<_>>())
+}
+
+/// A row for each control.
+fn named(prefix: &str, rates: impl Fn(usize) -> Vec<f64>) -> Vec<(String, Vec<f64>)> {
+    let row =
+        |(mode, (_, name)): (usize, &(Control, &str))| (format!("{prefix} {name}"), rates(mode));
+    MODES.iter().enumerate().map(row).collect()
+}
+
+/// A client's period begins when it has read its grant, and ours at whole seconds: so much of a
+/// reservation may fall into the next, in percent.
+const SKEW: f64 = 0.2;
+
+/// Whether all clients have what they want of their reservations, in each period.
+fn keeps(outcome: &Outcome) -> bool {
+    missing(outcome).is_empty()
+}
+
+/// By how much clients miss that in their worst period, in percent, and whether all have it.
+fn kept(outcome: &Outcome) -> (Value, Judged) {
+    let missing = clients(outcome).map(|client| (client + 1, outcome.missing_percent(client)));
+    let missing: Vec<(usize, f64)> = missing.filter(|(_, percent)| *percent > SKEW).collect();
+    let name = |client: &usize| format!("C{client}");
+    let value = missing.iter().map(|(client, off)| (name(client), tenths(*off).into()));
+    let judged = holds_if(missing.is_empty(), || {
+        let told = missing.iter().map(|(client, off)| format!("{} {off:.1} %", name(client)));
+        format!("missing in the worst period: {}", told.collect::<Vec<_>>().join(", "))
+    });
+    (Value::Object(value.collect()), judged)
+}
+
+/// Who misses it, from 0.
+fn missing(outcome: &Outcome) -> Vec<usize> {
+    clients(outcome).filter(|client| outcome.missing_percent(*client) > SKEW).collect()
+}
+
+/// So much of what is read without control is read with sound rules, in percent.
+const USED: f64 = 99.0;
+
+/// How much of what is read without control is read under another control, in percent.
+fn part_of_bare(runs: &[Shown], base: usize, mode: usize) -> f64 {
+    total(at(runs, base, mode)) / total(at(runs, base, BARE)) * 100.0
+}
+
+/// That sound rules keep all promises, and use at least 99 % of what is used without control.
+fn ours(runs: &[Shown], base: usize, figure: &'static str, text: &str) -> Claim {
+    let sound = at(runs, base, SOUND);
+    let (missing, has_all) = kept(sound);
+    let used = part_of_bare(runs, base, SOUND);
+    let own = control(sound);
+    of(runs, figure, base, &[BARE, SOUND]).claim(
+        format!("{text}, with sound rules, which use at least 99 % of what bare clients do (ours)"),
+        json!({
+            "missing_percent": missing,
+            "throughput_kilo_per_second": tenths(total(sound)),
+            "throughput_percent_of_bare": tenths(used),
+            "operations_for_control_percent": thousandths(own),
+        }),
+        all([
+            has_all,
+            holds_if(used >= USED, || format!("it is {used:.1} %")),
+            holds_if(own < CONTROL, || format!("{own:.2} % of operations are for control")),
+        ]),
+    )
+}
+
+/// Of all operations less than this are for control: grants that are read, reports, and what is
+/// taken from the pool, in percent.
+const CONTROL: f64 = 1.0;
+
+/// How many are, in percent.
+fn control(outcome: &Outcome) -> f64 {
+    let (data, control) = outcome
+        .counts
+        .iter()
+        .fold((0, 0), |(data, control), counts| (data + counts.data, control + counts.control));
+    control as f64 * 100.0 / (data + control).max(1) as f64
+}
+
+/// In the paper's unit: a thousand reads per second.
+fn kilo(rate: f64) -> f64 {
+    rate / 1e3
+}
+
+/// With one digit behind the point.
+fn told(number: f64) -> String {
+    format!("{number:.1}")
+}
+
+/// The mean of a client, in thousands per second.
+fn mean(outcome: &Outcome, client: usize) -> f64 {
+    kilo(outcome.mean(client))
+}
+
+/// Of all clients, in thousands per second.
+fn total(outcome: &Outcome) -> f64 {
+    kilo(outcome.total())
+}
+
+/// The means of all clients, in thousands per second.
+fn means(outcome: &Outcome) -> Vec<f64> {
+    clients(outcome).map(|client| mean(outcome, client)).collect()
+}
+
+/// The mean of some clients, in thousands per second.
+fn mean_of(outcome: &Outcome, clients: core::ops::Range<usize>) -> f64 {
+    let count = clients.len().max(1) as f64;
+    clients.map(|client| mean(outcome, client)).sum::<f64>() / count
+}
+
+/// How many clients there are.
+fn clients(outcome: &Outcome) -> core::ops::Range<usize> {
+    0..outcome.latency.len()
+}
+
+/// Rates of clients, and their sums: a line for each run, which has a name.
+fn table(rows: &[(String, Vec<f64>)]) -> Table {
+    let mut table = Table::new().left("K/s");
+    let names = ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10"];
+    for name in names.into_iter().take(rows.first().map_or(0, |(_, rates)| rates.len())) {
+        table = table.right(name);
+    }
+    table = table.right("ALL");
+    for (name, rates) in rows {
+        let mut row: Vec<Cell> = vec![name.clone().into()];
+        row.extend(rates.iter().map(|rate| Cell::from(told(*rate))));
+        row.push(told(rates.iter().sum()).into());
+        table.row(row);
+    }
+    table
+}
+
+/// The same as a picture.
+fn by_client(title: &str, rows: &[(String, Vec<f64>)]) -> Panel {
+    let line = |(name, rates): &(String, Vec<f64>)| {
+        let points = (1u32..).zip(rates).map(|(client, rate)| (f64::from(client), *rate));
+        Series::line(name, points.collect())
+    };
+    let series = rows.iter().map(line).collect();
+    let y = "thousand reads per second";
+    Panel { title: title.into(), x: "client", y, series, levels: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_control_nothing_is_promised() {
+        let bare = |text| plain(Scenario { control: Control::None, ..scenario(text).unwrap() });
+        // All want the same there, and are promised the same or not.
+        let [a, b] = [FIGURE_16A, FIGURE_16B].map(bare);
+        assert_eq!(a, b);
+        assert_eq!((b.client.len(), b.client[0].count), (1, 10));
+        assert_ne!(bare(FIGURE_9A), bare(FIGURE_9B), "they want more than they are promised");
+        let sound = scenario(FIGURE_16B).unwrap();
+        assert_eq!(plain(sound.clone()), sound);
+    }
+}

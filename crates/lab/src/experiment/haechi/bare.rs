@@ -1,0 +1,137 @@
+//! Figures 6 and 7: what clients read alone and several at a time, without any control, one-sided
+//! and two-sided.
+
+use tidegate_sim::one_sided::Scenario;
+
+use super::plot::{Panel, Series, draw};
+use super::{Desk, FIGURE_7, Kept, Kind, Number, Part, Shown, TWO_SIDED, all, beside, holds_if};
+use super::{scenario, source, told, total};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// So many clients the paper has.
+const MOST: u16 = 10;
+
+/// One-sided with one client to [`MOST`], then two-sided.
+static RUNS: Kept = Kept::new(|| {
+    let with = |scenario: Scenario| {
+        (1..=MOST).map(move |count| {
+            let mut scenario = scenario.clone();
+            scenario.client[0].count = count;
+            scenario
+        })
+    };
+    Ok(with(scenario(FIGURE_7)?).chain(with(scenario(TWO_SIDED)?)).collect())
+});
+
+/// A series of runs with more and more clients.
+struct Runs {
+    all: &'static [Shown],
+    one_sided: &'static [Shown],
+    two_sided: &'static [Shown],
+}
+
+fn runs(desk: &Desk) -> Result<Runs, Failure> {
+    let all = RUNS.get(desk)?;
+    let (one_sided, two_sided) = all.split_at(MOST.into());
+    Ok(Runs { all, one_sided, two_sided })
+}
+
+/// Figure 6: a client alone.
+pub(super) fn one(desk: &Desk) -> Result<Part, Failure> {
+    let runs = runs(desk)?;
+    let [one, two] = [runs.one_sided, runs.two_sided].map(|runs| total(&runs[0].outcome));
+    let mut table = Table::new().left("READS").right("ONE CLIENT ALONE, K/s");
+    table.row(["one-sided".into(), told(one).into()]);
+    table.row(["two-sided".into(), told(two).into()]);
+    let (measured, judged) = beside(&alone(&runs));
+    let claim = source("6", &[runs.one_sided[0].clone(), runs.two_sided[0].clone()]).claim(
+        "each client alone reads some 400,000 times a second one-sided, and a fifth less \
+         two-sided (the model is made from this)",
+        measured,
+        judged,
+    );
+    // All clients are the same here, as they nearly are in the paper.
+    let line = |name, rate| {
+        Series::line(name, (1..=MOST).map(|client| (f64::from(client), rate)).collect())
+    };
+    let panel = Panel {
+        title: "Clients alone".into(),
+        x: "client",
+        y: "thousand reads per second",
+        series: vec![line("one-sided", one), line("two-sided", two)],
+        levels: Vec::new(),
+    };
+    let picture = draw("What a client reads alone", &[panel]);
+    Ok(Part { claims: vec![claim], table, picture })
+}
+
+fn alone(runs: &Runs) -> [Number; 3] {
+    let [one, two] = [runs.one_sided, runs.two_sided].map(|runs| total(&runs[0].outcome));
+    [
+        Number::rate("6", "one-sided, a client alone", 400.0, one).given(),
+        Number::rate("6", "two-sided, a client alone", 320.0, two).given(),
+        Number::part("6", "two-sided, less than that", 20.0, (1.0 - two / one) * 100.0).given(),
+    ]
+}
+
+/// Figure 7: one client to ten.
+pub(super) fn several(desk: &Desk) -> Result<Part, Failure> {
+    let runs = runs(desk)?;
+    let mut table = Table::new().right("CLIENTS").right("ONE-SIDED, K/s").right("TWO-SIDED, K/s");
+    let rows = runs.one_sided.iter().zip(runs.two_sided).zip(1u32..);
+    for ((one, two), count) in rows {
+        let [one, two] = [one, two].map(|shown| told(total(&shown.outcome)));
+        table.row([count.to_string().into(), one.into(), two.into()]);
+    }
+    let (measured, judged) = beside(&saturated(&runs));
+    let [first, third, fourth] = [0, 2, 3].map(|place| total(&runs.one_sided[place].outcome));
+    let linear = (third / first - 3.0).abs() < 0.01;
+    let claim = source("7", runs.all).claim(
+        "one-sided reads grow with each of the first four clients and then stay just below 1.6 \
+         million a second; two-sided ones are at their 427,000 with two (the model is made from \
+         this)",
+        measured,
+        all([
+            judged,
+            holds_if(linear, || "three clients do not read three times as much".into()),
+            holds_if(fourth > 1500.0, || format!("four clients read {fourth:.0} K/s")),
+        ]),
+    );
+    let line = |name, runs: &[Shown]| {
+        let points = runs.iter().zip(1u32..);
+        let points = points.map(|(shown, count)| (f64::from(count), total(&shown.outcome)));
+        Series::line(name, points.collect())
+    };
+    let panel = Panel {
+        title: "Several clients".into(),
+        x: "clients",
+        y: "thousand reads per second",
+        series: vec![line("one-sided", runs.one_sided), line("two-sided", runs.two_sided)],
+        levels: Vec::new(),
+    };
+    let picture = draw("What clients read together", &[panel]);
+    Ok(Part { claims: vec![claim], table, picture })
+}
+
+fn saturated(runs: &Runs) -> [Number; 4] {
+    let last = usize::from(MOST) - 1;
+    let one = total(&runs.one_sided[last].outcome);
+    let four = total(&runs.one_sided[3].outcome);
+    let [two, most] = [1, last].map(|place| total(&runs.two_sided[place].outcome));
+    [
+        Number::rate("7", "one-sided, ten clients", 1570.0, one).given(),
+        Number {
+            kind: Kind::Bound,
+            ..Number::rate("7", "one-sided, four clients, less than", 1600.0, four).given()
+        },
+        Number::rate("7", "two-sided, two clients", 427.0, two).given(),
+        Number::rate("7", "two-sided, ten clients, around", 430.0, most).given(),
+    ]
+}
+
+/// What the paper prints of these figures.
+pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
+    let runs = runs(desk)?;
+    Ok(alone(&runs).into_iter().chain(saturated(&runs)).collect())
+}

@@ -1,0 +1,361 @@
+//! Figures 16 to 19: jobs beside the clients begin or end after half of the time, and take a part
+//! of the link that no token stands for.
+
+use serde_json::json;
+use tidegate_proto::haechi::Event;
+use tidegate_sim::one_sided::Outcome;
+
+use super::plot::{Panel, Series, draw};
+use super::promises::{DECAYS, SHARE};
+use super::{
+    BARE, Desk, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, Kept, Known, MODES, PAPER,
+};
+use super::{Part, SKEW, SOUND, Shown, USED, all, at, differs, holds_if, kilo, of, tenths, told};
+use crate::experiment::verdict::{Claim, Judged};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::{Cell, Table};
+
+/// When jobs begin or end, in periods.
+const TURN: usize = 15;
+
+const UNIFORM: usize = 0;
+const ZIPF: usize = 1;
+const BASES: [(usize, &str); 2] = [(UNIFORM, "uniform"), (ZIPF, "Zipf")];
+
+/// One of the two setups: its runs, uniform and then Zipf, and its two figures.
+pub(super) struct Setup {
+    runs: Kept,
+    figures: [&'static str; 2],
+    title: &'static str,
+    begins: bool,
+}
+
+pub(super) static BEGINS: Setup = Setup {
+    runs: Kept::new(|| super::under_all([FIGURE_16A, FIGURE_16B], |_| ())),
+    figures: ["16", "17"],
+    title: "Congestion begins after 15 s",
+    begins: true,
+};
+
+pub(super) static ENDS: Setup = Setup {
+    runs: Kept::new(|| super::under_all([FIGURE_18A, FIGURE_18B], |_| ())),
+    figures: ["18", "19"],
+    title: "Congestion ends after 15 s",
+    begins: false,
+};
+
+/// Some rates before and after the turn: means, and the first and last of those after.
+struct Course {
+    before: f64,
+    first: f64,
+    last: f64,
+}
+
+impl Course {
+    fn of(rates: &[f64]) -> Self {
+        let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        let (before, after) = rates.split_at(TURN);
+        // What it settles to: the last five of each.
+        let last = |rates: &[f64]| mean(&rates[rates.len() - 5..]);
+        Self { before: last(before), first: after[0], last: last(after) }
+    }
+
+    /// How much of another this is where it is least, before or at the end, in percent.
+    fn least_part_of(&self, other: &Self) -> f64 {
+        (self.before / other.before).min(self.last / other.last) * 100.0
+    }
+
+    fn told(&self) -> serde_json::Value {
+        let Self { before, first, last } = self;
+        json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
+    }
+}
+
+pub(super) fn totals(outcome: &Outcome) -> Vec<f64> {
+    outcome.totals().map(kilo).collect()
+}
+
+fn first(outcome: &Outcome) -> Vec<f64> {
+    outcome.rates(0).map(kilo).collect()
+}
+
+/// What the jobs beside the clients read, which is none of the clients'.
+fn besides(outcome: &Outcome) -> Vec<f64> {
+    let seconds = outcome.period.as_seconds();
+    outcome.samples.iter().map(|sample| kilo(sample.background as f64 / seconds)).collect()
+}
+
+/// What both read together.
+fn both(outcome: &Outcome) -> Vec<f64> {
+    totals(outcome).iter().zip(besides(outcome)).map(|(own, others)| own + others).collect()
+}
+
+/// Figures 16 and 18.
+pub(super) fn throughput(desk: &Desk, setup: &'static Setup) -> Result<Part, Failure> {
+    let runs = setup.runs.get(desk)?;
+    let mut claims: Vec<Claim> = BASES
+        .map(|(base, name)| match setup.begins {
+            true => falls(runs, base, name),
+            false => rises(runs, base, name),
+        })
+        .into();
+    for (base, name) in BASES {
+        claims.extend([nothing_lost(runs, setup, base, name), follows(runs, setup, base, name)]);
+    }
+    Ok(part(runs, setup, claims, totals))
+}
+
+/// What the jobs take while all clients are backlogged, in percent: windows of 6 beside 64.
+const TAKEN: f64 = 100.0 * 6.0 / 70.0;
+
+fn falls(runs: &[Shown], base: usize, name: &str) -> Claim {
+    let paper = at(runs, base, PAPER);
+    let (course, jobs) = (Course::of(&totals(paper)), Course::of(&besides(paper)));
+    let fallen = course.before - course.last;
+    let part = fallen / course.before * 100.0;
+    of(runs, "16", base, &[PAPER]).claim(
+        format!(
+            "when congestion begins, Haechi's throughput falls by what the others take ({name})"
+        ),
+        json!({
+            "kilo_per_second": course.told(),
+            "others_kilo_per_second": tenths(jobs.last),
+            "fallen_percent": tenths(part),
+        }),
+        all([
+            holds_if((part - TAKEN).abs() <= 0.5, || format!("it falls by {part:.1} %")),
+            holds_if((fallen - jobs.last).abs() <= course.before / 100.0, || {
+                format!("it falls by {fallen:.1} K/s, and others have {:.1}", jobs.last)
+            }),
+        ]),
+    )
+}
+
+fn rises(runs: &[Shown], base: usize, name: &str) -> Claim {
+    let course = Course::of(&totals(at(runs, base, PAPER)));
+    let Course { before, first, last } = course;
+    let known = [
+        Known::rate("before it ends there are", before, 1570.0 * (1.0 - TAKEN / 100.0)),
+        Known::rate("in the first period after", first, 1570.0),
+        Known::rate("in the last", last, 1570.0),
+    ];
+    of(runs, "18", base, &[PAPER]).claim(
+        format!(
+            "when congestion ends, Haechi's throughput rises step by step to what it was ({name})"
+        ),
+        json!({ "kilo_per_second": course.told() }),
+        differs(
+            &known,
+            "it rises at once, as the text's pool gives out again what was taken, so its estimate \
+             bounds nothing",
+        ),
+    )
+}
+
+/// Clients and jobs together use the link as they do without control.
+fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+    let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&both(at(runs, base, mode))));
+    let used = sound.least_part_of(&bare);
+    of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
+        format!("with sound rules nothing of the link is lost, jobs included ({name}, ours)"),
+        json!({
+            "clients_and_jobs_kilo_per_second": sound.told(),
+            "percent_of_bare": tenths(used),
+            "estimates_kilo": estimates(at(runs, base, SOUND)),
+        }),
+        holds_if(used >= USED, || format!("only {used:.1} % of it are used")),
+    )
+}
+
+/// What the clients alone have of it.
+fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+    let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&totals(at(runs, base, mode))));
+    let (with, without) = match setup.begins {
+        true => (sound.last / bare.last, sound.before / bare.before),
+        false => (sound.before / bare.before, sound.last / bare.last),
+    };
+    let [with, without] = [with, without].map(|part| part * 100.0);
+    let alone = holds_if(without >= USED, || format!("it is {without:.1} % without jobs"));
+    let beside = match base {
+        UNIFORM => holds_if(with >= USED, || format!("it is {with:.1} % beside the jobs")),
+        _ => differs(
+            &[Known {
+                what: "beside the jobs it is",
+                unit: "%",
+                value: with,
+                known: 95.3,
+                within: 1.0,
+            }],
+            "paced clients keep less under way, so the jobs, which nobody controls, get more",
+        ),
+    };
+    of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
+        format!(
+            "clients alone read at least 99 % of what they read without control, beside the jobs \
+             and without ({name}, ours)"
+        ),
+        json!({
+            "clients_kilo_per_second": sound.told(),
+            "percent_of_bare_beside_jobs": tenths(with),
+            "percent_of_bare_without_jobs": tenths(without),
+        }),
+        all([alone, beside]),
+    )
+}
+
+/// Ω of each period, in thousands.
+pub(super) fn estimates(outcome: &Outcome) -> Vec<f64> {
+    let capacity = |event: &Event| match event {
+        Event::Over(summary) => Some(tenths(summary.capacity as f64 / 1e3)),
+        _ => None,
+    };
+    outcome.events.iter().filter_map(capacity).collect()
+}
+
+/// What C1 has of an equal share, beside the jobs, in thousands per second.
+const JOBS_SHARE: f64 = SHARE * (1.0 - TAKEN / 100.0);
+
+/// Figures 17 and 19: C1, who is promised most.
+pub(super) fn first_client(desk: &Desk, setup: &'static Setup) -> Result<Part, Failure> {
+    let runs = setup.runs.get(desk)?;
+    let figure = setup.figures[1];
+    let mut claims = Vec::new();
+    for (base, name) in BASES {
+        let outcome = at(runs, base, PAPER);
+        let course = Course::of(&first(outcome));
+        let promised = kilo(outcome.promised[0] as f64);
+        let (text, judged) = match (setup.begins, base) {
+            (true, UNIFORM) => (
+                "C1 gets less than before, and still its reservation",
+                all([
+                    holds_if(course.last < course.before, || "it gets no less".into()),
+                    has(course.last, promised),
+                ]),
+            ),
+            (true, _) => (
+                "C1 misses its reservation when congestion begins, and has it again after a few \
+                 periods",
+                differs(
+                    &[
+                        Known::rate("C1 has before", course.before, SHARE),
+                        Known::rate("first", course.first, JOBS_SHARE),
+                        Known::rate("at last", course.last, JOBS_SHARE),
+                    ],
+                    DECAYS,
+                ),
+            ),
+            (false, UNIFORM) => (
+                "C1 has its reservation at all times, and more when congestion ends",
+                all([
+                    always(outcome),
+                    holds_if(course.last > course.before * 1.02, || "it gets no more".into()),
+                ]),
+            ),
+            (false, _) => (
+                "C1 has its reservation at all times, and no more when congestion ends",
+                differs(
+                    &[
+                        Known::rate("C1 has before", course.before, JOBS_SHARE),
+                        Known::rate("first", course.first, SHARE),
+                        Known::rate("at last", course.last, SHARE),
+                    ],
+                    DECAYS,
+                ),
+            ),
+        };
+        claims.push(of(runs, figure, base, &[PAPER]).claim(
+            format!("{text} ({name})"),
+            json!({ "promised_kilo": tenths(promised), "kilo_per_second": course.told() }),
+            judged,
+        ));
+    }
+    claims.extend(BASES.map(|(base, name)| keeps_up(runs, setup, base, name)));
+    Ok(part(runs, setup, claims, first))
+}
+
+fn has(rate: f64, promised: f64) -> Judged {
+    holds_if(rate >= promised * (1.0 - SKEW / 100.0), || {
+        format!("it has {rate:.1} K/s of {promised:.1}")
+    })
+}
+
+fn always(outcome: &Outcome) -> Judged {
+    let missing = outcome.missing_percent(0);
+    holds_if(missing <= SKEW, || format!("it misses {missing:.1} % in the worst period"))
+}
+
+/// So many periods after a change all have what they are promised again.
+pub(super) const AGAIN: usize = 8;
+
+/// The last period after a turn in which anybody misses its reservation, counted from the turn.
+pub(super) fn last_miss(outcome: &Outcome, turn: usize) -> Option<usize> {
+    let misses = |sample: &tidegate_sim::one_sided::Sample| {
+        let pairs = sample.completed.iter().zip(&outcome.promised);
+        pairs
+            .into_iter()
+            .any(|(done, promised)| (*done as f64) < *promised as f64 * (1.0 - SKEW / 100.0))
+    };
+    let late = outcome.samples.iter().skip(turn).rposition(misses);
+    late.map(|place| place + 1)
+}
+
+fn keeps_up(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
+    let outcome = at(runs, base, SOUND);
+    let last = last_miss(outcome, TURN);
+    let course = Course::of(&first(outcome));
+    of(runs, setup.figures[1], base, &[SOUND]).claim(
+        format!(
+            "with sound rules all have their reservations at most {AGAIN} periods after the \
+             change ({name}, ours)"
+        ),
+        json!({ "missed_last_after_periods": last, "c1_kilo_per_second": course.told() }),
+        holds_if(last.unwrap_or(0) < AGAIN, || {
+            format!("somebody misses in period {} after it", last.unwrap_or(0))
+        }),
+    )
+}
+
+/// The courses of all controls as a table and a picture.
+fn part(
+    runs: &[Shown],
+    setup: &Setup,
+    claims: Vec<Claim>,
+    rates: fn(&Outcome) -> Vec<f64>,
+) -> Part {
+    let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
+    let mut panels = Vec::new();
+    for (base, name) in BASES {
+        let mut series = Vec::new();
+        for (mode, (_, control)) in MODES.iter().enumerate() {
+            let rates = rates(at(runs, base, mode));
+            let Course { before, first, last } = Course::of(&rates);
+            let cells = [before, first, last].map(|rate| Cell::from(told(rate)));
+            let mut row: Vec<Cell> = vec![format!("{name}, {control}").into()];
+            row.extend(cells);
+            table.row(row);
+            let points = (1u32..).zip(&rates).map(|(period, rate)| (f64::from(period), *rate));
+            series.push(Series::line(*control, points.collect()));
+        }
+        panels.push(Panel {
+            title: name.into(),
+            x: "seconds",
+            y: "thousand reads per second",
+            series,
+            levels: Vec::new(),
+        });
+    }
+    Part { claims, table, picture: draw(setup.title, &panels) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_course_is_what_it_settles_to() {
+        let rates: Vec<f64> =
+            (0..30).map(|at| if at < 15 { 10.0 } else { f64::from(at) }).collect();
+        let Course { before, first, last } = Course::of(&rates);
+        assert_eq!((before, first, last), (10.0, 15.0, 27.0));
+    }
+}

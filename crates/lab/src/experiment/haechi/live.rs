@@ -1,0 +1,586 @@
+//! The live world of figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
+//!
+//! ```text
+//!  ten clients, a process each ──one-sided──▶ memory ◀── data node: its monitor, once a tick
+//!      (tidegate-lab kv)      behind the model of a card
+//! ```
+//!
+//! Scenarios are those of the simulated world, at a twentieth of the speed, so that two processors
+//! have time to spare; what is shown is multiplied by as much. Everything is as a user would run
+//! it, and what clients read is checked. No process takes part in a read but the client's own.
+//!
+//! # Why a twentieth
+//! What does not become slower with the node is what the engine does in a millisecond. At a
+//! hundredth it is a third of all operations. At a tenth ten clients take more than a processor.
+//!
+//! # Judgement
+//! Each claim has what is seen beside what is simulated at the same speed ([`AS_SIMULATED`]). A
+//! client keeps its reservation up to what is under way when a period ends ([`KEPT`]). Periods
+//! count in which the machine gave every client its turn, see [`run`]; where there are too few, a
+//! claim that fails says so and differs.
+
+use serde_json::{Value, json};
+use tidegate_model::Span;
+use tidegate_sim::one_sided::{self, Control, Outcome, Scenario};
+
+use super::plot::{Panel, Series, draw};
+use super::{BARE, BASIC, Desk, FIGURE_7, FIGURE_8A, FIGURE_8B, FIGURE_8C, FIGURE_9A, FIGURE_9B};
+use super::{
+    FIGURE_10A, FIGURE_10B, FIGURE_13A, FIGURE_13B, FIGURE_16A, FIGURE_16B, MODES, Number,
+};
+use super::{PAPER, Part, SOUND, all, by_client, clients, control, holds_if, mean, mean_of, means};
+use super::{scenario, table, tenths, told, total};
+use crate::experiment::paper::{self, LIVE, Source, simulate};
+use crate::experiment::verdict::{Claim, Judged, Verdict};
+use run::{LATE, Plan, with_periods};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::{Cell, Table};
+
+mod nodes;
+mod run;
+mod stand;
+#[cfg(test)]
+mod tests;
+
+/// By how much the live world is slower than the paper's.
+const SLOWED: u32 = 20;
+
+/// Operations that a client keeps under way: of all ten 2 ms of the link's time, so that a client
+/// that is woken up so late leaves no gap, and less than what makes the monitor think that one is
+/// held up by others.
+const WINDOW: u32 = 16;
+
+/// And without control, where nothing waits for words of control: the paper's.
+const WINDOW_BARE: u32 = 64;
+
+/// Periods that count, of most runs.
+const PERIODS: usize = 6;
+
+/// What is under way when a period ends counts in the next, in percent: 16 of 4,000.
+const KEPT: f64 = 0.5;
+
+/// So near to what is simulated at the same speed is as simulated, in percent.
+const AS_SIMULATED: f64 = 5.0;
+
+/// And so near to what the paper prints, where a machine is in between.
+const NEAR: f64 = 3.0;
+
+/// The figures that are run.
+pub(super) const FIGURES: &[(&str, paper::Run)] = &[
+    ("7", several),
+    ("8", demands),
+    ("9", promises),
+    ("11", totals),
+    ("13", spike),
+    ("16", congestion),
+    ("nodes", nodes::repeat),
+];
+
+/// What a run has shown.
+struct Live {
+    outcome: Outcome,
+    /// Periods that passed, and how many of them were quiet.
+    periods: usize,
+    quiet: usize,
+    /// Too few were, so that all count.
+    is_disturbed: bool,
+    /// How late a client was in sum at most, in a period that counts.
+    late: Span,
+    /// The data node's process, in percent of a processor.
+    node_percent: f64,
+    seconds: f64,
+}
+
+/// A run beside its simulation.
+struct Run {
+    live: Live,
+    simulated: Outcome,
+}
+
+/// A scenario as it is run live.
+fn slowed(text: &str, control: Control, window: u32) -> Result<Scenario, Failure> {
+    let mut scenario = Scenario { control, ..scenario(text)?.slowed(SLOWED) };
+    scenario.client.iter_mut().for_each(|clients| clients.window = window);
+    // As far as a data node of the cluster's file takes its profile to stray.
+    scenario.deviation.0 = scenario.cards.node.0 / 100;
+    Ok(scenario)
+}
+
+/// Runs plans one after the other, and simulates them.
+fn run_all(desk: &Desk, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
+    let scenarios: Vec<Scenario> = plans.iter().map(simulated).collect();
+    let mut runs = Vec::new();
+    let of = plans.len();
+    let shown = simulate(desk, scenarios, one_sided::run)?;
+    for ((done, plan), shown) in plans.iter().enumerate().zip(shown) {
+        desk.note(&format!("live: {done} of {of} done"));
+        let live = run::run(plan, &desk.interrupt)?;
+        runs.push(Run { live, simulated: faster(shown.outcome) });
+    }
+    Ok(runs)
+}
+
+/// What is simulated beside a plan.
+fn simulated(plan: &Plan) -> Scenario {
+    let Plan { scenario, periods, .. } = plan;
+    Scenario { skip: 1, periods: *periods as u32, ..scenario.clone() }
+}
+
+/// At the paper's speed.
+fn faster(mut outcome: Outcome) -> Outcome {
+    let more = |count: &mut u64| *count *= u64::from(SLOWED);
+    outcome.promised.iter_mut().for_each(more);
+    outcome.samples.iter_mut().flat_map(|sample| &mut sample.completed).for_each(more);
+    outcome
+}
+
+/// The same scenarios under some controls each, in the order of [`super::MODES`].
+fn under(desk: &Desk, texts: [&str; 2], modes: &'static [usize]) -> Result<[Vec<Run>; 2], Failure> {
+    let mut plans = Vec::new();
+    for text in texts {
+        for mode in modes {
+            let window = if *mode == BARE { WINDOW_BARE } else { WINDOW };
+            let scenario = slowed(text, MODES[*mode].0, window)?;
+            let periods = desk.periods.unwrap_or(PERIODS);
+            plans.push(Plan { scenario, window, periods, job: None });
+        }
+    }
+    let mut runs = run_all(desk, plans)?;
+    let second = runs.split_off(modes.len());
+    Ok([runs, second])
+}
+
+/// A claim about some runs, with what is to be known of all of them.
+fn claim(
+    figure: &'static str,
+    runs: &[&Run],
+    text: impl Into<String>,
+    measured: Value,
+    judged: Judged,
+) -> Claim {
+    let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
+    let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
+    let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
+    let numbers = with_periods(measured, SLOWED, periods, late);
+    let disturbed = runs.iter().any(|run| run.live.is_disturbed);
+    let judged = or_disturbed(judged, disturbed);
+    let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
+    let seed = runs.first().map(|run| run.live.outcome.seed);
+    Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(text, numbers, judged)
+}
+
+/// A failure of a run in which clients had no processor is told with its cause.
+fn or_disturbed(judged: Judged, is_disturbed: bool) -> Judged {
+    match judged {
+        (Verdict::Fails, Some(why)) if is_disturbed => {
+            let told = format!(
+                "{why}; in most periods this machine had no processor for some client for more \
+                 than {LATE}"
+            );
+            (Verdict::Differs, Some(told))
+        }
+        judged => judged,
+    }
+}
+
+/// By how much clients miss what they want of their reservations in their worst period, in percent,
+/// and whether all have it.
+fn kept(outcome: &Outcome) -> (Value, Judged) {
+    let missing = clients(outcome).map(|client| (client + 1, outcome.missing_percent(client)));
+    let missing: Vec<(usize, f64)> = missing.filter(|(_, percent)| *percent > KEPT).collect();
+    let value = missing.iter().map(|(client, off)| (format!("C{client}"), tenths(*off).into()));
+    let judged = holds_if(missing.is_empty(), || {
+        let told = missing.iter().map(|(client, off)| format!("C{client} {off:.1} %"));
+        format!("missing in the worst period: {}", told.collect::<Vec<_>>().join(", "))
+    });
+    (Value::Object(value.collect()), judged)
+}
+
+/// How much of the link was used: with what the engines themselves asked for, which at this speed
+/// is many times as much of it as at the paper's. In thousands of reads per second.
+fn link(outcome: &Outcome) -> f64 {
+    total(outcome) * (1.0 + control(outcome) / (100.0 - control(outcome)) / SMALL)
+}
+
+/// So many small operations take as long as one of 4 KiB, by the model of a card.
+const SMALL: f64 = 16.0;
+
+/// That clients read what they do in the simulated world at the same speed.
+fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
+    let mut apart = (0.0, String::new());
+    for run in runs {
+        for client in clients(&run.live.outcome) {
+            let [live, simulated] =
+                [&run.live.outcome, &run.simulated].map(|one| mean(one, client));
+            let percent = (live / simulated - 1.0).abs() * 100.0;
+            if percent > apart.0 {
+                let told = format!("C{} reads {live:.1} instead of {simulated:.1} K/s", client + 1);
+                apart = (percent, told);
+            }
+        }
+    }
+    let (percent, why) = apart;
+    claim(
+        figure,
+        runs,
+        format!("{text}, each client reads what it does in the simulated world (ours)"),
+        json!({ "apart_at_most_percent": tenths(percent) }),
+        holds_if(percent <= AS_SIMULATED, || why),
+    )
+}
+
+/// That sound rules keep all promises and use what the link can do.
+fn sound(figure: &'static str, bare: &Run, sound: &Run, text: &str) -> Claim {
+    let (missing, has_all) = kept(&sound.live.outcome);
+    let [of_bare, of_sound] = [bare, sound].map(|run| link(&run.live.outcome));
+    let used = of_sound / of_bare * 100.0;
+    claim(
+        figure,
+        &[bare, sound],
+        format!(
+            "{text}, with sound rules, and what is read and asked for control is at least \
+                 {USED} % of what bare clients read (ours)"
+        ),
+        json!({
+            "missing_percent": missing,
+            "throughput_kilo_per_second": tenths(total(&sound.live.outcome)),
+            "link_percent_of_bare": tenths(used),
+            "operations_for_control_percent": tenths(control(&sound.live.outcome)),
+            "node_percent_of_a_processor": tenths(sound.live.node_percent),
+        }),
+        all([has_all, holds_if(used >= USED, || format!("it is {used:.1} %"))]),
+    )
+}
+
+/// So much of what is read without control is used at least, in percent.
+const USED: f64 = 97.0;
+
+/// Whether numbers are near to the paper's.
+fn beside(numbers: &[Number]) -> (Value, Judged) {
+    let told = |number: &Number| {
+        let Number { what, unit, paper, model, .. } = number;
+        json!({ "what": what, "unit": unit, "paper": paper, "live": tenths(*model) })
+    };
+    let measured = json!({ "numbers": numbers.iter().map(told).collect::<Vec<_>>() });
+    let judged = numbers.iter().map(|number| {
+        let Number { what, paper, model, unit, .. } = number;
+        holds_if(number.off().abs() <= NEAR, || {
+            format!("{what}: {model:.1} {unit} instead of {paper} {unit}")
+        })
+    });
+    (measured, all(judged))
+}
+
+/// Rows of a table, for runs of one scenario under some controls.
+fn rows(prefix: &str, modes: &[usize], runs: &[Run]) -> Vec<(String, Vec<f64>)> {
+    let name = |mode: &usize| format!("{prefix} {}", MODES[*mode].1);
+    modes.iter().zip(runs).map(|(mode, run)| (name(mode), means(&run.live.outcome))).collect()
+}
+
+/// So many clients read at a time.
+const COUNTS: [u16; 6] = [1, 2, 3, 4, 7, 10];
+
+/// Figure 7: more and more clients.
+fn several(desk: &Desk) -> Result<Part, Failure> {
+    let mut plans = Vec::new();
+    for count in COUNTS {
+        let mut scenario = slowed(FIGURE_7, Control::None, WINDOW_BARE)?;
+        scenario.client[0].count = count;
+        let periods = desk.periods.unwrap_or(PERIODS / 2);
+        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+    }
+    let runs = run_all(desk, plans)?;
+    let totals: Vec<f64> = runs.iter().map(|run| total(&run.live.outcome)).collect();
+    let mut table = Table::new().right("CLIENTS").right("LIVE, K/s");
+    for (count, total) in COUNTS.iter().zip(&totals) {
+        table.row([count.to_string().into(), told(*total).into()]);
+    }
+    let numbers = [
+        Number::rate("7", "a client alone", 400.0, totals[0]),
+        Number::rate("7", "three clients", 1200.0, totals[2]),
+        Number::rate("7", "ten clients", 1570.0, totals[COUNTS.len() - 1]),
+    ];
+    let (measured, judged) = beside(&numbers);
+    let runs: Vec<&Run> = runs.iter().collect();
+    let text =
+        "reads grow with each of the first four clients, and then stay at what the link does";
+    let fourth = totals[3];
+    let claims = vec![claim(
+        "7",
+        &runs,
+        text,
+        measured,
+        all([judged, holds_if(fourth > 1500.0, || format!("four clients read {fourth:.0} K/s"))]),
+    )];
+    let points = COUNTS.iter().zip(&totals).map(|(count, total)| (f64::from(*count), *total));
+    let panel = Panel {
+        title: "Several clients".into(),
+        x: "clients",
+        y: "thousand reads per second",
+        series: vec![Series::line("live", points.collect())],
+        levels: Vec::new(),
+    };
+    Ok(Part { claims, table, picture: draw("What clients read together, live", &[panel]) })
+}
+
+/// Figure 8: demands without control.
+fn demands(desk: &Desk) -> Result<Part, Failure> {
+    let mut plans = Vec::new();
+    for text in [FIGURE_8A, FIGURE_8B, FIGURE_8C] {
+        let scenario = slowed(text, Control::None, WINDOW_BARE)?;
+        let periods = desk.periods.unwrap_or(PERIODS);
+        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+    }
+    let runs = run_all(desk, plans)?;
+    let names = ["8a uniform, burst", "8b spike, burst", "8c spike, constant rate"];
+    let texts = [
+        "if ten clients want the same in bursts, they read what the link does",
+        "if three want more than the others, an eighth of that is lost",
+        "and nothing at a constant rate",
+    ];
+    let numbers = super::demand::all_numbers([0, 1, 2].map(|at| &runs[at].live.outcome));
+    let mut claims: Vec<Claim> = Vec::new();
+    for ((text, numbers), run) in texts.into_iter().zip(numbers).zip(&runs) {
+        let (measured, judged) = beside(&numbers);
+        claims.push(claim(numbers[0].figure, &[run], text, measured, judged));
+    }
+    let all: Vec<&Run> = runs.iter().collect();
+    claims.push(as_simulated("8", &all, "with demands of all kinds"));
+    let rows =
+        names.iter().zip(&runs).map(|(name, run)| ((*name).into(), means(&run.live.outcome)));
+    let rows: Vec<(String, Vec<f64>)> = rows.collect();
+    let panel = by_client("What each client reads", &rows);
+    let picture = draw("Demands without control, live", &[panel]);
+    Ok(Part { claims, table: table(&rows), picture })
+}
+
+/// C1 and C2, who are promised most by Zipf's distribution.
+const FIRST: core::ops::Range<usize> = 0..2;
+
+/// Figure 9: nine tenths are promised.
+fn promises(desk: &Desk) -> Result<Part, Failure> {
+    const RUNS: &[usize] = &[BARE, PAPER, SOUND];
+    let [uniform, zipf] = under(desk, [FIGURE_9A, FIGURE_9B], RUNS)?;
+    let (missing, has_all) = kept(&uniform[1].live.outcome);
+    let of_bare = zipf[0].live.outcome.promised[0] as f64 / 1e3;
+    let [bare, paper] = [0, 1].map(|at: usize| mean_of(&zipf[at].live.outcome, FIRST));
+    let claims = vec![
+        claim(
+            "9a",
+            &[&uniform[1]],
+            "with equal reservations all clients have them in each period",
+            json!({ "missing_percent": missing }),
+            has_all,
+        ),
+        sound("9a", &uniform[0], &uniform[2], "with equal reservations all have them"),
+        claim(
+            "9b",
+            &[&zipf[0], &zipf[1]],
+            "by Zipf's distribution C1 and C2 do not have theirs without control, nor by the \
+             paper's text",
+            json!({
+                "promised_kilo_per_second": tenths(of_bare),
+                "bare_kilo_per_second": tenths(bare),
+                "paper_kilo_per_second": tenths(paper),
+            }),
+            holds_if(bare < of_bare * 0.9 && paper < of_bare * 0.9, || {
+                format!("they have {bare:.1} and {paper:.1} K/s of {of_bare:.1}")
+            }),
+        ),
+        sound("9b", &zipf[0], &zipf[2], "by Zipf's distribution all have their reservations"),
+        as_simulated("9", &every(&[&uniform, &zipf]), "whoever controls them"),
+    ];
+    let lines = [rows("9a", RUNS, &uniform), rows("9b", RUNS, &zipf)];
+    let panels = [by_client("(a) uniform", &lines[0]), by_client("(b) Zipf", &lines[1])];
+    let picture = draw("Nine tenths are promised, live", &panels);
+    Ok(Part { claims, table: table(&lines.concat()), picture })
+}
+
+fn every<'a>(some: &[&'a Vec<Run>]) -> Vec<&'a Run> {
+    some.iter().flat_map(|runs| runs.iter()).collect()
+}
+
+/// Figure 11: two clients want less than they are promised.
+fn totals(desk: &Desk) -> Result<Part, Failure> {
+    const RUNS: &[usize] = &[BARE, BASIC, PAPER, SOUND];
+    let both = under(desk, [FIGURE_10A, FIGURE_10B], RUNS)?;
+    let mut claims = Vec::new();
+    for (runs, name) in both.iter().zip(["uniform", "Zipf"]) {
+        let [bare, basic, paper] = [BARE, BASIC, PAPER].map(|at| link(&runs[at].live.outcome));
+        let [of_basic, of_paper] = [basic, paper].map(|rate| rate / bare * 100.0);
+        claims.push(claim(
+            "11",
+            &[&runs[BARE], &runs[BASIC], &runs[PAPER]],
+            format!(
+                "Haechi's throughput is comparable to that without control, and Basic Haechi \
+                 wastes what is not used ({name})"
+            ),
+            json!({
+                "basic_link_percent_of_bare": tenths(of_basic),
+                "with_conversion_link_percent_of_bare": tenths(of_paper),
+            }),
+            all([
+                holds_if(of_paper >= USED, || format!("it is {of_paper:.1} %")),
+                holds_if(of_basic < USED, || format!("Basic Haechi has {of_basic:.1} %")),
+            ]),
+        ));
+        let text = format!("others get what C1 and C2 leave, and all what they want ({name})");
+        claims.push(sound("11", &runs[BARE], &runs[SOUND], &text));
+    }
+    // Basic Haechi's pool is a few batches for whoever comes first, which chance decides here.
+    let basic = |at: usize| at % RUNS.len() == BASIC;
+    let every = every(&[&both[0], &both[1]]).into_iter().enumerate();
+    let every: Vec<&Run> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();
+    claims.push(as_simulated("11", &every, "where two clients leave something"));
+    let lines = [rows("uniform", RUNS, &both[0]), rows("Zipf", RUNS, &both[1])];
+    let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
+    let picture = draw("Two clients want less, live", &panels);
+    Ok(Part { claims, table: table(&lines.concat()), picture })
+}
+
+/// Those who are promised more, and what, in thousands per second.
+const SPIKE: core::ops::Range<usize> = 0..3;
+const SPIKE_PROMISED: f64 = 285.0;
+
+/// Figure 13: reservations with a spike.
+fn spike(desk: &Desk) -> Result<Part, Failure> {
+    const RUNS: &[usize] = &[BARE, PAPER, SOUND];
+    let [burst, constant] = under(desk, [FIGURE_13A, FIGURE_13B], RUNS)?;
+    let [of_burst, of_constant] =
+        [&burst, &constant].map(|runs| mean_of(&runs[1].live.outcome, SPIKE));
+    let (missing, has_all) = kept(&constant[1].live.outcome);
+    let claims = vec![
+        claim(
+            "13",
+            &[&burst[1]],
+            "with bursts C1 to C3 miss their reservations of 285,000 by the paper's text",
+            json!({ "kilo_per_second": tenths(of_burst) }),
+            holds_if(of_burst < SPIKE_PROMISED, || format!("they have {of_burst:.1} K/s")),
+        ),
+        claim(
+            "13",
+            &[&constant[1]],
+            "at a constant rate they have more than that, and all others have theirs",
+            json!({ "kilo_per_second": tenths(of_constant), "missing_percent": missing }),
+            all([
+                has_all,
+                holds_if(of_constant > SPIKE_PROMISED, || format!("{of_constant:.1} K/s")),
+            ]),
+        ),
+        sound("13", &burst[0], &burst[2], "also with bursts all have their reservations"),
+        sound("13", &constant[0], &constant[2], "at a constant rate all have their reservations"),
+        as_simulated("13", &every(&[&burst, &constant]), "with a spike of reservations"),
+    ];
+    let lines = [rows("burst", RUNS, &burst), rows("constant rate", RUNS, &constant)];
+    let panels = [by_client("burst", &lines[0]), by_client("constant rate", &lines[1])];
+    let picture = draw("Reservations with a spike, live", &panels);
+    Ok(Part { claims, table: table(&lines.concat()), picture })
+}
+
+/// Figure 16: periods before and after others begin to use the link, and how many of them it takes
+/// until nothing changes any more.
+const BEFORE: usize = 5;
+const AFTER: usize = 10;
+const SETTLED: usize = 4;
+
+/// So many reads the others keep under way, as a part of what all clients do: 60 of 640.
+const JOB: u32 = WINDOW * 10 * 60 / 640;
+
+/// Throughput before, in the first period after, and at last, in thousands per second.
+struct Course {
+    before: f64,
+    first: f64,
+    last: f64,
+}
+
+impl Course {
+    fn of(outcome: &Outcome, before: usize) -> Self {
+        let totals: Vec<f64> = outcome.totals().map(super::kilo).collect();
+        let (early, late) = totals.split_at(before.min(totals.len()));
+        let last = |rates: &[f64]| {
+            let rates = &rates[rates.len().saturating_sub(SETTLED)..];
+            rates.iter().sum::<f64>() / rates.len().max(1) as f64
+        };
+        let first = late.first().copied().unwrap_or(0.0);
+        Self { before: last(early), first, last: last(late) }
+    }
+
+    fn told(&self) -> Value {
+        let Self { before, first, last } = self;
+        json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
+    }
+}
+
+/// Figure 16: others begin to use the link.
+fn congestion(desk: &Desk) -> Result<Part, Failure> {
+    const RUNS: [usize; 3] = [BARE, PAPER, SOUND];
+    // A short run is one period before and the others after.
+    let (before, periods) = desk.periods.map_or((BEFORE, BEFORE + AFTER), |all| (1, all.max(2)));
+    let mut plans = Vec::new();
+    for text in [FIGURE_16A, FIGURE_16B] {
+        for mode in RUNS {
+            let mut scenario = slowed(text, MODES[mode].0, WINDOW)?;
+            scenario.background = None;
+            plans.push(Plan { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
+        }
+    }
+    let runs = run_all(desk, plans)?;
+    let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
+    let (mut claims, mut panels) = (Vec::new(), Vec::new());
+    for (runs, name) in runs.chunks(RUNS.len()).zip(["uniform", "Zipf"]) {
+        let courses: Vec<Course> =
+            runs.iter().map(|run| Course::of(&run.live.outcome, before)).collect();
+        let mut series = Vec::new();
+        for ((mode, run), course) in RUNS.iter().zip(runs).zip(&courses) {
+            let Course { before, first, last } = *course;
+            let mut row: Vec<Cell> = vec![format!("{name}, {}", MODES[*mode].1).into()];
+            row.extend([before, first, last].map(|rate| Cell::from(told(rate))));
+            table.row(row);
+            let rates = run.live.outcome.totals().map(super::kilo);
+            let points = (1u32..).zip(rates).map(|(period, rate)| (f64::from(period), rate));
+            series.push(Series::line(MODES[*mode].1, points.collect()));
+        }
+        let (title, x, y) = (name.into(), "seconds", "thousand reads per second");
+        panels.push(Panel { title, x, y, series, levels: Vec::new() });
+        claims.push(falls(&runs[1], &courses[1], name));
+        claims.push(follows(&runs[2], &courses[2], before, name));
+    }
+    let picture = draw("Others begin to use the link, live", &panels);
+    Ok(Part { claims, table, picture })
+}
+
+fn falls(run: &Run, course: &Course, name: &str) -> Claim {
+    let part = 1.0 - course.last / course.before;
+    claim(
+        "16",
+        &[run],
+        format!("when congestion begins, Haechi's throughput falls by what others take ({name})"),
+        json!({ "kilo_per_second": course.told() }),
+        holds_if((0.05..0.15).contains(&part), || {
+            format!("it falls from {:.0} to {:.0} K/s", course.before, course.last)
+        }),
+    )
+}
+
+/// So many periods after the change all have what they are promised again.
+const AGAIN: usize = 8;
+
+fn follows(run: &Run, course: &Course, before: usize, name: &str) -> Claim {
+    let outcome = &run.live.outcome;
+    let mut late = outcome.clone();
+    late.samples = outcome.samples.iter().skip(before + AGAIN).cloned().collect();
+    let (missing, has_all) = match late.samples.is_empty() {
+        true => (json!({}), (Verdict::Differs, Some("it was not run for so long".into()))),
+        false => kept(&late),
+    };
+    claim(
+        "16",
+        &[run],
+        format!(
+            "with sound rules all have their reservations at most {AGAIN} periods after that \
+             ({name}, ours)"
+        ),
+        json!({ "kilo_per_second": course.told(), "missing_percent": missing }),
+        has_all,
+    )
+}

@@ -1,0 +1,574 @@
+//! One promise over four data nodes, with processes.
+//!
+//! ```text
+//!  T1 to T10, a client of each at each node ──one-sided──▶ memory of four data nodes
+//!      (forty of tidegate-lab kv)                 reports ▼  ▲ shares
+//!                                                     controller (pShift)
+//! ```
+//!
+//! Tenants, what they are promised, what they want, and the move of their hot nodes are the
+//! simulated scenario's, at a hundredth of its speed: four nodes then do 63,000 operations a
+//! second together, which is what the ten clients of other live figures do at one.
+//!
+//! # Periods of four nodes
+//! Each data node begins its periods by itself, and its clients follow it. What a tenant wants
+//! moves at every node with a period whose number its clients are told two periods before, so that
+//! all clients of a node move together, and all nodes within a period. Periods are counted from
+//! there: what a tenant read in the k-th period after the move is what it read in the k-th at each
+//! node. While shares stand that is what it read in any period; while they move it is not, so what
+//! it misses then is told and not judged.
+//!
+//! Periods before the move and after shares have followed count if they were quiet (see
+//! [`super::run`]) at all four nodes; if fewer than half were, all of them do, and a claim that
+//! fails differs.
+
+use core::ops::Range;
+
+use serde_json::{Value, json};
+use tidegate_model::Span;
+use tidegate_sim::one_sided::nodes::{self as sim, Control, Outcome, Sample, Scenario};
+
+use super::super::nodes::{FOLLOWED, TURN, means, panel, table, worst};
+use super::super::{NODES, told};
+use super::run::{Diary, First, expect_right, start, with_periods};
+use super::stand::{Kind, SOUND, Stand};
+use super::{AS_SIMULATED, KEPT, SMALL, USED, or_disturbed};
+use crate::experiment::haechi::plot::draw;
+use crate::experiment::haechi::{Desk, Part, kilo};
+use crate::experiment::paper::{LIVE, Source, all, holds_if, simulate, tenths, timed, wrong};
+use crate::experiment::verdict::{Claim, Judged};
+use crate::kv::Row;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// By how much the live world is slower than the scenario.
+const SLOWED: u32 = 100;
+
+/// Periods that pass before any count, beside those of which clients tell a part. Shares have
+/// followed what is wanted by then.
+const SKIP: usize = FOLLOWED - TURN;
+
+/// So many periods ahead clients are told when they want something else: what they tell of one
+/// comes when the next has begun.
+const AHEAD: u64 = 2;
+
+/// The controller's process takes less than this of a processor, and a data node's, in percent.
+const LIGHT: f64 = 5.0;
+
+/// What a run has shown, at the scenario's speed.
+#[derive(Debug)]
+struct Live {
+    /// Before the move, while shares follow, and after that.
+    before: Outcome,
+    moving: Outcome,
+    after: Outcome,
+    /// Periods that passed before the move and after shares had followed, and those of them that
+    /// were quiet.
+    periods: usize,
+    quiet: usize,
+    /// How late a client was in sum at most, in a period that counts.
+    late: Span,
+    /// Operations of engines for themselves, of a hundred.
+    control_percent: f64,
+    /// Of a processor.
+    controller_percent: f64,
+    node_percent: f64,
+    seconds: f64,
+}
+
+/// A run beside its simulation.
+struct Run {
+    live: Live,
+    simulated: Outcome,
+}
+
+/// In their order: who controls, and what it is called.
+const RUNS: [(Control, &str); 2] = [(Control::None, "bare"), (Control::Split, "split by demand")];
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let base = Scenario::parse(NODES).map_err(wrong)?.slowed(SLOWED);
+    let scenarios = RUNS.map(|(control, _)| Scenario { control, ..base.clone() });
+    let shown = simulate(desk, scenarios.to_vec(), sim::run)?;
+    let mut runs = Vec::new();
+    for ((scenario, shown), done) in scenarios.iter().zip(shown).zip(0..) {
+        desk.note(&format!("live: {done} of {} done", RUNS.len()));
+        let live = run(scenario, desk)?;
+        runs.push(Run { live, simulated: faster(shown.outcome) });
+    }
+    let claims = claims(&runs[0], &runs[1]);
+    let mut rows = Vec::new();
+    for (run, (_, name)) in runs.iter().zip(RUNS) {
+        let Run { live: Live { before, after, .. }, simulated } = run;
+        let spans = [("before", before, 0..TURN), ("after", after, FOLLOWED..periods(simulated))];
+        for (when, live, range) in spans {
+            rows.push((format!("{name}, {when}"), means(live, 0..periods(live))));
+            rows.push((format!("{name}, {when}, simulated"), means(simulated, range)));
+        }
+    }
+    let panels = [0, 1].map(|run| panel(RUNS[run].1, &whole(&runs[run].live)));
+    let picture = draw("Ten tenants on four data nodes, live", &panels);
+    Ok(Part { claims, table: table(&rows), picture })
+}
+
+fn periods(outcome: &Outcome) -> usize {
+    outcome.samples.len()
+}
+
+/// All periods of a run, one after the other.
+fn whole(live: &Live) -> Outcome {
+    let Live { before, moving, after, .. } = live;
+    let samples = [&before.samples[..], &moving.samples, &after.samples].concat();
+    Outcome { samples, ..before.clone() }
+}
+
+/// At the scenario's speed.
+fn faster(mut outcome: Outcome) -> Outcome {
+    let more = |count: &mut u64| *count *= u64::from(SLOWED);
+    outcome.promised.iter_mut().for_each(more);
+    for Sample { completed, reserved } in &mut outcome.samples {
+        completed.iter_mut().chain(reserved).flatten().for_each(more);
+    }
+    outcome
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// No process is left.
+fn run(scenario: &Scenario, desk: &Desk) -> Result<Live, Failure> {
+    let _first = First::ask();
+    let (live, seconds) = timed(|| count(scenario, desk.periods, &desk.interrupt));
+    Ok(Live { seconds, ..live? })
+}
+
+fn count(
+    scenario: &Scenario,
+    periods: Option<usize>,
+    interrupt: &Interrupt,
+) -> Result<Live, Failure> {
+    let Scenario { cards, period, window, nodes, .. } = scenario;
+    let kind = Kind { cards, period: *period, window: *window, rules: SOUND };
+    let mut stand = Stand::of(*nodes, &kind, &scenario.policy(), interrupt)?;
+    let (words, nodes) = (words(scenario), usize::from(*nodes));
+    let mut crew =
+        start(words.len(), |client| (&stand.sockets()[client % nodes], words[client].clone()))?;
+    crew.wait_until_ready(interrupt)?;
+    let busy = |stand: &Stand| [stand.controller_us(), stand.cpu_us()];
+    let before = busy(&stand);
+    crew.go();
+    let mut log = Log::of(words.len() / nodes, nodes, periods);
+    let (result, seconds) = timed(|| {
+        while !log.is_over() {
+            let Some((client, row)) = crew.next(interrupt)? else {
+                return Err(Failure::new(Code::Failure, "clients ended before their time"));
+            };
+            log.take(client, expect_right(row)?);
+            stand.check()?;
+            if log.turns() {
+                (0..words.len()).for_each(|it| crew.turn(it, log.turn[it % nodes]));
+            }
+        }
+        Ok(())
+    });
+    result?;
+    let [controller, node] = [0, 1].map(|at| (busy(&stand)[at] - before[at]) / seconds / 1e4);
+    Ok(Live {
+        controller_percent: controller,
+        node_percent: node / nodes as f64,
+        ..log.live(scenario)
+    })
+}
+
+/// What each client is told: of each tenant at each node.
+fn words(scenario: &Scenario) -> Vec<Vec<String>> {
+    let count = scenario.each().count();
+    let moved = scenario.turn.map_or(0, |turn| turn.by);
+    let mut all = Vec::new();
+    for (tenant, (number, tenants)) in scenario.each().enumerate() {
+        let [first, later] = [0, moved].map(|moved| scenario.wanted(number, tenants, moved));
+        for (first, later) in first.into_iter().zip(later) {
+            let mut words = vec![format!("--clients={count}"), format!("--client={tenant}")];
+            words.push(format!("--depth={}", scenario.window));
+            // Of a period that is not a second long it would be more or less.
+            let rate = |count: u64| count * Span::SECOND.0 / scenario.period.0;
+            words.extend((0..count).map(|tenant| format!("--tenant=t{tenant}")));
+            words.extend(first.map(|count| format!("--demand={} iops", rate(count))));
+            words.extend(later.map(|count| format!("--later={} iops", rate(count))));
+            words.push("--pattern=constant".into());
+            words.extend((scenario.control == Control::None).then(|| "--bare".into()));
+            words.push(format!("--seed={}", scenario.seed + all.len() as u64));
+            all.push(words);
+        }
+    }
+    all
+}
+
+/// What clients of all nodes tell.
+struct Log {
+    /// Periods to be seen before the move and after shares have followed.
+    before: usize,
+    after: usize,
+    nodes: Vec<Diary>,
+    /// The newest period of each node.
+    newest: Vec<u64>,
+    /// The first period of each node after the move; none of them before that is known.
+    turn: Vec<u64>,
+}
+
+impl Log {
+    fn of(tenants: usize, nodes: usize, periods: Option<usize>) -> Self {
+        Self {
+            before: periods.unwrap_or(TURN),
+            after: periods.unwrap_or(TURN),
+            nodes: (0..nodes).map(|_| Diary::of(tenants)).collect(),
+            newest: vec![0; nodes],
+            turn: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, client: usize, row: Row) {
+        let (tenant, node) = (client / self.nodes.len(), client % self.nodes.len());
+        self.newest[node] = self.newest[node].max(row.period);
+        self.nodes[node].take(tenant, row);
+    }
+
+    /// Whether it is time to tell clients when they move. That is so once.
+    fn turns(&mut self) -> bool {
+        let has_seen = |node: &Diary| node.whole().len() >= SKIP + self.before;
+        let turns = self.turn.is_empty() && self.nodes.iter().all(has_seen);
+        if turns {
+            self.turn = self.newest.iter().map(|period| period + AHEAD).collect();
+        }
+        turns
+    }
+
+    fn is_over(&self) -> bool {
+        let last = |node: &Diary| node.whole().last().map_or(0, |rows| rows[0].period);
+        let all = (SKIP + self.after) as u64;
+        let is_over = |(node, turn)| last(node) + 1 >= turn + all;
+        !self.turn.is_empty() && self.nodes.iter().zip(&self.turn).all(is_over)
+    }
+
+    /// The rows of all nodes in a period, counted from the move, by node and tenant, and whether it
+    /// was quiet; nothing if somebody slept through its end.
+    fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[Row]>, bool)> {
+        let (mut all, mut is_quiet) = (Vec::new(), true);
+        for ((node, quiet), turn) in self.nodes.iter().zip(quiet).zip(&self.turn) {
+            let number = turn.checked_add_signed(period)?;
+            let place = node.whole().iter().position(|rows| rows[0].period == number)?;
+            all.push(&node.whole()[place][..]);
+            is_quiet &= quiet[place];
+        }
+        Some((all, is_quiet))
+    }
+
+    fn live(&self, scenario: &Scenario) -> Live {
+        let quiet: Vec<_> = self.nodes.iter().map(|node| node.quiet(scenario.period)).collect();
+        let (before, skip, after) = (self.before as i64, SKIP as i64, self.after as i64);
+        let of = |range: Range<i64>| -> Vec<(Vec<&[Row]>, bool)> {
+            range.filter_map(|period| self.at(&quiet, period)).collect()
+        };
+        let mut sides = [of(-before..0), of(skip..skip + after)];
+        let calm = sides.iter().flatten().filter(|(_, is_quiet)| *is_quiet).count();
+        let periods = sides.iter().map(Vec::len).sum();
+        for side in &mut sides {
+            if 2 * side.iter().filter(|(_, is_quiet)| *is_quiet).count() >= side.len() {
+                side.retain(|(_, is_quiet)| *is_quiet);
+            }
+        }
+        let rows = || sides.iter().flatten().flat_map(|(nodes, _)| nodes).copied().flatten();
+        let sum = |of: fn(&Row) -> u64| rows().map(of).sum::<u64>() as f64;
+        let (data, control) = (sum(|row| row.data), sum(|row| row.control));
+        let late = Span(rows().map(|row| row.late_in_sum).max().unwrap_or(0));
+        let outcome = |periods: &[(Vec<&[Row]>, bool)]| {
+            faster(Outcome {
+                seed: scenario.seed,
+                period: scenario.period,
+                promised: scenario.promised(),
+                samples: periods.iter().map(|(nodes, _)| sample(nodes)).collect(),
+            })
+        };
+        Live {
+            before: outcome(&sides[0]),
+            moving: outcome(&of(0..skip)),
+            after: outcome(&sides[1]),
+            periods,
+            quiet: calm,
+            late,
+            control_percent: control * 100.0 / (data + control).max(1.0),
+            controller_percent: 0.0,
+            node_percent: 0.0,
+            seconds: 0.0,
+        }
+    }
+}
+
+/// A period, from rows by node and tenant.
+fn sample(nodes: &[&[Row]]) -> Sample {
+    let by_tenant = |of: fn(&Row) -> u64| {
+        let tenants = 0..nodes.first().map_or(0, |rows| rows.len());
+        tenants.map(|tenant| nodes.iter().map(|rows| of(&rows[tenant])).collect()).collect()
+    };
+    Sample { completed: by_tenant(|row| row.operations), reserved: by_tenant(|row| row.reserved) }
+}
+
+/// What all clients read and asked for themselves, as a part of what nodes can do: thousands per
+/// second.
+fn link(live: &Live) -> f64 {
+    let Live { before, after, control_percent, .. } = live;
+    let total = (before.total() + after.total()) / 2.0;
+    kilo(total) * (1.0 + control_percent / (100.0 - control_percent) / SMALL)
+}
+
+/// What anybody of those who are promised much misses at most, in percent, period by period.
+fn missing(outcome: &Outcome) -> Vec<f64> {
+    (0..periods(outcome)).map(|period| tenths(worst(outcome, period..period + 1))).collect()
+}
+
+fn most(percents: &[f64]) -> f64 {
+    percents.iter().copied().fold(0.0, f64::max)
+}
+
+fn claims(bare: &Run, split: &Run) -> Vec<Claim> {
+    let lost = [&bare.live.before, &bare.live.after].map(|seen| most(&missing(seen)));
+    let lost = most(&lost);
+    let Live { before, moving, after, .. } = &split.live;
+    let [before, moving, after] = [before, moving, after].map(missing);
+    let (apart, why) = apart(&split.live, &split.simulated);
+    let keeps = |when: &str, missing: &[f64]| {
+        let percent = most(missing);
+        let number = missing.iter().position(|it| *it == percent).map_or(0, |place| place + 1);
+        holds_if(percent <= KEPT, || format!("{percent} % are missing in period {number} {when}"))
+    };
+    let [used, light] = costs(bare, split);
+    vec![
+        claim(
+            &[bare],
+            "without control, tenants that want what they are promised at a few of four data \
+             nodes lose it to those who read as much as they can (ours)",
+            json!({ "missing_percent_at_most": tenths(lost) }),
+            holds_if(lost > 5.0, || format!("{lost:.1} % at most are missing")),
+        ),
+        claim(
+            &[split],
+            format!(
+                "with pShift above Haechi everybody has what it is promised at all nodes together, \
+                 also {SKIP} periods after it has begun to want it elsewhere (ours)"
+            ),
+            json!({
+                "missing_percent_at_most_before": before,
+                "missing_percent_at_most_while_it_moves": moving,
+                "missing_percent_at_most_after": after,
+            }),
+            all([keeps("before the move", &before), keeps("after shares moved", &after)]),
+        ),
+        used,
+        light,
+        claim(
+            &[split],
+            "each tenant that is promised much reads what it does in the simulated world, and all \
+             together (ours)",
+            json!({ "apart_at_most_percent": tenths(apart) }),
+            holds_if(apart <= AS_SIMULATED, || why),
+        ),
+    ]
+}
+
+/// What control takes: of what nodes can do, and of processors.
+fn costs(bare: &Run, split: &Run) -> [Claim; 2] {
+    let used = link(&split.live) / link(&bare.live) * 100.0;
+    let Live { control_percent, controller_percent, node_percent, .. } = split.live;
+    let light = |percent: f64, whose: &str| {
+        holds_if(percent < LIGHT, || format!("{whose} takes {percent:.1} % of a processor"))
+    };
+    [
+        claim(
+            &[bare, split],
+            format!(
+                "and what is read and asked for control is at least {USED} % of what bare clients \
+                 read (ours)"
+            ),
+            json!({
+                "kilo_per_second": tenths(kilo(split.live.after.total())),
+                "link_percent_of_bare": tenths(used),
+                "operations_for_control_percent": tenths(control_percent),
+            }),
+            holds_if(used >= USED, || format!("it is {used:.1} %")),
+        ),
+        claim(
+            &[split],
+            format!(
+                "controller and data nodes, which take no part in a read, need less than {LIGHT} % \
+                 of a processor each (ours)"
+            ),
+            json!({
+                "controller_percent_of_a_processor": tenths(controller_percent),
+                "node_percent_of_a_processor": tenths(node_percent),
+            }),
+            all([light(controller_percent, "the controller"), light(node_percent, "a data node")]),
+        ),
+    ]
+}
+
+/// Tenants that are promised much. The others live on what these leave: which of them is ahead is
+/// chance, and what the whole machine loses is theirs to lose, so they are part of all only.
+const MUCH: usize = 5;
+
+/// By how much what each of the first tenants reads, or all together, is apart from what is
+/// simulated, at most, and who that is.
+fn apart(live: &Live, simulated: &Outcome) -> (f64, String) {
+    let mut apart = (0.0, String::new());
+    let sides = [(&live.before, 0..TURN), (&live.after, FOLLOWED..periods(simulated))];
+    let grouped = |mut each: Vec<f64>| {
+        let all = each.iter().sum();
+        each.truncate(MUCH);
+        each.push(all);
+        each
+    };
+    for (seen, range) in sides {
+        let both = [means(seen, 0..periods(seen)), means(simulated, range)].map(grouped);
+        let [seen, simulated] = both.map(Vec::into_iter);
+        for (number, (seen, simulated)) in (1..).zip(seen.zip(simulated)) {
+            let percent = (seen / simulated - 1.0).abs() * 100.0;
+            if percent > apart.0 {
+                let who = if number > MUCH { "all".into() } else { format!("T{number}") };
+                let (seen, simulated) = (told(seen), told(simulated));
+                apart = (percent, format!("{who}: {seen} K/s instead of {simulated}"));
+            }
+        }
+    }
+    apart
+}
+
+fn claim(runs: &[&Run], text: impl Into<String>, measured: Value, judged: Judged) -> Claim {
+    let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
+    let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
+    let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
+    let numbers = with_periods(measured, SLOWED, periods, late);
+    let is_disturbed = runs.iter().any(|run| 2 * run.live.quiet < run.live.periods);
+    let source = Source {
+        paper: "haechi",
+        figure: "nodes",
+        world: LIVE,
+        seed: runs.first().map(|run| run.simulated.seed),
+        seconds: tenths(runs.iter().map(|run| run.live.seconds).sum()),
+    };
+    source.claim(text, numbers, or_disturbed(judged, is_disturbed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::row;
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    fn scenario() -> Scenario {
+        Scenario::parse(NODES).unwrap().slowed(SLOWED)
+    }
+
+    #[test]
+    fn a_client_of_each_tenant_at_each_node_is_told_what_it_wants() {
+        let all = words(&scenario());
+        assert_eq!(all.len(), 40);
+        let has = |client: usize, word: &str| all[client].iter().any(|one| one == word);
+        // The first tenant's hot node is the first one, and later the third.
+        assert!(
+            has(0, "--client=0") && has(0, "--demand=3696 iops") && has(0, "--later=1232 iops")
+        );
+        assert!(
+            has(2, "--client=0") && has(2, "--demand=1232 iops") && has(2, "--later=3696 iops")
+        );
+        assert!(has(5, "--client=1") && has(5, "--demand=3696 iops") && has(5, "--tenant=t9"));
+        assert!(has(20, "--client=5") && !all[20].concat().contains("--demand"));
+        assert!(!all.concat().concat().contains("--bare"));
+        assert!(
+            words(&Scenario { control: Control::None, ..scenario() })[39]
+                .contains(&"--bare".into())
+        );
+    }
+
+    /// Two tenants at two nodes, of which the second is three periods ahead. A tenant does so much
+    /// at a node, before and after.
+    fn log(late_ms: u64) -> Log {
+        let mut log = Log::of(2, 2, Some(2));
+        let mut period = 10;
+        while !log.is_over() {
+            for client in 0..4 {
+                let number = period + if client % 2 == 1 { 3 } else { 0 };
+                let has_moved = log.turn.get(client % 2).is_some_and(|turn| number >= *turn);
+                let count = 10 * (client as u64 + 1) + if has_moved { 5 } else { 0 };
+                log.take(client, row(number, count, 1_000, late_ms));
+            }
+            if log.turns() {
+                assert_eq!(log.turn, [period + AHEAD, period + 3 + AHEAD]);
+            }
+            assert!(period < 40, "it never ends");
+            period += 1;
+        }
+        log
+    }
+
+    #[test]
+    fn periods_are_counted_from_the_move_of_each_node() {
+        let live = log(0).live(&scenario());
+        let counts = |outcome: &Outcome| -> Vec<Vec<Vec<u64>>> {
+            let of = |sample: &Sample| {
+                sample.completed.iter().map(|it| it.iter().map(|it| it / 100).collect()).collect()
+            };
+            outcome.samples.iter().map(of).collect()
+        };
+        assert_eq!(counts(&live.before), vec![vec![vec![10, 20], vec![30, 40]]; 2]);
+        assert_eq!(counts(&live.moving), vec![vec![vec![15, 25], vec![35, 45]]; SKIP]);
+        assert_eq!(counts(&live.after), vec![vec![vec![15, 25], vec![35, 45]]; 2]);
+        assert_eq!((live.periods, live.quiet), (4, 4));
+        let busy = log(21).live(&scenario());
+        assert_eq!((busy.periods, busy.quiet, busy.late), (4, 0, Span(21 * Span::MILLISECOND.0)));
+        assert_eq!(periods(&busy.after), 2, "where none is quiet all count");
+    }
+
+    /// A run that is as simulated, but that the first tenant has so much less at its hot node.
+    fn seen(simulated: &Outcome, less: u64, quiet: usize) -> Run {
+        let mut outcome = simulated.clone();
+        let samples = outcome.samples.iter_mut();
+        samples.for_each(|sample| sample.completed[0][0] -= less);
+        let part = |range: Range<usize>| Outcome {
+            samples: outcome.samples[range].to_vec(),
+            ..outcome.clone()
+        };
+        let live = Live {
+            before: part(0..TURN),
+            moving: part(TURN..FOLLOWED),
+            after: part(FOLLOWED..periods(&outcome)),
+            periods: 8,
+            quiet,
+            late: Span::ZERO,
+            control_percent: 0.0,
+            controller_percent: 1.0,
+            node_percent: 1.0,
+            seconds: 1.0,
+        };
+        Run { live, simulated: simulated.clone() }
+    }
+
+    #[test]
+    fn what_a_tenant_misses_fails_on_a_machine_that_was_quiet() {
+        let completed = vec![vec![7_100; 4]; 10];
+        let sample = Sample { completed, reserved: vec![vec![0; 4]; 10] };
+        let simulated = Outcome {
+            seed: 1,
+            period: Span::SECOND,
+            promised: vec![28_000; 10],
+            samples: vec![sample; 14],
+        };
+        let verdicts = |less, quiet| -> Vec<Verdict> {
+            let [bare, split] = [2_000, less].map(|less| seen(&simulated, less, quiet));
+            claims(&bare, &split).iter().map(|claim| claim.verdict).collect()
+        };
+        let (holds, fails, differs) = (Verdict::Holds, Verdict::Fails, Verdict::Differs);
+        assert_eq!(verdicts(0, 8), [holds; 5]);
+        assert_eq!(verdicts(700, 8), [holds, fails, holds, holds, holds]);
+        assert_eq!(verdicts(2_000, 8), [holds, fails, holds, holds, fails]);
+        assert_eq!(verdicts(2_000, 3), [holds, differs, holds, holds, differs]);
+    }
+}

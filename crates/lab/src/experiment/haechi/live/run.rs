@@ -1,0 +1,311 @@
+//! A scenario with processes: what each client tells of each period, in the form of a simulated
+//! run.
+//!
+//! A client's period is by its own clock, as its engine has it, and without an engine a second of
+//! the machine's. The first that all begin is not counted: they learn in it where their values are.
+//!
+//! # What a machine that is busy does to that
+//! Clients sleep until something is done. One that is woken up late has read less meanwhile, which
+//! says nothing about who controls it. Each tells how late it was in sum; a period is *quiet* if
+//! nobody was for longer than [`LATE`], in it or in the one before, nor its length off by as much.
+//! Only quiet periods count, where there are enough, and a run goes on for a third as long again
+//! for them. All processes ask to go first, which root may: together they need less than one
+//! processor.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{getpriority_process, setpriority_process};
+use serde_json::{Map, Value};
+use tidegate_algo::haechi::Grain;
+use tidegate_model::{Iops, Span};
+use tidegate_sim::one_sided::{Control, Counts, Latency, Outcome, Pattern, Sample, Scenario};
+
+use super::super::tenths;
+use super::stand::{NOBODY, Stand, tenant};
+use super::{Live, SLOWED};
+use crate::experiment::child::cannot_start;
+use crate::experiment::paper::timed;
+use crate::kv::{Crew, Row};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// What paced tokens are early: who is late for longer in a period cannot make up for it.
+pub(super) const LATE: Span = Span(Span::SECOND.0 / Grain::CHOSEN.margin);
+
+/// How much sooner than others processes of a run get a processor, in the kernel's measure.
+const FIRST: i32 = -15;
+
+/// Values in the store: so many that clients do not all read the same, and that a client has read
+/// each before anything counts.
+const KEYS: u32 = 100;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// At the speed of the live world.
+    pub(super) scenario: Scenario,
+    /// Operations that a client keeps under way.
+    pub(super) window: u32,
+    /// Periods that are to count.
+    pub(super) periods: usize,
+    /// After so many of them a job without tokens begins, with so many reads under way.
+    pub(super) job: Option<(usize, u32)>,
+}
+
+/// What all clients told of a period.
+type Told = Vec<Option<Row>>;
+
+/// Periods as they are told.
+#[derive(Debug, Default)]
+pub(super) struct Diary {
+    has_told: Vec<bool>,
+    open: BTreeMap<u64, Told>,
+    /// Those that all have told of, in their order, without the first.
+    whole: Vec<Vec<Row>>,
+    is_warm: bool,
+}
+
+impl Diary {
+    pub(super) fn of(clients: usize) -> Self {
+        Self { has_told: vec![false; clients], ..Self::default() }
+    }
+
+    /// Takes in what a client tells. Its first row is of a part of a period.
+    pub(super) fn take(&mut self, client: usize, row: Row) {
+        if !std::mem::replace(&mut self.has_told[client], true) {
+            return;
+        }
+        let clients = self.has_told.len();
+        let number = row.period;
+        let told = self.open.entry(number).or_insert_with(|| (0..clients).map(|_| None).collect());
+        told[client] = Some(row);
+        if told.iter().all(Option::is_some) {
+            // Of those before somebody will not tell any more: it slept through one's end.
+            self.open = self.open.split_off(&number);
+            let whole: Vec<Row> =
+                self.open.remove(&number).into_iter().flatten().flatten().collect();
+            if std::mem::replace(&mut self.is_warm, true) {
+                self.whole.push(whole);
+            }
+        }
+    }
+
+    /// Those that all have told of.
+    pub(super) fn whole(&self) -> &[Vec<Row>] {
+        &self.whole
+    }
+
+    /// Of each whole period, whether the machine gave everybody its turn.
+    pub(super) fn quiet(&self, length: Span) -> Vec<bool> {
+        let calm = |rows: &Vec<Row>| {
+            let off = |row: &Row| row.nanoseconds.abs_diff(length.0);
+            rows.iter().all(|row| row.late_in_sum <= LATE.0 && off(row) <= LATE.0)
+        };
+        let calm: Vec<bool> = self.whole.iter().map(calm).collect();
+        (0..calm.len()).map(|at| calm[at] && (at == 0 || calm[at - 1])).collect()
+    }
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// No process is left.
+pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
+    let _first = First::ask();
+    let (live, seconds) = timed(|| count(plan, interrupt));
+    Ok(Live { seconds, ..live? })
+}
+
+/// This process, and what it starts, goes first until this is dropped, if it may.
+pub(super) struct First(Option<i32>);
+
+impl First {
+    pub(super) fn ask() -> Self {
+        let before = getpriority_process(None).ok();
+        Self(before.filter(|_| setpriority_process(None, FIRST).is_ok()))
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        // To go later is what everybody may.
+        let _ = self.0.map(|before| setpriority_process(None, before));
+    }
+}
+
+fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
+    let Plan { scenario, window, periods, job } = plan;
+    let mut stand = Stand::start(scenario, *window, interrupt)?;
+    let words = words(plan);
+    let mut crew = start(words.len(), |client| (&stand.sockets()[0], words[client].clone()))?;
+    crew.wait_until_ready(interrupt)?;
+    let mut besides = match job {
+        Some((_, depth)) => Some(start(1, |_| (&stand.sockets()[0], job_words(*depth)))?),
+        None => None,
+    };
+    if let Some(job) = &mut besides {
+        job.wait_until_ready(interrupt)?;
+    }
+    let (before, mut diary) = (stand.cpu_us(), Diary::of(words.len()));
+    crew.go();
+    let most = periods + if job.is_none() { periods.div_ceil(3) } else { 0 };
+    let (result, seconds) = timed(|| {
+        loop {
+            let told = crew.next(interrupt)?;
+            let Some((client, row)) = told else {
+                return Err(Failure::new(Code::Failure, "clients ended before their time"));
+            };
+            diary.take(client, expect_right(row)?);
+            stand.check()?;
+            let turn = job.is_some_and(|(turn, _)| diary.whole().len() == turn);
+            if let Some(job) = besides.as_mut().filter(|_| turn) {
+                job.go();
+            }
+            let quiet = diary.quiet(scenario.period).into_iter().filter(|quiet| *quiet).count();
+            let enough = if job.is_none() { quiet } else { diary.whole().len() };
+            if enough >= *periods || diary.whole().len() >= most {
+                return Ok(());
+            }
+        }
+    });
+    result?;
+    let node = (stand.cpu_us() - before) / seconds / 1e4;
+    Ok(live(plan, &diary, node))
+}
+
+/// A row of a client that got back what was stored.
+///
+/// # Errors
+/// If it did not.
+pub(super) fn expect_right(row: Row) -> Result<Row, Failure> {
+    match row.wrong {
+        0 => Ok(row),
+        _ => Err(Failure::new(Code::Failure, "values came back that were never stored there")),
+    }
+}
+
+/// Starts clients: each of the data node that listens there, with words of its own beside those
+/// that all have.
+pub(super) fn start<'a>(
+    clients: usize,
+    each: impl Fn(usize) -> (&'a PathBuf, Vec<String>),
+) -> Result<Crew, Failure> {
+    let program =
+        std::env::current_exe().map_err(|error| cannot_start(&"tidegate".into(), error))?;
+    Crew::start(clients as u64, |client| {
+        let mut command = Command::new(&program);
+        // What the user has set is meant for the command that they typed.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TIDEGATE_") {
+                command.env_remove(name);
+            }
+        }
+        let (at, words) = each(client as usize);
+        command.args(["kv", "--seconds", "3600"]);
+        command.args(["--keys".into(), KEYS.to_string()]).arg("--at").arg(at).args(words);
+        command
+    })
+}
+
+/// What each client of a plan is told.
+pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
+    let Plan { scenario, window, .. } = plan;
+    let groups = scenario.client.iter();
+    let each: Vec<_> = groups.flat_map(|group| (0..group.count).map(move |_| group)).collect();
+    let count = each.len() as u64;
+    let words = each.iter().zip(0..).map(|(group, client)| {
+        let mut words = vec![format!("--clients={count}"), format!("--client={client}")];
+        words.push(format!("--depth={window}"));
+        words.extend((0..count).map(|client| format!("--tenant={}", tenant(client))));
+        words.extend(group.demand.map(|Iops(rate)| format!("--demand={rate} iops")));
+        words.extend((group.pattern == Pattern::Constant).then(|| "--pattern=constant".into()));
+        words.extend((scenario.control == Control::None).then(|| "--bare".into()));
+        // The same keys for the same client.
+        words.push(format!("--seed={}", scenario.seed + client));
+        words
+    });
+    words.collect()
+}
+
+/// What a job beside the clients is told.
+fn job_words(depth: u32) -> Vec<String> {
+    let tenant = format!("--tenant={NOBODY}");
+    let job = ["--client=0".into(), format!("--depth={depth}"), tenant];
+    [&job[..], &["--bare".into(), "--no-fill".into()]].concat()
+}
+
+/// What was told, as what is simulated is: at the paper's speed.
+fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
+    let Plan { scenario, periods, job, .. } = plan;
+    let quiet = diary.quiet(scenario.period);
+    let count = quiet.iter().filter(|quiet| **quiet).count();
+    // Where time is an axis none is left out.
+    let chooses = job.is_none() && 2 * count >= *periods;
+    let rows = || diary.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
+    let sample = |rows: &Vec<Row>| Sample {
+        completed: rows.iter().map(|row| row.operations * u64::from(SLOWED)).collect(),
+        background: 0,
+    };
+    let clients = diary.has_told.len();
+    let counts = |client: usize| {
+        let rows = || rows().map(|(rows, _)| &rows[client]);
+        Counts {
+            data: rows().map(|row| row.data).sum(),
+            control: rows().map(|row| row.control).sum(),
+        }
+    };
+    let all = || rows().flat_map(|(rows, _)| rows);
+    Live {
+        outcome: Outcome {
+            seed: scenario.seed,
+            period: scenario.period,
+            promised: promised(scenario),
+            samples: rows().map(|(rows, _)| sample(rows)).collect(),
+            latency: vec![Latency::default(); clients],
+            counts: (0..clients).map(counts).collect(),
+            events: Vec::new(),
+        },
+        periods: quiet.len(),
+        quiet: count,
+        is_disturbed: 2 * count < *periods,
+        late: Span(all().map(|row| row.late_in_sum).max().unwrap_or(0)),
+        node_percent: node,
+        seconds: 0.0,
+    }
+}
+
+/// What each client is promised in a period, and wants of that, at the paper's speed.
+fn promised(scenario: &Scenario) -> Vec<u64> {
+    let in_a_period = |rate: Iops| {
+        let count = u128::from(rate.0) * u128::from(scenario.period.0);
+        u64::try_from(count / u128::from(Span::SECOND.0)).unwrap_or(u64::MAX)
+    };
+    let each = scenario.client.iter().flat_map(|group| {
+        let reservation = in_a_period(group.reservation.unwrap_or_default());
+        let wanted = group.demand.map_or(u64::MAX, in_a_period);
+        std::iter::repeat_n(reservation.min(wanted) * u64::from(SLOWED), group.count.into())
+    });
+    each.collect()
+}
+
+/// What was measured, with how slow that was, over how many periods, in how many of them no client
+/// had to wait for a processor, and how late clients were.
+pub(super) fn with_periods(
+    measured: Value,
+    slowed_by: u32,
+    [periods, quiet]: [usize; 2],
+    late: Span,
+) -> Value {
+    let mut numbers = Map::new();
+    numbers.insert("slowed_by".into(), slowed_by.into());
+    numbers.insert("periods".into(), periods.into());
+    numbers.insert("quiet_periods".into(), quiet.into());
+    numbers.insert("late_in_a_period_at_most_ms".into(), tenths(late.as_seconds() * 1e3).into());
+    if let Value::Object(measured) = measured {
+        numbers.extend(measured);
+    }
+    numbers.into()
+}

@@ -1,0 +1,66 @@
+//! All that the paper prints, beside what the model gives.
+
+use serde_json::json;
+
+use super::plot::{Panel, Series, draw};
+use super::{Desk, Kind, NEAR, Number, Part, bare, demand, holds_if, pattern, promises, source};
+use super::{tenths, told};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let mut numbers = bare::numbers(desk)?;
+    for figure in [demand::numbers, promises::numbers, pattern::numbers] {
+        numbers.extend(figure(desk)?);
+    }
+    let mut table = Table::new().left("FIGURE").left("WHAT").right("PAPER").right("MODEL");
+    table = table.left("").right("RATIO").left("");
+    for number in &numbers {
+        let Number { figure, what, unit, paper, model, kind, is_given } = *number;
+        table.row([
+            figure.into(),
+            what.into(),
+            paper.to_string().into(),
+            match unit {
+                "s" | "%" => format!("{model:.2}").into(),
+                _ => told(model).into(),
+            },
+            unit.into(),
+            match kind {
+                Kind::Amount => format!("{:.3}", model / paper).into(),
+                Kind::Part => format!("{:+.1} points", number.off()).into(),
+                Kind::Bound => if number.is_near() { "below" } else { "above" }.into(),
+            },
+            if is_given { "given" } else { "predicted" }.into(),
+        ]);
+    }
+    let others = || numbers.iter().filter(|number| !number.is_given);
+    let near = others().filter(|number| number.is_near()).count();
+    let worst = others().map(|number| number.off().abs()).fold(0.0, f64::max);
+    let count = others().count();
+    let claim = source("numbers", &[]).claim(
+        "a model with two numbers gives all others that the paper prints (ours)",
+        json!({
+            "numbers_given": numbers.len() - count,
+            "numbers_predicted": count,
+            "of_which_within_2_percent": near,
+            "off_at_most_percent": tenths(worst),
+            "numbers": numbers.iter().map(Number::told).collect::<Vec<_>>(),
+        }),
+        holds_if(near == count, || {
+            format!("{} of {count} are more than {NEAR} % off", count - near)
+        }),
+    );
+    let line = |name, of: fn(&Number) -> f64| {
+        let points = numbers.iter().filter(|number| number.unit == "K/s").zip(1u32..);
+        Series::line(name, points.map(|(number, at)| (f64::from(at), of(number))).collect())
+    };
+    let panel = Panel {
+        title: "The paper's numbers and ours".into(),
+        x: "row of the table",
+        y: "thousand reads per second",
+        series: vec![line("paper", |number| number.paper), line("model", |number| number.model)],
+        levels: Vec::new(),
+    };
+    Ok(Part { claims: vec![claim], table, picture: draw("Paper and model", &[panel]) })
+}

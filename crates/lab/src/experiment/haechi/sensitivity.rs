@@ -1,0 +1,189 @@
+//! What depends on the numbers that were chosen: batch, check interval, period, margin and window,
+//! one at a time, with nine tenths of the data node promised by Zipf's distribution; once with
+//! clients that want all they can get, and once with two that want less than they are promised.
+
+use serde_json::{Value, json};
+use tidegate_algo::haechi::{Grain, Rules};
+use tidegate_model::Span;
+use tidegate_sim::one_sided::{Control, Outcome, Scenario};
+
+use super::plot::{Panel, Series, draw};
+use super::{CONTROL, Desk, FIGURE_9B, FIGURE_10B, Kept, Part, SKEW, Shown, USED, all, control};
+use super::{holds_if, scenario, source, tenths, thousandths, total};
+use crate::experiment::verdict::Claim;
+use tidegate_console::failure::Failure;
+use tidegate_console::table::{Cell, Table};
+
+/// A number that was chosen and others in its place, and which of these are known to lose a
+/// promise: reservations, throughput, or how little is for control.
+struct Choice {
+    name: &'static str,
+    values: &'static [u64],
+    known_to_lose: &'static [u64],
+    set: fn(&mut Scenario, &mut Grain, u64),
+}
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+const CHOICES: [Choice; 5] = [
+    Choice {
+        name: "batch, tokens",
+        values: &[16, 64, 1_000],
+        known_to_lose: &[16],
+        set: |_, grain, value| grain.batch = value as u16,
+    },
+    Choice {
+        name: "check interval, us",
+        values: &[250, 1_000, 4_000],
+        known_to_lose: &[4_000],
+        set: |_, grain, value| grain.tick = Span(value * US),
+    },
+    Choice {
+        name: "period, ms",
+        values: &[100, 250, 1_000],
+        known_to_lose: &[100],
+        set: |scenario, _, value| {
+            scenario.period = Span(value * MS);
+            scenario.periods = (u64::from(scenario.periods) * 1_000).div_ceil(value) as u32;
+        },
+    },
+    Choice {
+        name: "margin, parts of a period",
+        values: &[10, 50, 1_000],
+        known_to_lose: &[],
+        set: |_, grain, value| grain.margin = value,
+    },
+    Choice {
+        name: "window, reads",
+        values: &[8, 64, 256],
+        known_to_lose: &[],
+        set: |scenario, _, value| {
+            scenario.client.iter_mut().for_each(|clients| clients.window = value as u32);
+        },
+    },
+];
+
+/// Both loads, and how long they are looked at, in seconds.
+const LOADS: [&str; 2] = [FIGURE_9B, FIGURE_10B];
+const SECONDS: u32 = 4;
+
+/// Load by load: without control, then each choice with each of its values.
+static RUNS: Kept = Kept::new(|| {
+    let mut all = Vec::new();
+    for text in LOADS {
+        let base = Scenario { periods: SECONDS, ..scenario(text)? };
+        all.push(Scenario { control: Control::None, ..base.clone() });
+        for Choice { values, set, .. } in &CHOICES {
+            all.extend(values.iter().map(|value| {
+                let (mut one, mut grain) = (base.clone(), Grain::CHOSEN);
+                set(&mut one, &mut grain, *value);
+                Scenario { control: Control::By(Rules { grain, ..Rules::SOUND }), ..one }
+            }));
+        }
+    }
+    Ok(all)
+});
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let runs = RUNS.get(desk)?;
+    let (busy, idle) = runs.split_at(runs.len() / LOADS.len());
+    let mut table = Table::new().left("CHOICE").right("").right("MISSING, %").right("OF BARE, %");
+    table = table.right("FOR CONTROL, %").right("WITH 2 IDLE: MISSING, %").right("OF BARE, %");
+    table = table.right("FOR CONTROL, %");
+    let (mut claims, mut panels) = (Vec::new(), Vec::new());
+    let mut place = 1;
+    for choice in &CHOICES {
+        let look = |load: &[Shown], at: usize| Look::of(&load[at].outcome, &load[0].outcome);
+        let places = place..place + choice.values.len();
+        place = places.end;
+        let looks: Vec<[Look; 2]> =
+            places.clone().map(|at| [busy, idle].map(|load| look(load, at))).collect();
+        for (value, looks) in choice.values.iter().zip(&looks) {
+            let mut cells: Vec<Cell> = vec![choice.name.into(), value.to_string().into()];
+            for Look { missing, used, control } in looks {
+                cells.extend([missing, used, control].map(|one| Cell::from(format!("{one:.2}"))));
+            }
+            table.row(cells);
+        }
+        let series = [("all busy", 0), ("two idle", 1)].map(|(name, load)| {
+            let points = (1u32..).zip(&looks).map(|(at, looks)| (f64::from(at), looks[load].used));
+            Series::line(name, points.collect())
+        });
+        panels.push(Panel {
+            title: choice.name.into(),
+            x: "values in their order",
+            y: "percent of bare",
+            series: series.into(),
+            levels: Vec::new(),
+        });
+        claims.push(kept(choice, &looks, &[&busy[places.clone()], &idle[places]].concat()));
+    }
+    Ok(Part { claims, table, picture: draw("Numbers that were chosen", &panels) })
+}
+
+/// What one run shows, in percent.
+struct Look {
+    /// What a client misses of its reservation in the worst period, at most.
+    missing: f64,
+    used: f64,
+    control: f64,
+}
+
+impl Look {
+    fn of(outcome: &Outcome, bare: &Outcome) -> Self {
+        let clients = super::clients(outcome);
+        let missing = clients.map(|client| outcome.missing_percent(client)).fold(0.0, f64::max);
+        let used = total(outcome) / total(bare) * 100.0;
+        Self { missing, used, control: control(outcome) }
+    }
+
+    fn is_good(&self) -> bool {
+        self.missing <= SKEW && self.used >= USED && self.control < CONTROL
+    }
+
+    fn told(&self) -> Value {
+        json!({
+            "missing_at_most_percent": thousandths(self.missing),
+            "percent_of_bare": tenths(self.used),
+            "operations_for_control_percent": thousandths(self.control),
+        })
+    }
+}
+
+fn kept(choice: &Choice, looks: &[[Look; 2]], runs: &[Shown]) -> Claim {
+    let Choice { name, values, known_to_lose, .. } = choice;
+    let pairs = || values.iter().zip(looks);
+    let judged = pairs().map(|(value, looks)| {
+        let is_known_to_lose = known_to_lose.contains(value);
+        holds_if(looks.iter().all(Look::is_good) != is_known_to_lose, || {
+            let told = looks.each_ref().map(|Look { missing, used, control }| {
+                format!("{missing:.2} % missing, {used:.1} % used, {control:.2} % for control")
+            });
+            format!("with {value}: {}", told.join("; "))
+        })
+    });
+    let list = |are_good: bool| {
+        let some = values.iter().filter(|value| known_to_lose.contains(value) != are_good);
+        some.map(u64::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let but = match known_to_lose.is_empty() {
+        true => String::new(),
+        false => format!("; not so with {}", list(false)),
+    };
+    source("sensitivity", runs).claim(
+        format!(
+            "{name}: with {} all have their reservations, read at least 99 % of what they do \
+             without control, and need less than 1 % for it{but} (ours)",
+            list(true)
+        ),
+        json!({
+            "values": pairs().map(|(value, [busy, idle])| json!({
+                "value": value,
+                "all_busy": busy.told(),
+                "two_idle": idle.told(),
+            })).collect::<Vec<_>>(),
+        }),
+        all(judged),
+    )
+}

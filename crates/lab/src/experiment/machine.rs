@@ -1,0 +1,107 @@
+//! Facts about the machine, for whoever compares numbers.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::disk::Disk;
+use super::fio;
+use tidegate_console::failure::Failure;
+
+/// What a reader of numbers has to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: u64,
+    pub(crate) kernel: String,
+    pub(crate) disk: String,
+    pub(crate) file_system: String,
+    pub(crate) fio: String,
+    pub(crate) release: &'static str,
+}
+
+impl Machine {
+    /// Looks around.
+    ///
+    /// # Errors
+    /// If there is no fio.
+    pub(crate) fn look(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let kernel = rustix::system::uname();
+        Ok(Self {
+            processor: after(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown").to_owned(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_bytes: memory(&read("/proc/meminfo")),
+            kernel: kernel.release().to_string_lossy().into_owned(),
+            disk: disk.as_ref().map_or("no block device".into(), |disk| disk.name.clone()),
+            file_system: file_system(&read("/proc/self/mounts"), directory),
+            fio: fio::version()?,
+            release: env!("CARGO_PKG_VERSION"),
+        })
+    }
+
+    /// In one line.
+    pub(crate) fn told(&self) -> String {
+        format!(
+            "{} x {}, {} GiB, Linux {}, {} on {}, {}, Tidegate {}",
+            self.cores,
+            self.processor,
+            (self.memory_bytes + (1 << 29)) >> 30,
+            self.kernel,
+            self.file_system,
+            self.disk,
+            self.fio,
+            self.release,
+        )
+    }
+}
+
+/// How many processes want to run, over the last minute, in hundredths.
+pub(crate) fn load_percent() -> u64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    load.map_or(0, |load| (load * 100.0) as u64)
+}
+
+/// The value of a line `name : value`.
+fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim_start_matches([' ', '\t', ':']).trim())
+}
+
+fn memory(meminfo: &str) -> u64 {
+    let kib = after(meminfo, "MemTotal").and_then(|text| text.strip_suffix(" kB"));
+    kib.and_then(|kib| kib.trim().parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+/// The type of the file system that holds `directory`: that of the longest mount above it, and of
+/// several in one place the last.
+fn file_system(mounts: &str, directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        Some((Path::new(fields.next()?), fields.next()?))
+    });
+    let above = mounts.filter(|(place, _)| directory.starts_with(place));
+    let longest = above.max_by_key(|(place, _)| place.components().count());
+    longest.map_or("unknown", |(_, kind)| kind).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_found_in_the_kernels_texts() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: A Processor\nmodel name\t: B\n";
+        assert_eq!(after(cpuinfo, "model name"), Some("A Processor"));
+        assert_eq!(memory("MemTotal:       24523312 kB\nMemFree: 1 kB\n"), 24_523_312 << 10);
+        let mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /nowhere/tmp tmpfs rw 0 0\n\
+                      /dev/sdb /nowhere/tmp/data xfs rw 0 0\n";
+        let kind = |path: &str| file_system(mounts, Path::new(path));
+        assert_eq!(kind("/nowhere/tmp/data/x"), "xfs");
+        assert_eq!(kind("/nowhere/tmpx"), "ext4");
+    }
+}

@@ -1,0 +1,323 @@
+//! The experiments of `tidegate-lab demo` and `tidegate-lab repro`.
+//!
+//! The main one is PAIO §9.3 (figure 10): four tenants with different promises read from one disk,
+//! three times over, and only who shares out the disk differs. A [`plan`] says who reads what and
+//! when. For each *set-up* ([`setup`]) fio processes are started under what holds them: control
+//! groups, or Tidegate as a user would run it. A [`witness`] that knows nothing of Tidegate counts
+//! what the disk reads for each; a [`recording`] keeps it, a [`score`] judges it, and a [`report`]
+//! shows it.
+//!
+//! ```text
+//!   plan ──▶ setup ──▶ recording ──▶ score ──▶ summary, report, verdict
+//!              │           ▲
+//!              ▼           │
+//!         fio, fio, …   witness: /proc/<pid>/io, four times a second
+//! ```
+//!
+//! [`figure4`] is another: what a stage costs in the process that calls it. [`pshift`] and [`dsfq`]
+//! have those of a cluster.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::json;
+use tidegate_model::{Rate, Span};
+
+use tidegate_console::clock::{self, Clock};
+use tidegate_console::failure::{Code, Failure};
+
+mod cgroup;
+mod chart;
+pub(crate) mod child;
+pub(crate) mod controller;
+mod disk;
+pub(crate) mod dsfq;
+pub(crate) mod e2e;
+pub(crate) mod figure4;
+mod files;
+pub(crate) mod fio;
+pub(crate) mod haechi;
+mod known;
+mod live;
+mod machine;
+pub(crate) mod moments;
+pub(crate) mod pace;
+pub(crate) mod paper;
+mod plan;
+pub(crate) mod plot;
+mod policies;
+pub(crate) mod pshift;
+mod pulse;
+mod recording;
+mod report;
+mod score;
+pub(crate) mod scratch;
+mod setup;
+mod summary;
+pub(crate) mod verdict;
+mod witness;
+
+use cgroup::Throttle;
+use child::{Child, Start};
+use disk::Disk;
+use files::Files;
+use fio::{Amount, Work};
+use live::{Form, Live};
+use machine::Machine;
+use plan::{BLOCK, Mib, Plan};
+use recording::{Control, Recording};
+use report::Report;
+use score::{Numbers, Score};
+use scratch::Scratch;
+use setup::Stand;
+use tidegate_console::interrupt::Interrupt;
+use witness::Witness;
+
+/// How long the disk is measured, by itself and under the kernel's limit.
+const PROBE: Span = Span(1500 * Span::MILLISECOND.0);
+const PROBE_LIMITED: Span = Span(1000 * Span::MILLISECOND.0);
+
+/// How often to look while it is measured.
+const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+
+/// A limit of the kernel's that lets through more than this, in per cent of it, has no effect: on
+/// some file systems and devices it has none, and nobody says so.
+const LIMIT_PERCENT_MAX: u64 = 115;
+
+/// What the user may choose.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// How long a set-up takes that wastes nothing.
+    pub(crate) seconds: u64,
+    /// Where the report goes.
+    pub(crate) out: PathBuf,
+    /// Where the tenants' files lie.
+    pub(crate) directory: PathBuf,
+    pub(crate) no_cgroups: bool,
+    pub(crate) plain: bool,
+    pub(crate) json: bool,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    plan: Plan,
+    machine: Machine,
+    notes: Vec<String>,
+    results: Vec<(Recording, Score)>,
+    /// The page to look at.
+    report: PathBuf,
+    /// What it was made from.
+    samples: PathBuf,
+}
+
+impl Outcome {
+    /// Whether Tidegate kept every promise.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.score(Control::Tidegate).is_some_and(Score::are_promises_kept)
+    }
+
+    fn score(&self, control: Control) -> Option<&Score> {
+        self.results.iter().find(|(recording, _)| recording.control == control).map(|(_, s)| s)
+    }
+
+    /// For programs.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let setups = self.results.iter().map(|(recording, score)| {
+            json!({
+                "control": recording.control,
+                "means": recording.means,
+                "load": recording.load_percent as f64 / 100.0,
+                "result": Numbers::from(score),
+            })
+        });
+        json!({
+            "kept": self.is_kept(),
+            "scale_percent": self.plan.scale_percent,
+            "budget_bytes_per_second": self.plan.budget.0,
+            "disk_bytes_per_second": self.plan.disk.0,
+            "machine": self.machine,
+            "notes": self.notes,
+            "setups": setups.collect::<Vec<_>>(),
+            "report": self.report,
+            "samples": self.samples,
+        })
+    }
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// If the machine lacks what it needs, something breaks, or somebody ends it. Promises that are not
+/// kept are no error here.
+pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
+    let interrupt = Interrupt::listen()?;
+    let at_ms = clock::unix_ms();
+    let form = Form::wanted(options.plain, options.json);
+    let mut live = Live::new(form);
+    fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
+    let disk = Disk::below(&options.directory);
+    let machine = Machine::look(&options.directory, &disk)?;
+    live.say(&machine.told())?;
+
+    let Bench { stand, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;
+    live.say(&probe)?;
+    for note in &notes {
+        live.say(note)?;
+    }
+    let mut results = Vec::new();
+    for control in Control::ALL {
+        let recording = stand.run(control, &mut live)?;
+        live.ended(&recording)?;
+        let score = Score::new(&stand.plan, &recording);
+        results.push((recording, score));
+    }
+    let plan = stand.plan.clone();
+    let (report, samples) = (options.out.join("report.html"), options.out.join("samples.json"));
+    let outcome = Outcome { plan, machine, notes, results, report, samples };
+    write(&outcome, at_ms, &probe)?;
+    live.say(&format!("\n{}", summary::told(&outcome)))?;
+    Ok(outcome)
+}
+
+/// The stand with everything on it, and what was found out while it was set up.
+struct Bench {
+    stand: Stand,
+    /// What the disk does by itself, in words.
+    probe: String,
+    notes: Vec<String>,
+}
+
+impl Bench {
+    fn prepare(
+        options: &Options,
+        disk: Result<Disk, String>,
+        machine: &Machine,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
+        let mut notes = Vec::new();
+        let load = machine::load_percent();
+        if load > 100 * machine.cores as u64 {
+            notes.push(format!(
+                "This machine is busy: a load of {:.1} on {} before anything was started. Numbers \
+                 of a quiet machine are better.",
+                load as f64 / 100.0,
+                tidegate_console::amounts::plural(machine.cores as u64, "core"),
+            ));
+        }
+        let scratch = Scratch::new()?;
+        let names: Vec<&str> = Plan::NAMES.to_vec();
+        let files = Files::write(&options.directory, &names, &interrupt)?;
+        let reader = Reader { files: &files, scratch: &scratch, interrupt: &interrupt };
+        let measured = reader.read_for(PROBE, BLOCK, None)?;
+        let probe = format!("The disk reads {} by itself.", Mib(measured));
+        let mut plan = Plan::new(measured, options.seconds);
+        // A disk that has to move its heads does better with large requests than with fine counts.
+        if plan.block < BLOCK && reader.read_for(PROBE, plan.block, None)? < plan.disk {
+            plan.block = BLOCK;
+        }
+        notes.extend(plan.scale_note(measured));
+        let throttle = match (options.no_cgroups, disk) {
+            (true, _) => Err("control groups were not wanted".into()),
+            (false, Err(why)) => Err(why),
+            (false, Ok(disk)) => reader.throttle(disk, plan.disk)?,
+        };
+        if let Err(why) = &throttle {
+            notes
+                .push(format!("Static limits are Tidegate's buckets and not the kernel's: {why}."));
+        }
+        let stand = Stand { plan, files, scratch, throttle, interrupt };
+        stand.rehearse()?;
+        Ok(Self { stand, probe, notes })
+    }
+}
+
+/// Measures the disk.
+struct Reader<'a> {
+    files: &'a Files,
+    scratch: &'a Scratch,
+    interrupt: &'a Interrupt,
+}
+
+impl Reader<'_> {
+    /// How fast the disk reads for four jobs with requests of `block` bytes, in a control group if
+    /// one is named.
+    fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
+        let said = self.scratch.join("probe.json");
+        let file = self.files.path(Plan::NAMES[0]);
+        let work = Work { name: "probe", file: &file, block, amount: Amount::Time(time) };
+        let start = Start {
+            name: "probe".into(),
+            program: "fio".into(),
+            arguments: fio::arguments(work, &said),
+            group,
+            ..Start::default()
+        };
+        let mut process = Child::start(&start, self.scratch.path())?;
+        let (clock, mut witness) = (Clock::start(), Witness::new(process.pid()));
+        while !process.has_ended().map_err(no_direct)? {
+            witness.look();
+            self.interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        }
+        let told = fio::told(&said)?;
+        // The witness has missed the beginning and the end, but not most of it.
+        if witness.look().bytes < told.bytes / 2 {
+            let why = "the kernel counts no reads of a disk for files in that directory";
+            return Err(no_direct(Failure::new(Code::Failure, why)));
+        }
+        Ok(told.rate)
+    }
+
+    /// The kernel's limits on this disk, or why they are not used.
+    fn throttle(&self, disk: Disk, limit: Rate) -> Result<Result<Throttle, String>, Failure> {
+        let throttle = match Throttle::new(disk) {
+            Ok(throttle) => throttle,
+            Err(why) => return Ok(Err(why)),
+        };
+        let group = match throttle.group("probe", limit) {
+            Ok(group) => group,
+            Err(why) => return Ok(Err(why)),
+        };
+        let measured = self.read_for(PROBE_LIMITED, BLOCK, Some(group.processes()))?;
+        drop(group);
+        if measured.0 > limit.0 / 100 * LIMIT_PERCENT_MAX {
+            let told = throttle.told();
+            let why = format!("{told} lets through {} of {}", Mib(measured), Mib(limit));
+            return Ok(Err(why));
+        }
+        Ok(Ok(throttle))
+    }
+}
+
+fn no_direct(failure: Failure) -> Failure {
+    failure.help(
+        "name a directory on a real disk with --directory: the experiment reads past the page \
+         cache (O_DIRECT), and file systems in memory are no disks",
+    )
+}
+
+/// Writes the report and what it was made from.
+fn write(outcome: &Outcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Samples<'a> {
+        plan: &'a Plan,
+        machine: &'a Machine,
+        notes: &'a [String],
+        recordings: Vec<&'a Recording>,
+    }
+    let Outcome { plan, machine, notes, results, .. } = outcome;
+    let page = Report { plan, machine, at_ms, probe, notes, results }.render();
+    fs::write(&outcome.report, page).map_err(|error| unwritable(&outcome.report, error))?;
+    let recordings = results.iter().map(|(recording, _)| recording).collect();
+    let samples = Samples { plan, machine, notes, recordings };
+    let text = serde_json::to_string(&samples)
+        .map_err(|error| Failure::new(Code::Failure, "cannot write JSON").cause(error))?;
+    fs::write(&outcome.samples, text).map_err(|error| unwritable(&outcome.samples, error))
+}
+
+fn unwritable(path: &Path, error: std::io::Error) -> Failure {
+    Failure::new(Code::Failure, format!("cannot write {}", path.display()))
+        .cause(error)
+        .help("say where the report may go with --out")
+}

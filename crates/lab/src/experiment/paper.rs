@@ -1,0 +1,426 @@
+//! What the figures of a paper have in common: claims, a table for the terminal, a picture, and
+//! simulations several at a time.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tidegate_model::{Span, Time};
+use tidegate_sim::scenario::ScenarioError;
+use tidegate_sim::{bricks, dtm, e2e, one_sided, scenario as cluster};
+
+use super::unwritable;
+use super::verdict::{Claim, Judged, Verdict};
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+use tidegate_console::output::{self, Paint};
+use tidegate_console::table::Table;
+
+/// The scenarios of a paper, as they were when this program was built, and a test that `scenario`,
+/// which is where they are, reads all of them.
+macro_rules! scenarios {
+    ($folder:literal: $($name:ident = $file:literal;)*) => {
+        $(pub(super) const $name: &str = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"), "/../../scenarios/", $folder, "/", $file, ".toml"
+        ));)*
+        #[cfg(test)]
+        #[test]
+        fn every_scenario_is_read() {
+            for text in [$($name),*] {
+                scenario(text).unwrap();
+            }
+        }
+    };
+}
+pub(super) use scenarios;
+
+/// The worlds of a claim.
+pub(super) const SIMULATED: &str = "simulated";
+pub(super) const LIVE: &str = "live";
+
+/// How soon somebody who ends the command is noticed.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// What comes of a figure.
+pub(super) struct Part {
+    pub(super) claims: Vec<Claim>,
+    pub(super) table: Table,
+    /// SVG.
+    pub(super) picture: String,
+}
+
+/// What figures need besides their scenarios.
+pub(super) struct Desk {
+    pub(super) interrupt: Interrupt,
+    /// Whether somebody sees standard error.
+    pub(super) is_watched: bool,
+    /// Periods that live runs are to measure, where somebody has said it.
+    pub(super) periods: Option<usize>,
+    /// What simulated runs follow from, where somebody has said it.
+    pub(super) seed: Option<u64>,
+}
+
+impl Desk {
+    /// Tells a watcher what is going on, in place of what was told before.
+    pub(super) fn note(&self, what: &str) {
+        if self.is_watched {
+            // Nobody is hurt if it is not seen.
+            let _ = write!(io::stderr(), "\r\x1b[K{what}");
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.note("");
+    }
+}
+
+/// A paper's figures, by their names.
+pub(crate) struct Paper {
+    /// Where its pictures go, by default.
+    pub(crate) name: &'static str,
+    pub(crate) figures: &'static [&'static str],
+    pub(super) repeat: fn(&str, &Desk) -> Result<Part, Failure>,
+    /// Those that are run live as a part of their own, and what runs them.
+    pub(super) live: &'static [(&'static str, Run)],
+}
+
+/// What runs a figure.
+pub(super) type Run = fn(&Desk) -> Result<Part, Failure>;
+
+/// What somebody wants to see of a paper.
+#[derive(Clone, Debug)]
+pub(crate) struct Order<'a> {
+    pub(crate) figures: &'a [&'static str],
+    /// Where pictures go.
+    pub(crate) out: &'a Path,
+    pub(crate) is_json: bool,
+    /// Only that world of figures that have two parts.
+    pub(crate) world: Option<World>,
+    /// Periods that live runs are to measure.
+    pub(crate) periods: Option<usize>,
+    /// What simulated runs follow from, in place of what their scenarios say.
+    pub(crate) seed: Option<u64>,
+}
+
+/// Where a figure is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum World {
+    /// In virtual time.
+    Simulated,
+    /// On this machine.
+    Live,
+}
+
+impl Paper {
+    /// Whether a figure has something to show in that world. Where the live part of figures is no
+    /// part of its own, a world says nothing.
+    pub(crate) fn is_in(&self, figure: &str, world: Option<World>) -> bool {
+        let is_live = || self.live.iter().any(|(name, _)| *name == figure);
+        world != Some(World::Live) || self.live.is_empty() || is_live()
+    }
+
+    /// Repeats figures, and tells each one's claims when it has them; tables go to standard output
+    /// unless it is for programs, pictures to where they are wanted.
+    ///
+    /// # Errors
+    /// If something breaks, or somebody ends it. Claims that do not hold are no error here.
+    pub(crate) fn run(
+        &self,
+        order: &Order<'_>,
+        tell: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Order { figures, out, is_json, world, periods, seed } = *order;
+        let is_watched = !is_json && io::stderr().is_terminal();
+        let desk = Desk { interrupt: Interrupt::listen()?, is_watched, periods, seed };
+        fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
+        let mut show = |name: &str, part: Part| {
+            desk.note("");
+            let path = write(name, &part, out)?;
+            if !is_json {
+                let table = part.table.render(Paint::stdout(), usize::MAX);
+                output::print(&format!("Figure {name}: {}\n{table}\n", path.display()))?;
+            }
+            tell(&part.claims)?;
+            if !is_json {
+                output::print("\n")?;
+            }
+            Ok::<(), Failure>(())
+        };
+        for figure in figures {
+            if world != Some(World::Live) || self.live.is_empty() {
+                show(figure, (self.repeat)(figure, &desk)?)?;
+            }
+            let live = self.live.iter().find(|(name, _)| name == figure);
+            if let Some((_, repeat)) = live.filter(|_| world != Some(World::Simulated)) {
+                show(&format!("{figure}-live"), repeat(&desk)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(figure: &str, part: &Part, out: &Path) -> Result<PathBuf, Failure> {
+    let path = out.join(format!("figure-{figure}.svg"));
+    fs::write(&path, &part.picture).map_err(|error| unwritable(&path, error))?;
+    Ok(path)
+}
+
+/// What the claims of one run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub(super) paper: &'static str,
+    pub(super) figure: &'static str,
+    pub(super) world: &'static str,
+    pub(super) seed: Option<u64>,
+    pub(super) seconds: f64,
+}
+
+impl Source {
+    /// A claim, the numbers that it was judged by, and the judgement.
+    pub(super) fn claim(
+        self,
+        text: impl Into<String>,
+        measured: Value,
+        (verdict, reason): Judged,
+    ) -> Claim {
+        let measured = match measured {
+            Value::Object(measured) => measured,
+            _ => Map::new(),
+        };
+        let Self { paper, figure, world, seed, seconds } = self;
+        let claim = text.into();
+        Claim { paper, figure, world, claim, measured, verdict, reason, seed, seconds }
+    }
+}
+
+/// It holds, or fails for this reason.
+pub(super) fn holds_if(holds: bool, otherwise: impl FnOnce() -> String) -> Judged {
+    match holds {
+        true => (Verdict::Holds, None),
+        false => (Verdict::Fails, Some(otherwise())),
+    }
+}
+
+/// All of it holds, or what is worst does not.
+pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
+    let rank = |judged: &Judged| match judged.0 {
+        Verdict::Fails => 0,
+        Verdict::Differs => 1,
+        Verdict::Holds => 2,
+    };
+    judged.into_iter().min_by_key(rank).unwrap_or((Verdict::Holds, None))
+}
+
+/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
+/// it: a tenth of a second is a tenth of the paper's shorter period.
+const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
+
+/// A failure of a live run in which the machine stood still is told with its cause.
+pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
+    match judged {
+        (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
+            let told = format!("{why}; this machine stood still for {stall} meanwhile");
+            (Verdict::Differs, Some(told))
+        }
+        judged => judged,
+    }
+}
+
+/// What a scenario has shown, and how long it took, in seconds.
+#[derive(Clone, Debug)]
+pub(super) struct Shown<O> {
+    pub(super) outcome: O,
+    pub(super) seconds: f64,
+}
+
+/// What can be simulated with another seed.
+pub(super) trait Seeded {
+    /// What every random number of a run follows from.
+    fn seed(&mut self) -> &mut u64;
+}
+
+macro_rules! seeded {
+    ($($scenario:ty),* $(,)?) => {
+        $(impl Seeded for $scenario {
+            fn seed(&mut self) -> &mut u64 {
+                &mut self.seed
+            }
+        })*
+    };
+}
+
+seeded!(bricks::Scenario, cluster::Scenario, dtm::Plan, e2e::Scenario);
+seeded!(one_sided::Scenario, one_sided::nodes::Scenario);
+
+/// Another seed for all of them. Where a figure counts several runs together, seeds are as far
+/// apart as they were.
+fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
+    let least = scenarios.iter_mut().map(|one| *one.seed()).min().unwrap_or(0);
+    for scenario in scenarios {
+        let own = scenario.seed();
+        *own = seed.wrapping_add(*own - least);
+    }
+}
+
+/// Simulates all of them, on as many processors as there are, and gives what they show in their
+/// order.
+///
+/// # Errors
+/// If a scenario cannot be run, or somebody ends the command. What runs then ends with the process.
+pub(super) fn simulate<S, O>(
+    desk: &Desk,
+    mut scenarios: Vec<S>,
+    run: fn(&S) -> Result<O, ScenarioError>,
+) -> Result<Vec<Shown<O>>, Failure>
+where
+    S: Seeded + Send + 'static,
+    O: Send + 'static,
+{
+    if let Some(seed) = desk.seed {
+        reseed(&mut scenarios, seed);
+    }
+    let count = scenarios.len();
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(count);
+    let queue = Arc::new(Mutex::new(scenarios.into_iter().enumerate()));
+    let (sender, results) = channel();
+    for _ in 0..workers {
+        let (queue, sender) = (Arc::clone(&queue), sender.clone());
+        thread::spawn(move || {
+            let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some((place, scenario)) = take() {
+                let (shown, seconds) = timed(|| run(&scenario));
+                let shown = shown.map(|outcome| Shown { outcome, seconds });
+                if sender.send((place, shown)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut all: Vec<Option<Shown<O>>> = (0..count).map(|_| None).collect();
+    for done in 0..count {
+        desk.note(&format!("simulating: {done} of {count} done"));
+        let (place, shown) = loop {
+            desk.interrupt.check()?;
+            match results.recv_timeout(LOOK) {
+                Ok(result) => break result,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::new(Code::Failure, "a simulation has broken down"));
+                }
+            }
+        };
+        all[place] = Some(shown.map_err(wrong)?);
+    }
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// What is wrong with a scenario of ours. Tests read them all.
+pub(super) fn wrong(error: ScenarioError) -> Failure {
+    Failure::new(Code::Failure, "a scenario that came with this program is wrong").cause(error)
+}
+
+/// How long `work` takes, in seconds, and what it gives.
+pub(super) fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
+    let clock = Clock::start();
+    let result = work();
+    (result, clock.now().since(Time::ZERO).as_seconds())
+}
+
+/// Seconds in a span.
+pub(super) fn seconds(span: Span) -> f64 {
+    span.as_seconds()
+}
+
+/// With one digit behind the point, for people and programs alike.
+pub(super) fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+/// With two digits behind the point.
+pub(super) fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+/// With three digits behind the point.
+pub(super) fn thousandths(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seed, and nothing else.
+    impl Seeded for u64 {
+        fn seed(&mut self) -> &mut u64 {
+            self
+        }
+    }
+
+    #[test]
+    fn a_claim_has_what_all_claims_of_its_run_have() {
+        let source =
+            Source { paper: "p", figure: "3", world: SIMULATED, seed: Some(7), seconds: 1.5 };
+        let measured = serde_json::json!({ "tenants": 3 });
+        let claim = source.claim("it is so", measured, (Verdict::Holds, None));
+        assert_eq!((claim.paper, claim.figure, claim.seed), ("p", "3", Some(7)));
+        assert_eq!(claim.measured["tenants"], 3);
+    }
+
+    #[test]
+    fn all_is_as_good_as_the_worst() {
+        let judged = |verdict, why: &str| (verdict, Some(why.to_owned()));
+        let holds = || (Verdict::Holds, None);
+        let differs = judged(Verdict::Differs, "a little");
+        let fails = judged(Verdict::Fails, "much");
+        assert_eq!(all([holds(), holds()]), holds());
+        assert_eq!(all([holds(), differs.clone(), holds()]), differs);
+        assert_eq!(all([differs, fails.clone(), judged(Verdict::Fails, "too")]), fails);
+    }
+
+    #[test]
+    fn a_stall_is_a_cause_and_no_excuse_for_what_holds() {
+        let fails = || (Verdict::Fails, Some("10 % miss".to_owned()));
+        let (short, long) = (STALL_MAX, Span(2 * STALL_MAX.0));
+        assert_eq!(on_a_machine_that_stood_still(fails(), short), fails());
+        let (verdict, why) = on_a_machine_that_stood_still(fails(), long);
+        assert_eq!(verdict, Verdict::Differs);
+        assert_eq!(why.unwrap(), "10 % miss; this machine stood still for 200ms meanwhile");
+        let holds = (Verdict::Holds, None);
+        assert_eq!(on_a_machine_that_stood_still(holds.clone(), long), holds);
+    }
+
+    #[test]
+    fn a_figure_is_written_where_it_is_wanted() {
+        let out = tempfile::tempdir().unwrap();
+        let part = Part { claims: Vec::new(), table: Table::new(), picture: "<svg/>".into() };
+        let path = write("9", &part, out.path()).unwrap();
+        assert_eq!(path, out.path().join("figure-9.svg"));
+        assert_eq!(fs::read_to_string(path).unwrap(), "<svg/>");
+        assert!(write("9", &part, Path::new("/proc/none")).is_err());
+    }
+
+    #[test]
+    fn what_comes_out_has_the_order_of_what_went_in() {
+        let interrupt = Interrupt::default();
+        let mut desk = Desk { interrupt, is_watched: false, periods: None, seed: None };
+        let doubled = |desk: &Desk| -> Vec<u64> {
+            let shown = simulate(desk, (1..9).collect(), |number: &u64| Ok(number * 2)).unwrap();
+            shown.iter().map(|shown| shown.outcome).collect()
+        };
+        assert_eq!(doubled(&desk), [2, 4, 6, 8, 10, 12, 14, 16]);
+        desk.seed = Some(11);
+        assert_eq!(doubled(&desk), [22, 24, 26, 28, 30, 32, 34, 36]);
+        let refused = |_: &u64| Err::<u64, _>(ScenarioError::new("wrong"));
+        assert!(simulate(&desk, vec![1], refused).is_err());
+    }
+}

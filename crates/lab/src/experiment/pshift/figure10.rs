@@ -1,0 +1,191 @@
+//! Figure 10 (experiment 5): 200 tenants on eight nodes with files, of which 80 % is reserved; each
+//! asks for one and a half times its reservation, which is also its limit. Simulated, and live on
+//! files behind a model of a device with the paper's 1,000 operations per second.
+
+use serde_json::json;
+use tidegate_model::Span;
+use tidegate_sim::cluster::Outcome;
+
+use super::judge::{self, Tally, in_period};
+use super::live::{self, Back};
+use super::plot::{Panel, Series, draw};
+use super::world::{self, Shown};
+use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, tenths, thousandths};
+use crate::experiment::verdict::{Claim, Judged};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// The paper's: one tenant of 200 missed by more than 1 %.
+const MISS_PERCENT: f64 = 0.5;
+/// So far may a limit be exceeded in the first period of all, in percent.
+const START_PERCENT: f64 = 5.0;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let scenario = world::scenario(world::EXPERIMENT_5)?;
+    let mut start = scenario.clone();
+    (start.skip, start.periods, start.load.start) = (0, 1, Span::ZERO);
+    let shown = world::run_all(desk, vec![scenario.clone(), start])?;
+    let lived = live::run(desk, &scenario, shown[0].outcome.clone(), Back::File)?;
+    let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
+    let mut claims = claims(&shown[0], SIMULATED, (slack, Span::ZERO));
+    claims.push(transient(&shown[1]));
+    claims.extend(self::claims(&lived.shown, LIVE, (slack, lived.stall)));
+    let mut table = Table::new()
+        .left("WORLD")
+        .right("PERIOD")
+        .right("TENANTS")
+        .right("GOT ALL")
+        .right("GOT 99 %")
+        .right("ABOVE LIMIT");
+    for (outcome, world) in [(&shown[0].outcome, SIMULATED), (&lived.shown.outcome, LIVE)] {
+        for period in 0..outcome.periods() {
+            table.row([
+                world.into(),
+                (period + 1).to_string().into(),
+                outcome.promises.len().to_string().into(),
+                outcome.met(period, 1_000).to_string().into(),
+                outcome.met(period, 990).to_string().into(),
+                outcome.above_limit(period).to_string().into(),
+            ]);
+        }
+    }
+    let picture = picture(&shown[0].outcome, &lived.shown.outcome);
+    Ok(Part { claims, table, picture })
+}
+
+fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Vec<Claim> {
+    let Shown { outcome, seconds } = shown;
+    let tally = Tally::of(outcome);
+    let seed = Some(outcome.seed);
+    let source = Source { paper: PAPER, figure: "10", world, seed, seconds: tenths(*seconds) };
+    let missed = tally.percent(tally.count - tally.met_99);
+    let measured = json!({
+        "tenants": outcome.promises.len(),
+        "periods": outcome.periods(),
+        "missed_by_1_percent_percent": thousandths(missed),
+        "met_percent": thousandths(tally.percent(tally.met)),
+        "above_limit": tally.above,
+        "above_limit_most_operations": tally.above_most,
+        "asked": outcome.asked,
+        "answered": outcome.answered,
+        "stall_ms": tenths(super::seconds(stall) * 1_000.0),
+    });
+    let judged = |judged| judge::on_a_machine_that_stood_still(judged, stall);
+    vec![
+        source.claim(
+            "at most 0.5 % of 200 tenants miss their reservation by more than 1 %",
+            measured.clone(),
+            judged(few_miss(missed)),
+        ),
+        source.claim(
+            "no tenant exceeds its limit",
+            measured,
+            judged(judge::none_above(&tally, slack)),
+        ),
+    ]
+}
+
+fn few_miss(percent: f64) -> Judged {
+    judge::holds_if(percent <= MISS_PERCENT, || format!("{percent:.2} % do"))
+}
+
+/// A cluster that has just begun, and knows nothing.
+fn transient(shown: &Shown) -> Claim {
+    let Shown { outcome, seconds } = shown;
+    let over = above_percent(outcome);
+    let seed = Some(outcome.seed);
+    let source =
+        Source { paper: PAPER, figure: "10", world: SIMULATED, seed, seconds: tenths(*seconds) };
+    let measured = json!({ "above_limit_most_percent": thousandths(over) });
+    source.claim(
+        "in the first period of a new cluster no limit is exceeded by 5 %",
+        measured,
+        judge::holds_if(over < START_PERCENT, || format!("one is, by {over:.1} %")),
+    )
+}
+
+/// By how much the worst tenant exceeds its limit in a period, in percent of it.
+fn above_percent(outcome: &Outcome) -> f64 {
+    let over = |(served, limit): (u64, u64)| (served as f64 / limit as f64 - 1.0) * 100.0;
+    let limits = outcome
+        .promises
+        .iter()
+        .map(|promise| promise.limit.map_or(u64::MAX, |limit| in_period(limit.0, outcome.period)));
+    let limits: Vec<u64> = limits.collect();
+    let periods = 0..outcome.periods();
+    let pairs = periods.flat_map(|n| outcome.served(n).into_iter().zip(limits.iter().copied()));
+    pairs.map(over).fold(0.0, f64::max)
+}
+
+fn picture(simulated: &Outcome, lived: &Outcome) -> String {
+    let panel = |outcome: &Outcome, world: &str, period: usize| {
+        let count = outcome.samples.len() / outcome.periods().max(1);
+        let samples = &outcome.samples[period * count..(period + 1) * count];
+        let stack = |(number, sample): (usize, &Vec<u32>)| {
+            let served = sample.iter().enumerate();
+            let points = served.map(|(tenant, served)| (tenant as f64, f64::from(*served)));
+            Series::stack(format!("interval {}", number + 1), points.collect())
+        };
+        let line = |level: &dyn Fn(usize) -> u64| {
+            let at = |tenant| (tenant as f64, in_period(level(tenant), outcome.period) as f64);
+            (0..outcome.promises.len()).map(at).collect::<Vec<_>>()
+        };
+        let reserved = line(&|tenant| outcome.promises[tenant].reservation.0);
+        let limit = line(&|tenant| outcome.promises[tenant].limit.map_or(0, |limit| limit.0));
+        let mut series: Vec<Series> = samples.iter().enumerate().map(stack).collect();
+        series.push(Series::line("reserved", reserved));
+        series.push(Series::line("limit", limit));
+        Panel {
+            title: format!("Period {}, {world}", period + 1),
+            x: "tenant",
+            y: "operations in a period",
+            series,
+            levels: Vec::new(),
+        }
+    };
+    let mut panels = Vec::new();
+    for (outcome, world) in [(simulated, SIMULATED), (lived, LIVE)] {
+        panels.extend((0..outcome.periods()).map(|period| panel(outcome, world, period)));
+    }
+    draw("Operations of 200 tenants on eight nodes with files", &panels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::verdict::Verdict;
+
+    #[test]
+    fn misses_and_excesses_are_seen() {
+        let mut scenario = world::scenario(world::EXPERIMENT_5).unwrap();
+        scenario.tenants.count = 20;
+        let outcome = tidegate_sim::cluster::run(&scenario).unwrap();
+        let verdicts = |change: &dyn Fn(&mut Outcome)| {
+            let mut outcome = outcome.clone();
+            for (tenant, promise) in outcome.promises.iter().enumerate() {
+                // Exactly what is promised, in one sample of each period.
+                let promised = in_period(promise.reservation.0, outcome.period) as u32;
+                for (number, sample) in outcome.samples.iter_mut().enumerate() {
+                    sample[tenant] = if number % 5 == 0 { promised } else { 0 };
+                }
+            }
+            change(&mut outcome);
+            let claims = claims(&Shown { outcome, seconds: 1.0 }, LIVE, (3, Span::ZERO));
+            claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>()
+        };
+        let (holds, differs, fails) = (Verdict::Holds, Verdict::Differs, Verdict::Fails);
+        assert_eq!(verdicts(&|_| {}), [holds, holds]);
+        assert_eq!(verdicts(&|outcome| outcome.samples[0][0] = 0), [fails, holds]);
+        let limit = |outcome: &Outcome| {
+            let limit = outcome.promises[0].limit.map_or(0, |limit| limit.0);
+            in_period(limit, outcome.period) as u32
+        };
+        let above =
+            |by: u32| move |outcome: &mut Outcome| outcome.samples[0][0] = limit(outcome) + by;
+        assert_eq!(verdicts(&above(3)), [holds, differs]);
+        assert_eq!(verdicts(&above(4)), [holds, fails]);
+        let mut first = outcome.clone();
+        first.samples[0][0] = limit(&first) * 2;
+        assert_eq!(transient(&Shown { outcome: first, seconds: 1.0 }).verdict, Verdict::Fails);
+    }
+}

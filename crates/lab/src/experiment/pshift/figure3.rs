@@ -1,0 +1,83 @@
+//! Figure 3 (experiment 1): 10,000 tenants on 64 nodes of which every operation is reserved.
+
+use serde_json::json;
+
+use super::judge::{self, Tally};
+use super::plot::{Panel, Series, draw};
+use super::world::{self, Shown};
+use super::{Desk, PAPER, Part, SIMULATED, Source, seconds, tenths, thousandths};
+use tidegate_console::failure::Failure;
+use tidegate_console::table::Table;
+
+/// The picture shows every so many tenants, as the paper's.
+const EVERY: usize = 50;
+
+pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+    let shown = world::run(desk, world::scenario(world::EXPERIMENT_1)?)?;
+    let Shown { outcome, seconds: took } = &shown;
+    let tally = Tally::of(outcome);
+    let near = tally.percent(tally.met_95);
+    let source = Source {
+        paper: PAPER,
+        figure: "3",
+        world: SIMULATED,
+        seed: Some(outcome.seed),
+        seconds: tenths(*took),
+    };
+    let claim = source.claim(
+        "with every operation reserved and up to two moves in a period, at least 99.5 % of 10,000 \
+         tenants get 95 % of their reservation",
+        json!({
+            "tenants": tally.count,
+            "met_percent": thousandths(tally.percent(tally.met)),
+            "met_95_percent": thousandths(near),
+            "missing_percent": thousandths(judge::percent(tally.missing, tally.reserved)),
+            "moves": outcome.moves.len(),
+            "requests": outcome.asked,
+            "events": outcome.events,
+        }),
+        judge::at_least(near, 99.5, "of the tenants get 95 % of their reservation"),
+    );
+    let mut table =
+        Table::new().right("TENANTS").right("GOT ALL").right("GOT 95 %").right("MISSING");
+    let missing = judge::percent(tally.missing, tally.reserved);
+    table.row([
+        tally.count.to_string().into(),
+        format!("{:.2} %", tally.percent(tally.met)).into(),
+        format!("{near:.2} %").into(),
+        format!("{missing:.2} %").into(),
+    ]);
+    Ok(Part { claims: vec![claim], table, picture: picture(&shown) })
+}
+
+fn picture(Shown { outcome, .. }: &Shown) -> String {
+    let tenants = || (0..outcome.promises.len()).step_by(EVERY);
+    let reserved = tenants().map(|tenant| {
+        let level = outcome.promises[tenant].reservation.0;
+        (tenant as f64, judge::in_period(level, outcome.period) as f64)
+    });
+    let reserved: Vec<(f64, f64)> = reserved.collect();
+    let sampled = |(number, sample): (usize, &Vec<u32>)| {
+        let points = tenants().map(|tenant| (tenant as f64, f64::from(sample[tenant])));
+        Series::stack(format!("interval {}", number + 1), points.collect())
+    };
+    let mut served: Vec<Series> = outcome.samples.iter().enumerate().map(sampled).collect();
+    served.push(Series::line("reserved", reserved.clone()));
+    let panels = [
+        Panel {
+            title: "Reservations".into(),
+            x: "tenant",
+            y: "operations in a period",
+            series: vec![Series::line("", reserved)],
+            levels: Vec::new(),
+        },
+        Panel {
+            title: format!("Served in {:.0} s", seconds(outcome.period)),
+            x: "tenant",
+            y: "operations in a period",
+            series: served,
+            levels: Vec::new(),
+        },
+    ];
+    draw("Reservations of 10,000 tenants, and what they were served", &panels)
+}

@@ -1,0 +1,394 @@
+//! Those who ask live nodes: for each tenant some flows, one for each node on which it is active,
+//! as in the simulated world, and all of them on one thread.
+//!
+//! Jobs go to nodes by the batch, and answers come back through a channel with the time at which
+//! the node gave them; so a thread that is late counts nothing in a wrong sample.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
+use tidegate_model::cluster::{Geometry, Volume};
+use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
+use tidegate_sim::cluster::Outcome;
+use tidegate_sim::rng::{Stream, Zipf, apportion};
+use tidegate_sim::scenario::Scenario;
+
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// What each tenant has at each node.
+pub(super) const PART: Bytes = Bytes(64 << 10);
+
+/// The paper's requests, in bytes.
+const BLOCK: u32 = 4 << 10;
+
+/// How soon somebody who ends the command is noticed.
+const LOOK: Span = Span(25 * Span::MILLISECOND.0);
+
+/// How nodes are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Reads of a block.
+    Read,
+    /// A memcached's `set` and `get` by turns, of as many bytes.
+    KeyValue,
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    /// For each sample, what each tenant was answered in it.
+    pub(super) samples: Vec<Vec<u32>>,
+    pub(super) asked: u64,
+    pub(super) answered: u64,
+    /// How late those who ask were at most while it counted: they come round every [`LOOK`], unless
+    /// they are kept from a processor.
+    pub(super) stall: Span,
+}
+
+/// One tenant at one of its nodes.
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    node: u16,
+    /// Between two requests of an open loop; none for a flow that asks nothing by itself.
+    gap: Option<Span>,
+    /// Requests so far: keys and blocks go round.
+    asked: u64,
+}
+
+/// One tenant.
+struct Tenant {
+    /// Grows when it moves; what was caused by an older one causes nothing any more.
+    version: u32,
+    flows: Vec<Flow>,
+    /// What it asks for in a period, in an open loop.
+    demand: u64,
+    moves: Stream,
+    arrivals: Stream,
+    /// The number of its part at each node.
+    parts: Vec<u32>,
+}
+
+/// Everybody who asks.
+pub(super) struct Load<'a> {
+    scenario: &'a Scenario,
+    plan: &'a Outcome,
+    clock: Clock,
+    way: Way,
+    sessions: Vec<Box<dyn Session>>,
+    answers: Receiver<Answers>,
+    tenants: Vec<Tenant>,
+    /// Requests of open loops to come: when, whose, and of which flow and version.
+    due: BinaryHeap<Reverse<(Time, usize, usize, u32)>>,
+    /// What is to be said to each node next.
+    outbox: Vec<Vec<Job>>,
+    counted: Counted,
+}
+
+type Answers = (Time, Vec<Job>);
+
+/// Where a node puts its answers.
+struct Inbox {
+    clock: Clock,
+    sender: Sender<Answers>,
+}
+
+impl Outlet for Inbox {
+    fn finished(&self, jobs: &mut Vec<Job>) {
+        // Nobody listens any more once the run has ended.
+        let _ = self.sender.send((self.clock.now(), mem::take(jobs)));
+    }
+}
+
+/// That of a tenant's volume, which has a part at each node.
+pub(super) fn geometry(nodes: usize) -> Geometry {
+    let size = Bytes(PART.0 * nodes as u64);
+    Geometry { count: nodes as u32, stripe: Volume::STRIPE, size }
+}
+
+impl<'a> Load<'a> {
+    /// Those who ask in `scenario`, with what `plan` promises them.
+    ///
+    /// # Errors
+    /// If a node has no room for them.
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        plan: &'a Outcome,
+        clock: Clock,
+        way: Way,
+        services: &[Arc<dyn Service>],
+    ) -> Result<Self, Failure> {
+        let (sender, answers) = channel();
+        let inbox = Arc::new(Inbox { clock, sender });
+        let mut sessions: Vec<_> =
+            services.iter().map(|service| service.session(inbox.clone())).collect();
+        let names: Vec<String> = (0..plan.promises.len()).map(|n| format!("t{n}")).collect();
+        sessions.iter_mut().for_each(|session| session.tenants(&names));
+        let mut tenants = Vec::new();
+        for (number, (name, promise)) in names.iter().zip(&plan.promises).enumerate() {
+            let offset = Bytes(PART.0 * number as u64);
+            let open = |(index, session): (usize, &mut Box<dyn Session>)| {
+                let index = index as u32;
+                let geometry = geometry(services.len());
+                let part = Part { volume: name.clone(), index, length: PART, offset, geometry };
+                session.open(&part).map(|opened| opened.number)
+            };
+            let parts = sessions.iter_mut().enumerate().map(open).collect::<Result<_, _>>();
+            let parts = parts.map_err(|why| {
+                Failure::new(Code::Failure, "a node cannot hold its part").cause(why)
+            })?;
+            tenants.push(Tenant {
+                version: 0,
+                flows: Vec::new(),
+                demand: promise.demand,
+                moves: Stream::new(scenario.seed, "moves", number as u64),
+                arrivals: Stream::new(scenario.seed, "arrivals", number as u64),
+                parts,
+            });
+        }
+        let outbox = sessions.iter().map(|_| Vec::new()).collect();
+        let (due, counted) = (BinaryHeap::new(), Counted::default());
+        Ok(Self { scenario, plan, clock, way, sessions, answers, tenants, due, outbox, counted })
+    }
+
+    /// Asks from `begin`, a period's beginning, and the scenario's start after it, until `to`, and
+    /// counts from `from`.
+    ///
+    /// # Errors
+    /// If a request fails, or somebody ends the command.
+    pub(super) fn run(
+        &mut self,
+        interrupt: &Interrupt,
+        begin: Time,
+        from: Time,
+        to: Time,
+    ) -> Result<Counted, Failure> {
+        let plan = self.plan;
+        let count = (to.since(from).0 / self.scenario.sample.0) as usize;
+        self.counted.samples = vec![vec![0; self.tenants.len()]; count];
+        let start = begin.after(self.scenario.load.start);
+        interrupt.sleep_until(self.clock, start)?;
+        for tenant in 0..self.tenants.len() {
+            self.relocate(tenant, start);
+        }
+        let mut moves =
+            plan.moves.iter().map(|m| (from.after(Span(m.at.time().0)), m.tenant)).peekable();
+        let mut last = from;
+        loop {
+            interrupt.check()?;
+            let now = self.clock.now();
+            if now > last {
+                let late = Span(now.since(last).0.saturating_sub(LOOK.0));
+                (self.counted.stall, last) = (self.counted.stall.max(late), now);
+            }
+            if now >= to {
+                break;
+            }
+            while let Some((at, tenant)) = moves.next_if(|(at, _)| *at <= now) {
+                self.relocate(tenant, at);
+            }
+            while let Some(Reverse((at, tenant, flow, version))) = self.due.peek().copied()
+                && at <= now
+            {
+                self.due.pop();
+                self.arrive(tenant, flow, version, at);
+            }
+            self.send(from)?;
+            let next = self.due.peek().map_or(Time::MAX, |Reverse(due)| due.0);
+            let next = moves.peek().map_or(next, |(at, _)| next.min(*at));
+            let until = next.min(to).min(now.after(LOOK));
+            match self.answers.recv_timeout(Duration::from_nanos(self.clock.until(until).0)) {
+                Ok((at, jobs)) => self.take(at, jobs, from)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            while let Ok((at, jobs)) = self.answers.try_recv() {
+                self.take(at, jobs, from)?;
+            }
+        }
+        Ok(mem::take(&mut self.counted))
+    }
+
+    /// A tenant begins, or moves to other nodes.
+    fn relocate(&mut self, tenant: usize, now: Time) {
+        let nodes = self.choose(tenant);
+        let open = self.scenario.load.open.as_ref();
+        let parts = match open {
+            Some(open) => {
+                let zipf = Zipf::new(nodes.len(), open.zipf.0);
+                let weights: Vec<u64> = (0..nodes.len()).map(|rank| zipf.weight(rank)).collect();
+                apportion(self.tenants[tenant].demand, &weights)
+            }
+            None => vec![0; nodes.len()],
+        };
+        let period = self.scenario.period;
+        let one = &mut self.tenants[tenant];
+        one.version += 1;
+        one.flows.clear();
+        for (place, (node, part)) in nodes.into_iter().zip(parts).enumerate() {
+            let gap = (part > 0).then(|| Span(period.0 / part));
+            if let Some(gap) = gap {
+                let first = now.after(Span(one.arrivals.below(gap.0.max(1))));
+                self.due.push(Reverse((first, tenant, place, one.version)));
+            }
+            one.flows.push(Flow { node, gap, asked: 0 });
+        }
+        if let Some(closed) = &self.scenario.load.closed {
+            for place in 0..self.tenants[tenant].flows.len() {
+                (0..closed.outstanding).for_each(|_| self.ask(tenant, place));
+            }
+        }
+    }
+
+    /// The nodes that a tenant goes to, drawn as in the simulated world.
+    fn choose(&mut self, tenant: usize) -> Vec<u16> {
+        if let Some(on) = &self.scenario.load.on {
+            return on[tenant].clone();
+        }
+        let random = &mut self.tenants[tenant].moves;
+        let [least, most] = self.scenario.load.active.unwrap_or([1, 1]);
+        let count = random.within(u64::from(least), u64::from(most)) as usize;
+        let chosen = random.choose(count, usize::from(self.scenario.nodes.count));
+        chosen.into_iter().map(|node| node as u16).collect()
+    }
+
+    /// A request of an open loop comes, and the next one is known.
+    fn arrive(&mut self, tenant: usize, place: usize, version: u32, at: Time) {
+        let one = &self.tenants[tenant];
+        if one.version != version {
+            return;
+        }
+        if let Some(gap) = one.flows[place].gap {
+            self.due.push(Reverse((at.after(gap), tenant, place, version)));
+            self.ask(tenant, place);
+        }
+    }
+
+    fn ask(&mut self, tenant: usize, place: usize) {
+        let one = &mut self.tenants[tenant];
+        let flow = &mut one.flows[place];
+        let number = flow.asked;
+        flow.asked += 1;
+        let ticket = (tenant as u64) << 48 | (place as u64) << 32 | u64::from(one.version);
+        let (command, buffer) = match self.way {
+            Way::Read => (Command::Read, Buffer::empty()),
+            Way::KeyValue => (Command::KeyValue, key_value(tenant, number)),
+        };
+        let blocks = PART.0 / u64::from(BLOCK);
+        let (length, offset, cost) = match self.way {
+            Way::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
+            // One key.
+            Way::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
+        };
+        let tag = Tag {
+            tenant: TenantId(tenant as u16 + 1),
+            context: ContextId::default(),
+            class: Class::default(),
+            operation: Operation::Read,
+            cost,
+            delay: 0,
+        };
+        let (node, outcome) = (usize::from(flow.node), Ok(()));
+        let part = one.parts[node];
+        let job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
+        self.outbox[node].push(job);
+        self.counted.asked += 1;
+    }
+
+    /// Says to all nodes what is to be said, and takes what they answer on the spot.
+    fn send(&mut self, from: Time) -> Result<(), Failure> {
+        for node in 0..self.sessions.len() {
+            while !self.outbox[node].is_empty() {
+                let mut done = Vec::new();
+                self.sessions[node].submit(&mut self.outbox[node], &mut done);
+                if !done.is_empty() {
+                    self.take(self.clock.now(), done, from)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts answers, and asks again for those who wait for them.
+    fn take(&mut self, at: Time, jobs: Vec<Job>, from: Time) -> Result<(), Failure> {
+        for job in jobs {
+            let (tenant, place) = ((job.ticket >> 48) as usize, (job.ticket >> 32) as u16);
+            if let Err(fault) = job.outcome {
+                let what = format!("a request of t{tenant} failed: {fault:?}");
+                return Err(Failure::new(Code::Failure, what));
+            }
+            self.counted.answered += 1;
+            let sample = (at.since(from).0 / self.scenario.sample.0) as usize;
+            if at >= from
+                && let Some(sample) = self.counted.samples.get_mut(sample)
+            {
+                sample[tenant] += 1;
+            }
+            let is_present = job.ticket as u32 == self.tenants[tenant].version;
+            if is_present && self.scenario.load.closed.is_some() {
+                self.ask(tenant, usize::from(place));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A `set` and a `get` of a tenant's key, by turns.
+fn key_value(tenant: usize, number: u64) -> Buffer {
+    let key = format!("t{tenant}-{}", number / 2 % 16);
+    let mut text = match number.is_multiple_of(2) {
+        true => format!("set {key} 0 0 {BLOCK}\r\n").into_bytes(),
+        false => format!("get {key}\r\n").into_bytes(),
+    };
+    if number.is_multiple_of(2) {
+        text.resize(text.len() + BLOCK as usize, b'.');
+        text.extend_from_slice(b"\r\n");
+    }
+    let mut buffer = Buffer::with_length(text.len());
+    buffer.copy_from_slice(&text);
+    buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::pshift::world;
+    use tidegate_node::{Config, Speed, Store};
+
+    #[test]
+    fn a_set_is_as_long_as_it_says() {
+        let set = key_value(3, 34);
+        assert!(set.starts_with(b"set t3-1 0 0 4096\r\n..") && set.ends_with(b".\r\n"));
+        assert_eq!(set.len(), b"set t3-1 0 0 4096\r\n".len() + 4096 + 2);
+        assert_eq!(&key_value(3, 35)[..], b"get t3-1\r\n");
+    }
+
+    #[test]
+    fn whoever_waits_for_answers_asks_again() {
+        let mut scenario = world::scenario(world::EXPERIMENT_3_IN_TURN).unwrap();
+        scenario.period = Span(Span::SECOND.0 / 5);
+        let plan = tidegate_sim::cluster::run(&scenario).unwrap();
+        let node = || {
+            let speed = Speed { rate: scenario.nodes.rate, variance: 0, seed: 1 };
+            let store = Store::Memory { room: Bytes(1 << 20) };
+            tidegate_node::start(Config { speed: Some(speed), ..Config::new("n", store) }).unwrap()
+        };
+        let nodes = [node(), node(), node(), node()];
+        let services = nodes.each_ref().map(tidegate_node::Running::service);
+        let clock = Clock::start();
+        let mut load = Load::new(&scenario, &plan, clock, Way::Read, &services).unwrap();
+        let begin = clock.now();
+        let (from, to) = (begin, begin.after(Span(Span::SECOND.0 / 5)));
+        let counted = load.run(&Interrupt::default(), begin, from, to).unwrap();
+        assert_eq!(counted.samples.len(), 10);
+        // Ten flows with five requests each, and more each time that one was answered.
+        assert!(counted.answered > 100, "{counted:?}");
+        assert_eq!(counted.asked, counted.answered + 50);
+    }
+}

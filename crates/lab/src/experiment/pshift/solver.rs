@@ -1,0 +1,457 @@
+//! Figures 5 and 6: what it costs to divide tokens, on the instances of the solver's own bench:
+//! 64 servers of 100,000 operations a period, and up to 10,000 buckets on eight of them each.
+
+use std::thread;
+
+use serde_json::{Map, json};
+use tidegate_algo::pshift::instance::Family;
+use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_sim::rng::{Stream, apportion};
+
+use super::judge::{self, holds_if};
+use super::plot::{Panel, Series, draw};
+use super::{Desk, LIVE, PAPER, Part, Source, tenths, thousandths, timed};
+use crate::experiment::verdict::{Judged, Verdict};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::table::Table;
+
+pub(super) const SERVERS: u32 = 64;
+const BUCKETS: u32 = 10_000;
+/// A time is the median of so many.
+pub(super) const ROUNDS: usize = 15;
+
+/// Figure 5's reservations, in tenths of the capacity, and demands, in hundredths of reservations.
+const RESERVED: [u32; 2] = [10, 9];
+const DEMANDED: [u64; 6] = [105, 110, 120, 130, 140, 150];
+/// The paper's, with twelve threads: tens of milliseconds.
+const PAPER_MS: f64 = 10.0;
+
+/// Figure 6's numbers of buckets, and its exponents of reservations.
+const AMONG: [usize; 6] = [100, 200, 500, 1_000, 2_000, 5_000];
+const EXPONENTS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 1.0, 2.0];
+
+fn family(buckets: u32, reserved_tenths: u32) -> Family {
+    // Demands are in tenths; those of this family are made of other amounts than reservations.
+    Family { servers: SERVERS, buckets, reserved_tenths, demand_tenths: 1 }
+}
+
+/// Buckets with these reservations, each of which asks for so many hundredths of it.
+fn configuration(
+    family: Family,
+    reservations: &[u64],
+    hundredths: u64,
+) -> Result<Configuration, Failure> {
+    let mut configuration = Configuration::new(family.configuration().capacities());
+    for (bucket, reservation) in reservations.iter().enumerate() {
+        // A tenth of this, rounded up, is the demand.
+        let tenfold = (reservation * hundredths).div_ceil(10);
+        let demands = family.demands(bucket as u64, tenfold, 1);
+        configuration.push(*reservation, &demands).map_err(|error| {
+            Failure::new(Code::Failure, "there is no such instance").cause(error)
+        })?;
+    }
+    Ok(configuration)
+}
+
+/// The median of so many runs of `work`, in milliseconds, after one that is not counted.
+pub(super) fn median_ms(
+    desk: &Desk,
+    rounds: usize,
+    mut work: impl FnMut(),
+) -> Result<f64, Failure> {
+    work();
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        desk.interrupt.check()?;
+        times.push(timed(&mut work).1 * 1_000.0);
+    }
+    Ok(median(times))
+}
+
+/// The median of some times, or of none NaN.
+pub(super) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+pub(super) fn source(figure: &'static str, seconds: f64) -> Source {
+    Source { paper: PAPER, figure, world: LIVE, seed: None, seconds: tenths(seconds) }
+}
+
+/// Figure 5: the time all anew, by what is reserved and asked, and by the number of threads.
+pub(super) fn threads(desk: &Desk) -> Result<Part, Failure> {
+    let (points, took) = timed(|| measured_threads(desk));
+    let points = points?;
+    let counts = thread_counts();
+    let at = |tenths: u32, hundredths: u64, threads: usize| {
+        let same = |p: &&Anew| (p.reserved, p.demanded, p.threads) == (tenths, hundredths, threads);
+        points.iter().find(same).map_or(f64::NAN, |point| point.ms)
+    };
+    let mut measured = Map::new();
+    let mut table =
+        Table::new().right("R").right("M").right("THREADS").right("MS").right("X 1 THREAD");
+    for point in &points {
+        let Anew { reserved, demanded, threads, ms } = *point;
+        let name = format!("r_{reserved}_tenths_m_{demanded}_hundredths_{threads}_threads_ms");
+        measured.insert(name, thousandths(ms).into());
+        let speedup = at(reserved, demanded, 1) / ms;
+        table.row([
+            format!("{:.1}", f64::from(reserved) / 10.0).into(),
+            format!("{:.2}", demanded as f64 / 100.0).into(),
+            threads.to_string().into(),
+            format!("{ms:.3}").into(),
+            format!("{speedup:.2}").into(),
+        ]);
+    }
+    let column = |tenths: u32| DEMANDED.map(|hundredths| at(tenths, hundredths, 1));
+    let speedups = points.iter().map(|p| at(p.reserved, p.demanded, 1) / p.ms);
+    let speedup = speedups.fold(1.0, f64::max);
+    let worst = points.iter().map(|point| point.ms).fold(0.0, f64::max);
+    let claims = vec![
+        source("5", took).claim(
+            "dividing anew takes longer the more is reserved and the less demand there is to spare",
+            measured.clone().into(),
+            harder(column(RESERVED[0]), column(RESERVED[1])),
+        ),
+        source("5", took).claim(
+            "for 64 servers and 10,000 buckets it takes no more than the paper's tens of \
+             milliseconds on 12 threads",
+            json!({ "longest_ms": thousandths(worst) }),
+            holds_if(worst < PAPER_MS, || format!("it takes {worst:.1} ms")),
+        ),
+        source("5", took).claim(
+            "threads make it faster (up to five times on twelve)",
+            json!({ "threads": counts.last(), "speedup": thousandths(speedup) }),
+            faster(&counts, speedup),
+        ),
+    ];
+    let picture = picture_of_threads(&counts, &at);
+    Ok(Part { claims, table, picture })
+}
+
+fn picture_of_threads(counts: &[usize], at: &dyn Fn(u32, u64, usize) -> f64) -> String {
+    let line = |(tenths, threads): (u32, usize)| {
+        let points = DEMANDED.iter().map(|m| (*m as f64 / 100.0, at(tenths, *m, threads)));
+        let name = format!("r = {:.1}, threads: {threads}", f64::from(tenths) / 10.0);
+        Series::line(name, points.collect())
+    };
+    let lines = RESERVED.iter().flat_map(|tenths| counts.iter().map(move |n| (*tenths, *n)));
+    let panel = Panel {
+        title: "64 servers, 10,000 buckets, all anew".into(),
+        x: "demand / reservation",
+        y: "milliseconds",
+        series: lines.map(line).collect(),
+        levels: Vec::new(),
+    };
+    draw("Time of dividing tokens", &[panel])
+}
+
+/// One point of figure 5.
+#[derive(Clone, Copy, Debug)]
+struct Anew {
+    reserved: u32,
+    demanded: u64,
+    threads: usize,
+    ms: f64,
+}
+
+fn measured_threads(desk: &Desk) -> Result<Vec<Anew>, Failure> {
+    let mut points = Vec::new();
+    for reserved in RESERVED {
+        let family = family(BUCKETS, reserved);
+        let reservations = family.configuration().reservations().to_vec();
+        for demanded in DEMANDED {
+            desk.note(&format!("figure 5: r = {reserved}/10, m = {demanded}/100"));
+            let mut solver = Solver::new(configuration(family, &reservations, demanded)?);
+            for threads in thread_counts() {
+                let ms = solved_on(desk, &mut solver, threads)?;
+                points.push(Anew { reserved, demanded, threads, ms });
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// One thread, and with the feature `parallel` as many more as there are processors.
+fn thread_counts() -> Vec<usize> {
+    let most = thread::available_parallelism().map_or(1, usize::from);
+    (1..=if cfg!(feature = "parallel") { most } else { 1 }).collect()
+}
+
+#[cfg(feature = "parallel")]
+fn solved_on(desk: &Desk, solver: &mut Solver, threads: usize) -> Result<f64, Failure> {
+    if threads == 1 {
+        return median_ms(desk, ROUNDS, || _ = solver.solve());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool =
+        pool.map_err(|error| Failure::new(Code::Failure, "no threads to be had").cause(error))?;
+    pool.install(|| median_ms(desk, ROUNDS, || _ = solver.solve_parallel()))
+}
+
+#[cfg(not(feature = "parallel"))]
+fn solved_on(desk: &Desk, solver: &mut Solver, _threads: usize) -> Result<f64, Failure> {
+    median_ms(desk, ROUNDS, || _ = solver.solve())
+}
+
+/// All of the capacity reserved takes longer than 0.9 of it, and little demand to spare longer than
+/// much.
+fn harder(full: [f64; 6], less: [f64; 6]) -> Judged {
+    let (tight, loose) = (full[1], full[5]);
+    if tight <= less[1] {
+        return (Verdict::Fails, Some(format!("{tight:.2} ms, and {:.2} with r = 0.9", less[1])));
+    }
+    holds_if(tight > loose, || format!("{tight:.2} ms for m = 1.1, {loose:.2} for m = 1.5"))
+}
+
+fn faster(counts: &[usize], speedup: f64) -> Judged {
+    let most = counts.last().copied().unwrap_or(1);
+    let why = match (cfg!(feature = "parallel"), most) {
+        (false, _) => "one thread only: this program was built without the feature `parallel`; \
+                       there is little to win, for what the paper parallelises is not done here"
+            .to_owned(),
+        (true, 1) => "this machine has one processor".into(),
+        (true, most) if speedup < 1.0 + 0.25 * (most - 1) as f64 => format!(
+            "{speedup:.2} times on {most} threads: what the paper parallelises, the map of all \
+             token movements, is not made here"
+        ),
+        (true, _) => return (Verdict::Holds, None),
+    };
+    (Verdict::Differs, Some(why))
+}
+
+/// Figure 6: what is left of the excess if only the largest shares of each server may move.
+pub(super) fn among(desk: &Desk) -> Result<Part, Failure> {
+    let (rows, took) = timed(|| EXPONENTS.map(|exponent| Removed::measure(desk, exponent)));
+    let rows = rows.into_iter().collect::<Result<Vec<Removed>, _>>()?;
+    let mut measured = Map::new();
+    for (exponent, row) in EXPONENTS.iter().zip(&rows) {
+        for (most, percent) in AMONG.iter().zip(&row.percent) {
+            let hundredths = (exponent * 100.0).round();
+            let name = format!("s_{hundredths}_hundredths_{most}_buckets_percent");
+            measured.insert(name, tenths(*percent).into());
+        }
+    }
+    let (some, all) = (rows[3].ms[2], rows[3].all_ms);
+    let claims = vec![
+        source("6", took).claim(
+            "the 2,000 largest of 10,000 buckets are enough to remove all weak excess that can be, \
+             and 500 remove more than 70 %, however reservations are distributed",
+            measured.clone().into(),
+            enough(&rows),
+        ),
+        source("6", took).claim(
+            "the more skewed reservations are, the fewer buckets are needed",
+            measured.into(),
+            skewed(&rows),
+        ),
+        source("6", took).claim(
+            "with few buckets it is faster (up to five times)",
+            json!({ "most_500_ms": thousandths(some), "all_ms": thousandths(all) }),
+            quicker(some, all),
+        ),
+    ];
+    Ok(Part { claims, table: table_of_removed(&rows), picture: picture_of_removed(&rows, all) })
+}
+
+fn table_of_removed(rows: &[Removed]) -> Table {
+    let mut table = Table::new()
+        .right("S")
+        .right("100")
+        .right("200")
+        .right("500")
+        .right("1,000")
+        .right("2,000")
+        .right("5,000")
+        .right("500, MS")
+        .right("ALL, MS");
+    for (exponent, row) in EXPONENTS.iter().zip(rows) {
+        let told = |value: f64| format!("{value:.1} %").into();
+        let [a, b, c, d, e, f] = row.percent;
+        let (some, all) = (format!("{:.2}", row.ms[2]), format!("{:.2}", row.all_ms));
+        let exponent = exponent.to_string();
+        table.row([
+            exponent.into(),
+            told(a),
+            told(b),
+            told(c),
+            told(d),
+            told(e),
+            told(f),
+            some.into(),
+            all.into(),
+        ]);
+    }
+    table
+}
+
+fn picture_of_removed(rows: &[Removed], all_ms: f64) -> String {
+    let lines = |of: &dyn Fn(&Removed) -> [f64; 6]| {
+        let line = |(exponent, row): (&f64, &Removed)| {
+            let points = AMONG.iter().zip(of(row)).map(|(most, y)| (*most as f64, y));
+            Series::line(format!("s = {exponent}"), points.collect())
+        };
+        EXPONENTS.iter().zip(rows).map(line).collect::<Vec<_>>()
+    };
+    let panels = [
+        Panel {
+            title: "(a) Weak excess removed, of what can be".into(),
+            x: "buckets of each server",
+            y: "%",
+            series: lines(&|row| row.percent),
+            levels: Vec::new(),
+        },
+        Panel {
+            title: "(b) Time, one thread".into(),
+            x: "buckets of each server",
+            y: "milliseconds",
+            series: lines(&|row| row.ms),
+            levels: vec![("all buckets, s = 0.5".into(), all_ms)],
+        },
+    ];
+    draw("Only the largest buckets move", &panels)
+}
+
+/// One line of figure 6.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removed {
+    /// What is removed of the weak excess that can be, in percent.
+    percent: [f64; 6],
+    ms: [f64; 6],
+    /// What it takes with all buckets.
+    all_ms: f64,
+}
+
+impl Removed {
+    fn measure(desk: &Desk, exponent: f64) -> Result<Self, Failure> {
+        desk.note(&format!("figure 6: s = {exponent}"));
+        let family = family(BUCKETS, 10);
+        let reservations = reservations(BUCKETS, exponent, family.reserved());
+        let mut solver = Solver::new(configuration(family, &reservations, 110)?);
+        solver.start();
+        let before = solver.configuration().effective_capacity();
+        let best = solver.solve().effective_capacity;
+        let mut removed = Self::default();
+        for (place, most) in AMONG.into_iter().enumerate() {
+            let worth = solver.solve_among(most).effective_capacity;
+            removed.percent[place] = match best - before {
+                0 => 100.0,
+                all => judge::percent(worth.saturating_sub(before), all),
+            };
+            removed.ms[place] = median_ms(desk, ROUNDS, || _ = solver.solve_among(most))?;
+        }
+        removed.all_ms = median_ms(desk, ROUNDS, || _ = solver.solve())?;
+        Ok(removed)
+    }
+}
+
+/// Reservations that add up to `total`: each bucket draws a rank by Zipf's law with this exponent,
+/// and has that rank's weight.
+fn reservations(buckets: u32, exponent: f64, total: u64) -> Vec<u64> {
+    let weights: Vec<u64> =
+        (1..=buckets).map(|rank| (f64::from(rank).powf(-exponent) * 1e12) as u64).collect();
+    let sums = weights.iter().scan(0, |sum, weight| {
+        *sum += weight;
+        Some(*sum)
+    });
+    let sums: Vec<u64> = sums.collect();
+    let all = sums.last().copied().unwrap_or(1);
+    let mut random = Stream::new(1, "reservations", 0);
+    let mut draw = || {
+        let point = random.below(all);
+        weights[sums.partition_point(|sum| *sum <= point)]
+    };
+    let drawn: Vec<u64> = (0..buckets).map(|_| draw()).collect();
+    apportion(total, &drawn)
+}
+
+fn enough(rows: &[Removed]) -> Judged {
+    for (exponent, row) in EXPONENTS.iter().zip(rows) {
+        let (some, many) = (row.percent[2], row.percent[4]);
+        if many < 99.9 || some <= 70.0 {
+            let told = format!("with s = {exponent}, 500 remove {some:.1} %, 2,000 {many:.1} %");
+            return (Verdict::Fails, Some(told));
+        }
+    }
+    (Verdict::Holds, None)
+}
+
+/// From each exponent to the next, no number of buckets removes less; at the least, none does with
+/// the most skewed reservations than with even ones.
+fn skewed(rows: &[Removed]) -> Judged {
+    let told = |most: usize, (from, even): (f64, f64), (to, skewed): (f64, f64)| {
+        format!("{most} remove {even:.1} % with s = {from} and {skewed:.1} % with s = {to}")
+    };
+    let fall = |from: usize, to: usize| {
+        let pair = rows.get(from).zip(rows.get(to))?;
+        let place = (0..AMONG.len()).find(|n| pair.1.percent[*n] + 1.0 < pair.0.percent[*n])?;
+        let of = |at: usize, row: &Removed| (EXPONENTS[at], row.percent[place]);
+        Some(told(AMONG[place], of(from, pair.0), of(to, pair.1)))
+    };
+    if let Some(why) = fall(0, rows.len().saturating_sub(1)) {
+        return (Verdict::Fails, Some(why));
+    }
+    match (1..rows.len()).find_map(|to| fall(to - 1, to)) {
+        None => (Verdict::Holds, None),
+        Some(why) => (Verdict::Differs, Some(why)),
+    }
+}
+
+fn quicker(some: f64, all: f64) -> Judged {
+    if some < all * 0.8 {
+        return (Verdict::Holds, None);
+    }
+    let told = format!(
+        "{some:.2} ms and not {all:.2}: what is left out was cheap to look at, for no map of token \
+         movements is made"
+    );
+    (Verdict::Differs, Some(told))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_are_those_of_the_bench() {
+        for (hundredths, tenths) in [(110, 11), (150, 15)] {
+            let wanted = Family { demand_tenths: tenths, ..family(300, 9) };
+            let wanted = wanted.configuration();
+            let ours = configuration(family(300, 9), wanted.reservations(), hundredths).unwrap();
+            assert_eq!(ours, wanted);
+        }
+    }
+
+    #[test]
+    fn reservations_add_up_and_are_as_skewed_as_they_are_to_be() {
+        for exponent in EXPONENTS {
+            let all = reservations(1_000, exponent, 500_000);
+            assert_eq!(all.iter().sum::<u64>(), 500_000);
+        }
+        assert!(reservations(1_000, 0.0, 500_000).iter().all(|one| *one == 500));
+        let half = reservations(10_000, 0.5, 6_400_000);
+        let (least, most) = (half.iter().min().unwrap(), half.iter().max().unwrap());
+        assert!((100..200).contains(least) && (8_000..14_000).contains(most), "{least} {most}");
+    }
+
+    #[test]
+    fn times_are_judged() {
+        assert_eq!(harder([4.0, 3.0, 2.0, 2.0, 2.0, 1.0], [1.0; 6]).0, Verdict::Holds);
+        assert_eq!(harder([1.0; 6], [1.0; 6]).0, Verdict::Fails);
+        assert_eq!(harder([1.0, 2.0, 3.0, 3.0, 3.0, 3.0], [1.0; 6]).0, Verdict::Fails);
+        assert_eq!((quicker(1.0, 5.0).0, quicker(5.0, 5.0).0), (Verdict::Holds, Verdict::Differs));
+        assert_eq!(faster(&[1], 1.0).0, Verdict::Differs);
+    }
+
+    #[test]
+    fn what_is_removed_is_judged() {
+        let row = |percent| Removed { percent, ..Removed::default() };
+        let good = row([30.0, 60.0, 80.0, 90.0, 100.0, 100.0]);
+        let bad = row([30.0, 60.0, 69.0, 90.0, 100.0, 100.0]);
+        assert_eq!(enough(&[good; 6]).0, Verdict::Holds);
+        assert_eq!(enough(&[good, bad]).0, Verdict::Fails);
+        assert_eq!(skewed(&[bad, good]).0, Verdict::Holds);
+        assert_eq!(skewed(&[bad, good, bad]).0, Verdict::Differs);
+        assert_eq!(skewed(&[good, bad]).0, Verdict::Fails);
+    }
+}

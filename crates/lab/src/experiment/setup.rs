@@ -1,0 +1,349 @@
+//! One set-up from its first start to its last end: who holds the disk and the tenants, and the
+//! loop that starts them, looks at them and notices their end.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use tidegate_model::{Span, Time};
+
+use super::cgroup::{Group, Throttle};
+use super::child::{Child, Start, tree};
+use super::controller::Controller;
+use super::files::Files;
+use super::fio::{self, Amount, Work};
+use super::live::Live;
+use super::machine;
+use super::plan::{Mib, Plan, Tenant};
+use super::policies;
+use super::pulse::Pulse;
+use super::recording::{Control, Course, LOOK, Recording, Sample};
+use super::scratch::Scratch;
+use super::witness::{Seen, Witness};
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// How often to look whether a tenant has ended.
+const STEP: Span = Span(10 * Span::MILLISECOND.0);
+
+/// A look takes less than this, or it is taken again, but no more often than that: in two
+/// milliseconds a tenant reads less than half a per cent of a second's worth.
+const GLANCE: Span = Span(2 * Span::MILLISECOND.0);
+const GLANCES: u32 = 8;
+
+/// A set-up that takes this many times longer than it should is given up.
+const PATIENCE: u64 = 5;
+
+/// Everything that set-ups have in common.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    pub(crate) plan: Plan,
+    pub(crate) files: Files,
+    pub(crate) scratch: Scratch,
+    /// The kernel's limits, or why they are not used.
+    pub(crate) throttle: Result<Throttle, String>,
+    pub(crate) interrupt: Interrupt,
+}
+
+/// What holds the disk and the tenants in one set-up. Fields are dropped in their order: what runs
+/// in a group is ended before the group is removed.
+#[derive(Debug, Default)]
+struct Means {
+    /// For people.
+    told: Vec<String>,
+    /// Holds one stage open, for all tenants to join.
+    _holder: Option<Child>,
+    controller: Option<Controller>,
+    /// One for each tenant, or one for all.
+    groups: Vec<Group>,
+    /// Whether each tenant runs under the controller by itself.
+    is_gated: bool,
+    /// Added to the environment of tenants.
+    environment: Vec<(OsString, OsString)>,
+}
+
+/// A tenant that has started.
+#[derive(Debug)]
+struct Running {
+    process: Child,
+    witness: Witness,
+    started: Time,
+    ended: Option<Time>,
+    command: String,
+    said: PathBuf,
+}
+
+impl Stand {
+    /// Runs one set-up, showing how it goes.
+    ///
+    /// # Errors
+    /// If something cannot be started or breaks, or somebody wants the command to end.
+    pub(crate) fn run(&self, control: Control, live: &mut Live) -> Result<Recording, Failure> {
+        let load_percent = machine::load_percent();
+        let means = self.means(control)?;
+        let pulse = Pulse::feel(&self.files.path(Plan::NAMES[0])).map_err(|error| {
+            Failure::new(Code::Failure, "cannot feel the disk's pulse").cause(error)
+        })?;
+        let (stand, running) = (self, Vec::new());
+        let mut stage = Stage { stand, control, means: &means, pulse, running };
+        let samples = stage.play(live)?;
+        let courses = stage.courses()?;
+        drop(stage);
+        Ok(Recording { control, means: means.told, load_percent, courses, samples })
+    }
+
+    /// Sees whether a program can be run under a controller here, before minutes have passed.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn rehearse(&self) -> Result<(), Failure> {
+        let policy = policies::shared(&self.plan);
+        let controller = Controller::start("rehearsal", &policy, &self.scratch, &self.interrupt)?;
+        let tenant = self.plan.tenants[0].name;
+        let command = Start {
+            name: "a rehearsal of `tidegate run`".into(),
+            program: "true".into(),
+            ..Start::default()
+        };
+        let mut start = controller.run(tenant, command);
+        // So that what is wrong can be told again.
+        start.arguments.insert(0, "--json".into());
+        let mut process = Child::start(&start, self.scratch.path())?;
+        let clock = Clock::start();
+        while !process.has_ended()? {
+            self.interrupt.sleep_until(clock, clock.now().after(STEP))?;
+        }
+        Ok(())
+    }
+
+    /// What the set-up needs, ready for tenants.
+    fn means(&self, control: Control) -> Result<Means, Failure> {
+        match (control, &self.throttle) {
+            (Control::None, Ok(throttle)) => self.disk_group(throttle),
+            (Control::None, Err(why)) => self.disk_bucket(why),
+            (Control::Static, Ok(throttle)) => self.tenant_groups(throttle),
+            (Control::Static, Err(why)) => {
+                let mut means = self.gated(&policies::limits(&self.plan))?;
+                means.told = vec![format!(
+                    "tenants held by Tidegate's buckets at what they are promised, and nothing \
+                     shared ({why})"
+                )];
+                Ok(means)
+            }
+            (Control::Tidegate, Ok(throttle)) => {
+                let disk = self.disk_group(throttle)?;
+                let mut means = self.gated(&policies::shared(&self.plan))?;
+                means.groups = disk.groups;
+                means.told = [disk.told, vec![self.told_budget()]].concat();
+                Ok(means)
+            }
+            (Control::Tidegate, Err(why)) => {
+                let mut means = self.gated(&policies::shared(&self.plan))?;
+                means.told =
+                    vec![self.told_budget(), format!("the disk by itself is not held ({why})")];
+                Ok(means)
+            }
+        }
+    }
+
+    fn told_budget(&self) -> String {
+        format!("tenants held by Tidegate within a budget of {}", Mib(self.plan.budget))
+    }
+
+    /// The disk held by the kernel, for all tenants together.
+    fn disk_group(&self, throttle: &Throttle) -> Result<Means, Failure> {
+        let limit = self.plan.disk;
+        let group = throttle.group("all", limit).map_err(|why| refused(&why))?;
+        let told = format!("disk held at {} by one {} for all", Mib(limit), throttle.told());
+        Ok(Means { told: vec![told], groups: vec![group], ..Means::default() })
+    }
+
+    /// Every tenant held by the kernel.
+    fn tenant_groups(&self, throttle: &Throttle) -> Result<Means, Failure> {
+        let group = |tenant: &Tenant| throttle.group(tenant.name, tenant.promise);
+        let groups: Result<Vec<_>, _> = self.plan.tenants.iter().map(group).collect();
+        let groups = groups.map_err(|why| refused(&why))?;
+        let told = format!("tenants held at what they are promised, each by a {}", throttle.told());
+        Ok(Means { told: vec![told], groups, ..Means::default() })
+    }
+
+    /// Every tenant under a controller with this policy.
+    fn gated(&self, policy: &str) -> Result<Means, Failure> {
+        let controller = Controller::start("controller", policy, &self.scratch, &self.interrupt)?;
+        Ok(Means { controller: Some(controller), is_gated: true, ..Means::default() })
+    }
+
+    /// The disk imitated by one bucket, which all tenants take from in the order in which they
+    /// come.
+    ///
+    /// A program that only waits is run under it; what makes it belong to its stage is in its
+    /// environment, and with the same in theirs the tenants belong to it too.
+    fn disk_bucket(&self, why: &str) -> Result<Means, Failure> {
+        let policy = policies::disk(&self.plan);
+        let controller = Controller::start("controller", &policy, &self.scratch, &self.interrupt)?;
+        let name = "holder".into();
+        let waiting = Start { name, program: "cat".into(), ..Start::default() };
+        let mut holder =
+            Child::start(&controller.run(policies::DISK, waiting), self.scratch.path())?;
+        let clock = Clock::start();
+        let environment = loop {
+            let found = tree(holder.pid()).into_iter().skip(1).find_map(stage_of);
+            if let Some(environment) = found {
+                break environment;
+            }
+            holder.has_ended()?;
+            self.interrupt.sleep_until(clock, clock.now().after(STEP))?;
+        };
+        let told = vec![format!(
+            "disk imitated by one of Tidegate's buckets with {} for all ({why})",
+            Mib(self.plan.disk)
+        )];
+        let (_holder, controller) = (Some(holder), Some(controller));
+        Ok(Means { told, _holder, controller, environment, ..Means::default() })
+    }
+}
+
+/// What in the environment of a process makes it belong to a stage, if it does.
+fn stage_of(pid: u32) -> Option<Vec<(OsString, OsString)>> {
+    use std::os::unix::ffi::OsStringExt;
+    const NEEDED: [&str; 2] = ["LD_PRELOAD", "TIDEGATE_SEGMENT"];
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let found = environment.split(|byte| *byte == 0).filter_map(|entry| {
+        let equals = entry.iter().position(|byte| *byte == b'=')?;
+        let name = NEEDED.iter().find(|name| name.as_bytes() == &entry[..equals])?;
+        Some((OsString::from(name), OsString::from_vec(entry[equals + 1..].to_vec())))
+    });
+    let found: Vec<_> = found.collect();
+    (found.len() == NEEDED.len()).then_some(found)
+}
+
+fn refused(why: &str) -> Failure {
+    Failure::new(Code::Failure, why).help("leave control groups out with --no-cgroups")
+}
+
+/// A set-up that is under way.
+struct Stage<'a> {
+    stand: &'a Stand,
+    control: Control,
+    means: &'a Means,
+    pulse: Pulse,
+    /// Those that have started, in the order of the plan.
+    running: Vec<Running>,
+}
+
+impl Stage<'_> {
+    /// Starts everybody in time and looks at them until all have ended.
+    fn play(&mut self, live: &mut Live) -> Result<Vec<Sample>, Failure> {
+        let plan = &self.stand.plan;
+        let patience = Time(plan.expected().0 * PATIENCE);
+        let clock = Clock::start();
+        let (mut samples, mut look) = (Vec::new(), Time::ZERO);
+        loop {
+            let now = clock.now();
+            while let Some(tenant) = plan.tenants.get(self.running.len())
+                && tenant.starts.0 <= now.0
+            {
+                self.start(tenant, clock)?;
+            }
+            let is_over = self.notice_ends(clock)? && self.running.len() == plan.tenants.len();
+            if now >= look || is_over {
+                look = look.after(LOOK);
+                samples.push(self.look(clock));
+                live.show(plan, self.control, &samples, &self.states())?;
+            }
+            if is_over {
+                return Ok(samples);
+            }
+            if now > patience {
+                return Err(self.given_up());
+            }
+            let next = plan.tenants.get(self.running.len()).map_or(Time::MAX, |t| Time(t.starts.0));
+            let due = clock.now().after(STEP).min(look).min(next);
+            self.stand.interrupt.sleep_until(clock, due)?;
+        }
+    }
+
+    fn start(&mut self, tenant: &Tenant, clock: Clock) -> Result<(), Failure> {
+        let said = self.stand.scratch.join(&format!("{}.json", tenant.name));
+        let file = self.stand.files.path(tenant.name);
+        let (block, amount) = (self.stand.plan.block, Amount::Bytes(tenant.work));
+        let work = Work { name: tenant.name, file: &file, block, amount };
+        let mut start = Start {
+            name: tenant.name.into(),
+            program: "fio".into(),
+            arguments: fio::arguments(work, &said),
+            environment: self.means.environment.clone(),
+            group: None,
+        };
+        if self.means.is_gated
+            && let Some(controller) = &self.means.controller
+        {
+            start = controller.run(tenant.name, start);
+        }
+        let groups = &self.means.groups;
+        let own = groups.get(self.running.len().min(groups.len().saturating_sub(1)));
+        start.group = own.map(Group::processes);
+        let command = fio::command_line([&start.program].into_iter().chain(&start.arguments));
+        let process = Child::start(&start, self.stand.scratch.path())?;
+        let witness = Witness::new(process.pid());
+        let started = clock.now();
+        self.running.push(Running { process, witness, started, ended: None, command, said });
+        Ok(())
+    }
+
+    /// Whether all that have started have ended.
+    fn notice_ends(&mut self, clock: Clock) -> Result<bool, Failure> {
+        for running in &mut self.running {
+            if running.ended.is_none() && running.process.has_ended()? {
+                running.ended = Some(clock.now());
+            }
+        }
+        Ok(self.running.iter().all(|running| running.ended.is_some()))
+    }
+
+    /// Looks at everybody, as fast as it can be done: whoever is counted later has read more.
+    fn look(&mut self, clock: Clock) -> Sample {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let begin = clock.now();
+            let seen = self.running.iter_mut().map(|running| running.witness.look());
+            let mut seen: Vec<Seen> = seen.collect();
+            let length = clock.now().since(begin);
+            // On a busy machine somebody else may have had the processor in between.
+            if length <= GLANCE || tries == GLANCES {
+                seen.resize(self.stand.plan.tenants.len(), Seen::default());
+                let pulse = self.pulse.longest();
+                return Sample { at: begin.after(Span(length.0 / 2)), seen, pulse };
+            }
+        }
+    }
+
+    /// When each has started and ended, so far.
+    fn states(&self) -> Vec<(Time, Option<Time>)> {
+        self.running.iter().map(|running| (running.started, running.ended)).collect()
+    }
+
+    fn courses(&self) -> Result<Vec<Course>, Failure> {
+        let course = |(tenant, running): (&Tenant, &Running)| {
+            let told = fio::told(&running.said)?;
+            Ok(Course {
+                name: tenant.name,
+                promise: tenant.promise,
+                work: tenant.work,
+                command: running.command.clone(),
+                started: running.started,
+                ended: running.ended.unwrap_or(Time::MAX),
+                told_bytes: told.bytes,
+            })
+        };
+        self.stand.plan.tenants.iter().zip(&self.running).map(course).collect()
+    }
+
+    fn given_up(&self) -> Failure {
+        let title = self.control.title();
+        Failure::new(Code::Failure, format!("the set-up with {title} takes too long; given up"))
+            .help("see whether something else keeps the disk busy, or use a longer --seconds")
+    }
+}

@@ -1,0 +1,180 @@
+//! The result in words and tables, for a terminal.
+
+use tidegate_model::Span;
+
+use super::Outcome;
+use super::live::told_seconds;
+use super::plan::Mib;
+use super::recording::{Control, Recording};
+use super::score::{Circumstances, Fare, Score, Tally};
+use tidegate_console::output::{self, Paint, Tone};
+use tidegate_console::table::{Cell, Table};
+
+/// The whole result.
+pub(crate) fn told(outcome: &Outcome) -> String {
+    let table = table(&outcome.results, Paint::stdout(), output::columns().max(WIDTH));
+    let verdict = match outcome.score(Control::Tidegate) {
+        Some(score) => format!("With Tidegate {}.", sentence(score)),
+        None => String::new(),
+    };
+    format!("{table}\n{verdict}\nReport: {}", outcome.report.display())
+}
+
+/// What is shorter than this, in a second, explains nothing.
+const PULSE: Span = Span(15 * Span::MILLISECOND.0);
+const STARVED: Span = Span(30 * Span::MILLISECOND.0);
+
+/// The table is not cut on narrow screens: every column of it is needed.
+const WIDTH: usize = 100;
+
+/// One row for each tenant of each set-up, and one for all of them together.
+pub(crate) fn table(results: &[(Recording, Score)], paint: Paint, width: usize) -> String {
+    let mut table = Table::new()
+        .left("SET-UP")
+        .left("TENANT")
+        .right("PROMISED")
+        .right("HAD IT")
+        .right("LOWEST")
+        .right("MEAN")
+        .right("WITH ALL 4")
+        .right("TOOK");
+    for (recording, score) in results {
+        let control = recording.control;
+        let title = format!("({}) {}", control.letter(), control.title());
+        for (place, fare) in score.fares.iter().enumerate() {
+            let title = if place == 0 { title.as_str() } else { "" };
+            table.row(cells(title, fare));
+        }
+        let tone = tone(score.budget_used);
+        table.row([
+            "".into(),
+            "all".into(),
+            "the budget".into(),
+            Cell::toned(tone, share(score.budget_used)),
+            lowest(score.budget_used).into(),
+            format!("{} % used", told_percent(score.used_permille)).into(),
+            "".into(),
+            told_seconds(score.took).into(),
+        ]);
+    }
+    table.render(paint, width)
+}
+
+fn cells(title: &str, fare: &Fare) -> [Cell; 8] {
+    [
+        Cell::toned(Tone::Bold, title),
+        fare.name.into(),
+        Mib(fare.promise).to_string().into(),
+        Cell::toned(tone(fare.promise_kept), share(fare.promise_kept)),
+        lowest(fare.promise_kept).into(),
+        Mib(fare.mean).to_string().into(),
+        fare.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()).into(),
+        told_seconds(fare.took).into(),
+    ]
+}
+
+fn tone(tally: Tally) -> Tone {
+    if tally.is_kept() { Tone::Good } else { Tone::Bad }
+}
+
+/// For which share of the time that counted.
+pub(crate) fn share(tally: Tally) -> String {
+    tally.kept_permille().map_or("-".into(), |share| format!("{} %", told_percent(share)))
+}
+
+/// The lowest level, of what was to be reached.
+pub(crate) fn lowest(tally: Tally) -> String {
+    tally.lowest_permille.map_or("-".into(), |low| format!("{} %", told_percent(low)))
+}
+
+/// `99.7` of thousandths; without the digit where it says nothing.
+pub(crate) fn told_percent(permille: u64) -> String {
+    match (permille / 10, permille % 10) {
+        (whole, 0) => format!("{whole}"),
+        (whole, tenth) => format!("{whole}.{tenth}"),
+    }
+}
+
+/// In one sentence, whether promises were kept.
+pub(crate) fn sentence(score: &Score) -> String {
+    let missed: Vec<String> = score
+        .fares
+        .iter()
+        .filter(|fare| !fare.promise_kept.is_kept())
+        .map(|fare| {
+            let missed = told_seconds(fare.promise_kept.missed());
+            let down = lowest(fare.promise_kept);
+            format!("{} for {missed} (down to {down}{})", fare.name, excuse(fare.then))
+        })
+        .collect();
+    if !missed.is_empty() {
+        format!("promises were missed: {}", missed.join(", "))
+    } else if score.are_promises_kept() {
+        "every tenant had its promise in every second that counts".into()
+    } else {
+        "nothing can be said: tenants came and went too fast for any second to count".into()
+    }
+}
+
+/// What else was the matter, if it was much.
+fn excuse(then: Circumstances) -> String {
+    let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
+    let mut told = Vec::new();
+    if then.pulse >= PULSE {
+        let ms = milliseconds(then.pulse);
+        told.push(format!("the disk took {ms} ms for 4 KiB that nobody limits"));
+    }
+    if then.starved >= STARVED {
+        let ms = milliseconds(then.starved);
+        told.push(format!("its processes waited {ms} ms for a processor"));
+    }
+    if told.is_empty() { String::new() } else { format!(", while {}", told.join(" and ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::recording::{Control, fluid};
+
+    #[test]
+    fn a_table_says_who_had_what() {
+        let plan = fluid::plan();
+        let result = |control| {
+            let recording = fluid::recording(&plan, control);
+            let score = Score::new(&plan, &recording);
+            (recording, score)
+        };
+        let results = Control::ALL.map(result);
+        insta::assert_snapshot!(table(&results, Paint::none(), 120), @r"
+        SET-UP             TENANT    PROMISED  HAD IT   LOWEST        MEAN  WITH ALL 4    TOOK
+        (a) no control     I1       150 MiB/s   100 %  170.6 %   455 MiB/s   256 MiB/s  16.5 s
+                           I2       200 MiB/s   100 %    128 %   333 MiB/s   256 MiB/s  18.8 s
+                           I3       300 MiB/s  35.7 %   85.3 %   333 MiB/s   256 MiB/s  18.8 s
+                           I4       350 MiB/s  33.3 %   73.1 %   323 MiB/s   256 MiB/s  15.5 s
+                           all     the budget   100 %  102.3 %  101 % used              24.8 s
+        (b) static limits  I1       150 MiB/s   100 %    100 %   150 MiB/s   150 MiB/s  50.0 s
+                           I2       200 MiB/s   100 %    100 %   200 MiB/s   200 MiB/s  31.3 s
+                           I3       300 MiB/s   100 %    100 %   298 MiB/s   300 MiB/s  21.0 s
+                           I4       350 MiB/s   100 %    100 %   345 MiB/s   350 MiB/s  14.5 s
+                           all     the budget  38.6 %     15 %   50 % used              50.0 s
+        (c) Tidegate       I1       150 MiB/s   100 %    100 %   313 MiB/s   150 MiB/s  24.0 s
+                           I2       200 MiB/s   100 %    100 %   281 MiB/s   200 MiB/s  22.3 s
+                           I3       300 MiB/s   100 %    100 %   329 MiB/s   300 MiB/s  19.0 s
+                           I4       350 MiB/s   100 %    100 %   345 MiB/s   350 MiB/s  14.5 s
+                           all     the budget   100 %   99.9 %   99 % used              25.3 s
+        ");
+        assert_eq!(
+            sentence(&results[2].1),
+            "every tenant had its promise in every second that counts"
+        );
+        insta::assert_snapshot!(
+            sentence(&results[0].1),
+            @"promises were missed: I3 for 4.5 s (down to 85.3 %), I4 for 4.5 s (down to 73.1 %)"
+        );
+        let ms = |ms| Span(ms * Span::MILLISECOND.0);
+        insta::assert_snapshot!(
+            excuse(Circumstances { pulse: ms(38), starved: ms(70) }),
+            @", while the disk took 38 ms for 4 KiB that nobody limits and its processes waited 70 ms for a processor"
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! The clients' processes: they are started, told to begin, listened to, and ended.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use tidegate_fabric::tether;
+
+use super::report::{Line, Row};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::interrupt::Interrupt;
+
+/// How soon somebody who ends the command is noticed.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// The clients. Dropped, they end.
+pub(crate) struct Crew {
+    children: Vec<Child>,
+    lines: Receiver<(usize, Option<Line>)>,
+    /// How many have not ended.
+    running: usize,
+}
+
+impl Crew {
+    /// Starts so many clients, by the command for each.
+    ///
+    /// # Errors
+    /// If one cannot be started. None is left then.
+    pub(crate) fn start(clients: u64, command: impl Fn(u64) -> Command) -> Result<Self, Failure> {
+        let fail = |error| Failure::new(Code::Failure, "cannot start clients").cause(error);
+        let (sender, lines) = channel();
+        let mut crew = Self { children: Vec::new(), lines, running: 0 };
+        for (place, client) in (0..clients).enumerate() {
+            // In a group of its own: what is typed on the terminal is for us, and we end it, or the
+            // kernel does if we are killed.
+            let mut command = command(client);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            tether::tie(&mut command);
+            let mut child = command.spawn().map_err(fail)?;
+            let out = child.stdout.take();
+            crew.children.push(child);
+            crew.running += 1;
+            let sender = sender.clone();
+            thread::spawn(move || {
+                let told = out.into_iter().flat_map(|out| BufReader::new(out).lines());
+                for line in told.map_while(Result::ok) {
+                    let line = serde_json::from_str(&line).ok();
+                    if line.is_none() || sender.send((place, line)).is_err() {
+                        break;
+                    }
+                }
+                // Nobody listens any more if this fails.
+                let _ = sender.send((place, None));
+            });
+        }
+        Ok(crew)
+    }
+
+    /// How many there are.
+    pub(crate) fn clients(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Waits until all have a seat and what they need.
+    ///
+    /// # Errors
+    /// Why one could not; if somebody ends the command.
+    pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
+        for _ in 0..self.children.len() {
+            match self.hear(interrupt)? {
+                (_, Some(Line::Ready)) => {}
+                _ => return Err(ended()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has all of them begin.
+    pub(crate) fn go(&mut self) {
+        (0..self.clients()).for_each(|client| self.say(client, "\n"));
+    }
+
+    /// Has a client want what it is to want later, from the period with this number on.
+    pub(crate) fn turn(&mut self, client: usize, period: u64) {
+        self.say(client, &format!("{period}\n"));
+    }
+
+    fn say(&mut self, client: usize, line: &str) {
+        // Who is gone is found out from what it does not tell.
+        let _ = self.children[client].stdin.as_mut().map(|pipe| pipe.write_all(line.as_bytes()));
+    }
+
+    /// What a client tells next; nothing once all have ended.
+    ///
+    /// # Errors
+    /// Why one could not go on; if somebody ends the command.
+    pub(crate) fn next(&mut self, interrupt: &Interrupt) -> Result<Option<(usize, Row)>, Failure> {
+        while self.running > 0 {
+            match self.hear(interrupt)? {
+                (client, Some(Line::Row(row))) => return Ok(Some((client, row))),
+                (_, None) => self.running -= 1,
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn hear(&mut self, interrupt: &Interrupt) -> Result<(usize, Option<Line>), Failure> {
+        loop {
+            interrupt.check()?;
+            match self.lines.recv_timeout(LOOK) {
+                Ok((_, Some(Line::Failed { exit_code, error }))) => {
+                    return Err(Failure::quoted(Code::Other(exit_code), &error));
+                }
+                Ok(told) => return Ok(told),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+            }
+        }
+    }
+}
+
+/// A client is gone.
+pub(super) fn ended() -> Failure {
+    Failure::new(Code::Failure, "a client ended before its time").help("see what it said")
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // One that has ended by itself cannot be ended.
+            let _ = child.kill();
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+    }
+}

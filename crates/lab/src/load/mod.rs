@@ -1,0 +1,188 @@
+//! `tidegate-lab load`: a load that does not wait for the server.
+//!
+//! ```text
+//! schedule   when requests are due and what they are about        pure
+//! pace       which may be sent now, and how long each took        pure
+//! wire       a connection; nbd and memcached speak on it
+//! worker     a thread: its connections, its pace, one clock
+//! ```
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tidegate_model::{Iops, Span};
+
+use tidegate_console::clock::Clock;
+use tidegate_console::failure::{Code, Failure};
+
+pub(crate) mod expect;
+mod memcached;
+mod nbd;
+pub(crate) mod pace;
+pub(crate) mod schedule;
+pub(crate) mod target;
+mod wire;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use memcached::{Keys, Memcached};
+use nbd::Nbd;
+use pace::{Drive, Pace, Tally};
+use schedule::{Arrivals, Choice, Dice, Schedule, Window, Zipf};
+use target::Target;
+use wire::{Dialect, Stream};
+use worker::{Lane, Shared, Worker};
+
+/// How often whoever watches is told.
+const LOOK: Span = Span(200 * Span::MILLISECOND.0);
+
+/// What a load is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) target: Target,
+    /// So many requests a second; as many as the depth allows if that is none.
+    pub(crate) rate: Option<Iops>,
+    pub(crate) arrivals: Arrivals,
+    /// How many requests a connection carries at most.
+    pub(crate) depth: u32,
+    pub(crate) connections: u32,
+    pub(crate) threads: u32,
+    pub(crate) warmup: Span,
+    pub(crate) duration: Span,
+    /// Bytes of a request or a value.
+    pub(crate) size: u32,
+    pub(crate) reads_permille: u64,
+    /// How many keys there are.
+    pub(crate) keys: u64,
+    pub(crate) is_zipf: bool,
+    pub(crate) prefix: String,
+    /// Store every key first.
+    pub(crate) fill: bool,
+    pub(crate) seed: u64,
+}
+
+/// How a run is doing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) elapsed: Span,
+    pub(crate) whole: Span,
+    pub(crate) answers: u64,
+    pub(crate) failures: u64,
+}
+
+/// Puts the target under load. `watch` is called a few times a second until it is over or `stop`
+/// is set.
+///
+/// # Errors
+/// If the target cannot be reached, refuses, or goes away.
+pub(crate) fn run(
+    plan: &Plan,
+    stop: Arc<AtomicBool>,
+    mut watch: impl FnMut(Progress),
+) -> Result<(Tally, Window), Failure> {
+    let mut lanes = connect(plan)?;
+    let shared = Arc::new(Shared { stop, ..Shared::default() });
+    let window = Window::after(plan.warmup, plan.duration);
+    let threads = plan.threads.clamp(1, plan.connections);
+    let clock = Clock::start();
+    let workers = (0..threads).map(|thread| {
+        // Connections that do not divide by the threads are given to the first of them.
+        let count = lanes.len().div_ceil((threads - thread) as usize);
+        let rest = lanes.split_off(count);
+        let lanes = std::mem::replace(&mut lanes, rest);
+        let place = [u64::from(thread), u64::from(threads)];
+        let drive = match plan.rate {
+            Some(rate) => Drive::Open(Schedule::new(plan.arrivals, rate, place, plan.seed)),
+            None => Drive::Closed,
+        };
+        let room = plan.depth * lanes.len() as u32;
+        let worker = Worker {
+            lanes,
+            pace: Pace::new(drive, window, room),
+            depth: plan.depth,
+            reads_permille: plan.reads_permille,
+            dice: Dice::new(!plan.seed ^ u64::from(thread) << 32),
+            clock,
+            until: window.until,
+            shared: Arc::clone(&shared),
+        };
+        thread::Builder::new().name(format!("load-{thread}")).spawn(|| worker.run())
+    });
+    let workers = workers.collect::<io::Result<Vec<_>>>().map_err(|error| {
+        Failure::new(Code::Failure, "there are no threads to be had").cause(error)
+    })?;
+    while workers.iter().any(|worker| !worker.is_finished()) {
+        clock.sleep_until(clock.now().after(LOOK));
+        watch(Progress {
+            elapsed: clock.now().since(tidegate_model::Time::ZERO),
+            whole: window.until.since(tidegate_model::Time::ZERO),
+            answers: shared.answers.load(Ordering::Relaxed),
+            failures: shared.failures.load(Ordering::Relaxed),
+        });
+        if workers.iter().any(|worker| worker.is_finished()) && clock.now() < window.until {
+            // One that ended early has failed; the others need not go on.
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
+    let ended = clock.now().min(window.until);
+    let mut tally = Tally::new();
+    for worker in workers {
+        let done = worker.join().map_err(|_| Failure::new(Code::Failure, "a thread broke down"))?;
+        let done = done
+            .map_err(|error| Failure::new(Code::Failure, "the server did not last").cause(error))?;
+        tally.add(&done);
+    }
+    Ok((tally, Window { until: ended.max(window.from), ..window }))
+}
+
+/// All connections, ready to be asked.
+fn connect(plan: &Plan) -> Result<Vec<Lane>, Failure> {
+    let payload = payload(plan);
+    let choice = match (&plan.target, plan.is_zipf) {
+        (Target::Memcached { .. }, true) => Choice::Zipf(Arc::new(Zipf::new(plan.keys))),
+        _ => Choice::Uniform(plan.keys),
+    };
+    let keys = Keys { prefix: plan.prefix.as_str().into(), choice, value: payload.clone() };
+    let mut lanes = Vec::new();
+    for number in 0..plan.connections {
+        let (stream, dialect): (Stream, Box<dyn Dialect>) = match &plan.target {
+            Target::Nbd { place, export } => {
+                let mut stream = Stream::connect(place)?;
+                let found = nbd::shake_hands(&mut stream, export)?;
+                let size = u64::from(plan.size);
+                if found.length < size {
+                    let message = format!("the export has {} bytes only", found.length);
+                    return Err(Failure::new(Code::Failure, message).help("use a smaller --size"));
+                }
+                if found.is_read_only && plan.reads_permille < 1_000 {
+                    let failure = Failure::new(Code::Failure, "the export may not be written");
+                    return Err(failure.help("use --read 100%"));
+                }
+                (stream, Box::new(Nbd::new(found.length, payload.clone())))
+            }
+            Target::Memcached { place } => {
+                let mut stream = Stream::connect(place)?;
+                if plan.fill && number == 0 {
+                    keys.fill(&mut stream)?;
+                }
+                (stream, Box::new(Memcached::new(keys.clone())))
+            }
+        };
+        stream.set_nonblocking().map_err(|error| {
+            Failure::new(Code::Failure, "cannot make a socket non-blocking").cause(error)
+        })?;
+        lanes.push(Lane::new(stream, dialect));
+    }
+    Ok(lanes)
+}
+
+/// What is written: letters, so that it can be looked at, and hard to compress.
+fn payload(plan: &Plan) -> Arc<[u8]> {
+    const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghijklmnopqrstuvwxyz_";
+    let mut dice = Dice::new(plan.seed);
+    (0..plan.size).map(|_| LETTERS[(dice.roll() >> 58) as usize]).collect()
+}

@@ -1,0 +1,196 @@
+//! A client of Network Block Device servers, as small as a load needs it: simple replies, reads and
+//! writes of one size at random places.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use super::pace::{Ending, Kind};
+use super::schedule::Dice;
+use super::wire::{Dialect, Heard, Stream};
+use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output::on_one_line;
+
+const MAGIC: &[u8; 8] = b"NBDMAGIC";
+const HAVE_OPTION: &[u8; 8] = b"IHAVEOPT";
+const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+const REQUEST: u32 = 0x2560_9513;
+const SIMPLE_REPLY: u32 = 0x6744_6698;
+
+/// Handshake flags: fixed newstyle, no zeroes.
+const FLAGS: u16 = 0b11;
+const OPTION_GO: u32 = 7;
+const REPLY_ACK: u32 = 1;
+const REPLY_INFO: u32 = 3;
+/// Replies to options with this bit are refusals.
+const REFUSED: u32 = 1 << 31;
+const INFO_EXPORT: u16 = 0;
+const READ_ONLY: u16 = 1 << 1;
+
+/// No reply to an option is longer than this, in bytes.
+const OPTION_REPLY_MAX: u32 = 16 << 10;
+
+const COMMAND_READ: u16 = 0;
+const COMMAND_WRITE: u16 = 1;
+
+/// What a server says of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Export {
+    /// Its length, in bytes.
+    pub(crate) length: u64,
+    pub(crate) is_read_only: bool,
+}
+
+/// One connection to an export.
+#[derive(Debug)]
+pub(crate) struct Nbd {
+    size: u32,
+    /// How many pieces of `size` the export has.
+    places: u64,
+    payload: Arc<[u8]>,
+    /// What is left of an answer that has begun.
+    rest: usize,
+    begun: Option<(u32, Ending)>,
+}
+
+/// Agrees with the server on the export `name`.
+///
+/// # Errors
+/// If the server refuses, in its own words, or is no NBD server.
+pub(crate) fn shake_hands(stream: &mut Stream, name: &str) -> Result<Export, Failure> {
+    negotiate(stream, name).map_err(|error| match error {
+        HandshakeError::Io(error) => {
+            Failure::new(Code::Unreachable, "the server does not speak NBD").cause(error)
+        }
+        HandshakeError::Refused { number, said } => {
+            let said = on_one_line(&String::from_utf8_lossy(&said));
+            let said = if said.is_empty() { format!("error {number}") } else { said };
+            let message = format!("the server refuses the export {name:?}: {said}");
+            Failure::new(Code::Failure, message).help("nbdinfo --list shows what there is")
+        }
+    })
+}
+
+enum HandshakeError {
+    Io(io::Error),
+    Refused { number: u32, said: Vec<u8> },
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn negotiate(stream: &mut (impl Read + Write), name: &str) -> Result<Export, HandshakeError> {
+    let strange = |what| HandshakeError::Io(io::Error::new(io::ErrorKind::InvalidData, what));
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting)?;
+    if greeting[..8] != *MAGIC || greeting[8..16] != *HAVE_OPTION {
+        return Err(strange("its greeting is not that of a server with options"));
+    }
+    if greeting[17] & 1 == 0 {
+        return Err(strange("it knows no fixed newstyle negotiation"));
+    }
+    let agreed = u16::from_be_bytes([greeting[16], greeting[17]]) & FLAGS;
+    // The name's length and the name, and no further questions.
+    let length = u32::try_from(name.len()).map_err(|_| strange("the name is too long"))?;
+    let mut go = Vec::new();
+    go.extend_from_slice(&u32::from(agreed).to_be_bytes());
+    go.extend_from_slice(HAVE_OPTION);
+    go.extend_from_slice(&OPTION_GO.to_be_bytes());
+    go.extend_from_slice(&(length + 6).to_be_bytes());
+    go.extend_from_slice(&length.to_be_bytes());
+    go.extend_from_slice(name.as_bytes());
+    go.extend_from_slice(&[0, 0]);
+    stream.write_all(&go)?;
+    let mut export = None;
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head)?;
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (kind, length) = (word(12), word(16));
+        if head[..8] != OPTION_REPLY.to_be_bytes() || length > OPTION_REPLY_MAX {
+            return Err(strange("its reply to an option is none"));
+        }
+        let mut data = vec![0; length as usize];
+        stream.read_exact(&mut data)?;
+        match kind {
+            REPLY_ACK => return export.ok_or(strange("it does not say how large the export is")),
+            REPLY_INFO => export = described(&data).or(export),
+            kind if kind & REFUSED != 0 => {
+                return Err(HandshakeError::Refused { number: kind & !REFUSED, said: data });
+            }
+            _ => return Err(strange("its reply to an option is unknown")),
+        }
+    }
+}
+
+fn described(info: &[u8]) -> Option<Export> {
+    let (kind, rest) = info.split_first_chunk()?;
+    let (length, flags) = rest.split_first_chunk()?;
+    let flags = u16::from_be_bytes(flags.try_into().ok()?);
+    (u16::from_be_bytes(*kind) == INFO_EXPORT).then_some(Export {
+        length: u64::from_be_bytes(*length),
+        is_read_only: flags & READ_ONLY != 0,
+    })
+}
+
+impl Nbd {
+    /// Requests of the payload's size anywhere in an export of `length` bytes, of which there is
+    /// room for at least one.
+    pub(crate) fn new(length: u64, payload: Arc<[u8]>) -> Self {
+        // A request has at most 32 MiB, so this fits.
+        let size = payload.len() as u32;
+        let places = (length / u64::from(size)).max(1);
+        Self { size, places, payload, rest: 0, begun: None }
+    }
+}
+
+impl Dialect for Nbd {
+    fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
+        let command = match kind {
+            Kind::Read => COMMAND_READ,
+            Kind::Write => COMMAND_WRITE,
+        };
+        let offset = dice.below(self.places) * u64::from(self.size);
+        // The cookie says what the answer to it looks like.
+        let cookie = u64::from(command) << 32 | u64::from(slot);
+        let mut head = [0; 28];
+        head[0..4].copy_from_slice(&REQUEST.to_be_bytes());
+        head[6..8].copy_from_slice(&command.to_be_bytes());
+        head[8..16].copy_from_slice(&cookie.to_be_bytes());
+        head[16..24].copy_from_slice(&offset.to_be_bytes());
+        head[24..28].copy_from_slice(&self.size.to_be_bytes());
+        out.extend_from_slice(&head);
+        if kind == Kind::Write {
+            out.extend_from_slice(&self.payload);
+        }
+    }
+
+    fn hear(&mut self, input: &[u8]) -> Result<Heard, String> {
+        if let Some((slot, ending)) = self.begun {
+            let length = self.rest.min(input.len());
+            self.rest -= length;
+            if self.rest == 0 {
+                self.begun = None;
+                return Ok(Heard::Answer { length, slot, ending });
+            }
+            return Ok(if length == 0 { Heard::Nothing } else { Heard::Some(length) });
+        }
+        let Some((head, _)) = input.split_first_chunk::<16>() else { return Ok(Heard::Nothing) };
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if word(0) != SIMPLE_REPLY {
+            return Err("the server's reply is not one of NBD".into());
+        }
+        let (error, command, slot) = (word(4), word(8), word(12));
+        let ending = if error == 0 { Ending::Done } else { Ending::Failed };
+        if error == 0 && command == u32::from(COMMAND_READ) {
+            self.begun = Some((slot, ending));
+            self.rest = self.size as usize;
+            return Ok(Heard::Some(16));
+        }
+        Ok(Heard::Answer { length: 16, slot, ending })
+    }
+}

@@ -1,0 +1,125 @@
+//! A connection, and how requests and answers look on it.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::pace::{Ending, Kind};
+use super::schedule::Dice;
+use super::target::Place;
+use tidegate_console::failure::{Code, Failure};
+
+/// How long a server may take for anything that is not under load yet.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A stream to a server.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects; reading and writing block, but not for good.
+    ///
+    /// # Errors
+    /// If nobody answers there.
+    pub(crate) fn connect(place: &Place) -> Result<Self, Failure> {
+        let connected = match place {
+            Place::Tcp(address) => tcp(address).map(Self::Tcp),
+            Place::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+        };
+        let ready = connected.and_then(|stream| {
+            match &stream {
+                Self::Tcp(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                }
+                Self::Unix(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                }
+            }
+            Ok(stream)
+        });
+        ready.map_err(|error| {
+            Failure::new(Code::Unreachable, format!("no server answers at {place}")).cause(error)
+        })
+    }
+
+    /// From now on nothing blocks.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+}
+
+fn tcp(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// A protocol on one connection.
+pub(crate) trait Dialect: Send {
+    /// Appends a request to `out`. Its answer will name `slot`.
+    fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>);
+
+    /// Looks at what the server has said and is not consumed yet.
+    ///
+    /// # Errors
+    /// In words for people, if it makes no sense.
+    fn hear(&mut self, input: &[u8]) -> Result<Heard, String>;
+}
+
+/// What a server said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Not enough to go on.
+    Nothing,
+    /// So many bytes that are no answer yet.
+    Some(usize),
+    /// An answer, which ends after so many bytes.
+    Answer { length: usize, slot: u32, ending: Ending },
+}

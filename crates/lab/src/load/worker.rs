@@ -1,0 +1,255 @@
+//! A thread that keeps some connections busy.
+//!
+//! It reads the clock once per turn, sends whatever is due in one write per connection, and waits
+//! in the kernel until the next request is due or an answer comes. It is never late on purpose:
+//! when it is behind it sends at once, and the lateness is part of the response times.
+
+use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tidegate_fabric::reactor::{Interest, Reactor};
+use tidegate_model::{Span, Time};
+
+use super::pace::{Ending, Kind, Pace, Tally};
+use super::schedule::Dice;
+use super::wire::{Dialect, Heard, Stream};
+use tidegate_console::clock::Clock;
+
+/// How long answers are waited for after the end.
+const GRACE: Span = Span(5 * Span::SECOND.0);
+
+/// How long to wait at most before somebody may have pressed Ctrl-C.
+const LOOK: Span = Span(100 * Span::MILLISECOND.0);
+
+/// The timer's token; lower ones are places in the list of lanes.
+const TIMER: u64 = 1 << 32;
+
+/// The first size of a connection's input buffer: a few dozen small answers.
+const INPUT: usize = 256 << 10;
+
+/// What the other threads may look at and say while a worker works.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Answers of all workers, of any kind.
+    pub(crate) answers: AtomicU64,
+    /// Those of them that were failures.
+    pub(crate) failures: AtomicU64,
+    /// Somebody wants it to end.
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// One connection.
+pub(crate) struct Lane {
+    stream: Stream,
+    dialect: Box<dyn Dialect>,
+    in_flight: u32,
+    output: Vec<u8>,
+    written: usize,
+    input: Vec<u8>,
+    /// The part of the input that is there and not consumed.
+    unread: Range<usize>,
+    is_choked: bool,
+}
+
+impl Lane {
+    /// A lane over a stream that does not block.
+    pub(crate) fn new(stream: Stream, dialect: Box<dyn Dialect>) -> Self {
+        let (output, input) = (Vec::new(), vec![0; INPUT]);
+        let (in_flight, written, unread, is_choked) = (0, 0, 0..0, false);
+        Self { stream, dialect, in_flight, output, written, input, unread, is_choked }
+    }
+
+    /// Writes what there is room for.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.write(&self.output[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Reads once; whether there may be more.
+    fn fill(&mut self) -> io::Result<bool> {
+        let Range { start, end } = self.unread.clone();
+        self.input.copy_within(start..end, 0);
+        self.unread = 0..end - start;
+        if self.unread.end == self.input.len() {
+            // An answer larger than all before.
+            self.input.resize(2 * self.input.len(), 0);
+        }
+        match self.stream.read(&mut self.input[self.unread.end..]) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server has hung up")),
+            Ok(count) => {
+                self.unread.end += count;
+                Ok(self.unread.end == self.input.len())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A thread's work.
+pub(crate) struct Worker {
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) pace: Pace,
+    /// How many requests a connection may carry.
+    pub(crate) depth: u32,
+    /// Of a thousand requests, so many are reads.
+    pub(crate) reads_permille: u64,
+    pub(crate) dice: Dice,
+    pub(crate) clock: Clock,
+    pub(crate) until: Time,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Worker {
+    /// Works until the end of the run.
+    ///
+    /// # Errors
+    /// If a connection ends before.
+    pub(crate) fn run(mut self) -> io::Result<Tally> {
+        let mut reactor: Reactor<()> = Reactor::new()?;
+        for (lane, token) in self.lanes.iter().zip(0..) {
+            reactor.add(&lane.stream, token, Interest::READ)?;
+        }
+        // The kernel makes waits longer by 50 us to save wake-ups. Where it will not, the lateness
+        // is measured like any other.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let alarm = Alarm::new()?;
+        reactor.add(&alarm.0, TIMER, Interest::READ)?;
+        let (mut ready, mut mail, mut next) = (Vec::new(), Vec::new(), 0);
+        loop {
+            let now = self.clock.now();
+            let is_stopped = self.shared.stop.load(Ordering::Relaxed);
+            if !is_stopped {
+                self.send(now, &mut next);
+            }
+            for (lane, token) in self.lanes.iter_mut().zip(0..) {
+                lane.flush()?;
+                let is_choked = !lane.output.is_empty();
+                if is_choked != lane.is_choked {
+                    lane.is_choked = is_choked;
+                    let interest = Interest { read: true, write: is_choked };
+                    reactor.change(&lane.stream, token, interest)?;
+                }
+            }
+            let Some(patience) = self.patience(is_stopped) else {
+                return Ok(self.pace.end(now));
+            };
+            if patience > Span(0) {
+                alarm.set(patience)?;
+            }
+            // The kernel counts this time in whole milliseconds, and the alarm in nanoseconds.
+            reactor.wait(Some(Duration::from_nanos(patience.0)), &mut ready, &mut mail)?;
+            let now = self.clock.now();
+            for ready in ready.drain(..).filter(|ready| ready.read || ready.gone) {
+                if ready.token == TIMER {
+                    continue;
+                }
+                // Tokens are places in the list of lanes.
+                self.receive(now, ready.token as usize)?;
+            }
+        }
+    }
+
+    /// Sends what is due, one lane after the other.
+    fn send(&mut self, now: Time, next: &mut usize) {
+        while self.pace.has_room() && self.pace.next_due(now).is_some_and(|due| due <= now) {
+            let count = self.lanes.len();
+            let free = (0..count).map(|more| (*next + more) % count);
+            let mut free = free.filter(|lane| self.lanes[*lane].in_flight < self.depth);
+            // There is room for as many requests as all lanes may carry.
+            let Some(chosen) = free.next() else { return };
+            *next = (chosen + 1) % count;
+            let is_read = self.dice.below(1_000) < self.reads_permille;
+            let kind = if is_read { Kind::Read } else { Kind::Write };
+            let slot = self.pace.sent(now, kind);
+            let lane = &mut self.lanes[chosen];
+            lane.dialect.ask(slot, kind, &mut self.dice, &mut lane.output);
+            lane.in_flight += 1;
+        }
+    }
+
+    /// How long there is nothing to do unless an answer comes; none if it is all over.
+    fn patience(&self, is_stopped: bool) -> Option<Span> {
+        let now = self.clock.now();
+        let due = if is_stopped { None } else { self.pace.next_due(now) };
+        let is_idle = self.pace.in_flight() == 0;
+        match due {
+            Some(due) if self.pace.has_room() => Some(due.since(now).min(LOOK)),
+            Some(_) => Some(self.until.since(now).min(LOOK)),
+            None if is_idle || is_stopped || now >= self.until.after(GRACE) => None,
+            // The rest of the window, in which nothing more is due, and a while after it.
+            None => Some(LOOK),
+        }
+    }
+
+    fn receive(&mut self, now: Time, place: usize) -> io::Result<()> {
+        let lane = &mut self.lanes[place];
+        let (mut answers, mut failures) = (0, 0);
+        loop {
+            let may_be_more = lane.fill()?;
+            loop {
+                let heard = lane.dialect.hear(&lane.input[lane.unread.clone()]);
+                match heard.map_err(|said| io::Error::new(io::ErrorKind::InvalidData, said))? {
+                    Heard::Nothing => break,
+                    Heard::Some(length) => lane.unread.start += length,
+                    Heard::Answer { length, slot, ending } => {
+                        lane.unread.start += length;
+                        lane.in_flight = lane.in_flight.saturating_sub(1);
+                        if !self.pace.answered(now, slot, ending) {
+                            let said = "the server answers what nobody asked";
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+                        }
+                        answers += 1;
+                        failures += u64::from(ending == Ending::Failed);
+                    }
+                }
+            }
+            if !may_be_more {
+                break;
+            }
+        }
+        self.shared.answers.fetch_add(answers, Ordering::Relaxed);
+        self.shared.failures.fetch_add(failures, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Wakes a worker in time.
+struct Alarm(OwnedFd);
+
+impl Alarm {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Goes off once, after `span`, which is not zero; what was set before is forgotten.
+    fn set(&self, span: Span) -> io::Result<()> {
+        let it_value =
+            Timespec::try_from(Duration::from_nanos(span.0)).map_err(io::Error::other)?;
+        let it_interval = Timespec::default();
+        let timer = Itimerspec { it_interval, it_value };
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &timer)?;
+        Ok(())
+    }
+}

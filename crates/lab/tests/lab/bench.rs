@@ -1,0 +1,72 @@
+//! `tidegate-lab bench`, as far as it starts processes. What it measures here says nothing.
+
+use serde_json::Value;
+
+use crate::tidegate_lab;
+
+/// The rows of one bench.
+fn rows(name: &str, environment: &[(&str, &str)]) -> Vec<Value> {
+    rows_of(&[name], environment)
+}
+
+/// The rows of the bench that these arguments name first.
+fn rows_of(arguments: &[&str], environment: &[(&str, &str)]) -> Vec<Value> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bench = tidegate_lab(directory.path());
+    bench.envs(environment.iter().copied());
+    bench.arg("bench").args(arguments).args(["--quick", "--json"]);
+    let output = bench.output().unwrap();
+    // On a busy machine a promise may be missed.
+    assert!(matches!(output.status.code(), Some(0 | 99)), "{output:?}");
+    let left = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 0, "what it makes is gone at the end");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.filter(|row| row["bench"] == arguments[0]).collect()
+}
+
+#[test]
+fn a_new_rate_takes_effect_and_is_timed() {
+    let rows = rows("apply", &[]);
+    assert_eq!(rows.len(), 6, "{rows:#?}");
+    for row in &rows {
+        let value = row["value"].as_f64().unwrap();
+        let between = row["spread"].as_array();
+        let is_between = |between: &Vec<Value>| {
+            between[0].as_f64() <= Some(value) && between[1].as_f64() >= Some(value)
+        };
+        assert!(value > 0.0 && between.is_none_or(is_between), "{row}");
+    }
+    assert_eq!(rows.iter().filter(|row| row["promise"] == "<= 50").count(), 2, "{rows:#?}");
+}
+
+#[test]
+fn programs_that_cannot_be_run_have_a_reason() {
+    let rows = rows("programs", &[("TIDEGATE_SHIM", "no-shim.so"), ("PATH", "/usr/bin:/bin")]);
+    assert!(rows.len() >= 24, "{rows:#?}");
+    for row in &rows {
+        assert!(row["value"].is_null() && row["kept"].is_null(), "{row}");
+        assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
+    }
+}
+
+#[test]
+fn the_scheduler_is_measured_and_probed() {
+    let measured = rows("scheduler", &[]);
+    assert!(measured.iter().all(|row| row["kept"].is_null()), "{measured:#?}");
+    let beside = |peer: &str| measured.iter().filter(|row| row["peer"] == peer).count();
+    // Pairs, a stream that comes, its memory; and two threads that share.
+    assert_eq!((beside("dmclock"), beside("one thread"), measured.len()), (7, 3, 10));
+    let probed = rows_of(&["scheduler", "--probes"], &[]);
+    assert!(probed.len() >= 19, "{probed:#?}");
+    for row in &probed {
+        // What takes time is not promised in so short a run; all else is the same on any machine.
+        assert!(row["unit"] == "ns" || row["kept"] == true, "{row}");
+        assert!(row["peer_value"].is_null(), "{row}");
+        assert!(row["reason"].as_str().unwrap().contains("TIDEGATE_DMCLOCK"), "{row}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        tidegate_lab(directory.path()).args(["bench", "shim", "--probes"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}

@@ -1,0 +1,96 @@
+//! `tidegate-lab repro`, as far as it takes no more than a moment.
+
+use serde_json::Value;
+
+use crate::tidegate_lab;
+
+#[test]
+fn a_figure_that_cannot_be_repeated_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tidegate_lab(directory.path()).args(["repro", "pshift", "11"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("figure 11") && said.contains("3, 4, 5, 6, 7, 8, 9, 10"), "{said}");
+}
+
+#[test]
+fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["repro", "pshift", "7", "--json", "--out", "pictures"];
+    let output = tidegate_lab(directory.path()).args(arguments).output().unwrap();
+    // How fast it is here says nothing about the claim.
+    assert!([Some(0), Some(99)].contains(&output.status.code()), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let claims: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(claims.len(), 3);
+    for claim in claims {
+        let keys: Vec<&String> = claim.as_object().unwrap().keys().collect();
+        let mut expected = [
+            "claim", "figure", "measured", "paper", "reason", "seconds", "seed", "verdict", "world",
+        ];
+        expected.sort_unstable();
+        let mut keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+        assert_eq!((&claim["paper"], &claim["figure"]), (&"pshift".into(), &"7".into()));
+        assert!(claim["measured"].as_object().is_some_and(|measured| !measured.is_empty()));
+    }
+    let picture = std::fs::read_to_string(directory.path().join("pictures/figure-7.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("pShift"));
+}
+
+#[test]
+fn a_figure_that_is_simulated_is_the_same_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let claims_by = |seed: &[&str]| {
+        let arguments = ["repro", "dsfq", "burst", "--json", "--out", "pictures"];
+        let output = tidegate_lab(directory.path()).args(arguments).args(seed).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let claims = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let shown = |claim: Value| {
+            let asked = seed.last().map(|seed| seed.parse::<u64>().unwrap());
+            assert!(asked.is_none_or(|asked| claim["seed"] == asked), "{claim}");
+            (claim["measured"].clone(), claim["verdict"].clone())
+        };
+        claims.map(shown).collect::<Vec<_>>()
+    };
+    let claims = || claims_by(&[]);
+    let (one, picture) = (claims(), directory.path().join("pictures/figure-burst.svg"));
+    let drawn = std::fs::read(&picture).unwrap();
+    assert_eq!(one.len(), 3);
+    assert!(one.iter().all(|(_, verdict)| verdict == "holds"), "{one:?}");
+    assert_eq!(claims(), one);
+    assert_eq!(std::fs::read(&picture).unwrap(), drawn);
+    let another = claims_by(&["--seed", "7"]);
+    assert!(another.iter().all(|(_, verdict)| verdict == "holds"), "{another:?}");
+    assert_ne!(another, one, "the seed is not looked at");
+}
+
+/// How fast this machine is and what else it does says nothing here: what is claimed is judged, and
+/// the verdict is whatever it is.
+#[test]
+fn a_live_figure_runs_processes_and_leaves_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let arguments = ["repro", "haechi", "8", "--world", "live", "--periods", "1", "--json"];
+    let mut command = tidegate_lab(directory.path());
+    let output = command.args(arguments).env("TMPDIR", scratch.path()).output().unwrap();
+    assert!([Some(0), Some(99)].contains(&output.status.code()), "{output:?}");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let claims: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let figures: Vec<&str> = claims.iter().filter_map(|claim| claim["figure"].as_str()).collect();
+    assert_eq!(figures, ["8a", "8b", "8c", "8"]);
+    for claim in &claims {
+        assert_eq!((&claim["world"], &claim["seed"]), (&"live".into(), &20_210_707.into()));
+        assert!(claim["measured"]["periods"].as_u64() >= Some(1), "{claim}");
+    }
+    let read = |claim: &Value| claim["measured"]["numbers"][0]["live"].as_f64();
+    assert!(claims[..3].iter().all(|claim| read(claim) > Some(0.0)), "{claims:?}");
+    let picture = directory.path().join("out/repro-haechi/figure-8-live.svg");
+    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
+    // The data node has ended, and nobody has its socket open any more.
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
