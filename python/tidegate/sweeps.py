@@ -44,8 +44,8 @@ def sweep(
 
     Rows are in the order of the grid, the last key changing first. A row is the object that
     ``tidegate-lab sim --json`` prints, with the point's values under ``"point"``. ``seeds`` runs
-    each point with so many seeds, ``model`` is ``"packets"`` or ``"dtm"``, and ``law`` and ``policy``
-    are those of the command.
+    each point with so many seeds, ``model`` is ``"packets"`` or ``"dtm"``, and ``law`` and
+    ``policy`` are those of the command.
 
     Points run in a process of this machine, ``workers`` at a time, or as many as there are
     processors. With ``ray=True`` they run on the Ray that is there, or on one that is started for

@@ -90,3 +90,22 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(complained, "");
 }
+
+#[test]
+fn a_command_that_has_moved_says_where() {
+    let moved: [(&[&str], &str); 3] = [
+        (&["repro", "e2e", "7", "--json"], "run: tidegate-lab repro e2e 7 --json"),
+        (
+            &["load", "nbd://host/volume", "--help"],
+            "run: tidegate-lab load nbd://host/volume --help",
+        ),
+        (&["kv", "bench", "--at", "m.sock"], "run: tidegate-lab kv --at m.sock"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (typed, command) in moved {
+        let output = tidegate(directory.path()).args(typed).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("has moved to `tidegate-lab") && error.contains(command), "{error}");
+    }
+}
