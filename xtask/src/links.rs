@@ -1,5 +1,7 @@
-//! Relative links of Markdown pages lead somewhere, and the book lists all of its pages.
+//! Relative links of Markdown pages lead somewhere, the book lists all of its pages, and functions
+//! that ARCHITECTURE.md names are in their files.
 
+use std::fs;
 use std::io;
 use std::path::{Component, Path};
 
@@ -16,7 +18,38 @@ pub fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let mut findings: Vec<Finding> =
         pages.iter().flat_map(|page| broken(page, |path| root.join(path).exists())).collect();
     findings.extend(unlisted(&pages));
+    let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+    for page in pages.iter().filter(|page| page.path == "ARCHITECTURE.md") {
+        findings.extend(unknown_functions(page, text));
+    }
     Ok(findings)
+}
+
+/// Functions of the page's tables that are not in the file named before them: each is written as
+/// the file and the function, in backticks. `text` gives the text of a file.
+fn unknown_functions(page: &TextFile, text: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in page.text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
+        // Every second piece between backticks is code.
+        let code: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        for pair in code.windows(2).filter(|pair| pair[0].ends_with(".rs")) {
+            let [file, function] = [pair[0], pair[1]];
+            let head = format!("fn {function}");
+            let is_there = |text: String| {
+                let mut found = text.split(&head).skip(1);
+                found.any(|rest| rest.starts_with(['(', '<']))
+            };
+            if !text(file).is_some_and(is_there) {
+                findings.push(Finding::new(
+                    &page.path,
+                    at + 1,
+                    format!("{file} has no function {function}"),
+                    "name the function that does it now",
+                ));
+            }
+        }
+    }
+    findings
 }
 
 /// The relative links of `page` whose target does not exist.
@@ -101,6 +134,23 @@ mod tests {
 
     fn page(path: &str, text: &str) -> TextFile {
         TextFile { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn functions_of_tables_are_in_their_files() {
+        let page = TextFile {
+            path: "ARCHITECTURE.md".into(),
+            text: "| where | `a.rs` `one` | `b.rs` `two` |\n`a.rs` `three`\n".into(),
+        };
+        let texts = |path: &str| match path {
+            "a.rs" => Some("pub fn one<T>() {}".to_owned()),
+            _ => Some("fn two_more() {}".to_owned()),
+        };
+        let found: Vec<String> =
+            unknown_functions(&page, texts).iter().map(Finding::to_string).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("ARCHITECTURE.md:1: b.rs has no function two"), "{found:?}");
+        assert_eq!(unknown_functions(&page, |_| None).len(), 2);
     }
 
     #[test]
