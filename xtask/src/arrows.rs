@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-algo", &["tidegate-model"]),
     ("tidegate-proto", &["tidegate-algo", "tidegate-model"]),
     ("tidegate-sim", RINGS),
+    ("tidegate-netsim", &["tidegate-sim", "tidegate-algo", "tidegate-model"]),
     ("tidegate-fabric", RINGS),
     ("tidegate-stage", LIVE),
     ("tidegate-node", LIVE),

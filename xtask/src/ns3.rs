@@ -154,7 +154,7 @@ fn pair(root: &Path, oracle: &Path, law: usize, run: Run) -> Result<(Outcome, Ou
     ];
     let theirs = outcome(Command::new(oracle).args(theirs), ms)?;
     let run = [rtt, longer, skip].map(|number| number.to_string());
-    let example = ["run", "--release", "--quiet", "--package", "tidegate-sim"];
+    let example = ["run", "--release", "--quiet", "--package", "tidegate-netsim"];
     let mut ours = Command::new("cargo");
     ours.current_dir(root).args(example).args(["--example", "dumbbell", "--", law]);
     Ok((theirs, outcome(ours.args(run), longer)?))

@@ -11,14 +11,14 @@ use crate::time::Picoseconds;
 
 /// The earliest wake-up of a machine that is in the queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Alarm(Picoseconds);
+pub struct Alarm(Picoseconds);
 
 impl Alarm {
     /// None is in the queue.
-    pub(crate) const OFF: Self = Self(Picoseconds::MAX);
+    pub const OFF: Self = Self(Picoseconds::MAX);
 
     /// One has come.
-    pub(crate) fn ring(&mut self, now: Picoseconds) {
+    pub fn ring(&mut self, now: Picoseconds) {
         if now >= self.0 {
             *self = Self::OFF;
         }
@@ -26,7 +26,7 @@ impl Alarm {
 
     /// For when to put one into the queue, if the machine is to be called at `deadline`.
     #[must_use]
-    pub(crate) fn set(&mut self, now: Picoseconds, deadline: Time) -> Option<Picoseconds> {
+    pub fn set(&mut self, now: Picoseconds, deadline: Time) -> Option<Picoseconds> {
         let next = Picoseconds::from(deadline).max(now);
         let is_earlier = next < self.0;
         if is_earlier {

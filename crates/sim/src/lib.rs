@@ -1,10 +1,12 @@
-//! The simulated world: Tidegate's own machines in virtual time.
+//! Simulated clusters: Tidegate's own machines in virtual time. Networks, transports and drives,
+//! packet by packet, are in `tidegate-netsim`, on the same events, clock and randomness.
 //!
 //! The pure rings decide and talk without a clock, a thread or a socket; a *world* gives them time,
 //! messages, devices and chance. The live daemons are one. This is the other: what it shows is
 //! shown of the code that ships.
 //!
 //! # Parts
+//! - [`alarm`]: the next deadline of a machine, as one event.
 //! - [`time`]: the clock, in picoseconds; the machines' nanoseconds are made at the edge.
 //! - [`event`]: what happens next; a binary heap and a timing wheel with the same total order.
 //! - [`rng`]: a named stream of random numbers for each component, all from one seed.
@@ -16,13 +18,8 @@
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
-//! - [`e2e`]: the whole path in one clock: applications, flows, switches, servers and devices.
-//! - [`net`]: hosts, links and switches, packet by packet.
-//! - [`dtm`]: the end-to-end paper's model of its transport, in slots of a round trip.
-//! - [`transport`]: flows over it, windows and rates, by the control laws of the papers.
 //! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
 //!   the Haechi paper.
-//! - [`storage`]: drives and persistent memory, from the command to its completion.
 //! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
 //!
 //! ```
@@ -60,8 +57,8 @@
 //! 2. Randomness has one door ([`rng::Stream`]). A component draws from its own stream, so one that
 //!    draws more does not change what others see, and two runs that differ in one parameter meet
 //!    the same arrivals and service times.
-//! 3. Integers decide wherever they can. A control law's window, rate and alpha, the model of
-//!    [`dtm`] and the popularity of [`keys`] are doubles: of sums, products, quotients and roots,
+//! 3. Integers decide wherever they can. A control law's window, rate and alpha and the
+//!    popularity of [`keys`] are doubles: of sums, products, quotients and roots,
 //!    which IEEE 754 defines to the last bit, and of logarithms and powers in software (`libm`).
 //! 4. No clock of the machine, no thread, no map whose order is not that of its keys.
 //!
@@ -69,23 +66,17 @@
 //! thread of its own.
 #![forbid(unsafe_code)]
 
-mod alarm;
+pub mod alarm;
 pub mod bricks;
 pub mod cluster;
 pub mod device;
-pub mod dtm;
-pub mod e2e;
 pub mod event;
 pub mod keys;
 pub mod link;
-pub mod net;
 pub mod one_sided;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
-mod slots;
-pub mod storage;
 pub mod time;
 pub mod trace;
-pub mod transport;
 pub mod workload;

@@ -254,7 +254,7 @@ impl<'de> Deserialize<'de> for Halves {
 }
 
 /// A quantity that is written with its unit.
-pub(crate) fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+pub fn text<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
 where
     T: FromStr,
     T::Err: fmt::Display,
@@ -264,7 +264,7 @@ where
 }
 
 /// The same, where there may be none.
-pub(crate) fn optional<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub fn optional<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr,
     T::Err: fmt::Display,
@@ -273,7 +273,7 @@ where
 }
 
 /// Two of them: the least and the most.
-pub(crate) fn texts<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<[T; 2], D::Error>
+pub fn texts<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<[T; 2], D::Error>
 where
     T: FromStr,
     T::Err: fmt::Display,
@@ -284,7 +284,7 @@ where
 }
 
 /// Reads a scenario of any world, and checks it.
-pub(crate) fn read<T: DeserializeOwned>(
+pub fn read<T: DeserializeOwned>(
     text: &str,
     check: impl FnOnce(&T) -> Result<(), ScenarioError>,
 ) -> Result<T, ScenarioError> {
@@ -294,7 +294,7 @@ pub(crate) fn read<T: DeserializeOwned>(
 }
 
 /// The same of what was read already, and perhaps changed since.
-pub(crate) fn read_table<T: DeserializeOwned>(
+pub fn read_table<T: DeserializeOwned>(
     table: toml::Table,
     check: impl FnOnce(&T) -> Result<(), ScenarioError>,
 ) -> Result<T, ScenarioError> {
@@ -304,7 +304,7 @@ pub(crate) fn read_table<T: DeserializeOwned>(
 }
 
 /// Refuses a scenario in which something does not hold, with what to write instead.
-pub(crate) fn must(holds: bool, what: &str) -> Result<(), ScenarioError> {
+pub fn must(holds: bool, what: &str) -> Result<(), ScenarioError> {
     if holds { Ok(()) } else { Err(ScenarioError::new(what)) }
 }
 

@@ -55,8 +55,7 @@ mod sizes;
 use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Operation, Portion, Span};
 
-pub(crate) use arrivals::Arriving;
-pub use arrivals::{Offered, Open, Phases, Pulse};
+pub use arrivals::{Arriving, Offered, Open, Phases, Pulse};
 pub use places::Offsets;
 pub use published::{Published, Shape};
 pub use recorded::{Recording, Replay};

@@ -18,9 +18,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_sim::e2e::{self, Scenario};
-use tidegate_sim::storage::Parameters;
-use tidegate_sim::storage::alone::{self, Asks, Flow, Length};
+use tidegate_netsim::e2e::{self, Scenario};
+use tidegate_netsim::storage::Parameters;
+use tidegate_netsim::storage::alone::{self, Asks, Flow, Length};
 
 use super::window::Plan;
 use super::{Row, child};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tidegate_sim::dtm::{self, Plan};
-use tidegate_sim::e2e::{Run, Scenario};
-use tidegate_sim::net::Fault;
+use tidegate_netsim::dtm::{self, Plan};
+use tidegate_netsim::e2e::{Run, Scenario};
+use tidegate_netsim::net::Fault;
 use tidegate_sim::scenario::ScenarioError;
 
 use crate::experiment::plot;

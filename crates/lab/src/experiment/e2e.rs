@@ -2,7 +2,7 @@
 //! Infrastructure" (2024, section 4), in the simulated world.
 //!
 //! ```text
-//!  scenarios/e2e/*.toml ──▶ tidegate_sim::e2e ──▶ Outcome ──▶ claims, table, picture
+//!  scenarios/e2e/*.toml ──▶ tidegate_netsim::e2e ──▶ Outcome ──▶ claims, table, picture
 //!       (embedded)
 //! ```
 //!
@@ -14,8 +14,8 @@
 
 use serde_json::Value;
 use tidegate_model::Span;
-use tidegate_sim::e2e::{self, Moment, Outcome, Scenario, Service};
-use tidegate_sim::transport::Law;
+use tidegate_netsim::e2e::{self, Moment, Outcome, Scenario, Service};
+use tidegate_netsim::transport::Law;
 
 use super::known::{Known, differs};
 use super::moments;

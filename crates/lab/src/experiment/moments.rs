@@ -1,7 +1,7 @@
 //! Pictures of what happened to applications of the simulated world over time.
 
 use tidegate_model::Span;
-use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{Moment, Outcome};
 
 use super::plot::{Panel, Series};
 

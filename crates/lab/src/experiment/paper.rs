@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tidegate_model::{Span, Time};
+use tidegate_netsim::{dtm, e2e};
 use tidegate_sim::scenario::ScenarioError;
-use tidegate_sim::{bricks, dtm, e2e, one_sided, scenario as cluster};
+use tidegate_sim::{bricks, one_sided, scenario as cluster};
 
 use super::unwritable;
 use super::verdict::{Claim, Judged, Verdict};

@@ -47,7 +47,7 @@ pub enum Offered {
 
 impl Open {
     /// Whether requests of this mean size can come so; `key` is where it stands.
-    pub(crate) fn check(&self, mean_size: [u128; 2], key: &str) -> Result<(), ScenarioError> {
+    pub fn check(&self, mean_size: [u128; 2], key: &str) -> Result<(), ScenarioError> {
         let must = |holds, what: &str| must(holds, &format!("{key}.{what}"));
         must(self.rate.per_second() > 0, "rate: more than nothing")?;
         let mean = interval(self.rate, mean_size).unwrap_or(Picoseconds::MAX);
@@ -71,7 +71,7 @@ impl Offered {
     }
 
     /// Requests of this mean size in a second.
-    pub(crate) fn requests(self, [bytes, requests]: [u128; 2]) -> f64 {
+    pub fn requests(self, [bytes, requests]: [u128; 2]) -> f64 {
         match self {
             Self::Bytes(rate) => rate.0 as f64 * requests as f64 / bytes as f64,
             Self::Requests(rate) => rate.0 as f64,
@@ -131,7 +131,7 @@ fn interval(rate: Offered, [bytes, requests]: [u128; 2]) -> Option<Picoseconds> 
 
 /// Requests that come by themselves.
 #[derive(Clone, Debug)]
-pub(crate) struct Arriving {
+pub struct Arriving {
     start: Picoseconds,
     rate: Offered,
     pace: Pace,
@@ -157,7 +157,12 @@ struct Pulsing {
 }
 
 impl Arriving {
-    pub(crate) fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
+    /// Arrivals from `start` on. `mean_size` is the mean request as a fraction: bytes, and among so
+    /// many requests.
+    ///
+    /// # Panics
+    /// If the plan was not checked.
+    pub fn new(open: &Open, mean_size: [u128; 2], start: Picoseconds) -> Self {
         let pace = match open.arrivals {
             Arrivals::Constant => Pace::Even { passed: 0 },
             Arrivals::Poisson => {
@@ -174,7 +179,7 @@ impl Arriving {
     }
 
     /// When the next one comes; none after the end of time.
-    pub(crate) fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
+    pub fn next(&mut self, random: &mut Stream) -> Option<Picoseconds> {
         let on = match &mut self.pace {
             Pace::Even { passed } => {
                 // 2^64 picoseconds at 2^64 a second are 2^88: the product fits.
@@ -193,7 +198,7 @@ impl Arriving {
     }
 
     /// A request of so many bytes was made.
-    pub(crate) const fn passes(&mut self, bytes: Bytes) {
+    pub const fn passes(&mut self, bytes: Bytes) {
         if let Pace::Even { passed } = &mut self.pace {
             *passed += match self.rate {
                 Offered::Bytes(_) => bytes.0 as u128,

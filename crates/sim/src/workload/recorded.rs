@@ -90,7 +90,7 @@ pub struct Replay<R> {
 
 impl<R: BufRead> Replay<R> {
     /// A replay by a plan whose load is this recording, read from `source`.
-    pub(crate) fn new(plan: &super::Plan, recording: &Recording, source: R) -> Self {
+    pub fn new(plan: &super::Plan, recording: &Recording, source: R) -> Self {
         let start = Picoseconds::from(plan.start);
         Self {
             reader: recording.reader(source),

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
-use tidegate_sim::e2e::{Amount, Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
+use tidegate_netsim::e2e::{Amount, Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
 
 use super::quoted;
 use super::sweep::{Figure, Shown};
@@ -280,7 +280,7 @@ pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_sim::e2e::Run;
+    use tidegate_netsim::e2e::Run;
 
     const SMALL: &str = include_str!("../../../tests/lab/sender.toml");
 

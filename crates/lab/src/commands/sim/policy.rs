@@ -14,7 +14,7 @@
 //! **What is left out.** Reservations, limits and bursts: stages, gateways and nodes keep those,
 //! and none of them is in the path that is simulated here.
 
-use tidegate_sim::e2e::Scenario;
+use tidegate_netsim::e2e::Scenario;
 
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::policy_file::PolicyFile;
@@ -47,7 +47,7 @@ pub(super) fn apply(scenario: &mut Scenario, file: &PolicyFile) -> Result<(), Fa
 mod tests {
     use super::*;
     use tidegate_model::{Policy, Span};
-    use tidegate_sim::e2e;
+    use tidegate_netsim::e2e;
 
     /// Applications with these names, of which each would fill the link that all share, on a host
     /// of its own.

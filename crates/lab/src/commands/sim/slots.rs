@@ -5,7 +5,7 @@
 //! 33.3 and 16.8 % of it there.
 
 use serde_json::{Map, Value, json};
-use tidegate_sim::dtm::{Flow, Outcome, Plan};
+use tidegate_netsim::dtm::{Flow, Outcome, Plan};
 
 use super::sweep::{Figure, Shown};
 use crate::experiment::plot::{self, Panel, Series};
@@ -173,7 +173,7 @@ pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_sim::dtm;
+    use tidegate_netsim::dtm;
 
     const SCENARIO: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/three-classes.toml");

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use tidegate_sim::e2e::Input;
+use tidegate_netsim::e2e::Input;
 use tidegate_sim::scenario::ScenarioError;
 
 use super::Model;

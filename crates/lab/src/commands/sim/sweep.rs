@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use tidegate_model::{Span, Time};
-use tidegate_sim::net::Fault;
+use tidegate_netsim::net::Fault;
 use toml::Table as Scenario;
 
 use super::grid::{self, Axis};

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write as _};
 
 use tidegate_model::{Span, Time};
-use tidegate_sim::e2e::Progress;
+use tidegate_netsim::e2e::Progress;
 
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;

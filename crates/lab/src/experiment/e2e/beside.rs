@@ -2,8 +2,8 @@
 //! of it, and what promises change.
 
 use serde_json::json;
-use tidegate_sim::e2e::{Outcome, Scenario};
-use tidegate_sim::transport::Law;
+use tidegate_netsim::e2e::{Outcome, Scenario};
+use tidegate_netsim::transport::Law;
 
 use super::moments::rates;
 use super::plot::draw;

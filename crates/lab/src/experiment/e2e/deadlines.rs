@@ -1,7 +1,7 @@
 //! Figures 15b and 18a: requests that are late, by each law.
 
 use serde_json::{Value, json};
-use tidegate_sim::transport::Law;
+use tidegate_netsim::transport::Law;
 
 use super::plot::{Panel, Series, draw};
 use super::{

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 use tidegate_model::{Bytes, Class};
-use tidegate_sim::e2e::{Moment, Outcome, Scenario, Service};
-use tidegate_sim::net;
+use tidegate_netsim::e2e::{Moment, Outcome, Scenario, Service};
+use tidegate_netsim::net;
 
 use super::plot::{Panel, Series, draw};
 use super::{

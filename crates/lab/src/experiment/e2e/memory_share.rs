@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use tidegate_model::{Iops, Portion};
-use tidegate_sim::e2e::{Moment, Outcome, Scenario};
+use tidegate_netsim::e2e::{Moment, Outcome, Scenario};
 use tidegate_sim::workload::{Load, Offered};
 
 use super::memory::{as_promised, memory, named, storage};

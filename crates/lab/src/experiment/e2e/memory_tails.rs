@@ -2,7 +2,7 @@
 //! with strict priority and without, and of the three where nobody uses memory.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{Outcome, Service};
 
 use super::memory::{ORDERS, alone, in_turn, memory, microseconds, percentiles};
 use super::plot::{Panel, draw};

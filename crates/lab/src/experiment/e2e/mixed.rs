@@ -2,7 +2,7 @@
 //! narrow; what each gets there and back, and who is done when.
 
 use serde_json::json;
-use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{Moment, Outcome};
 
 use super::moments::rates;
 use super::plot::draw;

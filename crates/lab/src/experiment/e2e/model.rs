@@ -1,7 +1,7 @@
 //! Figure 8: the discrete-time model and the packets of the same three flows.
 
 use serde_json::json;
-use tidegate_sim::dtm;
+use tidegate_netsim::dtm;
 
 use super::paper::simulate;
 use super::plot::{Panel, Series, draw};

@@ -2,7 +2,7 @@
 //! does not.
 
 use serde_json::json;
-use tidegate_sim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{Moment, Outcome};
 
 use super::moments::rates;
 use super::plot::draw;

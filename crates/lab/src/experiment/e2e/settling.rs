@@ -2,7 +2,7 @@
 //! by what they get when they begin one after the other, by DCTCP and by QTCP.
 
 use serde_json::json;
-use tidegate_sim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{Outcome, Service};
 
 use super::moments::{panel, rates};
 use super::plot::draw;

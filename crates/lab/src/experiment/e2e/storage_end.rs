@@ -1,8 +1,8 @@
 //! Figure 7: where a drive must know classes, its submission queues or its chips as well.
 
 use serde_json::{Value, json};
-use tidegate_sim::e2e::Scenario;
-use tidegate_sim::storage::{Order, Shares};
+use tidegate_netsim::e2e::Scenario;
+use tidegate_netsim::storage::{Order, Shares};
 
 use super::plot::{Panel, Series, draw};
 use super::{

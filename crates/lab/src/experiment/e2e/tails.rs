@@ -1,6 +1,6 @@
 //! Latencies of applications at some percentiles: as rows, and as pictures.
 
-use tidegate_sim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{Outcome, Service};
 
 use super::plot::{Panel, Series};
 use tidegate_console::table::{Cell, Table};

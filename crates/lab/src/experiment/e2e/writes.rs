@@ -2,8 +2,8 @@
 //! servers, what drives finish, and how busy the way back is.
 
 use serde_json::json;
-use tidegate_sim::e2e::{Moment, Outcome};
-use tidegate_sim::transport::Law;
+use tidegate_netsim::e2e::{Moment, Outcome};
+use tidegate_netsim::transport::Law;
 
 use super::moments::rates;
 use super::plot::draw;

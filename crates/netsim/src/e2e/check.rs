@@ -1,0 +1,40 @@
+//! What must hold at every moment of a run; looked at where debug assertions are on.
+//!
+//! **Packets.** What was sent was delivered, dropped, waits or is on a line, and no buffer holds
+//! more than its size ([`Network::check`](crate::net::Network::check)). Queues that wait for each
+//! other for good are the scenario's business, and told in its outcome.
+//!
+//! **Bytes.** Of each flow, acknowledged are at most those that have arrived, these at most those
+//! that were sent, and these at most those that were asked for.
+//!
+//! **Requests.** Each that was made waits at its host, or is at exactly one place: one message on
+//! its way, or one device. So if 8 are outstanding, and 3 commands and 1 response are on their way,
+//! drives have 4.
+
+use super::server::Server;
+use super::world::World;
+use crate::net::Fault;
+use tidegate_sim::event::Queue;
+
+impl<Q: Queue<super::world::Event>> World<'_, Q> {
+    /// Looks at everything but the insides of devices.
+    ///
+    /// # Panics
+    /// If something does not hold.
+    pub(super) fn check(&self) {
+        let now = self.floor.now;
+        if let Err(fault @ Fault::Count { .. }) = self.floor.network.check() {
+            panic!("at {now}: {fault}");
+        }
+        self.transport.check();
+        let waiting: usize = self.connections.iter().map(|one| one.waiting.len()).sum();
+        let begun = self.exchanges.len() - self.announced as usize;
+        let devices: usize = self.servers.iter().map(Server::outstanding).sum();
+        let places = waiting + self.transport.under_way() + devices;
+        assert_eq!(places, begun, "places of requests and requests, at {now}");
+        if self.scenario.storage.is_some() {
+            let outstanding = self.connections.iter().map(|one| one.outstanding as usize);
+            assert_eq!(waiting + outstanding.sum::<usize>(), begun, "outstanding, at {now}");
+        }
+    }
+}

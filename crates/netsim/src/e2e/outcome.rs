@@ -1,0 +1,199 @@
+//! What a run shows.
+
+use hdrhistogram::Histogram;
+use tidegate_model::{Bytes, Class, Rate, Span};
+
+use super::hops::Hop;
+use crate::net::{Counters, Fault};
+use tidegate_sim::workload;
+
+/// What a run shows, up to when it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The seed that everything followed from.
+    pub seed: u64,
+    /// How long it ran.
+    pub length: Span,
+    /// How much of that is not counted.
+    pub skip: Span,
+    /// How many events happened.
+    pub events: u64,
+    /// What applications were done, in the order of the scenario.
+    pub applications: Vec<Service>,
+    /// What ports did: those of switches and of hosts' cards that sent anything.
+    pub ports: Vec<Egress>,
+    /// What each class did at each port, moment by moment, if somebody wanted it.
+    pub hops: Vec<Hop>,
+    /// How far the moments of series are apart.
+    pub sample: Span,
+    /// What did not hold in its network at the end: mostly, queues wait for each other for good.
+    pub fault: Option<Fault>,
+}
+
+/// What an application was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: Class,
+    /// Requests that it made, and what they were to move, in bytes.
+    pub asked: Amount,
+    /// The same of those that were answered.
+    pub done: Amount,
+    /// How many of these took longer than its deadline; 0 without one.
+    pub late: u64,
+    /// How long requests took, from when they were made, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// How long they were at a device.
+    pub device: Histogram<u64>,
+    /// What happened, from the start of the run, moment by moment.
+    pub series: Vec<Moment>,
+}
+
+/// So many requests that move so many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What happened to an application since the moment before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Payload that arrived at servers, or at whoever it sends to, in bytes.
+    pub there: u64,
+    /// What devices finished, in bytes.
+    pub stored: u64,
+    /// Payload that arrived back, in bytes.
+    pub back: u64,
+    /// The mean quality factor of the flows that were busy at the end, one if there are none.
+    pub quality: f64,
+    /// The mean of their alpha; 0 if there are none.
+    pub alpha: f64,
+    /// Their windows together, in bytes, or what they may have under way at their rates in one
+    /// round trip.
+    pub window: f64,
+}
+
+/// What a port did while it counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Egress {
+    /// The nodes that it links: its own, and the one behind it.
+    pub between: [String; 2],
+    /// Packets that it sent.
+    pub packets: u64,
+    /// Bytes of them on the wire.
+    pub bytes: u64,
+    /// The part of its rate that this is, 0 to 1.
+    pub busy: f64,
+    /// Packets that it marked.
+    pub marked: u64,
+    /// Packets that it dropped.
+    pub dropped: u64,
+    /// Bytes that waited or were being sent, on average.
+    pub queue_mean: f64,
+    /// The most of them, from the start of the run.
+    pub queue_most: u64,
+}
+
+impl Amount {
+    pub(super) const fn add(&mut self, bytes: Bytes) {
+        self.requests += 1;
+        self.bytes += bytes.0;
+    }
+}
+
+impl Service {
+    pub(super) fn new(workload: &workload::Plan) -> Self {
+        // It grows with the longest time: the bounds of a run of 1,000 s would take a fourth of a
+        // megabyte for each application.
+        let times = Histogram::new(3).expect("three digits");
+        Self {
+            name: workload.name.clone(),
+            class: workload.class,
+            asked: Amount::default(),
+            done: Amount::default(),
+            late: 0,
+            latency: times.clone(),
+            device: times,
+            series: Vec::new(),
+        }
+    }
+}
+
+impl Egress {
+    /// What a port has done between two times.
+    pub(super) fn new(
+        between: [String; 2],
+        rate: Rate,
+        [before, after]: [Counters; 2],
+        [from, to]: [Span; 2],
+    ) -> Self {
+        let bytes = after.bytes - before.bytes;
+        let seconds = Span(to.0 - from.0).as_seconds().max(f64::MIN_POSITIVE);
+        let area = |counters: Counters, until: Span| counters.mean_bytes * until.as_seconds();
+        Self {
+            between,
+            packets: after.packets - before.packets,
+            bytes,
+            busy: bytes as f64 / seconds / rate.0 as f64,
+            marked: after.marked - before.marked,
+            dropped: after.dropped - before.dropped,
+            queue_mean: (area(after, to) - area(before, from)) / seconds,
+            queue_most: after.most_bytes,
+        }
+    }
+}
+
+impl Outcome {
+    /// How long it counted.
+    pub fn counted(&self) -> Span {
+        Span(self.length.0.saturating_sub(self.skip.0))
+    }
+
+    /// A table for people and golden files: requests of each application, bits per second at the
+    /// stages of their way, and nanoseconds that they took.
+    pub fn table(&self) -> String {
+        let heads =
+            ["asked", "done", "there", "stored", "back", "p50", "p99", "device p99", "late"];
+        let mut text = format!("{:<12}", "");
+        heads.iter().for_each(|head| text += &format!(" {head:>12}"));
+        text.push('\n');
+        for one in &self.applications {
+            let rate = |what: fn(&Moment) -> u64| self.rate(one, what) as u64;
+            let numbers = [
+                one.asked.requests,
+                one.done.requests,
+                rate(|moment| moment.there),
+                rate(|moment| moment.stored),
+                rate(|moment| moment.back),
+                one.latency.value_at_quantile(0.5),
+                one.latency.value_at_quantile(0.99),
+                one.device.value_at_quantile(0.99),
+                one.late,
+            ];
+            text += &format!("{:<12}", one.name);
+            numbers.iter().for_each(|number| text += &format!(" {number:>12}"));
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Moments that are counted.
+    pub fn moments<'a>(&self, service: &'a Service) -> &'a [Moment] {
+        let skipped = self.skip.0.div_ceil(self.sample.0) as usize;
+        service.series.get(skipped..).unwrap_or_default()
+    }
+
+    /// Bits per second of something that happened to an application, on average over the moments
+    /// that are counted.
+    pub fn rate(&self, service: &Service, what: impl Fn(&Moment) -> u64) -> f64 {
+        let moments = self.moments(service);
+        let bytes: u64 = moments.iter().map(what).sum();
+        let seconds = self.sample.as_seconds() * moments.len().max(1) as f64;
+        bytes as f64 * 8.0 / seconds
+    }
+}

@@ -1,0 +1,163 @@
+//! What each flow is promised: its part of the link that leaves it least.
+//!
+//! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]).
+//! Nobody says which link is the narrow one, and it need not be the same for all flows: so every
+//! port that a flow goes through has a registry, and the flow is promised the least of what they
+//! give it. Three hosts write to ten servers through one link in the middle: at its own card each
+//! class is alone and promised everything, at a server's port each shares with the flows of the
+//! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
+//! 3.2 and 1.6 for each of ten flows of high, medium and low.
+//!
+//! An application with a weight of its own stands beside the classes, at each link. What a link
+//! carries of payload goes by the packets of the first flow that comes to it; where flows with
+//! windows and with rates are promised parts of one link, that is off by 2 %.
+//!
+//! Who shares a link is looked up at intervals, as agents on hosts and servers would.
+//!
+//! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
+//! port that has marked packets since the last look compares what its flows got since it marked
+//! before with what they are promised, and scales all promises. One that has not marked for some
+//! looks is nobody's narrow link, and its scale recovers. For fewer, that means nothing: with round
+//! trips as long as looks, a queue that swings is below its mark at every other one.
+
+use std::collections::BTreeMap;
+
+use tidegate_algo::qtcp::{Interference, SIGMA};
+use tidegate_algo::shares::{Group, Place, Shares};
+use tidegate_model::tag::CLASSES;
+use tidegate_model::{Class, Rate};
+
+use super::scenario::Promises;
+use crate::net::packet::FlowId;
+use crate::net::{Network, PortId};
+use tidegate_sim::time::Picoseconds;
+
+/// With whom a flow has a part of its links.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Party {
+    /// The other flows of its class.
+    Class(Class),
+    /// Those of its application, or of several of one tenant, with a weight; this is the number of
+    /// the first of them.
+    Application(u32, u32),
+}
+
+/// Looks without a mark after which a port is nobody's narrow link. By hand: windows of flows that
+/// share it swing within a few round trips.
+const QUIET: u64 = 10;
+
+/// Every link that somebody uses, and what its flows are promised.
+#[derive(Debug)]
+pub(super) struct Links {
+    plan: Promises,
+    numbers: BTreeMap<PortId, usize>,
+    links: Vec<Link>,
+    /// By flow, its links and its place in each.
+    flows: Vec<Vec<(usize, Place)>>,
+}
+
+#[derive(Debug)]
+struct Link {
+    port: PortId,
+    shares: Shares,
+    /// By application, of those with a weight.
+    groups: BTreeMap<u32, Group>,
+    /// Payload of its flows since then.
+    delivered: u64,
+    since: Picoseconds,
+    /// Packets that it had marked at the last look.
+    marked: u64,
+    /// Looks since it marked the last one.
+    quiet: u64,
+}
+
+impl Links {
+    pub(super) const fn new(plan: Promises) -> Self {
+        Self { plan, numbers: BTreeMap::new(), links: Vec::new(), flows: Vec::new() }
+    }
+
+    /// A flow goes through these ports, of which each can carry so much payload. Flows are added
+    /// in the order of their numbers.
+    pub(super) fn add(&mut self, party: Party, ports: impl Iterator<Item = (PortId, Rate)>) {
+        let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
+        let places = ports.map(|(port, payload)| {
+            let number = *numbers.entry(port).or_insert_with(|| {
+                links.push(Link::new(port, payload, &plan));
+                links.len() - 1
+            });
+            (number, links[number].add(party))
+        });
+        self.flows.push(places.collect());
+    }
+
+    /// A flow sends something.
+    pub(super) fn touch(&mut self, flow: FlowId, now: Picoseconds) {
+        for (link, place) in &self.flows[flow.0 as usize] {
+            self.links[*link].shares.touch(*place, now.time());
+        }
+    }
+
+    /// What a flow is promised while it sends.
+    pub(super) fn promised(&self, flow: FlowId) -> Rate {
+        let places = self.flows[flow.0 as usize].iter();
+        let promised = places.map(|(link, place)| self.links[*link].shares.promised(*place));
+        promised.min().unwrap_or(Rate::ZERO)
+    }
+
+    /// So much payload of a flow has arrived.
+    pub(super) fn on_delivered(&mut self, flow: FlowId, bytes: u64) {
+        self.flows[flow.0 as usize].iter().for_each(|(link, _)| {
+            self.links[*link].delivered += bytes;
+        });
+    }
+
+    /// An interval is over: drops the shares of those that sent nothing in it, and finds out what
+    /// others take.
+    pub(super) fn look(&mut self, now: Picoseconds, network: &mut Network) {
+        for link in &mut self.links {
+            link.shares.sweep(now.time());
+            if !self.plan.yields {
+                continue;
+            }
+            let marks = CLASSES.map(|(class, _)| network.counters(now, link.port, class).marked);
+            link.observe(now, marks.iter().sum());
+        }
+    }
+}
+
+impl Link {
+    fn new(port: PortId, payload: Rate, plan: &Promises) -> Self {
+        let part = u128::from(payload.0) * u128::from(plan.of.0) / 1_000_000;
+        let [high, medium, low] = plan.weights;
+        // A flow is counted where it has sent something in the last interval.
+        let shares = Shares::new(Rate(part as u64), [0, high, medium, low], plan.every);
+        let shares =
+            if plan.yields { shares.with_interference(Interference::new(SIGMA)) } else { shares };
+        let (groups, since) = (BTreeMap::new(), Picoseconds::ZERO);
+        Self { port, shares, groups, delivered: 0, since, marked: 0, quiet: 0 }
+    }
+
+    fn add(&mut self, party: Party) -> Place {
+        let (shares, groups) = (&mut self.shares, &mut self.groups);
+        let group = match party {
+            Party::Class(class) => class.into(),
+            Party::Application(number, weight) => {
+                *groups.entry(number).or_insert_with(|| shares.group(weight))
+            }
+        };
+        shares.add(group)
+    }
+
+    /// It has marked so many packets until now.
+    fn observe(&mut self, now: Picoseconds, marked: u64) {
+        let is_narrow = core::mem::replace(&mut self.marked, marked) < marked;
+        self.quiet = if is_narrow { 0 } else { self.quiet + 1 };
+        if !is_narrow && self.quiet < QUIET {
+            return;
+        }
+        let bytes = u128::from(core::mem::take(&mut self.delivered));
+        let elapsed = now.since(core::mem::replace(&mut self.since, now));
+        let got = bytes * u128::from(Picoseconds::SECOND.0) / u128::from(elapsed.0.max(1));
+        self.shares.on_delivered(if is_narrow { Rate(got as u64) } else { Rate(u64::MAX) });
+    }
+}

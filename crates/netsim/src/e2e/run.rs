@@ -1,0 +1,164 @@
+//! The loop: the earliest event happens, until the end.
+//!
+//! A [`Run`] is a scenario and what a run of it is given besides: who opens recordings, whether
+//! ports keep series. Nothing of that changes what happens, and neither does the queue of events:
+//! [`Run::by_heap`] goes through the same events in the same order as [`Run::go_while`], by the
+//! simple queue to which the fast one is held.
+
+use core::fmt;
+use std::io::{self, BufRead};
+
+use tidegate_model::Span;
+
+use super::outcome::Outcome;
+use super::scenario::Scenario;
+use super::world::{Event, World};
+use tidegate_sim::event::{Events, Heap, Queue};
+use tidegate_sim::scenario::ScenarioError;
+use tidegate_sim::time::Picoseconds;
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The simulated time.
+    pub now: Span,
+    /// Of so much.
+    pub length: Span,
+    /// How many events happened.
+    pub events: u64,
+}
+
+/// A recording, opened.
+pub type Input = Box<dyn BufRead>;
+
+/// Opens a recording by the name that the scenario has for it.
+pub(super) type Open<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
+
+/// A run that is about to begin.
+///
+/// ```
+/// use tidegate_netsim::e2e::{Run, Scenario};
+/// let scenario = Scenario::parse(r#"
+///     name = "what was recorded, once more"
+///     seed = 1
+///     length = "3ms"
+///     network.topology.star = { hosts = 2, line = { rate = "10Gbps", delay = "1us" } }
+///     network.switch.buffer = "1MB"
+///     transport.law = "dctcp"
+///     [[application]]
+///     from = 0
+///     to = [1]
+///     [application.workload]
+///     name = "recorded"
+///     load = { trace = { file = "two.trace", format = "mqsim", speed_percent = 200 } }
+/// "#)?;
+/// let open = |_: &str| Ok(Box::new("7000000 0 0 16 0\n8000000 0 16 8 0".as_bytes()) as _);
+/// let outcome = Run::new(&scenario).opening(open).go_while(|_| true)?;
+/// assert_eq!(outcome.applications[0].done.bytes, 24 * 512);
+/// # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
+/// ```
+pub struct Run<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) open: Open<'a>,
+    pub(super) with_ports: bool,
+}
+
+impl fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scenario, open: _, with_ports } = self;
+        f.debug_struct("Run").field("scenario", scenario).field("with_ports", with_ports).finish()
+    }
+}
+
+impl<'a> Run<'a> {
+    /// A run of this scenario that opens no recordings and keeps no series of ports.
+    pub fn new(scenario: &'a Scenario) -> Self {
+        let nobody = |_: &str| Err(io::Error::other("nobody here opens recordings"));
+        Self { scenario, open: Box::new(nobody), with_ports: false }
+    }
+
+    /// The same, with somebody who opens recordings. Each application that replays one opens it
+    /// once; it is read as the run goes on, a window of records ahead.
+    #[must_use]
+    pub fn opening(self, open: impl FnMut(&str) -> io::Result<Input> + 'a) -> Self {
+        Self { open: Box::new(open), ..self }
+    }
+
+    /// The same, with a series of each class at each port that it uses: [`Outcome::hops`].
+    #[must_use]
+    pub fn with_ports(self) -> Self {
+        Self { with_ports: true, ..self }
+    }
+
+    /// Runs until its end, or until `goes_on` says no: it is asked after each moment of the series.
+    /// The outcome is of what was simulated so far.
+    ///
+    /// # Errors
+    /// What [`Scenario::check`] refuses; buffers of switches that are too small for what is set
+    /// aside in them; a recording that cannot be opened, has a line that is wrong, or nothing that
+    /// was asked for.
+    pub fn go_while(
+        self,
+        goes_on: impl FnMut(&Progress) -> bool,
+    ) -> Result<Outcome, ScenarioError> {
+        go::<Events<Event>>(self, goes_on)
+    }
+
+    /// The same to the end, with events in a binary heap: the outcome is the same to the last bit.
+    ///
+    /// # Errors
+    /// As [`Self::go_while`].
+    pub fn by_heap(self) -> Result<Outcome, ScenarioError> {
+        go::<Heap<Event>>(self, |_| true)
+    }
+}
+
+fn go<Q: Queue<Event> + Default>(
+    run: Run<'_>,
+    mut goes_on: impl FnMut(&Progress) -> bool,
+) -> Result<Outcome, ScenarioError> {
+    let scenario = run.scenario;
+    let mut world = World::<Q>::new(run)?;
+    let length = Picoseconds::from(scenario.length);
+    while let Some((now, event)) = world.pop() {
+        if now > length {
+            world.floor.now = length;
+            break;
+        }
+        world.floor.now = now;
+        world.count += 1;
+        let (is_moment, is_request) =
+            (matches!(event, Event::Sample), matches!(event, Event::Begin(_)));
+        world.on_event(event);
+        if is_request && let Some(error) = world.wrong {
+            return Err(error);
+        }
+        if is_moment {
+            let progress =
+                Progress { now: now.span(), length: scenario.length, events: world.count };
+            if !goes_on(&progress) {
+                break;
+            }
+        }
+    }
+    Ok(world.outcome())
+}
+
+/// Runs a scenario without recordings to its end.
+///
+/// # Errors
+/// As [`Run::go_while`].
+pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+    run_while(scenario, |_| true)
+}
+
+/// The same, until `goes_on` says no, as [`Run::go_while`].
+///
+/// # Errors
+/// As [`Run::go_while`].
+pub fn run_while(
+    scenario: &Scenario,
+    goes_on: impl FnMut(&Progress) -> bool,
+) -> Result<Outcome, ScenarioError> {
+    Run::new(scenario).go_while(goes_on)
+}

@@ -1,0 +1,181 @@
+//! A host that stores: drives with submission queues for each client, and persistent memory.
+
+use tidegate_model::{Bytes, Class, Operation};
+
+use super::scenario::{Device, Storage};
+use crate::storage::{self, Command, Direction, Memory, SECTOR, Ssd};
+use tidegate_sim::time::Picoseconds;
+use tidegate_sim::workload::Request;
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Server {
+    drives: Vec<Ssd>,
+    memory: Option<Memory>,
+    /// What its memory has to do.
+    in_memory: usize,
+}
+
+/// What happens in a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// Something in one of its drives.
+    Drive(u8, storage::Event),
+    /// Its memory has done what has this number.
+    Memory(u64),
+}
+
+impl Server {
+    /// Number `number` of the servers of a run.
+    pub(super) fn new(plan: &Storage, seed: u64, number: u64) -> Self {
+        let drives = u64::from(plan.drives);
+        let drive = |drive| Ssd::new(&plan.drive, seed, number * drives + drive);
+        let memory = plan.memory.as_ref().map(|memory| Memory::new(memory, seed, number));
+        Self { drives: (0..drives).map(drive).collect(), memory, in_memory: 0 }
+    }
+
+    /// How much its devices have to do.
+    pub(super) fn outstanding(&self) -> usize {
+        let each = self.drives.iter().map(Ssd::outstanding);
+        self.in_memory + each.map(|(waiting, active)| waiting + active).sum::<usize>()
+    }
+
+    /// A client of a class comes: the number of its queues, one at each drive.
+    pub(super) fn connect(&mut self, class: Class) -> usize {
+        let queues = self.drives.iter_mut().map(|drive| drive.add_queue(class));
+        queues.max().unwrap_or(0)
+    }
+
+    /// A client asks for something that lies at `place`.
+    pub(super) fn submit(
+        &mut self,
+        now: Picoseconds,
+        queue: usize,
+        wanted: &Wanted,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let Wanted { request, class, place, tag, .. } = *wanted;
+        if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
+            let done = memory.take(now, place.at, request.bytes.0 as u32);
+            self.in_memory += 1;
+            return later(done, Event::Memory(tag));
+        }
+        let drive = &mut self.drives[place.drive as usize];
+        let is_read = request.operation == Operation::Read;
+        let direction = if is_read { Direction::Read } else { Direction::Write };
+        let (at, bytes) = on_drive(place.at, request.bytes, drive.capacity());
+        let command = Command { direction, class, at, bytes, tag };
+        drive.submit(now, queue, command, &mut |at, event| {
+            later(at, Event::Drive(place.drive, event));
+        });
+    }
+
+    /// Something that `later` was given happens: the number of what is done by it, if anything is.
+    pub(super) fn on_event(
+        &mut self,
+        now: Picoseconds,
+        event: Event,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) -> Option<u64> {
+        match event {
+            Event::Memory(tag) => {
+                self.in_memory -= 1;
+                Some(tag)
+            }
+            Event::Drive(drive, event) => {
+                let done = self.drives[drive as usize].on_event(now, event, &mut |at, event| {
+                    later(at, Event::Drive(drive, event));
+                });
+                done.map(|completion| completion.command.tag)
+            }
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) request: Request,
+    /// What it is taken for here.
+    pub(super) class: Class,
+    pub(super) device: Device,
+    pub(super) place: Place,
+    /// Comes back when it is done.
+    pub(super) tag: u64,
+}
+
+/// Where something lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Which of the servers, by their order in the scenario.
+    pub(super) server: u32,
+    /// Which of its drives.
+    pub(super) drive: u8,
+    /// From the start of that.
+    pub(super) at: Bytes,
+}
+
+impl Place {
+    /// Where an offset lies if stripes go from server to server, and each time around to the next
+    /// drive.
+    ///
+    /// Two servers with two drives each and stripes of 1 MiB: 0, 1, 2, 3 and 4 MiB lie on server 0
+    /// drive 0, server 1 drive 0, server 0 drive 1, server 1 drive 1, and 1 MiB into the first.
+    pub(super) fn of(offset: Bytes, stripe: Bytes, servers: u32, drives: u32) -> Self {
+        let (number, rest) = (offset.0 / stripe.0, offset.0 % stripe.0);
+        let (row, server) = (number / u64::from(servers), number % u64::from(servers));
+        let (turn, drive) = (row / u64::from(drives), row % u64::from(drives));
+        Self { server: server as u32, drive: drive as u8, at: Bytes(turn * stripe.0 + rest) }
+    }
+}
+
+/// The whole sectors that hold it. What lies behind the end of a drive, which has whole sectors,
+/// begins again at its start.
+fn on_drive(at: Bytes, bytes: Bytes, capacity: Bytes) -> (Bytes, u32) {
+    let sector = u64::from(SECTOR);
+    let start = at.0 / sector * sector;
+    let length = (at.0 - start + bytes.0).div_ceil(sector) * sector;
+    let length = length.min(capacity.0).min(1 << 30);
+    (Bytes(start % (capacity.0 - length + sector)), length as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever is asked for lies on the drive, in whole sectors, and covers no less.
+        #[test]
+        fn everything_fits(
+            at in 0u64..1 << 50, bytes in 1u64..1 << 24, sectors in 1u64 << 16..1 << 31,
+        ) {
+            let capacity = sectors * 512;
+            let (start, length) = on_drive(Bytes(at), Bytes(bytes), Bytes(capacity));
+            prop_assert!(start.0.is_multiple_of(512) && length.is_multiple_of(512));
+            prop_assert!(start.0 + u64::from(length) <= capacity);
+            prop_assert!(u64::from(length) >= bytes && u64::from(length) < bytes + 1024);
+        }
+
+        /// No two offsets lie at the same place, and a stripe stays together.
+        #[test]
+        fn places_are_different(
+            first in 0u64..1 << 30, second in 0u64..1 << 30, servers in 1u32..5, drives in 1u32..4,
+        ) {
+            let place = |offset| Place::of(Bytes(offset), Bytes(4096), servers, drives);
+            prop_assert_eq!(place(first) == place(second), first == second);
+            let start = place(first / 4096 * 4096);
+            prop_assert_eq!(start.at.0 + first % 4096, place(first).at.0);
+        }
+    }
+
+    #[test]
+    fn stripes_go_around() {
+        let mebibyte = 1u64 << 20;
+        let places: Vec<_> = (0..5)
+            .map(|number| Place::of(Bytes(number * mebibyte), Bytes(mebibyte), 2, 2))
+            .map(|place| (place.server, place.drive, place.at.0 / mebibyte))
+            .collect();
+        assert_eq!(places, [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1)]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Packets whose departure is certain, in the order of each port.
+//!
+//! **Problem.** A port of a large network is looked at after thousands of others, so what it has to
+//! be asked for comes from far memory each time. A list of its own would be a third line of cache
+//! and a fourth, behind a place that has to be fetched first.
+//!
+//! **Mechanism.** The first packet of a port lies in the port. Those behind it are links of one
+//! list in a memory for all ports, in which the place that became free last is taken next: it is
+//! still near. The port has the numbers of the first of them and of the last. Place 0 holds nobody,
+//! so that one can look at the place of a number without asking whether there is one.
+
+use tidegate_model::Class;
+
+use tidegate_sim::time::Picoseconds;
+
+/// A packet whose departure is certain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub at: Picoseconds,
+    /// The port by which it came into the switch, where somebody counts that.
+    pub ingress: u32,
+    pub wire: u16,
+    pub class: Class,
+}
+
+impl Leaving {
+    pub(super) const NOBODY: Self =
+        Self { at: Picoseconds::MAX, ingress: u32::MAX, wire: 0, class: Class::Medium };
+}
+
+/// The list of a port, without its first: the numbers of the next and of the last; 0 for nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct List {
+    next: u32,
+    last: u32,
+}
+
+/// The lists of all ports.
+#[derive(Debug)]
+pub(super) struct Lists {
+    links: Vec<Link>,
+    /// The first of a list of places that are free.
+    free: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    left: Leaving,
+    next: u32,
+}
+
+impl Lists {
+    pub(super) fn new() -> Self {
+        Self { links: vec![Link { left: Leaving::NOBODY, next: 0 }], free: 0 }
+    }
+
+    /// Puts one at the end of a list.
+    #[inline]
+    pub(super) fn push(&mut self, list: &mut List, left: Leaving) {
+        let link = Link { left, next: 0 };
+        let number = match self.free {
+            0 => {
+                self.links.push(link);
+                self.links.len() as u32 - 1
+            }
+            free => {
+                let place = &mut self.links[free as usize];
+                self.free = place.next;
+                *place = link;
+                free
+            }
+        };
+        match list.next {
+            0 => list.next = number,
+            _ => self.links[list.last as usize].next = number,
+        }
+        list.last = number;
+    }
+
+    /// Takes the first of a list.
+    #[inline]
+    pub(super) fn pop(&mut self, list: &mut List) -> Option<Leaving> {
+        let number = list.next;
+        if number == 0 {
+            return None;
+        }
+        let link = &mut self.links[number as usize];
+        list.next = link.next;
+        (link.next, self.free) = (self.free, number);
+        Some(link.left)
+    }
+
+    /// Has the ends of a list brought near. Of no meaning otherwise.
+    #[inline]
+    pub(super) fn glance(&self, list: List) -> u64 {
+        [list.next, list.last].iter().fold(0, |sum, at| sum ^ self.links[*at as usize].left.at.0)
+    }
+
+    /// All of a list, in its order.
+    pub(super) fn iter(&self, list: List) -> impl Iterator<Item = &Leaving> {
+        let mut number = list.next;
+        core::iter::from_fn(move || {
+            let link = self.links.get(number as usize).filter(|_| number != 0)?;
+            number = link.next;
+            Some(&link.left)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// The oracle is a queue for each list.
+        #[test]
+        fn they_are_queues(acts in prop::collection::vec((0usize..3, any::<bool>()), 0..200)) {
+            let mut lists = Lists::new();
+            let mut ours = [List::default(); 3];
+            let mut oracle: [VecDeque<u64>; 3] = Default::default();
+            for (number, (which, is_push)) in (0..).zip(acts) {
+                if is_push {
+                    let left = Leaving { at: Picoseconds(number), ..Leaving::NOBODY };
+                    lists.push(&mut ours[which], left);
+                    oracle[which].push_back(number);
+                } else {
+                    let popped = lists.pop(&mut ours[which]).map(|left| left.at.0);
+                    prop_assert_eq!(popped, oracle[which].pop_front());
+                }
+                for (list, oracle) in ours.iter().zip(&oracle) {
+                    let all: Vec<u64> = lists.iter(*list).map(|left| left.at.0).collect();
+                    prop_assert!(all.iter().eq(oracle));
+                }
+            }
+        }
+    }
+
+    /// A place that became free is taken again.
+    #[test]
+    fn they_take_as_much_memory_as_is_ever_used_at_a_time() {
+        let (mut lists, mut list) = (Lists::new(), List::default());
+        for number in 0..1_000 {
+            lists.push(&mut list, Leaving { at: Picoseconds(number), ..Leaving::NOBODY });
+            if number % 10 == 9 {
+                while lists.pop(&mut list).is_some() {}
+            }
+        }
+        assert_eq!(lists.links.len(), 11);
+    }
+}

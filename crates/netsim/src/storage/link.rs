@@ -1,0 +1,105 @@
+//! The link between host and controller: PCI Express in two directions, each first come, first
+//! served.
+//!
+//! Data travel in packets with a payload of 128 B and 28 B around it, so on a link of 4 GB/s:
+//!
+//! | what | bytes | time |
+//! |---|---|---|
+//! | doorbell (a register of 4 B), or a request to read | 4 + 28 | 8 ns |
+//! | submission queue entry | 64 + 28 | 23 ns |
+//! | completion queue entry | 16 + 28 | 11 ns |
+//! | 4 KiB of data | 32 packets of 128 + 28 | 1,248 ns |
+//!
+//! What is left out: doorbells and entries that go down take their time but do not keep data that
+//! go down waiting, which are at least fifty times as long.
+
+use tidegate_model::Bytes;
+
+use super::parameters;
+use super::parameters::duration;
+use tidegate_sim::time::Picoseconds;
+
+/// Something that serves one after the other, in the order in which they come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Line {
+    free_at: Picoseconds,
+}
+
+impl Line {
+    /// Takes one; the time at which it is done.
+    pub(super) fn take(&mut self, now: Picoseconds, time: Picoseconds) -> Picoseconds {
+        self.free_at = self.free_at.max(now).after(time);
+        self.free_at
+    }
+}
+
+/// The link.
+#[derive(Debug)]
+pub(super) struct Link {
+    parameters: parameters::Link,
+    /// From the host to the controller, and back.
+    down: Line,
+    up: Line,
+    /// A word of four bytes, an entry of a submission queue, one of a completion queue.
+    word: Picoseconds,
+    submission: Picoseconds,
+    completion: Picoseconds,
+}
+
+impl Link {
+    /// A link on which nothing is.
+    pub(super) fn new(parameters: parameters::Link) -> Self {
+        let time = |bytes| packets(bytes, &parameters);
+        let (word, submission, completion) = (time(4), time(64), time(16));
+        Self {
+            parameters,
+            down: Line::default(),
+            up: Line::default(),
+            word,
+            submission,
+            completion,
+        }
+    }
+
+    /// When a doorbell that the host rings now is heard.
+    pub(super) const fn ring(&self, now: Picoseconds) -> Picoseconds {
+        now.after(self.word)
+    }
+
+    /// When the controller has an entry that it asks for now.
+    pub(super) fn fetch(&mut self, now: Picoseconds) -> Picoseconds {
+        self.up.take(now, self.word).after(self.submission)
+    }
+
+    /// When it has the data that it asks for now.
+    pub(super) fn pull(&mut self, now: Picoseconds, bytes: u32) -> Picoseconds {
+        let asked = self.up.take(now, self.word);
+        self.down.take(asked, packets(bytes, &self.parameters))
+    }
+
+    /// When the host has the data that the controller sends now, if any, and the completion.
+    pub(super) fn complete(&mut self, now: Picoseconds, bytes: Option<u32>) -> Picoseconds {
+        let data = bytes.map_or(Picoseconds::ZERO, |bytes| packets(bytes, &self.parameters));
+        self.up.take(now, data.after(self.completion))
+    }
+}
+
+/// How long so many bytes take in packets.
+fn packets(bytes: u32, link: &parameters::Link) -> Picoseconds {
+    let Bytes(payload) = link.payload;
+    let bytes = u64::from(bytes);
+    duration(bytes + bytes.div_ceil(payload) * link.overhead.0, link.rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table above.
+    #[test]
+    fn times_on_the_link() {
+        let link = Link::new(parameters::Link::default());
+        assert_eq!([link.word.0, link.submission.0, link.completion.0], [8_000, 23_000, 11_000]);
+        assert_eq!(packets(4_096, &link.parameters).0, 1_248_000);
+    }
+}

@@ -1,0 +1,337 @@
+//! Pages of the drive on planes and chips: where each is written, and how room is made.
+//!
+//! # Mechanism
+//! Page *n* of the drive belongs to plane *n* mod planes, so that neighbours are on different
+//! channels, then chips, dies and planes (the order "CWDP" of Jung and Kandemir, ICS 2012). A read
+//! goes to the chip of its plane. A write gets its place at once ([`Plane::place`]) and then waits
+//! for the chip. A write of a part of a page that was written before reads the page first: half a
+//! page of 8 KiB costs 4 KiB out, and 8 KiB in. If there is no room, it waits for a block.
+//!
+//! Cleaning a plane: choose a victim, read what it holds, program each page elsewhere as soon as it
+//! is read, and erase the block when all are. A page that the host overwrites in between is not
+//! programmed again. One block of a plane at a time.
+
+use std::collections::VecDeque;
+
+use tidegate_model::{Class, Portion};
+
+use super::flash::{Event, Flash, Operation, Owner, Work};
+use super::parameters::Parameters;
+use super::plane::{Plane, Writer};
+use tidegate_sim::rng::Stream;
+use tidegate_sim::time::Picoseconds;
+
+/// A page, or a part of one, to be read or written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Of the drive.
+    pub(super) page: u32,
+    pub(super) bytes: u32,
+    pub(super) class: Class,
+    pub(super) owner: Owner,
+}
+
+/// A plane and what is going on in it.
+#[derive(Debug)]
+struct Site {
+    plane: Plane,
+    /// The block that is being cleaned, and how many of its pages are on their way.
+    victim: Option<(u32, u32)>,
+    /// Writes that wait for room.
+    stalled: VecDeque<Part>,
+}
+
+/// The planes and chips of a drive.
+#[derive(Debug)]
+pub(super) struct Media {
+    sites: Vec<Site>,
+    flash: Flash,
+    page_bytes: u32,
+}
+
+impl Media {
+    /// Erased planes and idle chips; or old ones, as the parameters say.
+    pub(super) fn new(parameters: &Parameters, seed: u64, drive: u64) -> Self {
+        let planes = parameters.geometry.planes();
+        let site = |index: u32| {
+            let number = drive << 32 | u64::from(index);
+            let mut plane = Plane::new(parameters, Stream::new(seed, "plane", number));
+            let before = Stream::new(seed, "before", number);
+            age(&mut plane, parameters, before);
+            Site { plane, victim: None, stalled: VecDeque::new() }
+        };
+        Self {
+            sites: (0..planes).map(site).collect(),
+            flash: Flash::new(parameters),
+            page_bytes: parameters.geometry.page.0 as u32,
+        }
+    }
+
+    /// How often something was done.
+    pub(super) const fn done(&self, work: Work) -> u64 {
+        self.flash.done(work)
+    }
+
+    /// Whether nothing is to be done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flash.len() == 0 && self.sites.iter().all(|site| site.stalled.is_empty())
+    }
+
+    /// Where a page of the drive is: its plane, and its number there.
+    fn locate(&self, page: u32) -> (u32, u32) {
+        let planes = self.sites.len() as u32;
+        (page % planes, page / planes)
+    }
+
+    /// Reads a part of a page.
+    pub(super) fn read(
+        &mut self,
+        now: Picoseconds,
+        part: Part,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let (plane, page) = self.locate(part.page);
+        let Part { bytes, class, owner, .. } = part;
+        let operation = Operation { work: Work::Read, class, owner, plane, page, place: 0, bytes };
+        self.flash.push(now, operation, later);
+    }
+
+    /// Has what a write of a page will touch brought near. Of no meaning otherwise.
+    pub(super) fn glance(&self, page: u32) -> u32 {
+        let (plane, page) = self.locate(page);
+        self.sites[plane as usize].plane.glance(page)
+    }
+
+    /// Writes a part of a page.
+    pub(super) fn write(
+        &mut self,
+        now: Picoseconds,
+        part: Part,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let (plane, _) = self.locate(part.page);
+        let is_first = self.sites[plane as usize].stalled.is_empty();
+        if !is_first || !self.try_write(now, part, later) {
+            self.sites[plane as usize].stalled.push_back(part);
+            self.flash.hurry(plane, true);
+        }
+        self.clean(now, plane, later);
+    }
+
+    /// Writes if there is room.
+    fn try_write(
+        &mut self,
+        now: Picoseconds,
+        part: Part,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) -> bool {
+        let (plane, page) = self.locate(part.page);
+        let Part { bytes, class, owner, .. } = part;
+        let state = &mut self.sites[plane as usize].plane;
+        let is_update = bytes < self.page_bytes && state.is_written(page);
+        let Some(place) = state.place(page, Writer::Host) else { return false };
+        let (work, bytes) = match is_update {
+            true => (Work::Update, self.page_bytes - bytes),
+            false => (Work::Program, bytes),
+        };
+        let operation = Operation { work, class, owner, plane, page, place, bytes };
+        self.flash.push(now, operation, later);
+        true
+    }
+
+    /// Begins to clean a plane if it should and does not yet.
+    fn clean(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let site = &mut self.sites[plane as usize];
+        if site.victim.is_some() || !site.plane.needs_cleaning() {
+            return;
+        }
+        let Some((block, valid)) = site.plane.victim() else { return };
+        site.victim = Some((block, valid));
+        for place in site.plane.places(block) {
+            if let Some(page) = site.plane.held(place) {
+                let bytes = self.page_bytes;
+                let operation = self::cleaning(Work::MoveOut, plane, page, place, bytes);
+                self.flash.push(now, operation, later);
+            }
+        }
+        if valid == 0 {
+            self.flash.push(now, cleaning(Work::Erase, plane, 0, block, 0), later);
+        }
+    }
+
+    /// Something happened at a channel or a chip. What was done for a command or the cache, if
+    /// anything.
+    pub(super) fn on_event(
+        &mut self,
+        now: Picoseconds,
+        event: Event,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) -> Option<Owner> {
+        let operation = self.flash.on_event(now, event, later)?;
+        let Operation { work, plane, page, place, owner, .. } = operation;
+        let state = &mut self.sites[plane as usize].plane;
+        match work {
+            Work::Read => return Some(owner),
+            Work::Update => {
+                let bytes = self.page_bytes;
+                let merged = Operation { work: Work::Program, bytes, ..operation };
+                self.flash.push(now, merged, later);
+                return None;
+            }
+            Work::Program => {
+                state.programmed(place);
+                self.clean(now, plane, later);
+                return Some(owner);
+            }
+            Work::MoveOut => {
+                // The host may have written it again while it was on its way.
+                let is_current = state.held(place) == Some(page);
+                let moved = is_current.then(|| state.place(page, Writer::Cleaning));
+                if let Some(place) = moved {
+                    let place = place.expect("cleaning has a block in reserve");
+                    let bytes = self.page_bytes;
+                    let operation = self::cleaning(Work::MoveIn, plane, page, place, bytes);
+                    self.flash.push(now, operation, later);
+                    return None;
+                }
+            }
+            Work::MoveIn => state.programmed(place),
+            Work::Erase => {
+                state.erased(place);
+                self.sites[plane as usize].victim = None;
+                self.resume(now, plane, later);
+                return None;
+            }
+        }
+        self.moved(now, plane, later);
+        None
+    }
+
+    /// A page of the victim needs no more; the last one leaves it to be erased.
+    fn moved(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let Some((block, left)) = &mut self.sites[plane as usize].victim else { return };
+        *left -= 1;
+        if *left == 0 {
+            let operation = cleaning(Work::Erase, plane, 0, *block, 0);
+            self.flash.push(now, operation, later);
+        }
+    }
+
+    /// Writes what waited for room, as far as there is some.
+    fn resume(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        while let Some(part) = self.sites[plane as usize].stalled.front().copied() {
+            if !self.try_write(now, part, later) {
+                break;
+            }
+            self.sites[plane as usize].stalled.pop_front();
+        }
+        // Other planes of the chip may still be without room.
+        let chip = self.flash.chip(plane);
+        let hurries = (0..self.sites.len() as u32)
+            .filter(|other| self.flash.chip(*other) == chip)
+            .any(|other| !self.sites[other as usize].stalled.is_empty());
+        self.flash.hurry(plane, hurries);
+        self.clean(now, plane, later);
+    }
+
+    /// Checks what must always hold.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[cfg(test)]
+    pub(super) fn check(&self, now: Picoseconds) {
+        self.flash.check(now);
+        for site in &self.sites {
+            site.plane.check();
+            let waits_for_nobody = !site.stalled.is_empty() && site.victim.is_none();
+            assert!(!waits_for_nobody || self.flash.len() > 0, "a write waits for nobody");
+        }
+    }
+}
+
+/// Something that cleaning does.
+const fn cleaning(work: Work, plane: u32, page: u32, place: u32, bytes: u32) -> Operation {
+    let (class, owner) = (Class::Low, Owner::Cleaning);
+    Operation { work, class, owner, plane, page, place, bytes }
+}
+
+/// Fills a plane and overwrites what it holds at random, before the run.
+fn age(plane: &mut Plane, parameters: &Parameters, mut random: Stream) {
+    let Parameters { before, .. } = parameters;
+    let pages = u64::from(parameters.logical_pages());
+    let filled = pages * u64::from(before.filled.0) / u64::from(Portion::WHOLE.0);
+    (0..filled as u32).for_each(|page| {
+        plane.age(page);
+    });
+    for _ in 0..filled * u64::from(before.overwrites) {
+        plane.age(random.below(filled) as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parameters::{Choice, Cleaning, Geometry};
+    use super::*;
+    use tidegate_sim::event::{Events, Queue};
+
+    /// One chip with one plane of 24 blocks.
+    fn media() -> Media {
+        let geometry = Geometry {
+            channels: 1,
+            chips: 1,
+            dies: 1,
+            planes: 1,
+            blocks: 24,
+            ..Geometry::default()
+        };
+        let mut cleaning = Cleaning { spare: Portion(400_000), reserve: 2, ..Cleaning::default() };
+        (cleaning.threshold, cleaning.choice) = (Portion(200_000), Choice::Greedy);
+        let geometry = Geometry { pages: 8, ..geometry };
+        let parameters = Parameters { geometry, cleaning, ..Parameters::default() };
+        parameters.check().unwrap();
+        Media::new(&parameters, 1, 0)
+    }
+
+    fn part(page: u32) -> Part {
+        Part { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
+    }
+
+    /// What is finished for commands, in order, and when the last thing happened.
+    fn finish(media: &mut Media, events: &mut Events<Event>) -> (Vec<Owner>, Picoseconds) {
+        let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
+        while let Some((now, event)) = events.pop() {
+            order.extend(media.on_event(now, event, &mut |at, event| events.push(at, event)));
+            last = now;
+        }
+        (order, last)
+    }
+
+    #[test]
+    fn reads_go_before_programs() {
+        let (mut media, mut events) = (media(), Events::default());
+        let mut later = |at, event| events.push(at, event);
+        media.write(Picoseconds::ZERO, part(1), &mut later);
+        media.write(Picoseconds::ZERO, part(2), &mut later);
+        media.read(Picoseconds::ZERO, part(3), &mut later);
+        assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(Owner::Command));
+    }
+
+    /// Whoever writes a page while cleaning moves it has the last word. All pages are written, then
+    /// every other one again: the victim is the first block, and holds the odd ones of its eight.
+    #[test]
+    fn what_is_overwritten_is_not_moved() {
+        let (mut media, mut events, mut now) = (media(), Events::default(), Picoseconds::ZERO);
+        for page in (0..112).chain((0..112).step_by(2)) {
+            media.write(now, part(page), &mut |at, event| events.push(at, event));
+            if media.sites[0].victim.is_some() {
+                break;
+            }
+            now = finish(&mut media, &mut events).1;
+        }
+        assert_eq!(media.sites[0].victim, Some((0, 4)));
+        media.write(now, part(1), &mut |at, event| events.push(at, event));
+        finish(&mut media, &mut events);
+        assert_eq!(media.done(Work::MoveOut) - media.done(Work::MoveIn), 1);
+        media.check(Picoseconds::MAX);
+    }
+}

@@ -1,0 +1,379 @@
+//! A drive: submission queues in front, a link, a cache, and chips behind channels.
+//!
+//! # Problem
+//! Whether the classes of a policy get what they are promised is decided inside the drive as much
+//! as in front of it: a command that was fetched early may still wait behind others before a chip.
+//! To see what arbitration does at either place, both are needed, with the times that commands
+//! really spend in between.
+//!
+//! # Model
+//! NVMe: a host puts commands into submission queues, each of a class. The controller has at most
+//! `fetch_limit` commands at a time and fetches the next by arbitration. The way of a 4 KiB read
+//! that meets nobody, with the default numbers:
+//!
+//! | ns | |
+//! |---|---|
+//! | 8 | the host rings the doorbell |
+//! | 8 + 23 | the controller asks for the entry, and has it |
+//! | 290 | a command on the channel |
+//! | 75,000 | the cells |
+//! | 12,288 | the data on the channel |
+//! | 1,248 + 11 | the data and the completion on the link |
+//! | **88,876** | together |
+//!
+//! A larger command is split at pages, and completes when all of them are done. A write first
+//! brings its data over the link; then the cache takes it over, or without one it is programmed.
+//!
+//! # What is left out
+//! Several namespaces, commands other than read and write, errors, interrupts, polling, and the
+//! time that firmware thinks. What was never written is read from the cells like everything else,
+//! though a real drive need not look there. Suspending a program for a read: MQSim has it and never
+//! does it.
+
+use core::hint::black_box;
+
+use tidegate_algo::wrr::{Arbiter, Level};
+use tidegate_model::{Bytes, Class};
+
+use super::cache::{Cache, Leaving, Taken, Write};
+use super::flash::{self, Owner, Work};
+use super::link::Link;
+use super::media::{Media, Part};
+use super::parameters::{Parameters, SECTOR};
+use crate::slots::Slots;
+use tidegate_sim::time::Picoseconds;
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the drive to the host.
+    Read,
+    /// From the host to the drive.
+    Write,
+}
+
+/// What a host asks of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Read or write.
+    pub direction: Direction,
+    /// Whose it is, for the queues inside the drive.
+    pub class: Class,
+    /// Where it begins on the drive, a multiple of 512 B.
+    pub at: Bytes,
+    /// How much it moves, a multiple of 512 B and not zero, at most 1 GiB.
+    pub bytes: u32,
+    /// The host's own number for it.
+    pub tag: u64,
+}
+
+/// A command that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The queue into which it was put.
+    pub queue: usize,
+    /// What was asked.
+    pub command: Command,
+    /// When it was put there.
+    pub submitted: Picoseconds,
+}
+
+/// Something that happens in a drive. It is given to `later`, and comes back at its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Event(Step);
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The controller has the entry of a command; its data; a page of it in the cache.
+    Fetched(u32),
+    Arrived(u32),
+    Cached(u32),
+    /// A page that leaves the cache was read from it.
+    Evicted(u32),
+    /// A channel or a chip has done something.
+    Flash(flash::Event),
+    /// The host has the completion.
+    Complete(u32),
+}
+
+/// A command in the controller.
+#[derive(Debug)]
+struct Active {
+    queue: usize,
+    command: Command,
+    submitted: Picoseconds,
+    /// Pages that are not done.
+    left: u32,
+}
+
+/// What a drive has done since its start, in pages and blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages read for commands.
+    pub reads: u64,
+    /// Pages read because a part of them was written.
+    pub updates: u64,
+    /// Pages programmed for commands.
+    pub programs: u64,
+    /// Pages moved by cleaning.
+    pub moves: u64,
+    /// Blocks erased.
+    pub erasures: u64,
+}
+
+/// A solid-state drive.
+///
+/// ```
+/// use tidegate_model::{Bytes, Class};
+/// use tidegate_sim::event::{Events, Queue};
+/// use tidegate_netsim::storage::{Command, Direction, Parameters, Ssd};
+/// use tidegate_sim::time::Picoseconds;
+/// let mut drive = Ssd::new(&Parameters::default(), 1, 0);
+/// let queue = drive.add_queue(Class::High);
+/// let mut events = Events::default();
+/// let (direction, class) = (Direction::Read, Class::High);
+/// let command = Command { direction, class, at: Bytes(0), bytes: 4_096, tag: 7 };
+/// drive.submit(Picoseconds::ZERO, queue, command, &mut |at, event| events.push(at, event));
+/// let mut took = None;
+/// while let Some((now, event)) = events.pop() {
+///     let complete = drive.on_event(now, event, &mut |at, event| events.push(at, event));
+///     if let Some(complete) = complete {
+///         took = Some((complete.command.tag, now.since(complete.submitted)));
+///     }
+/// }
+/// assert_eq!(took, Some((7, Picoseconds(88_876_000))));
+/// ```
+#[derive(Debug)]
+pub struct Ssd {
+    queues: Arbiter<(Picoseconds, Command)>,
+    fetch_limit: usize,
+    active: Slots<Active>,
+    link: Link,
+    cache: Cache,
+    evicted: Slots<Leaving>,
+    media: Media,
+    page_bytes: u32,
+    capacity: Bytes,
+}
+
+impl Ssd {
+    /// A drive with nothing to do and without queues; number `drive` of the run of `seed`.
+    ///
+    /// # Panics
+    /// If the parameters do not pass their own check.
+    pub fn new(parameters: &Parameters, seed: u64, drive: u64) -> Self {
+        if let Err(error) = parameters.check() {
+            panic!("a drive that cannot be built: {error}");
+        }
+        Self {
+            queues: Arbiter::new(parameters.host.arbitration.arbitration()),
+            fetch_limit: parameters.host.fetch_limit as usize,
+            active: Slots::default(),
+            link: Link::new(parameters.link),
+            cache: Cache::new(parameters),
+            evicted: Slots::default(),
+            media: Media::new(parameters, seed, drive),
+            page_bytes: parameters.geometry.page.0 as u32,
+            capacity: parameters.capacity(),
+        }
+    }
+
+    /// Adds a submission queue of a class; its number is how many there were before.
+    pub fn add_queue(&mut self, class: Class) -> usize {
+        self.queues.add(Level::Of(class))
+    }
+
+    /// How much it holds.
+    pub const fn capacity(&self) -> Bytes {
+        self.capacity
+    }
+
+    /// How many commands wait in its queues, and how many are in its controller.
+    pub fn outstanding(&self) -> (usize, usize) {
+        (self.queues.len(), self.active.len())
+    }
+
+    /// Whether it has nothing left to do: no command, and nothing in the cache on its way.
+    pub fn is_idle(&self) -> bool {
+        self.outstanding() == (0, 0) && self.cache.is_idle() && self.media.is_idle()
+    }
+
+    /// What it has done so far.
+    pub const fn counts(&self) -> Counts {
+        Counts {
+            reads: self.media.done(Work::Read),
+            updates: self.media.done(Work::Update),
+            programs: self.media.done(Work::Program),
+            moves: self.media.done(Work::MoveIn),
+            erasures: self.media.done(Work::Erase),
+        }
+    }
+
+    /// The host puts a command into a queue and rings the doorbell.
+    ///
+    /// # Panics
+    /// If there is no such queue, or the command is not made of whole sectors of this drive.
+    pub fn submit(
+        &mut self,
+        now: Picoseconds,
+        queue: usize,
+        command: Command,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let Command { at, bytes, .. } = command;
+        let is_whole = bytes.is_multiple_of(SECTOR) && at.0.is_multiple_of(u64::from(SECTOR));
+        let fits = at.0 + u64::from(bytes) <= self.capacity.0 && (1..=1 << 30).contains(&bytes);
+        assert!(is_whole && fits, "{bytes} bytes at {at} of a drive of {}", self.capacity);
+        self.queues.push(queue, (now, command));
+        self.fetch(now, later);
+    }
+
+    /// Fetches commands while the controller has place.
+    fn fetch(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
+        while self.active.len() < self.fetch_limit
+            && let Some((queue, (submitted, command))) = self.queues.pop()
+        {
+            let heard = self.link.ring(submitted).max(now);
+            let fetched = self.link.fetch(heard);
+            let place = self.active.put(Active { queue, command, submitted, left: 0 });
+            later(fetched, Event(Step::Fetched(place)));
+        }
+    }
+
+    /// Something that `later` was given happens now. The command that is complete by it, if any.
+    pub fn on_event(
+        &mut self,
+        now: Picoseconds,
+        event: Event,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) -> Option<Completion> {
+        match event.0 {
+            Step::Fetched(place) => {
+                let Command { direction, at, bytes, .. } = self.active.at(place).command;
+                match direction {
+                    Direction::Read => self.read(now, place, later),
+                    Direction::Write => {
+                        // Of a large drive, what is known of a page is far away: it comes
+                        // while other things happen.
+                        let page = (at.0 / u64::from(self.page_bytes)) as u32;
+                        black_box(self.cache.glance(page) ^ self.media.glance(page));
+                        let arrived = self.link.pull(now, bytes);
+                        later(arrived, Event(Step::Arrived(place)));
+                    }
+                }
+            }
+            Step::Arrived(place) => self.write(now, place, later),
+            Step::Cached(place) => self.page_done(now, place, later),
+            Step::Evicted(place) => {
+                let leaving = self.evicted.take(place);
+                self.program(now, leaving, later);
+            }
+            Step::Flash(event) => {
+                let done = self.media.on_event(now, event, &mut |at, event| {
+                    later(at, Event(Step::Flash(event)));
+                });
+                match done {
+                    Some(Owner::Command(place)) => self.page_done(now, place, later),
+                    Some(Owner::Cache { page, sectors }) => {
+                        self.cache.programmed(page, sectors);
+                        self.take_over(now, later);
+                    }
+                    Some(Owner::Cleaning) | None => {}
+                }
+            }
+            Step::Complete(place) => {
+                let Active { queue, command, submitted, .. } = self.active.take(place);
+                self.fetch(now, later);
+                return Some(Completion { queue, command, submitted });
+            }
+        }
+        None
+    }
+
+    /// The pages of a command, each with one bit for every sector that it touches; noted as left.
+    fn split(&mut self, place: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let page = u64::from(self.page_bytes / SECTOR);
+        let Active { command: Command { at, bytes, .. }, left, .. } = self.active.at(place);
+        let first = at.0 / u64::from(SECTOR);
+        let end = first + u64::from(*bytes / SECTOR);
+        let pages = first / page..end.div_ceil(page);
+        *left = (pages.end - pages.start) as u32;
+        pages.map(move |number| {
+            let from = first.max(number * page) - number * page;
+            let to = end.min((number + 1) * page) - number * page;
+            (number as u32, ((1u64 << to) - (1u64 << from)) as u32)
+        })
+    }
+
+    fn read(&mut self, now: Picoseconds, place: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let class = self.active.at(place).command.class;
+        for (page, sectors) in self.split(place) {
+            if let Some(at) = self.cache.read(now, page, sectors) {
+                later(at, Event(Step::Cached(place)));
+                continue;
+            }
+            let bytes = sectors.count_ones() * SECTOR;
+            let part = Part { page, bytes, class, owner: Owner::Command(place) };
+            self.media.read(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+        }
+    }
+
+    fn write(&mut self, now: Picoseconds, place: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let class = self.active.at(place).command.class;
+        for (page, sectors) in self.split(place) {
+            if self.cache.is_on() {
+                self.cache.push(Write { command: place, class, page, sectors });
+                continue;
+            }
+            let bytes = sectors.count_ones() * SECTOR;
+            let part = Part { page, bytes, class, owner: Owner::Command(place) };
+            self.media.write(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+        }
+        self.take_over(now, later);
+    }
+
+    /// Lets the cache take writes over while it has room.
+    fn take_over(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
+        while let Some(Taken { write, at, cold, evicted }) = self.cache.take(now) {
+            later(at, Event(Step::Cached(write.command)));
+            if let Some((at, leaving)) = evicted {
+                let place = self.evicted.put(leaving);
+                later(at, Event(Step::Evicted(place)));
+            }
+            cold.into_iter().for_each(|leaving| self.program(now, leaving, later));
+        }
+    }
+
+    /// Programs a page that leaves the cache.
+    fn program(
+        &mut self,
+        now: Picoseconds,
+        leaving: Leaving,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let Leaving { page, class, sectors } = leaving;
+        let sectors = sectors.count_ones();
+        let owner = Owner::Cache { page, sectors };
+        let part = Part { page, bytes: sectors * SECTOR, class, owner };
+        self.media.write(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+    }
+
+    /// A page of a command is done; after the last one the host is told.
+    fn page_done(
+        &mut self,
+        now: Picoseconds,
+        place: u32,
+        later: &mut impl FnMut(Picoseconds, Event),
+    ) {
+        let Active { command: Command { direction, bytes, .. }, left, .. } = self.active.at(place);
+        *left -= 1;
+        if *left == 0 {
+            let data = (*direction == Direction::Read).then_some(*bytes);
+            later(self.link.complete(now, data), Event(Step::Complete(place)));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "ssd_tests.rs"]
+mod tests;

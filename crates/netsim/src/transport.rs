@@ -1,0 +1,392 @@
+//! Flows: messages that cross a network in packets, by a control law.
+//!
+//! # Problem
+//! What tenants do to each other in a network is decided at its edge: how much a sender has under
+//! way, what it does about a mark or a loss, how soon it is answered. So a simulation of classes
+//! needs senders and receivers that behave as real ones do, packet by packet, at the cost of a few
+//! dozen nanoseconds for each.
+//!
+//! # Model
+//! A flow carries messages in one direction, in order, over any carrier of packets. Its two ends
+//! never look at each other: all that passes between them are packets, but for the numbers and
+//! bounds of messages, which a real application would write into its bytes. Two kinds:
+//!
+//! - **with a window** (DCTCP, D2TCP, QTCP): so much may be under way; selective acknowledgements;
+//!   each answer says whether the packet that it answers was marked.
+//! - **with a rate** (DCQCN, QRDMA): a packet when the rate allows; notifications of marks; after a
+//!   loss, everything from there again, or what is lost.
+//!
+//! # Mechanism
+//! [`Transport`] holds all flows of a world. It is told of messages, packets and its own events,
+//! and says through [`Out`] what is to be sent and when it wants to be called again. It keeps no
+//! queue of events and does not know what is between its ends:
+//!
+//! ```
+//! use tidegate_model::{Class, Rate};
+//! use tidegate_netsim::net::Path;
+//! use tidegate_netsim::net::packet::{FlowId, Packet};
+//! use tidegate_sim::time::Picoseconds;
+//! use tidegate_netsim::transport::{Event, Law, Message, Out, Plan, Road, Transport};
+//!
+//! /// A network that takes no time and loses nothing.
+//! #[derive(Default)]
+//! struct Wire(Vec<Packet>, Vec<u64>);
+//! impl Out for Wire {
+//!     fn send(&mut self, packet: Packet) {
+//!         self.0.push(packet);
+//!     }
+//!     fn later(&mut self, _at: Picoseconds, _event: Event) {}
+//!     fn arrived(&mut self, _flow: FlowId, message: u64) {
+//!         self.1.push(message);
+//!     }
+//! }
+//!
+//! let mut transport = Transport::default();
+//! let path = Path { there: 0, back: 0 };
+//! let road = Road { path, class: Class::High, line: Rate(12_500_000_000) };
+//! let flow = transport.open(&Plan::of(Law::Dctcp), road);
+//! let (mut wire, now) = (Wire::default(), Picoseconds::ZERO);
+//! transport.send(now, flow, Message { number: 7, bytes: 3_000, deadline: None }, &mut wire);
+//! while !wire.0.is_empty() {
+//!     let packet = wire.0.remove(0);
+//!     transport.on_packet(now, &packet, &mut wire);
+//! }
+//! assert_eq!(wire.1, [7]);
+//! assert!(!transport.is_busy(flow));
+//! ```
+//!
+//! Timers are lazy: one event each, which looks when it comes whether it is due. So a packet of a
+//! window costs no event beside those of the network, and one of a rate costs one.
+//!
+//! # What is left out
+//! Opening and closing a connection; memory that a receiver runs out of; a stack's and a card's own
+//! time; probes for what is lost at the end (it waits for the timeout); and messages that overtake
+//! each other within a flow.
+
+mod inbox;
+mod law;
+mod outbox;
+mod plan;
+mod sender;
+
+use tidegate_algo::d2tcp::D2tcp;
+use tidegate_algo::dcqcn::{Limiter, Notifier};
+use tidegate_algo::dctcp::{Dctcp, Start, Window};
+use tidegate_algo::qrdma::Qrdma;
+use tidegate_algo::qtcp::{Interference, Qtcp};
+use tidegate_algo::quality::{Objective, Quality};
+use tidegate_model::{Class, Rate, Span};
+
+pub use plan::{Aim, Answers, Beginning, Law, Limits, Plan, Repeat, Sizes};
+pub use sender::Repeats;
+
+use crate::net::Path;
+use crate::net::packet::{FlowId, Kind, Mark, Packet};
+use inbox::{Answer, Inbox};
+use law::{Control, Depth, Speed};
+use sender::Sender;
+use tidegate_sim::time::Picoseconds;
+
+/// Bytes of a notification beyond the headers of each packet: RoCE's reserved ones.
+const NOTIFICATION: u16 = 16;
+
+/// What the transport wants of the world around it.
+pub trait Out {
+    /// Takes a packet to its [`Packet::route`].
+    fn send(&mut self, packet: Packet);
+    /// Calls [`Transport::on_event`] with this at that point.
+    fn later(&mut self, at: Picoseconds, event: Event);
+    /// When the card that a route begins at has sent all that it holds now, as far as one knows.
+    /// Without a card, at once.
+    fn card_free_at(&self, _route: u32) -> Picoseconds {
+        Picoseconds::ZERO
+    }
+    /// The whole of a message is at its receiver.
+    fn arrived(&mut self, flow: FlowId, message: u64);
+}
+
+/// What happens to a flow by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    flow: FlowId,
+    what: What,
+}
+
+impl Event {
+    const fn new(flow: FlowId, what: What) -> Self {
+        Self { flow, what }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Nothing was answered for long, perhaps.
+    Timeout,
+    /// What was put off is to be answered, perhaps.
+    Answer,
+    /// The rate allows the next packet.
+    Pace,
+    /// The rate may be raised, perhaps.
+    Period,
+}
+
+/// What a flow is to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is called when it arrives.
+    pub number: u64,
+    /// Its payload: 1 byte at least.
+    pub bytes: u64,
+    /// By when it should be acknowledged, for D2TCP.
+    pub deadline: Option<Picoseconds>,
+}
+
+/// Where a flow goes, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Road {
+    /// The ways there and back.
+    pub path: Path,
+    /// In which queues its packets wait. Answers to a flow with a rate are urgent: it has no other
+    /// way to slow down.
+    pub class: Class,
+    /// The rate of the sender's line.
+    pub line: Rate,
+}
+
+/// What both ends of a flow know.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    flow: FlowId,
+    path: Path,
+    class: Class,
+    /// Of what is answered.
+    back_class: Class,
+    sizes: Sizes,
+}
+
+/// How a flow fares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sight {
+    /// What may be under way, in bytes; none for a flow with a rate.
+    pub window: Option<u64>,
+    /// How fast it may send, headers included; none for a flow with a window.
+    pub rate: Option<Rate>,
+    /// The smoothed part that was marked, 0 to 1.
+    pub alpha: f64,
+    /// The quality factor; one where the law has none.
+    pub quality: f64,
+    /// The smoothed round trip; zero before the first.
+    pub round_trip: Span,
+}
+
+#[derive(Debug)]
+struct Flow {
+    ends: Ends,
+    sender: Sender,
+    inbox: Inbox,
+    /// For a flow with a rate.
+    notifier: Option<Notifier>,
+}
+
+/// All flows of a world, by number.
+#[derive(Debug, Default)]
+pub struct Transport {
+    flows: Vec<Flow>,
+}
+
+impl Transport {
+    /// Opens a flow: the next number, from zero.
+    ///
+    /// # Panics
+    /// If the plan does not pass [`Plan::check`].
+    pub fn open(&mut self, plan: &Plan, road: Road) -> FlowId {
+        if let Err(error) = plan.check() {
+            panic!("{error}");
+        }
+        let Road { path, class, line } = road;
+        let flow = FlowId(self.flows.len() as u32);
+        let is_window = plan.law.is_window();
+        let back_class = if is_window { class } else { Class::Urgent };
+        let limits = plan.rate.clone().unwrap_or_default();
+        self.flows.push(Flow {
+            ends: Ends { flow, path, class, back_class, sizes: plan.packet() },
+            sender: Sender::new(control(plan, &limits, line), plan.repeats(), plan.timeout),
+            inbox: Inbox::new(plan.manner()),
+            notifier: (!is_window).then(|| Notifier::new(limits.notify())),
+        });
+        flow
+    }
+
+    /// How many flows there are.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// A flow is to carry a message, after those that it was given before.
+    ///
+    /// # Panics
+    /// If the message is empty, or there is no such flow.
+    pub fn send(&mut self, now: Picoseconds, id: FlowId, message: Message, out: &mut impl Out) {
+        assert!(message.bytes > 0, "an empty message");
+        let Flow { ends, sender, inbox, .. } = &mut self.flows[id.0 as usize];
+        let end = sender.ask(now, &message, ends, out);
+        inbox.expect(end, message.number);
+    }
+
+    /// A packet has reached the host at the end of its way.
+    #[inline]
+    pub fn on_packet(&mut self, now: Picoseconds, packet: &Packet, out: &mut impl Out) {
+        let flow = &mut self.flows[packet.flow.0 as usize];
+        match packet.kind {
+            Kind::Data => flow.on_data(now, packet, out),
+            Kind::Acknowledgement => flow.sender.on_answer(now, packet, &flow.ends, out),
+            Kind::Notification => flow.sender.on_notification(now, &flow.ends, out),
+        }
+    }
+
+    /// The point has come that it asked for.
+    #[inline]
+    pub fn on_event(&mut self, now: Picoseconds, event: Event, out: &mut impl Out) {
+        let Flow { ends, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
+        if event.what != What::Answer {
+            return sender.on_event(now, event.what, ends, out);
+        }
+        if let Some(answer) = inbox.on_alarm(now) {
+            out.send(ends.answer(answer));
+        } else if let Some(at) = inbox.alarm(now) {
+            out.later(at, event);
+        }
+    }
+
+    /// Promises a flow something else. Nothing if its law goes by no promise.
+    ///
+    /// # Panics
+    /// If there is no such flow; as do all that follow.
+    pub fn promise(&mut self, flow: FlowId, objective: Objective) {
+        self.flows[flow.0 as usize].sender.control_mut().promise(objective);
+    }
+
+    /// Whether anything of a flow is not acknowledged.
+    pub fn is_busy(&self, flow: FlowId) -> bool {
+        self.flows[flow.0 as usize].sender.is_busy()
+    }
+
+    /// Payload of a flow that is at its receiver, in order.
+    pub fn delivered(&self, flow: FlowId) -> u64 {
+        self.flows[flow.0 as usize].inbox.delivered()
+    }
+
+    /// What a flow had to do twice.
+    pub fn repeats(&self, flow: FlowId) -> Repeats {
+        self.flows[flow.0 as usize].sender.counts()
+    }
+
+    /// How a flow fares.
+    pub fn sight(&self, flow: FlowId) -> Sight {
+        let sender = &self.flows[flow.0 as usize].sender;
+        let control = sender.control();
+        let (window, rate, alpha) = match control {
+            Control::Window(window) => (Some(window.bytes()), None, window.alpha()),
+            Control::Rate { speed, .. } => {
+                (None, Some(speed.limiter().rate()), speed.limiter().alpha())
+            }
+        };
+        let quality = control.factor();
+        Sight { window, rate, alpha, quality, round_trip: sender.round_trip() }
+    }
+
+    /// How many messages were asked for and have not arrived.
+    pub(crate) fn under_way(&self) -> usize {
+        self.flows.iter().map(|flow| flow.inbox.expected()).sum()
+    }
+
+    /// Checks what must always hold; for tests and debug runs.
+    ///
+    /// # Panics
+    /// If it does not: what either end of a flow counts must add up, and no byte be acknowledged
+    /// that has not arrived, or arrive that was not sent.
+    pub(crate) fn check(&self) {
+        for Flow { sender, inbox, .. } in &self.flows {
+            let [acknowledged, sent, written] = sender.check();
+            inbox.check();
+            let bounds = [acknowledged, inbox.delivered(), sent, written];
+            assert!(bounds.is_sorted(), "acknowledged, arrived, sent, asked for: {bounds:?}");
+        }
+    }
+}
+
+impl Flow {
+    fn on_data(&mut self, now: Picoseconds, packet: &Packet, out: &mut impl Out) {
+        for answer in self.inbox.on_packet(packet, now.time()).into_iter().flatten() {
+            out.send(self.ends.answer(answer));
+        }
+        if let Some(at) = self.inbox.alarm(now) {
+            out.later(at, Event::new(self.ends.flow, What::Answer));
+        }
+        if let Some(notifier) = &mut self.notifier
+            && packet.mark == Mark::Congested
+            && notifier.on_marked(now.time())
+        {
+            out.send(self.ends.notification(now));
+        }
+        while let Some(message) = self.inbox.pop() {
+            out.arrived(self.ends.flow, message);
+        }
+    }
+}
+
+impl Ends {
+    /// A packet that goes back.
+    const fn answer(&self, answer: Answer) -> Packet {
+        Packet {
+            sequence: answer.sequence,
+            sent: answer.sent,
+            flow: self.flow,
+            route: self.path.back,
+            ahead: answer.ahead,
+            payload: 0,
+            wire: self.sizes.headers,
+            kind: Kind::Acknowledgement,
+            class: self.back_class,
+            mark: answer.mark,
+        }
+    }
+
+    /// The same, because of a mark.
+    const fn notification(&self, now: Picoseconds) -> Packet {
+        let nothing = Answer { sequence: 0, ahead: 0, sent: now, mark: Mark::Clear };
+        let packet = self.answer(nothing);
+        let wire = self.sizes.headers + NOTIFICATION;
+        Packet { kind: Kind::Notification, wire, ..packet }
+    }
+}
+
+/// What a flow begins with. Until something is promised, a flow that goes by promises has none: it
+/// is one of DCTCP or DCQCN.
+fn control(plan: &Plan, limits: &Limits, line: Rate) -> Control {
+    let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
+    let depth = match plan.law {
+        Law::Dctcp => Depth::Even(Dctcp),
+        Law::D2tcp => Depth::Deadline(D2tcp::default()),
+        Law::Qtcp => Depth::Promise(match plan.interference {
+            Some(sigma) => Qtcp::with_interference(quality, Interference::new(sigma)),
+            None => Qtcp::new(quality),
+        }),
+        Law::Dcqcn | Law::Qrdma => {
+            let terms = limits.terms(line);
+            let speed = if plan.law == Law::Qrdma {
+                Speed::Promise(Qrdma::new(terms, quality, limits.aim.into()))
+            } else {
+                Speed::Even(Limiter::new(terms))
+            };
+            return Control::Rate { speed, free_at: Picoseconds::ZERO };
+        }
+    };
+    let Beginning { first, alpha, gain } = plan.window.unwrap_or_default();
+    let segment = u32::from(plan.packet().payload);
+    Control::Window(Window::new(Start { segment, window: first, alpha, gain }, depth))
+}
+
+#[cfg(test)]
+#[path = "transport/tests.rs"]
+mod tests;

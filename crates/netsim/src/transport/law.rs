@@ -1,0 +1,132 @@
+//! The control laws of a flow, whichever it has.
+
+use tidegate_algo::d2tcp::D2tcp;
+use tidegate_algo::dcqcn::Limiter;
+use tidegate_algo::dctcp::{Dctcp, Law, Sight, Window};
+use tidegate_algo::qrdma::Qrdma;
+use tidegate_algo::qtcp::Qtcp;
+use tidegate_algo::quality::{Objective, Quality};
+use tidegate_model::{Rate, Span, Time};
+
+use tidegate_sim::time::Picoseconds;
+
+/// How deep the window of a flow is cut.
+#[derive(Clone, Debug)]
+pub(super) enum Depth {
+    Even(Dctcp),
+    Deadline(D2tcp),
+    Promise(Qtcp),
+}
+
+impl Law for Depth {
+    fn left(&mut self, sight: &Sight) -> f64 {
+        match self {
+            Self::Even(law) => law.left(sight),
+            Self::Deadline(law) => law.left(sight),
+            Self::Promise(law) => law.left(sight),
+        }
+    }
+
+    fn on_round(&mut self, delivered: u64, elapsed: Span) {
+        match self {
+            Self::Even(law) => law.on_round(delivered, elapsed),
+            Self::Deadline(law) => law.on_round(delivered, elapsed),
+            Self::Promise(law) => law.on_round(delivered, elapsed),
+        }
+    }
+}
+
+/// How fast a flow may send.
+#[derive(Clone, Debug)]
+pub(super) enum Speed {
+    Even(Limiter),
+    Promise(Qrdma),
+}
+
+impl Speed {
+    pub(super) const fn limiter(&self) -> &Limiter {
+        match self {
+            Self::Even(limiter) => limiter,
+            Self::Promise(qrdma) => qrdma.limiter(),
+        }
+    }
+
+    pub(super) fn on_notification(&mut self, now: Time) {
+        match self {
+            Self::Even(limiter) => limiter.on_notification(now),
+            Self::Promise(qrdma) => qrdma.on_notification(now),
+        }
+    }
+
+    pub(super) fn on_sent(&mut self, now: Time, payload: u64) {
+        match self {
+            Self::Even(limiter) => limiter.on_sent(payload),
+            Self::Promise(qrdma) => qrdma.on_sent(now, payload),
+        }
+    }
+
+    pub(super) fn on_timer(&mut self, now: Time) {
+        match self {
+            Self::Even(limiter) => limiter.on_timer(now),
+            Self::Promise(qrdma) => qrdma.on_timer(now),
+        }
+    }
+}
+
+/// What lets a flow send.
+#[derive(Clone, Debug)]
+pub(super) enum Control {
+    /// So much may be under way.
+    Window(Window<Depth>),
+    /// So much in a time. From when on the next packet may go is kept here.
+    Rate { speed: Speed, free_at: Picoseconds },
+}
+
+impl Control {
+    /// The quality factor by which its law would go now; one where it has none.
+    pub(super) fn factor(&self) -> f64 {
+        match self {
+            Self::Window(window) => match window.law() {
+                // The time is nothing to it.
+                Depth::Promise(qtcp) => qtcp.factor_at(&window.sight(Time::ZERO)),
+                _ => 1.0,
+            },
+            Self::Rate { speed: Speed::Promise(qrdma), .. } => qrdma.quality().factor(),
+            Self::Rate { .. } => 1.0,
+        }
+    }
+
+    pub(super) const fn quality_mut(&mut self) -> Option<&mut Quality> {
+        match self {
+            Self::Window(window) => match window.law_mut() {
+                Depth::Promise(qtcp) => Some(qtcp.quality_mut()),
+                _ => None,
+            },
+            Self::Rate { speed: Speed::Promise(qrdma), .. } => Some(qrdma.quality_mut()),
+            Self::Rate { .. } => None,
+        }
+    }
+
+    /// Promises something else, where the law goes by promises.
+    pub(super) const fn promise(&mut self, objective: Objective) {
+        if let Some(quality) = self.quality_mut() {
+            quality.promise(objective);
+        }
+    }
+}
+
+/// How long a rate takes for so many bytes.
+pub(super) fn time(bytes: u16, Rate(rate): Rate) -> Picoseconds {
+    Picoseconds((u64::from(bytes) * Picoseconds::SECOND.0).div_ceil(rate.max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_at_a_rate() {
+        assert_eq!(time(1_250, Rate(12_500_000_000)), Picoseconds(100_000));
+        assert_eq!(time(1, Rate(3)), Picoseconds(333_333_333_334));
+    }
+}
