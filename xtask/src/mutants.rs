@@ -184,7 +184,7 @@ fn mutate_crate(
     command.args(["--exclude-re", "impl fmt::Debug"]);
     command.arg("--output").arg(&out).current_dir(root);
     if let Some(shard) = shard {
-        command.args(["--shard", shard]);
+        command.args(["--shard", shard, "--sharding", "round-robin"]);
     }
     files.iter().for_each(|file| _ = command.args(["--file", file]));
     target.features.iter().for_each(|feature| _ = command.args(["--features", feature]));
