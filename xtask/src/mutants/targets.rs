@@ -84,7 +84,7 @@ pub(super) const TARGETS: &[Target] = &[
             "crates/algo/src/token_bucket.rs",
             "crates/algo/src/versioned.rs",
         ],
-        features: &[],
+        features: &["parallel"],
         tests: &[
             "--lib",
             "--test",
@@ -93,6 +93,8 @@ pub(super) const TARGETS: &[Target] = &[
             "laws",
             "--test",
             "pshift",
+            "--test",
+            "pshift_parallel",
             "--test",
             "pshift_shortfall",
             "--test",
