@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 mod equivalent;
@@ -26,7 +26,7 @@ Usage: cargo xtask mutants [--shard K/N] [FILE...]
   FILE          only these files, instead of all that xtask/src/mutants/targets.rs names
 
 Prints a table of files, and the mutants that were missed. cargo-mutants is installed below
-target/tools if it is not there; what it writes is in target/mutants/CRATE/mutants.out.
+target/tools if the PATH has none; what it writes is in target/mutants/CRATE/mutants.out.
 
 Exit codes: 0 at least 95 % are caught in sum, 1 fewer, 2 usage.";
 
@@ -149,8 +149,7 @@ fn equivalent(text: &str, file: &str, mutant: &str) -> Option<&'static Equivalen
 
 /// Runs the crates one after the other.
 fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<Table, String> {
-    let tools = root.join("target/tools");
-    install(root, &tools)?;
+    let program = installed(root)?;
     let mut table = Table::default();
     for target in TARGETS {
         let in_it = |file: &&&str| package_of(file) == Some(target.package);
@@ -159,7 +158,7 @@ fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<Table, Str
             _ => files.iter().filter(in_it).copied().collect(),
         };
         if !chosen.is_empty() {
-            mutate_crate(root, &tools, (target, shard), &chosen, &mut table)?;
+            mutate_crate(root, &program, (target, shard), &chosen, &mut table)?;
         }
     }
     Ok(table)
@@ -167,14 +166,16 @@ fn mutate(root: &Path, shard: Option<&str>, files: &[&str]) -> Result<Table, Str
 
 fn mutate_crate(
     root: &Path,
-    tools: &Path,
+    program: &Path,
     (target, shard): (&Target, Option<&str>),
     files: &[&str],
     table: &mut Table,
 ) -> Result<(), String> {
     let out = root.join("target/mutants").join(target.package);
     fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let mut command = Command::new(tools.join("bin/cargo-mutants"));
+    let mut command = Command::new(program);
+    // Debug information makes each mutant's build several times slower, and no test reads it.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_TEST_DEBUG", "0");
     command.args(["mutants", "--no-config", "--no-shuffle", "--minimum-test-timeout", "60"]);
     command.args(["--exclude", "**/*tests.rs", "--exclude", "**/tests/**"]);
     // What is printed for us alone.
@@ -200,18 +201,26 @@ fn mutate_crate(
     Ok(())
 }
 
-fn install(root: &Path, tools: &Path) -> Result<(), String> {
-    if tools.join("bin/cargo-mutants").is_file() {
-        return Ok(());
+/// The program cargo-mutants: of the PATH, or installed below `target/tools`.
+fn installed(root: &Path) -> Result<PathBuf, String> {
+    let is_there = |program: &Path| {
+        let mut version = Command::new(program);
+        version.args(["mutants", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+        version.status().is_ok_and(|status| status.success())
+    };
+    let tools = root.join("target/tools");
+    let candidates = [PathBuf::from("cargo-mutants"), tools.join("bin/cargo-mutants")];
+    if let Some(program) = candidates.iter().find(|program| is_there(program)) {
+        return Ok(program.clone());
     }
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["install", "--locked", "cargo-mutants", "--root"])
-        .arg(tools)
+        .arg(&tools)
         .current_dir(root)
         .stdout(Stdio::null())
         .status();
     match status {
-        Ok(status) if status.success() => Ok(()),
+        Ok(status) if status.success() => Ok(tools.join("bin/cargo-mutants")),
         Ok(status) => Err(format!("cargo-mutants cannot be installed ({status})")),
         Err(error) => Err(format!("cargo cannot be started: {error}")),
     }
