@@ -197,6 +197,18 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     },
     Equivalent {
         file: "crates/fabric/src/trusted.rs",
+        mutation: "replace | with ^ in Folder::begin",
+        code: "OFlags::",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/fabric/src/unix.rs",
+        mutation: "replace | with ^ in Link<In>::interest",
+        code: "PollFlags::IN | PollFlags::OUT",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/fabric/src/trusted.rs",
         mutation: "replace | with ^ in Folder::opened",
         code: "OFlags::",
         reason: "flags of different bits: or and exclusive or are the same",
@@ -205,36 +217,6 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/fabric/src/trusted.rs",
         mutation: "replace | with ^ in Folder::opened",
         code: "| match access",
-        reason: "flags of different bits: or and exclusive or are the same",
-    },
-    Equivalent {
-        file: "crates/fabric/src/trusted.rs",
-        mutation: "replace & with | in Folder::tighten",
-        code: "stat.st_mode & 0o077 == 0",
-        reason: "a file that is closed already is given the mode that it has",
-    },
-    Equivalent {
-        file: "crates/fabric/src/trusted.rs",
-        mutation: "replace & with ^ in Folder::tighten",
-        code: "stat.st_mode & 0o077 == 0",
-        reason: "a file that is closed already is given the mode that it has",
-    },
-    Equivalent {
-        file: "crates/fabric/src/trusted/walk.rs",
-        mutation: "replace | with ^ in Walk::step",
-        code: "let flags = OFlags::",
-        reason: "flags of different bits: or and exclusive or are the same",
-    },
-    Equivalent {
-        file: "crates/fabric/src/trusted/walk.rs",
-        mutation: "replace | with ^ in Walk::make",
-        code: "let flags = OFlags::",
-        reason: "flags of different bits: or and exclusive or are the same",
-    },
-    Equivalent {
-        file: "crates/fabric/src/trusted/walk.rs",
-        mutation: "replace | with ^ in root",
-        code: "let flags = OFlags::",
         reason: "flags of different bits: or and exclusive or are the same",
     },
     Equivalent {
