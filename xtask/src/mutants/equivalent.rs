@@ -286,6 +286,36 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         reason: "the fields have no bit in common, so or and exclusive or are the same",
     },
     Equivalent {
+        file: "crates/stage/src/segment.rs",
+        mutation: "replace | with ^ in Segment::create",
+        code: "let flags = OFlags::",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/stage/src/segment.rs",
+        mutation: "replace | with ^ in Segment::create",
+        code: "Mode::RUSR | Mode::WUSR",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/stage/src/segment.rs",
+        mutation: "replace | with ^ in Segment::attach",
+        code: "OFlags::RDWR | OFlags::CLOEXEC",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/stage/src/record.rs",
+        mutation: "replace | with ^ in open_proc",
+        code: "let flags = OFlags::",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/stage/src/record.rs",
+        mutation: "replace | with ^ in file_of",
+        code: "let flags = OFlags::",
+        reason: "flags of different bits: or and exclusive or are the same",
+    },
+    Equivalent {
         file: "crates/stage/src/layout.rs",
         mutation: "replace > with >= in Lane::moved",
         code: "if bytes > 0",
