@@ -272,6 +272,8 @@ fn a_permit_of_a_stopped_process_passes_on_and_those_that_wait_with_it_step_asid
     assert_eq!(gate.counts(), [0, 1, 1], "the holder is overdue, and none that is stopped waits");
     assert_eq!(gate.passed_over_depth(), 1, "two are in service, and that is counted");
     assert_eq!(gate.taken_slots(), 3);
+    configure(&gate.0, QUEUE, |_| {});
+    assert_eq!(gate.passed_over_depth(), 1, "a change that puts none into service counts none");
     // When they run again, the one that waited arrives anew.
     children.signal(libc::SIGCONT);
     eventually("it waits again", || gate.counts() == [1, 1, 1]);
