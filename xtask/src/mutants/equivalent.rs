@@ -226,6 +226,12 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         reason: "flags of different bits: or and exclusive or are the same",
     },
     Equivalent {
+        file: "crates/gateway/src/nbd/wire.rs",
+        mutation: "replace << with >>",
+        code: "u16 = 1 << 0;",
+        reason: "a shift by nothing",
+    },
+    Equivalent {
         file: "crates/gateway/src/nbd/handshake.rs",
         mutation: "replace | with ^ in Export::flags",
         code: "export::",
@@ -389,9 +395,15 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     },
     Equivalent {
         file: "crates/node/src/store/incarnation.rs",
-        mutation: "replace | with ^ in of_file",
-        code: "StatxFlags::BASIC_STATS | StatxFlags::MNT_ID",
-        reason: "flags of different bits: or and exclusive or are the same",
+        mutation: "replace | with ^ in device_number",
+        code: "u64::from(major) << 32 | u64::from(minor)",
+        reason: "the fields have no bit in common, so or and exclusive or are the same",
+    },
+    Equivalent {
+        file: "crates/proto/src/memcached/request.rs",
+        mutation: "replace > with >= in decode_base64",
+        code: "text.len() > KEY_MAX",
+        reason: "the longest key has 250 bytes, which is no multiple of four",
     },
     Equivalent {
         file: "crates/node/src/store/directory.rs",

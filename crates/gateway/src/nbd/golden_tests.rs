@@ -312,6 +312,8 @@ fn a_request_is_read_field_by_field() {
     let end = |bytes: &[u8]| Receiver::default().next_request(&mut &bytes[..]).unwrap_err();
     assert_eq!(end(&[0x20; 28]), RequestError::Magic(0x2020_2020));
     assert_eq!(end(&request(1, 0, 0, (32 << 20) + 1)), RequestError::TooLong((32 << 20) + 1));
+    let longest = request(1, 0, 0, 32 << 20);
+    assert!(Receiver::default().next_request(&mut &longest[..]).unwrap().is_none(), "no data yet");
 }
 
 #[test]

@@ -219,3 +219,14 @@ fn data_that_are_taken_over_bear_the_mark_and_the_label_says_so() {
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert!(label().is_marked);
 }
+
+#[test]
+fn an_error_that_says_where_and_how_to_mend_it_is_not_said_twice() {
+    let path = Path::new("/store/db.0");
+    let plain = failed(path, &"no space left");
+    assert_eq!(plain.to_string(), "/store/db.0: no space left; mend that and do it again");
+    let whole = failed(path, &"/store/db.0 is a link; remove it");
+    assert_eq!((whole.what.as_str(), whole.help.as_str()), ("/store/db.0 is a link", "remove it"));
+    let elsewhere = failed(path, &"something else; remove it");
+    assert!(elsewhere.what.starts_with("/store/db.0: something else; "), "{elsewhere}");
+}
