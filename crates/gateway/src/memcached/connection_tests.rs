@@ -178,6 +178,7 @@ fn replies_leave_in_order_and_what_is_charged_is_what_is_held() {
     let idle = Charge::default();
     assert!(scene.reads() && !scene.client.is_waiting() && scene.client.charge() == idle);
     assert!(scene.client.is_shaking(), "it has never sent anything");
+    assert_eq!(scene.client.tenant(&scene.shop), "kv");
     let [get, set] = ["get a\r\n", "set b 0 0 1\r\nx\r\n"];
     let jobs = scene.says(format!("{get}{set}ge").as_bytes());
     assert!(scene.client.is_waiting() && !scene.client.is_shaking());
