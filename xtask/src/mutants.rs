@@ -176,17 +176,20 @@ fn mutate_crate(
     let mut command = Command::new(program);
     // Debug information makes each mutant's build several times slower, and no test reads it.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_TEST_DEBUG", "0");
+    // One function differs from build to build.
+    command.env("CARGO_INCREMENTAL", "1");
     command.args(["mutants", "--no-config", "--no-shuffle", "--minimum-test-timeout", "60"]);
     command.args(["--exclude", "**/*tests.rs", "--exclude", "**/tests/**"]);
     // What is printed for us alone.
     command.args(["--exclude-re", "impl fmt::Debug"]);
     command.arg("--output").arg(&out).current_dir(root);
     if let Some(shard) = shard {
-        command.args(["--shard", shard]);
+        command.args(["--shard", shard, "--sharding", "round-robin"]);
     }
     files.iter().for_each(|file| _ = command.args(["--file", file]));
     target.features.iter().for_each(|feature| _ = command.args(["--features", feature]));
-    command.arg("--").args(target.tests);
+    // For all calls of cargo, or each mutant would be built with all tests and benches.
+    target.tests.iter().for_each(|test| _ = command.arg(format!("--cargo-arg={test}")));
     // It ends with 2 if something was missed, and with 3 if something hung.
     let status = command.status().map_err(|error| format!("cargo-mutants: {error}"))?;
     if !matches!(status.code(), Some(0 | 2 | 3)) {

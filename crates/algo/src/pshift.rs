@@ -149,10 +149,12 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-impl Configuration {
-    /// The most shares there can be.
-    const SHARES_MAX: usize = (1 << 31) - 1;
+/// Whether so many shares leave room for so many more: there are fewer than 2^31.
+const fn fits(shares: usize, more: usize) -> bool {
+    shares.saturating_add(more) <= i32::MAX as usize
+}
 
+impl Configuration {
     /// Servers that can do so many operations in the period each, and no bucket.
     #[must_use]
     pub fn new(capacities: &[u64]) -> Self {
@@ -168,7 +170,7 @@ impl Configuration {
     /// If there is no such server, or there are too many shares.
     pub fn push(&mut self, reservation: u64, demands: &[(u32, u32)]) -> Result<usize, Refused> {
         self.check(demands)?;
-        if self.shares.len() + demands.len() > Self::SHARES_MAX {
+        if !fits(self.shares.len(), demands.len()) {
             return Err(Refused::TooMany);
         }
         let share = |&(server, demand): &(u32, u32)| Share { server, demand, tokens: 0 };
@@ -389,5 +391,17 @@ impl Solver {
         let shares = Shares::of(&mut self.configuration, &certificate);
         self.shifting.measure(&self.configuration);
         shares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than there is memory for in a test, so it is asked without them.
+    #[test]
+    fn shares_have_numbers_of_31_bits() {
+        assert!(fits(0, 0) && fits((1 << 31) - 2, 1));
+        assert!(!fits((1 << 31) - 1, 1) && !fits(0, 1 << 31) && !fits(1, usize::MAX));
     }
 }

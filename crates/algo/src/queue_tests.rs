@@ -494,6 +494,16 @@ fn a_permit_that_is_passed_on_is_counted_until_its_holder_finishes() {
 }
 
 #[test]
+fn a_depth_that_was_lowered_is_not_exceeded_by_those_in_service() {
+    let mut queue = configured::<8>(Order::Arrival, 2, &[]);
+    let both = [(); 2].map(|()| queue.arrive(0, 1, 0).unwrap());
+    assert!(both.iter().all(|request| queue.dispatch() == Some(*request)));
+    queue.state.configure(Order::Arrival, 1, &[]);
+    assert!(!queue.state.exceeds_depth(), "no permit was passed on");
+    assert!(queue.state.pass_on(both[0].index) && queue.state.exceeds_depth());
+}
+
+#[test]
 fn a_set_gives_its_slots_in_order() {
     let mut slots = Slots::<2>::NONE;
     for slot in [127, 0, 64, 63, 128, 5] {

@@ -122,6 +122,7 @@ pub const WINDOW: u32 = 10;
 /// tenant of weight one moves 7.2 * 10^28 per second: 128 bits last for a hundred years, and where
 /// work is requests, or nanoseconds, for longer.
 const UNIT: u64 = 720_720 * 1_000_000_000_000;
+const _: () = assert!(UNIT.is_multiple_of(720_720) && UNIT / WEIGHT_MAX as u64 > 720_000_000_000);
 
 /// One step's race.
 #[derive(Debug)]

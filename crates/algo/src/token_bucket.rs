@@ -325,9 +325,10 @@ impl TokenBucket {
     #[inline]
     pub fn give_back(&self, tokens: u64) {
         // Without a limit nothing was kept, so there is nothing to give back to.
-        if tokens > 0 && !self.terms().unlimited() {
-            self.marks.0.credit.fetch_add(tokens, Ordering::Relaxed);
+        if tokens == 0 || self.terms().unlimited() {
+            return;
         }
+        self.marks.0.credit.fetch_add(tokens, Ordering::Relaxed);
     }
 
     /// Tokens in the bucket at `now`; negative in debt. For reports.
@@ -518,6 +519,38 @@ mod tests {
         assert!(near(goes(&bucket, 10, 5), 5 + SECOND / 10));
     }
 
+    /// Threads that write one word wait for each other, so where there is no limit none is written.
+    #[test]
+    fn a_bucket_without_a_limit_is_only_read() {
+        let bucket = TokenBucket::new(RATE_UNLIMITED, 512 * K, Time::ZERO);
+        assert_eq!(bucket.take(7, Time(1)), Take::Granted);
+        bucket.give_back(7);
+        let Marks { spent, looked, forgotten, credit } = &bucket.marks.0;
+        let loans = bucket.loans.iter().map(|loan| &loan.0);
+        let written = [spent, looked, forgotten, credit].into_iter().chain(loans);
+        assert!(written.map(|word| word.load(Ordering::Relaxed)).all(|word| word == 0));
+    }
+
+    /// A loan of 1,000 tokens is taken by requests that it would pay for four times, and only where
+    /// the bucket has all of it besides.
+    #[test]
+    fn a_loan_is_for_small_requests_and_for_full_buckets() {
+        let lent = |cost: u64, left: u64| {
+            let bucket = TokenBucket::new(1, 512 * K, Time::ZERO);
+            let _ = bucket.take_in(1, 504 * K - cost - left, || Time::ZERO);
+            assert_eq!(bucket.take_in(0, cost, || Time::ZERO), Take::Granted);
+            let looks = core::cell::Cell::new(false);
+            let _ = bucket.take_in(0, 1, || {
+                looks.set(true);
+                Time::ZERO
+            });
+            !looks.get()
+        };
+        assert!(lent(250, 1_000) && lent(1, 1_000));
+        assert!(!lent(251, 100_000), "it would pay for three");
+        assert!(!lent(250, 999), "it is not all there");
+    }
+
     #[test]
     fn extreme_settings_do_not_overflow() {
         let bucket = TokenBucket::new(RATE_UNLIMITED - 1, u64::MAX, Time::ZERO);
@@ -588,6 +621,57 @@ mod tests {
                     let most = burst as f64 + earned_until(*to) - earned_until(*from)
                         + beyond.unwrap_or(0) as f64;
                     prop_assert!(sum as f64 <= most * 1.000_01 + 2.0, "{sum} > {most}");
+                }
+            }
+        }
+
+        /// Whatever is taken, in whatever lane, and given back: as long as the bucket does not flow
+        /// over, its level falls by just that. No token is made or lost by a loan.
+        #[test]
+        fn the_level_is_what_was_there_less_what_was_taken(
+            burst in 1u64..400_000,
+            takes in proptest::collection::vec((0..LANES, 0u64..700, 0u64..9), 1..200),
+        ) {
+            let bucket = TokenBucket::new(1, burst, Time::ZERO);
+            let mut level = bucket.level(Time::ZERO);
+            prop_assert_eq!(level, (burst - burst / 512 * 8) as i64);
+            for (lane, cost, back) in takes {
+                let _ = bucket.take_in(lane, cost, || Time::ZERO);
+                bucket.give_back(back.min(cost));
+                level -= (cost - back.min(cost)) as i64;
+                prop_assert_eq!(bucket.level(Time::ZERO), level);
+            }
+        }
+
+        /// A waiter goes when the rates, each from when it was set, have yielded what is missing:
+        /// not a nanosecond earlier, and later by less than each setting earns in a nanosecond.
+        #[test]
+        fn a_waiter_goes_when_all_rates_together_have_paid_for_it(
+            rates in proptest::collection::vec((1u64..2_000, 1u64..SECOND / 100), 1..20),
+            burst in 1u64..2_000,
+        ) {
+            let scaled = |rate: u64| (u128::from(rate) << RATE_BITS) / NANOSECONDS;
+            // Later than any part of a token takes to be earned.
+            let mut now = 10 * SECOND;
+            let bucket = TokenBucket::new(rates[0].0, burst, Time(now));
+            let full = bucket.level(Time(now)) as u64;
+            prop_assert_eq!(bucket.take(full, Time(now)), Take::Granted);
+            let Take::Wait(due) = bucket.take(full, Time(now)) else { panic!("it is empty") };
+            let (mut missing, mut rounded) = (u128::from(full) << RATE_BITS, 0);
+            for (index, (next, after)) in rates.into_iter().enumerate() {
+                if index > 0 {
+                    bucket.configure(next, burst, Time(now));
+                }
+                let rate = scaled(next);
+                rounded += rate;
+                let goes = now + missing.div_ceil(rate) as u64;
+                let late = (rounded / rate) as u64 + 1;
+                let found = bucket.ready_at(due).0;
+                prop_assert!((goes..=goes + late).contains(&found), "{goes} {found} {late}");
+                now += after;
+                missing = missing.saturating_sub(rate * u128::from(after));
+                if missing == 0 {
+                    break;
                 }
             }
         }

@@ -197,16 +197,15 @@ impl<const W: usize> Versioned<'_, W> {
         let claim = (operation << WRITER_BITS | writer as u64) << HEAD_BITS | head as u64;
         // From its own number on, so that a writer finds its last buffers again, in its own cache.
         let count = self.buffers.len();
-        let mut numbers = (0..PASSES * count).map(|offset| (offset / count, writer + offset));
-        let free = numbers.find_map(|(pass, number)| {
-            let number = number % count;
-            let cell = &self.buffers[number].claim;
+        let numbers = || (0..count).map(|offset| (writer + offset) % count);
+        let take = |number: &usize, pass| {
+            let cell = &self.buffers[*number].claim;
             let found = cell.load(Ordering::Acquire);
-            let is_free = self.is_over(found, pass) && !self.is_named(number, found, pass);
-            let claimed = is_free
-                && cell.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            claimed.then_some(number)
-        });
+            let is_free = self.is_over(found, pass) && !self.is_named(*number, found, pass);
+            is_free
+                && cell.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let free = (0..PASSES).find_map(|pass| numbers().find(|number| take(number, pass)));
         // Whoever reads one of the words to come sees also that the head had left this buffer.
         fence(Ordering::Release);
         free
@@ -224,7 +223,7 @@ impl<const W: usize> Versioned<'_, W> {
     fn is_named(&self, number: usize, claim: u64, pass: usize) -> bool {
         let head = self.heads.get(claim as usize % HEADS_MAX);
         let head = head.map_or(0, |head| read(&head.0, pass));
-        claim != 0 && head % (1 << BUFFER_BITS) == number as u64 + 1
+        head % (1 << BUFFER_BITS) == number as u64 + 1
     }
 }
 

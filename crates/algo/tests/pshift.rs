@@ -127,8 +127,13 @@ fn chain(servers: u32) -> Vec<Row> {
 #[test]
 fn the_only_path_visits_all_servers() {
     for servers in [2, 3, 10, 200] {
-        for reverse in [false, true] {
+        for (reverse, from_room) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut rows = chain(servers);
+            if from_room {
+                // A wish without tokens: so much could be taken where there is room that the path
+                // is looked for from there.
+                rows.push((0, vec![(servers - 1, 1_000_000)]));
+            }
             if reverse {
                 rows.reverse();
             }
@@ -176,7 +181,8 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut empty = Configuration::new(&[1, 2]);
     assert_eq!(empty.push(1, &[(0, 1), (2, 1)]), Err(Refused::NoSuchServer { server: 2 }));
     assert_eq!(empty, Configuration::new(&[1, 2]));
-    empty.push(1, &[(0, 1)]).unwrap();
+    assert_eq!(empty.push(1, &[(0, 1)]), Ok(0), "the first bucket");
+    assert_eq!(empty.push(0, &[]), Ok(1), "the second");
     let mut solver = Solver::new(empty.clone());
     assert_eq!(solver.set(0, 1, &[(0, 1), (1, 1)]), Err(Refused::NoRoom { room: 1 }));
     assert_eq!(solver.set(0, 1, &[(7, 1)]), Err(Refused::NoSuchServer { server: 7 }));
@@ -266,8 +272,11 @@ fn problems() -> impl Strategy<Value = (Vec<u64>, Vec<Row>)> {
         let two = (0..servers as u32, 1..servers as u32, demand.clone(), demand).prop_map(
             move |(one, off, here, there)| vec![(one, here), ((one + off) % servers as u32, there)],
         );
-        let row = || (0_u64..80, prop_oneof![any.clone(), hot.clone(), two.clone()]);
-        (capacities, prop::collection::vec(row(), 0..14))
+        // Some ask for far more than they were promised, so that paths are looked for from servers
+        // with room.
+        let wish = (0_u64..3, prop::collection::vec((0..servers as u32, 300_u32..900), 1..3));
+        let row = (0_u64..80, prop_oneof![any, hot, two]);
+        (capacities, prop::collection::vec(prop_oneof![6 => row, 1 => wish], 0..14))
     })
 }
 

@@ -14,6 +14,8 @@ mod versioned;
 
 extern crate alloc;
 
+use alloc::collections::BTreeSet;
+
 use loom::sync::Arc;
 use loom::thread;
 use sync::{AtomicU64, Ordering};
@@ -51,6 +53,13 @@ fn count<const W: usize>(words: &mut [u64; W]) -> Change<()> {
 fn explore(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions - usize::from(cfg!(debug_assertions)));
+    model.check(body);
+}
+
+/// Runs `body` once, in one thread: the module's atomics are the model checker's.
+fn loom_alone(body: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.max_branches = 1_000_000;
     model.check(body);
 }
 
@@ -104,6 +113,77 @@ fn heads_that_share_buffers_do_not_mix() {
         thread.join().unwrap();
         let words = [0, 1].map(|head| memory.shared().look(head, |word| word(0)));
         assert_eq!(words, [3, 1]);
+    });
+}
+
+/// Twenty writers hold a buffer each, in the middle of an operation; two structures have theirs. So
+/// one is free, or none, and that one is found wherever it is. What is held is never given away.
+#[test]
+fn of_all_buffers_the_one_that_is_free_is_claimed() {
+    loom_alone(|| {
+        const WRITERS: usize = 20;
+        let memory = Memory::<1>::new(2, WRITERS);
+        let shared = memory.shared();
+        // The last writer first, some of them more often, so that their operations differ.
+        for writer in (0..WRITERS).rev() {
+            for _ in 0..writer % 3 + 1 {
+                shared.change(1, writer, count).unwrap();
+                shared.change(0, writer, count).unwrap();
+            }
+        }
+        let current = [0, 1].map(|head| {
+            let named = memory.heads[head].0.load(Ordering::Relaxed);
+            usize::from(named as u16) - 1
+        });
+        let mut held: Vec<usize> = (0..WRITERS)
+            .map(|writer| {
+                let operation = memory.writers[writer].begin();
+                shared.claim(writer % 2, writer, operation).unwrap()
+            })
+            .collect();
+        let all: BTreeSet<usize> = held.iter().chain(&current).copied().collect();
+        assert_eq!(all.len(), WRITERS + 2, "each has its own: {held:?} {current:?}");
+        for writer in 0..WRITERS {
+            // Its new operation ends the one before, and frees that buffer alone.
+            let operation = memory.writers[writer].begin();
+            let found = shared.claim(1, writer, operation);
+            assert_eq!(found, Some(held[writer]), "writer {writer}");
+            // Another writer's claim would have found it, too, from wherever it looks.
+            let other = (writer + 7) % WRITERS;
+            memory.writers[writer].begin();
+            let operation = memory.writers[other].begin();
+            let freed = BTreeSet::from([held[writer], held[other]]);
+            let found = shared.claim(0, other, operation).unwrap();
+            assert!(freed.contains(&found), "writer {other} has {found} of {freed:?}");
+            held[writer] = *freed.iter().find(|number| **number != found).unwrap();
+            held[other] = found;
+            let operation = memory.writers[writer].begin();
+            assert_eq!(shared.claim(0, writer, operation), Some(held[writer]));
+        }
+    });
+}
+
+/// Each change has a number, and so has each of a writer's operations: nothing that was seen once
+/// comes again.
+#[test]
+fn heads_and_operations_count() {
+    loom_alone(|| {
+        let memory = Memory::<1>::new(1, 2);
+        for round in 0..9 {
+            memory.shared().change(0, 1, |words| {
+                assert!(memory.writers[1].is_busy() && !memory.writers[0].is_busy());
+                count(words)
+            });
+            assert!(!memory.writers[1].is_busy(), "its operation has ended");
+            assert_eq!(memory.heads[0].0.load(Ordering::Relaxed) >> 16, round + 1);
+            assert_eq!(memory.writers[1].0.load(Ordering::Relaxed), 2 * round + 2);
+            assert_eq!(memory.shared().look(0, |word| word(0)), round + 1);
+        }
+        // One that was left in the middle is ended by the next.
+        assert_eq!([(); 3].map(|()| memory.writers[0].begin()), [1, 3, 5]);
+        assert!(memory.writers[0].is_busy());
+        let kept = memory.shared().change(0, 0, |words| Change::None(words[0]));
+        assert_eq!((kept, memory.heads[0].0.load(Ordering::Relaxed) >> 16), (Some(9), 9));
     });
 }
 

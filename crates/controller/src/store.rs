@@ -549,6 +549,26 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_told_from_other_errors_and_the_store_can_still_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Redb::open(&directory.path().join("policies.redb")).unwrap();
+        store.put(0, draft("one")).unwrap();
+        for (kind, is_full) in [
+            (io::ErrorKind::StorageFull, true),
+            (io::ErrorKind::QuotaExceeded, true),
+            (io::ErrorKind::PermissionDenied, false),
+        ] {
+            let told = store.recover(redb::Error::Io(kind.into()));
+            assert_eq!(matches!(told, PutError::Full { .. }), is_full, "{told}");
+            assert!(told.to_string().contains("policies.redb"), "{told}");
+            assert_eq!(store.latest().unwrap().unwrap().text, "one");
+        }
+        let told = store.recover(redb::Error::Corrupted("a page".into()));
+        assert!(matches!(told, PutError::Store(_)), "{told}");
+        assert_eq!(store.put(1, draft("two")).unwrap(), 2);
+    }
+
+    #[test]
     fn a_file_that_is_no_store_is_an_error_that_names_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("policies.redb");

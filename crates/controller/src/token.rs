@@ -79,6 +79,18 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_256_random_bits() {
+        let tokens = [(); 2].map(|()| {
+            let directory = tempfile::tempdir().unwrap();
+            Token::open(&Folder::open(directory.path(), Purpose::Private).unwrap()).unwrap().0
+        });
+        for token in &tokens {
+            assert!(token.len() == 64 && token.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        }
+        assert_ne!(tokens[0], tokens[1], "each controller has its own");
+    }
+
+    #[test]
     fn a_token_that_others_could_read_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");

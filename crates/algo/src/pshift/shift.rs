@@ -598,3 +598,7 @@ impl Shifting {
 fn signed(capacity: u64) -> i64 {
     i64::try_from(capacity).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+#[path = "shift_tests.rs"]
+mod tests;

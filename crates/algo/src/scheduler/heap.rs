@@ -106,3 +106,88 @@ impl<K: Copy + Ord> Heap<K> {
         at[slot as usize] = index as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    /// A heap beside a list that is searched from end to end.
+    struct Pair {
+        heap: Heap<u8>,
+        at: Vec<u32>,
+        list: Vec<(u8, u32)>,
+    }
+
+    impl Pair {
+        /// Does one step; `slot` is pushed if it is in no heap, and else gets `key` or leaves.
+        fn step(&mut self, slot: u32, key: u8, leaves: bool) {
+            let Self { heap, at, list } = self;
+            let index = at[slot as usize] as usize;
+            match list.iter().position(|(_, other)| *other == slot) {
+                None => {
+                    heap.push(key, slot, at);
+                    list.push((key, slot));
+                }
+                Some(found) if leaves => {
+                    heap.remove(index, at);
+                    list.swap_remove(found);
+                }
+                Some(found) => {
+                    heap.replace(index, key, at);
+                    list[found].0 = key;
+                }
+            }
+        }
+
+        /// Each slot knows its index, each entry has its key, and none is above a smaller one.
+        fn check(&self) -> Result<(), TestCaseError> {
+            let Self { heap, at, list } = self;
+            prop_assert_eq!(heap.keys.len(), list.len());
+            for (key, slot) in list {
+                prop_assert_eq!(heap.entry(at[*slot as usize] as usize), (*key, *slot));
+            }
+            for index in 1..list.len() {
+                prop_assert!(heap.keys[(index - 1) / 2] <= heap.keys[index]);
+            }
+            Ok(())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_smallest_key_is_first_whatever_is_pushed_replaced_or_removed(
+            steps in prop::collection::vec((0u32..20, 0u8..9, any::<bool>()), 0..100),
+        ) {
+            let mut pair = Pair { heap: Heap::new(), at: vec![0; 20], list: vec![] };
+            for (slot, key, leaves) in steps {
+                pair.step(slot, key, leaves);
+                pair.check()?;
+                prop_assert_eq!(pair.heap.first(), pair.list.iter().min().copied());
+            }
+            pair.heap.clear();
+            prop_assert_eq!(pair.heap.first(), None);
+        }
+
+        /// It stays a heap by keys; among those that became equal, whoever was first is first.
+        #[test]
+        fn keys_that_are_raised_keep_their_order(
+            steps in prop::collection::vec((0u32..20, 0u8..9, any::<bool>()), 0..100),
+            least in 0u8..12,
+            later in prop::collection::vec((0u32..20, 0u8..12, any::<bool>()), 0..40),
+        ) {
+            let mut pair = Pair { heap: Heap::new(), at: vec![0; 20], list: vec![] };
+            steps.into_iter().for_each(|(slot, key, leaves)| pair.step(slot, key, leaves));
+            let first = pair.heap.first();
+            pair.heap.raise(least);
+            pair.list.iter_mut().for_each(|(key, _)| *key = least.max(*key));
+            prop_assert_eq!(pair.heap.first(), first.map(|(key, slot)| (key.max(least), slot)));
+            pair.check()?;
+            for (slot, key, leaves) in later {
+                pair.step(slot, key, leaves);
+                pair.check()?;
+            }
+        }
+    }
+}

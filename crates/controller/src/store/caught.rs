@@ -54,4 +54,23 @@ mod tests {
         assert!(error.contains("contradicts itself (page 7 is no page)"), "{error}");
         assert_eq!(caught(|| Ok(1)).unwrap(), 1);
     }
+
+    /// In a process of its own, for the hook is the process's.
+    #[test]
+    fn a_panic_that_is_caught_is_not_printed_and_any_other_is() {
+        const NAME: &str =
+            "store::caught::tests::a_panic_that_is_caught_is_not_printed_and_any_other_is";
+        const CHILD: &str = "TIDEGATE_PANICS";
+        if std::env::var_os(CHILD).is_some() {
+            caught::<()>(|| panic!("in the store")).unwrap_err();
+            std::thread::spawn(|| panic!("elsewhere")).join().unwrap_err();
+            return;
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args([NAME, "--exact", "--nocapture"]).env(CHILD, "1");
+        let printed = child.output().unwrap();
+        let text = String::from_utf8_lossy(&printed.stderr);
+        assert!(printed.status.success() && text.contains("elsewhere"), "{text}");
+        assert!(!text.contains("in the store"), "{text}");
+    }
 }

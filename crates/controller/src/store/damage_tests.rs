@@ -165,6 +165,19 @@ fn an_older_copy_is_accepted_by_removing_its_note() {
 }
 
 #[test]
+fn a_note_that_cannot_be_trusted_is_an_error_and_no_missing_note() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policies.redb");
+    drop(Redb::open(&path).unwrap());
+    let note = directory.path().join("policies.redb.generation");
+    fs::remove_file(&note).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &note).unwrap();
+    let error = Redb::open(&path).expect_err("the note is a link").to_string();
+    assert!(error.contains("policies.redb.generation"), "{error}");
+    assert!(note.is_symlink(), "it is left as it was found");
+}
+
+#[test]
 fn a_store_of_an_earlier_release_is_taken_over() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policies.redb");

@@ -1,0 +1,134 @@
+//! The steps of moving tokens, each by itself. That all of them together find the best allocation
+//! is tested against maximum flow (`tests/pshift.rs`); these are about doing so in as little as is
+//! promised.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Servers and buckets with their first tokens, and all lists.
+fn started() -> impl Strategy<Value = (Configuration, Shifting)> {
+    let capacities = prop::collection::vec(0_u64..60, 2..7);
+    let row = (0_u64..80, prop::collection::vec((0_u32..7, 0_u32..40), 0..11));
+    (capacities, prop::collection::vec(row, 0..14)).prop_map(|(capacities, rows)| {
+        let mut configuration = Configuration::new(&capacities);
+        for (reservation, mut demands) in rows {
+            demands.iter_mut().for_each(|(server, _)| *server %= capacities.len() as u32);
+            let _ = configuration.push(reservation, &demands);
+        }
+        let mut shifting = Shifting::default();
+        shifting.start(&mut configuration);
+        (configuration, shifting)
+    })
+}
+
+fn excess(configuration: &Configuration) -> Vec<i64> {
+    let mut fresh = Shifting::default();
+    fresh.measure(configuration);
+    fresh.excess
+}
+
+/// No bucket has tokens on an overloaded server and demand to spare on one with room.
+fn check_no_direct_path(
+    configuration: &Configuration,
+    shifting: &Shifting,
+) -> Result<(), TestCaseError> {
+    prop_assert_eq!(&shifting.excess, &excess(configuration));
+    for bucket in 0..configuration.reservations.len() {
+        let at = |share: &Share| shifting.excess[share.server as usize];
+        let givers = configuration.row(bucket).filter(|share| at(share) > 0);
+        let takers = configuration.row(bucket).filter(|share| at(share) < 0);
+        let can_give = givers.map(|share| share.tokens).max().unwrap_or(0);
+        let can_take = takers.map(Share::spare).max().unwrap_or(0);
+        prop_assert_eq!(can_give.min(can_take), 0, "bucket {}", bucket);
+    }
+    Ok(())
+}
+
+/// To take a share off its server's list would be to look for it.
+#[test]
+fn lists_are_kept_until_every_other_place_may_be_stale() {
+    let mut configuration = Configuration::new(&[1, 1]);
+    (0..5).for_each(|_| assert!(configuration.push(1, &[(0, 1)]).is_ok()));
+    let mut shifting = Shifting::default();
+    shifting.start(&mut configuration);
+    shifting.place(&configuration);
+    let former = configuration.shares[0];
+    for moved in 1..=6 {
+        shifting.list_anew(Place::default(), former, Share { server: 1, ..former });
+        assert_eq!(shifting.is_placed, moved <= 5, "after {moved}");
+    }
+}
+
+proptest! {
+    /// Nor does it give a server more than there is room for, or take more than is too much; and it
+    /// needs no lists.
+    #[test]
+    fn a_sweep_leaves_no_path_of_length_one((mut configuration, mut shifting) in started()) {
+        let before = shifting.excess.clone();
+        shifting.sweep(&mut configuration, &Exact);
+        for (before, after) in before.iter().zip(&shifting.excess) {
+            prop_assert!((0.min(*before)..=0.max(*before)).contains(after), "{before} {after}");
+        }
+        check_no_direct_path(&configuration, &shifting)?;
+        let gone = |excess: &[i64]| excess.iter().map(|excess| (*excess).max(0)).sum::<i64>();
+        let outcome = shifting.outcome;
+        prop_assert_eq!(outcome.moved as i64, gone(&before) - gone(&shifting.excess));
+        prop_assert_eq!(outcome.paths, outcome.moves);
+        prop_assert!(!shifting.is_placed);
+    }
+
+    /// The same from the lists, from either end.
+    #[test]
+    fn paths_of_length_one_are_used_first(
+        (mut configuration, mut shifting) in started(), from_room: bool,
+    ) {
+        shifting.place(&configuration);
+        match from_room {
+            true => shifting.shift_directly(&mut configuration, &Way::<_, true>(&Exact)),
+            false => shifting.shift_directly(&mut configuration, &Way::<_, false>(&Exact)),
+        }
+        check_no_direct_path(&configuration, &shifting)?;
+        prop_assert_eq!(shifting.outcome.paths, shifting.outcome.moves);
+    }
+
+    /// Where nobody has too many tokens, or nobody room, there is nothing to look for.
+    #[test]
+    fn lists_are_made_where_tokens_could_move((mut configuration, mut shifting) in started()) {
+        shifting.sweep(&mut configuration, &Exact);
+        let signs = [1, -1].map(|sign| shifting.excess.iter().any(|excess| excess.signum() == sign));
+        shifting.shift(&mut configuration, &Exact);
+        prop_assert_eq!(shifting.is_placed, signs == [true, true]);
+    }
+
+    /// What can leave overloaded servers, and what servers with room can take: paths are looked for
+    /// from the end at which that is less.
+    #[test]
+    fn what_can_move_is_counted_at_both_ends((configuration, mut shifting) in started()) {
+        shifting.place(&configuration);
+        let sum = |sign: i64, what: fn(&Share) -> u32| {
+            let shares = configuration.shares.iter();
+            let at = shares.filter(|share| shifting.excess[share.server as usize].signum() == sign);
+            at.map(|share| i64::from(what(share))).sum::<i64>()
+        };
+        let wanted = [sum(1, |share| share.tokens), sum(-1, Share::spare)];
+        prop_assert_eq!(shifting.movable(&configuration), wanted);
+    }
+
+    /// The shares of a server that are looked at together: all that can take tokens, and no other.
+    #[test]
+    fn places_are_open_where_tokens_can_move((configuration, mut shifting) in started()) {
+        shifting.place(&configuration);
+        for (server, places) in shifting.places.iter().enumerate() {
+            for some in places.rchunks(TOGETHER) {
+                let open = Open::of((server, some), &configuration, &Way::<_, false>(&Exact));
+                let spare = |place: &Place| configuration.shares[place.share as usize].spare();
+                let wanted = some.iter().rev().filter(|place| spare(place) > 0);
+                let wanted: Vec<u32> = wanted.map(|place| place.share).collect();
+                let found: Vec<u32> = open.iter().map(|place| place.share).collect();
+                prop_assert_eq!(found, wanted);
+                let amount: i64 = some.iter().map(|place| i64::from(spare(place))).sum();
+                prop_assert_eq!(open.amount, amount);
+            }
+        }
+    }
+}
