@@ -2,34 +2,102 @@
 //! them and for whoever looks for them.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The controller's socket: `TIDEGATE_SOCKET`, else `/run/tidegate/controller.sock` for root, else
 /// `tidegate/controller.sock` in `XDG_RUNTIME_DIR` or, without that, in [`default_state`].
 pub fn default_socket() -> PathBuf {
-    if let Some(path) = env::var_os("TIDEGATE_SOCKET").filter(|path| !path.is_empty()) {
-        return path.into();
-    }
-    if rustix::process::geteuid().is_root() {
-        return "/run/tidegate/controller.sock".into();
-    }
-    let runtime = absolute("XDG_RUNTIME_DIR").map(|base| base.join("tidegate"));
-    runtime.unwrap_or_else(default_state).join("controller.sock")
+    Surroundings::here().socket()
 }
 
 /// The controller's directory of policies, token and lock: `/var/lib/tidegate` for root, else
 /// `tidegate` in `XDG_STATE_HOME` or in `~/.local/state`.
 pub fn default_state() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return "/var/lib/tidegate".into();
-    }
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let base = absolute("XDG_STATE_HOME").or_else(home).unwrap_or_else(env::temp_dir);
-    base.join("tidegate")
+    Surroundings::here().state()
 }
 
-/// A directory that a variable names; a relative one is to be ignored, as the XDG base directory
-/// specification says.
-fn absolute(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+/// What the defaults depend on.
+struct Surroundings<F> {
+    is_root: bool,
+    /// The value of an environment variable.
+    variable: F,
+}
+
+impl Surroundings<fn(&str) -> Option<OsString>> {
+    fn here() -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        Self { is_root, variable: |name| env::var_os(name) }
+    }
+}
+
+impl<F: Fn(&str) -> Option<OsString>> Surroundings<F> {
+    fn socket(&self) -> PathBuf {
+        if let Some(path) = (self.variable)("TIDEGATE_SOCKET").filter(|path| !path.is_empty()) {
+            return path.into();
+        }
+        if self.is_root {
+            return "/run/tidegate/controller.sock".into();
+        }
+        let runtime = self.absolute("XDG_RUNTIME_DIR").map(|base| base.join("tidegate"));
+        runtime.unwrap_or_else(|| self.state()).join("controller.sock")
+    }
+
+    fn state(&self) -> PathBuf {
+        if self.is_root {
+            return "/var/lib/tidegate".into();
+        }
+        let home = || Some(PathBuf::from((self.variable)("HOME")?).join(".local/state"));
+        let base = self.absolute("XDG_STATE_HOME").or_else(home).unwrap_or_else(env::temp_dir);
+        base.join("tidegate")
+    }
+
+    /// A directory that a variable names; a relative one is to be ignored, as the XDG base
+    /// directory specification says.
+    fn absolute(&self, name: &str) -> Option<PathBuf> {
+        (self.variable)(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(is_root: bool, variables: &[(&str, &str)]) -> [String; 2] {
+        let value = |name: &str| {
+            let found = variables.iter().find(|(it, _)| *it == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let here = Surroundings { is_root, variable: value };
+        [here.socket(), here.state()].map(|path| path.display().to_string())
+    }
+
+    #[test]
+    fn the_controller_is_where_the_user_and_the_variables_say() {
+        let (run, lib) = ("/run/tidegate/controller.sock", "/var/lib/tidegate");
+        let home = ("HOME", "/home/ann");
+        let [runtime, state] = [("XDG_RUNTIME_DIR", "/run/user/7"), ("XDG_STATE_HOME", "/state")];
+        let in_state = "/home/ann/.local/state/tidegate/controller.sock";
+        for (is_root, variables, wanted) in [
+            (true, &[home, runtime, state][..], [run, lib]),
+            (true, &[("TIDEGATE_SOCKET", "/a.sock")], ["/a.sock", lib]),
+            (true, &[("TIDEGATE_SOCKET", "")], [run, lib]),
+            (false, &[home], [in_state, "/home/ann/.local/state/tidegate"]),
+            (
+                false,
+                &[home, runtime, state],
+                ["/run/user/7/tidegate/controller.sock", "/state/tidegate"],
+            ),
+            (false, &[home, state], ["/state/tidegate/controller.sock", "/state/tidegate"]),
+            (
+                false,
+                &[home, ("XDG_RUNTIME_DIR", "run"), ("XDG_STATE_HOME", "state")],
+                [in_state, "/home/ann/.local/state/tidegate"],
+            ),
+        ] {
+            assert_eq!(places(is_root, variables), wanted, "{is_root} {variables:?}");
+        }
+        assert!(default_state().ends_with("tidegate"));
+        assert_eq!(default_socket(), Surroundings::here().socket());
+    }
 }

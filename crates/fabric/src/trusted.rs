@@ -232,8 +232,7 @@ impl Folder {
     /// # Errors
     /// If the device cannot write.
     pub fn sync(&self) -> Result<(), TrustError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let synced = openat(&self.fd, ".", flags, Mode::empty()).and_then(fsync);
+        let synced = openat(&self.fd, ".", OFlags::CLOEXEC, Mode::empty()).and_then(fsync);
         synced.map_err(|error| TrustError::new(&self.path, Problem::Io(error.into())))
     }
 
@@ -286,10 +285,9 @@ impl Folder {
 
     /// Takes from a file of ours what earlier releases left to others.
     fn tighten(&self, file: &File, name: &OsStr, stat: &Stat) -> Result<(), TrustError> {
-        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 == 0 {
-            return Ok(());
-        }
-        let changed = fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o700));
+        let own = rustix::process::geteuid().as_raw();
+        let Some(mode) = closed_mode(stat.st_mode, stat.st_uid, own) else { return Ok(()) };
+        let changed = fchmod(file, Mode::from_raw_mode(mode));
         changed.map_err(|error| self.problem(name, Problem::Io(error.into())))
     }
 
@@ -351,6 +349,12 @@ impl Drop for Begun<'_> {
             let _ = unlinkat(&self.folder.fd, &self.aside, AtFlags::empty());
         }
     }
+}
+
+/// The mode that closes a file to everybody but its owner; none if the file is closed already, or
+/// is not our own.
+fn closed_mode(mode: u32, uid: u32, own: u32) -> Option<u32> {
+    (uid == own && mode & 0o077 != 0).then_some(mode & 0o700)
 }
 
 /// Renames unless there is such an entry. Some file systems cannot say so in one call.

@@ -184,19 +184,33 @@ mod tests {
     #[test]
     fn what_waits_for_a_peer_that_does_not_read_is_bounded() {
         let (mut ours, mut theirs) = pair();
-        let message = text(1 << 20);
         assert_eq!(ours.interest(), PollFlags::IN);
-        let mut sent = 0;
-        // Two of the longest message may wait beyond the bound.
-        while ours.backlog.len() <= BACKLOG_MAX {
+        let encoded = |message: &Reply| {
+            let mut bytes = Vec::new();
+            codec::encode_pages(message, &mut bytes).unwrap();
+            bytes.len()
+        };
+        // Eight megabytes may wait, and two of the longest message.
+        let longest = text(1 << 20);
+        let most = (8 << 20) + 2 * encoded(&longest);
+        let mut sent = Vec::new();
+        while ours.backlog.len() < most {
+            let left = most - ours.backlog.len();
+            // The longest that fits: what waits is as much as may in the end.
+            let mut message = text(left.min(1 << 20));
+            while encoded(&message) > left
+                && let Reply::Json(text) = &mut message
+            {
+                assert!(text.pop().is_some(), "no message is as short as {left} bytes");
+            }
             ours.send(&message).unwrap();
-            sent += 1;
+            sent.push(message);
         }
-        assert_eq!(ours.interest(), PollFlags::IN | PollFlags::OUT);
-        let error = (0..4).find_map(|_| ours.send(&message).err()).unwrap();
+        assert_eq!((ours.backlog.len(), ours.interest()), (most, PollFlags::IN | PollFlags::OUT));
+        let error = ours.send(&text(0)).unwrap_err();
         assert!(error.to_string().contains("does not read"), "{error}");
         // What had been sent is not lost.
-        for _ in 0..sent {
+        for message in sent {
             let received = loop {
                 ours.flush().unwrap();
                 if let Some(received) = theirs.receive().unwrap() {
@@ -205,6 +219,16 @@ mod tests {
             };
             assert!(received == message);
         }
+    }
+
+    #[test]
+    fn a_peer_that_left_without_reading_is_an_error_and_not_silence() {
+        let (mut ours, mut theirs) = pair();
+        ours.send(&text(1)).unwrap();
+        theirs.send(&text(2)).unwrap();
+        assert_eq!(ours.receive().unwrap(), Some(text(2)));
+        drop(theirs);
+        assert_eq!(ours.receive().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
 
     #[test]

@@ -74,16 +74,12 @@ impl<H: Head> Receiver<H> {
         let is_direct = self.assembler.room().len() >= DIRECT_MIN;
         let room = if is_direct { self.assembler.room() } else { &mut self.bytes };
         let wanted = room.len();
-        let count = loop {
-            match stream.read(room) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => break count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Received::Dry);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        let count = match stream.read(room) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => count,
+            // A stream does not block, so a signal does not interrupt it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Dry),
+            Err(error) => return Err(error),
         };
         match is_direct {
             true => self.assembler.filled(count),
@@ -124,6 +120,15 @@ mod tests {
         assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Some);
         while receiver.next_frame().unwrap().is_some() {}
         assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Dry, "there was nothing");
+    }
+
+    #[test]
+    fn a_peer_that_left_without_reading_is_an_error_and_not_silence() {
+        let (mut ours, theirs) = Stream::pair().unwrap();
+        ours.send(&[io::IoSlice::new(b"unread")]).unwrap();
+        drop(theirs);
+        let error = Receiver::<ReplyHead>::new().receive(&mut ours).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 
     proptest! {

@@ -289,3 +289,47 @@ impl Layout {
 
 const _: () = assert!(WRITERS <= WRITERS_MAX);
 const _: () = assert!(size_of::<Layout>() < 4 << 20, "a segment is under four megabytes");
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+    use super::*;
+    use crate::segment::Segment;
+
+    #[test]
+    fn there_are_as_many_states_of_queues_as_writers_and_queues() {
+        let segment = Segment::private().unwrap();
+        assert_eq!(segment.buffers.len(), segment.writers.len() + segment.queues.len());
+        assert_eq!(segment.writers.len(), segment.records.len() + 1, "one more: the agent");
+        assert_eq!(AGENT, segment.writers.len() - 1);
+        assert_eq!(SLOTS_MAX, segment.queues[0].slots.len());
+        assert_eq!(SLOTS_MAX, 512);
+    }
+
+    #[test]
+    fn programs_that_were_started_and_not_loaded_are_missing() {
+        let segment = Segment::private().unwrap();
+        for (started, loaded, missing) in [(0, 0, 0), (7, 4, 3), (4, 7, 0)] {
+            segment.header.started.store(started, Ordering::Relaxed);
+            segment.header.loaded.store(loaded, Ordering::Relaxed);
+            assert_eq!(segment.header.programs_missing(), missing);
+        }
+    }
+
+    #[test]
+    fn a_tally_is_the_sum_of_its_lanes_until_it_is_cleared() {
+        let segment = Segment::private().unwrap();
+        let tally = &segment.bypasses[0];
+        for (lane, bytes) in [(0, 5), (1, 0), (1, 7), (u8::MAX, 100)] {
+            tally.count(lane, bytes);
+        }
+        assert_eq!((tally.operations(), tally.bytes()), (4, 112));
+        assert_eq!(tally.lane(1).operation(), 2, "so many were counted there before");
+        #[cfg(feature = "keeper")]
+        {
+            tally.clear();
+            assert_eq!((tally.operations(), tally.bytes()), (0, 0));
+        }
+    }
+}

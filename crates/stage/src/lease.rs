@@ -499,14 +499,14 @@ pub(crate) fn release(layout: &Layout, permit: Permit, moved: Option<u64>) {
 /// As whom this thread gives a permit back. Where all records are taken, those that are borrowed
 /// come free in a moment; if none does, the permit comes back with the thread that has it.
 fn own_at_last(line: Line<'_>) -> Option<Owner> {
-    let mut attempts = 0..1_000;
-    attempts.find_map(|attempt| {
-        if attempt > 0 {
-            let room = line.cell.room.load(Ordering::Relaxed);
-            sleep(&line.cell.room, room, SHORTEST);
+    for _ in 0..1_000 {
+        if let Some(owner) = record::own(line.layout) {
+            return Some(owner);
         }
-        record::own(line.layout)
-    })
+        let room = line.cell.room.load(Ordering::Relaxed);
+        sleep(&line.cell.room, room, SHORTEST);
+    }
+    None
 }
 
 /// Forgets a permit in its owner's record.

@@ -209,7 +209,7 @@ fn what_threads_that_ended_left_comes_back_wherever_they_were() {
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 1, 0], 2));
     // Who comes next frees what it waits for, the agent all the rest.
     let (waited, permit) = gate.acquire(1, 0);
-    assert!(waited >= FIRST_LOOK && gate.taken_slots() == 2);
+    assert!(waited >= Span(10 * Span::MILLISECOND.0) && gate.taken_slots() == 2);
     tidy(&gate.0, QUEUE);
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 1, 0], 1));
     assert!(gate.line().is_owned(permit.unwrap(), record::own(&gate.0).unwrap()));
@@ -272,6 +272,8 @@ fn a_permit_of_a_stopped_process_passes_on_and_those_that_wait_with_it_step_asid
     assert_eq!(gate.counts(), [0, 1, 1], "the holder is overdue, and none that is stopped waits");
     assert_eq!(gate.passed_over_depth(), 1, "two are in service, and that is counted");
     assert_eq!(gate.taken_slots(), 3);
+    configure(&gate.0, QUEUE, |_| {});
+    assert_eq!(gate.passed_over_depth(), 1, "a change that puts none into service counts none");
     // When they run again, the one that waited arrives anew.
     children.signal(libc::SIGCONT);
     eventually("it waits again", || gate.counts() == [1, 1, 1]);
@@ -328,12 +330,93 @@ fn sleep_ends_when_the_oldest_lease_does() {
         let until = until_next_look(gate.line());
         (until, clock::now(&gate.0.header.clock).0 - now)
     };
-    let (until, passed) = granted([LEASE.0 / 2, LEASE.0 / 4]);
-    assert!(until <= Span(LEASE.0 / 2) && until.0 + passed >= LEASE.0 / 2, "{until}");
+    let half = 50 * Span::MILLISECOND.0;
+    let (until, passed) = granted([half, half / 2]);
+    assert!(until <= Span(half) && until.0 + passed >= half, "{until}");
     assert_eq!(granted([10 * LEASE.0, 0]).0, SHORTEST, "it is due");
     gate.line().cell.looked.store(u64::MAX / 2, Ordering::Relaxed);
     assert_eq!(granted([10 * LEASE.0, 0]).0, LOOK_AGAIN, "another has just looked");
     for permit in permits {
         release(&gate.0, permit, None);
     }
+}
+
+/// Takes every slot of the queue, and arrives in none.
+fn fill(gate: &Gate) -> Vec<Permit> {
+    let owner = record::own(&gate.0).unwrap();
+    std::iter::from_fn(|| claim(gate.line(), owner, 0)).collect()
+}
+
+/// Arrives as a request that has waited for a slot for so long already.
+fn arrive_after(gate: &Gate, span: Span) -> Option<Permit> {
+    let now = clock::now(&gate.0.header.clock);
+    let begin = Time(now.0.saturating_sub(span.0));
+    let request = Request { arrival: 0, cost: BYTES, flow: 1 };
+    arrive(gate.line(), record::own(&gate.0)?, request, (begin, 0), &mut false)
+}
+
+#[test]
+fn a_request_waits_half_a_minute_for_a_slot_and_is_told_when_there_is_one() {
+    let gate = Gate::new(1);
+    let mut taken = fill(&gate);
+    assert_eq!((taken.len(), gate.taken_slots()), (SLOTS_MAX, SLOTS_MAX));
+    assert_eq!(arrive_after(&gate, Span(40 * Span::SECOND.0)), None, "it has waited long enough");
+    let cell = gate.line().cell;
+    let told = cell.room.load(Ordering::SeqCst);
+    let arrived = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| arrive_after(&gate, Span(15 * Span::SECOND.0)));
+        eventually("it waits outside", || cell.outside.load(Ordering::SeqCst) == 1);
+        release(&gate.0, taken.pop().unwrap(), None);
+        waits.join().unwrap()
+    });
+    assert_eq!(arrived.map(|permit| usize::from(permit.slot)), Some(SLOTS_MAX - 1));
+    assert!(cell.room.load(Ordering::SeqCst) > told, "it was told of the slot");
+    assert_eq!(cell.outside.load(Ordering::SeqCst), 0);
+    let told = cell.room.load(Ordering::SeqCst);
+    taken.into_iter().chain(arrived).for_each(|permit| release(&gate.0, permit, None));
+    assert_eq!((gate.taken_slots(), cell.room.load(Ordering::SeqCst)), (0, told), "none waits");
+}
+
+#[test]
+fn who_finds_a_queue_full_of_slots_of_ended_threads_frees_them() {
+    let gate = Gate::new(1);
+    std::thread::scope(|scope| scope.spawn(|| fill(&gate)).join().unwrap());
+    assert_eq!(gate.taken_slots(), SLOTS_MAX);
+    let permit = arrive_after(&gate, Span(15 * Span::SECOND.0)).unwrap();
+    assert_eq!((gate.counts(), gate.taken_slots()), ([0, 1, 0], 1));
+    release(&gate.0, permit, None);
+}
+
+#[test]
+fn a_thread_knows_whether_it_holds_permits_that_it_may_leave_behind() {
+    let gate = Gate::new(4);
+    let lasting = gate.acquire(1, 0).1.unwrap();
+    assert!(!local::Inside::is_holding(), "it is given back wherever the thread is");
+    let left = gate.acquire(1, 1000).1.unwrap();
+    assert!(local::Inside::is_holding());
+    reclaim(&gate.0, |_| true);
+    assert!(!local::Inside::is_holding());
+    for permit in [lasting, left] {
+        release(&gate.0, permit, None);
+    }
+    assert_eq!((gate.counts(), gate.taken_slots()), ([0, 0, 0], 0));
+}
+
+#[test]
+fn a_child_of_vfork_that_finishes_what_its_parent_began_keeps_no_record() {
+    let gate = Gate::new(2);
+    let [first, second] = [1, 2].map(|flow| gate.acquire(flow, 0).1.unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            record::tests::run_on_the_memory_of_another_thread();
+            release(&gate.0, first, None);
+            let own = gate.acquire(1, 0).1.unwrap();
+            release(&gate.0, own, None);
+        });
+    });
+    let borrowers = &gate.0.records[crate::layout::THREADS_MAX..];
+    assert!(borrowers.iter().any(|record| record.turn.load(Ordering::Relaxed) > 0));
+    assert!(borrowers.iter().all(|record| record.borrower.load(Ordering::Relaxed) == 0));
+    release(&gate.0, second, None);
+    assert_eq!((gate.counts(), gate.taken_slots()), ([0, 0, 0], 0));
 }

@@ -177,10 +177,84 @@ pub(crate) fn directory() -> io::Result<PathBuf> {
     }
     // Whoever made the name first could watch what we do in it: it must be ours, and no link.
     let found = rustix::fs::lstat(&path)?;
-    let is_directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
-    if !is_directory || found.st_uid != user.as_raw() || found.st_mode & 0o077 != 0 {
+    if !is_private_directory(found.st_mode, found.st_uid, user.as_raw()) {
         let message = format!("{} is not a private directory of this user", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(path)
+}
+
+/// Whether this is the mode of a directory that its owner alone may enter, and the owner the user.
+fn is_private_directory(mode: u32, owner: u32, user: u32) -> bool {
+    let is_directory = rustix::fs::FileType::from_raw_mode(mode).is_dir();
+    is_directory && owner == user && mode & 0o077 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A segment in a file, which is removed with it.
+    struct Made(Segment, PathBuf);
+
+    impl Made {
+        fn new() -> Self {
+            let (segment, path) = Segment::create().unwrap();
+            Self(segment, path)
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.1);
+        }
+    }
+
+    #[test]
+    fn a_directory_of_segments_is_this_users_alone() {
+        let directory = directory().unwrap();
+        let mode = std::fs::metadata(directory).unwrap().permissions().mode();
+        assert!(is_private_directory(mode, 5, 5) && is_private_directory(0o040_700, 5, 5));
+        assert!(!is_private_directory(0o040_700, 6, 5), "another user's");
+        assert!(!is_private_directory(0o100_600, 5, 5) && !is_private_directory(0o120_700, 5, 5));
+        for mode in [0o040_701, 0o040_710, 0o040_755, 0o040_777] {
+            assert!(!is_private_directory(mode, 5, 5), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_segment_is_its_makers_to_read_and_all_that_attach_share_it() {
+        let Made(segment, path) = &Made::new();
+        let found = std::fs::metadata(path).unwrap();
+        assert_eq!(found.permissions().mode() & 0o7777, 0o600);
+        assert_eq!(found.len() as usize, size_of::<Layout>());
+        let attached = Segment::attach(path).unwrap();
+        attached.header.strict.store(7, Ordering::Relaxed);
+        assert_eq!(segment.header.strict.load(Ordering::Relaxed), 7);
+        #[cfg(feature = "keeper")]
+        {
+            assert!(segment.identity().is_some() && attached.identity().is_none());
+            assert_eq!(attached.is_used_by_others(), None, "only its maker is asked");
+        }
+    }
+
+    #[test]
+    fn what_is_no_segment_of_this_release_is_not_attached() {
+        let Made(segment, path) = &Made::new();
+        let kind = || Segment::attach(path).map(drop).map_err(|error| error.kind());
+        assert_eq!(kind(), Ok(()));
+        segment.header.version.store(VERSION + 1, Ordering::Relaxed);
+        assert_eq!(kind(), Err(io::ErrorKind::InvalidData), "another release's");
+        segment.header.version.store(VERSION, Ordering::Relaxed);
+        segment.header.magic.store(0, Ordering::Relaxed);
+        assert_eq!(kind(), Err(io::ErrorKind::InvalidData), "not made to the end");
+        segment.header.magic.store(MAGIC, Ordering::Relaxed);
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(size_of::<Layout>() as u64 + 4096).unwrap();
+        assert_eq!(kind(), Err(io::ErrorKind::InvalidData), "of another length");
+    }
 }

@@ -65,11 +65,11 @@ mod tests {
 
     use super::*;
 
-    fn send_three(socket: &UnixStream) {
+    fn send_several(socket: &UnixStream, count: usize) {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let files = [socket.as_fd(); 3];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files[..count])));
         sendmsg(socket, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
     }
 
@@ -97,12 +97,15 @@ mod tests {
 
     #[test]
     fn more_than_one_descriptor_is_refused_and_none_is_kept() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        send_three(&ours);
-        let refused = receive(&theirs, &mut [0; 8]).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
-        drop(ours);
-        // Had one been kept, the other end would still be open.
-        assert!(matches!(receive(&theirs, &mut [0; 8]), Ok((0, None))));
+        // Two fit into the space for one, because that is rounded up; three do not.
+        for count in [2, 3] {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            send_several(&ours, count);
+            let refused = receive(&theirs, &mut [0; 8]).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+            drop(ours);
+            // Had one been kept, the other end would still be open.
+            assert!(matches!(receive(&theirs, &mut [0; 8]), Ok((0, None))));
+        }
     }
 }

@@ -195,7 +195,7 @@ impl Identity {
     }
 
     /// Who judges those who come.
-    fn guests(&self) -> Arc<dyn ClientCertVerifier> {
+    pub(super) fn guests(&self) -> Arc<dyn ClientCertVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiClientVerifier::builder_with_provider(authority, provider)
             .build()
@@ -298,9 +298,9 @@ impl Admitted {
 
 /// Lets in those whom `inner` believes, and whose names are admitted.
 #[derive(Debug)]
-struct Named {
-    inner: Arc<dyn ClientCertVerifier>,
-    admitted: Admitted,
+pub(super) struct Named {
+    pub(super) inner: Arc<dyn ClientCertVerifier>,
+    pub(super) admitted: Admitted,
 }
 
 impl ClientCertVerifier for Named {

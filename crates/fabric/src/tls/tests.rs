@@ -237,6 +237,11 @@ fn files_that_do_not_fit_are_named_with_the_remedy() {
     assert!(read("a").contains("a-key.pem is not the key of /"), "{}", read("a"));
     fs::write(at("a-key.pem"), "nothing").unwrap();
     assert!(read("a").contains("a-key.pem holds no private key; put one there"), "{}", read("a"));
+    authority.issue("a", &["a"], 4000);
+    let nonsense = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
+    fs::write(at("a-cert.pem"), nonsense).unwrap();
+    assert!(read("a").contains("the certificate /"), "{}", read("a"));
+    assert!(read("a").contains("a-cert.pem is not valid: "), "{}", read("a"));
     fs::write(at("a-cert.pem"), "").unwrap();
     assert!(read("a").contains("a-cert.pem holds no certificate; put"), "{}", read("a"));
     fs::remove_file(at(AUTHORITY)).unwrap();
@@ -246,29 +251,28 @@ fn files_that_do_not_fit_are_named_with_the_remedy() {
 #[test]
 fn what_is_no_tls_and_what_does_not_go_on() {
     let authority = Authority::new();
-    let bounds = Bounds { patience: Duration::from_millis(20), guests: 2 };
-    let pump = Pump::within(bounds).unwrap();
-    let guard = Guard::new(&pump, &authority.identity("a"));
-    let come = || {
+    let bounds = Bounds { patience: Duration::from_secs(60), guests: 2 };
+    let patient = Pump::within(bounds).unwrap();
+    let hasty = Pump::within(Bounds { patience: Duration::from_millis(20), ..bounds }).unwrap();
+    let [guard, strict] = [&patient, &hasty].map(|it| Guard::new(it, &authority.identity("a")));
+    let come_to = |guard: &Guard| {
         let (ours, theirs) = tcp();
         (ours, guard.accept(nonblocking(theirs)))
     };
-    let (mut ours, theirs) = come();
+    let (mut ours, theirs) = come_to(&guard);
     ours.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let error = hear(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "what the peer sends is no TLS");
-    let (ours, theirs) = come();
+    let (ours, theirs) = come_to(&guard);
     drop(ours);
     let error = hear(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer left before the end of its TLS handshake");
-    let (mut ours, theirs) = come();
+    let (mut ours, theirs) = come_to(&strict);
     let error = hear(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
     assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
     // Nobody of those is counted any more, and strangers have two places, with as many more as
     // there are to be ended.
-    let patient = Pump::within(Bounds { patience: Duration::from_secs(60), ..bounds }).unwrap();
-    let guard = Guard::new(&patient, &authority.identity("a"));
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     for _ in 0..8 {
         let (ours, theirs) = tcp();
@@ -331,6 +335,15 @@ fn certificates_of_parties_and_without_a_name_are_no_clients() {
     let (ours, mut theirs) = joined(&user, &node, "node");
     say(&ours, b"served");
     assert_eq!(hear(&mut theirs).unwrap(), b"served");
+}
+
+#[test]
+fn clients_learn_which_authority_their_certificate_has_to_be_of() {
+    let inner = Authority::new().identity("node").guests();
+    let named = identity::Named { inner: inner.clone(), admitted: identity::Admitted::All };
+    let hints = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&named);
+    assert_eq!(format!("{hints:?}"), format!("{:?}", inner.root_hint_subjects()));
+    assert_eq!(hints.len(), 1);
 }
 
 /// An engine without its thread, and two passages in it with one another as their outsides.

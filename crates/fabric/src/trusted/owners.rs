@@ -142,6 +142,26 @@ mod tests {
     }
 
     #[test]
+    fn a_user_whom_an_operator_names_is_trusted_and_no_other() {
+        let (named, other) = (4_000_000_000, 4_000_000_001);
+        assert!(!is_trusted(named));
+        trust_owner(named);
+        assert!(is_trusted(named) && !is_trusted(other) && is_trusted(geteuid().as_raw()));
+    }
+
+    #[test]
+    fn a_user_is_given_by_name_or_by_number() {
+        assert_eq!(user_number("17"), Ok(17));
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        for line in passwd.lines() {
+            let fields: Vec<_> = line.split(':').collect();
+            assert_eq!(user_number(fields[0]), Ok(fields[2].parse().unwrap()), "{line}");
+        }
+        let unknown = user_number("no such user").unwrap_err();
+        assert!(unknown.contains("no user \"no such user\""), "{unknown}");
+    }
+
+    #[test]
     fn a_mode_is_open_to_all_or_to_a_group_that_is_not_private() {
         let (private, shared) = (|| true, || false);
         for (mode, write, read) in [

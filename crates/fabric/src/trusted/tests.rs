@@ -374,3 +374,101 @@ fn what_earlier_releases_left_open_is_closed_when_it_is_opened() {
         assert_eq!(mode(&base.path().join("file")), after, "{before:o}");
     }
 }
+
+#[test]
+fn a_file_of_ours_is_closed_and_one_of_another_trusted_user_is_left_alone() {
+    for (mode, uid, closed) in [
+        (0o100_644, 5, Some(0o600)),
+        (0o100_777, 5, Some(0o700)),
+        (0o100_601, 5, Some(0o600)),
+        (0o100_600, 5, None),
+        (0o100_700, 5, None),
+        (0o100_644, 6, None),
+    ] {
+        assert_eq!(closed_mode(mode, uid, 5), closed, "{mode:o} of user {uid}");
+    }
+}
+
+#[test]
+fn a_file_that_is_longer_than_any_of_its_kind_is_not_read() {
+    const MOST: u64 = 16 << 20;
+    let base = folder();
+    set_mode(base.path(), 0o700);
+    let state = Folder::open(base.path(), Purpose::Private).unwrap();
+    let file = fs::File::create(base.path().join("policy")).unwrap();
+    file.set_len(MOST).unwrap();
+    assert_eq!(state.read("policy", Secrecy::Open).unwrap().len() as u64, MOST);
+    file.set_len(MOST + 1).unwrap();
+    let error = state.read("policy", Secrecy::Open).unwrap_err();
+    assert!(matches!(error.problem, Problem::Length { most: MOST }), "{error}");
+}
+
+#[test]
+fn a_folder_is_flushed_and_where_that_fails_the_error_is_that_of_the_kernel() {
+    let base = folder();
+    Folder::make(&base.path().join("state"), Purpose::Private).unwrap().sync().unwrap();
+    // What keeps nothing cannot be flushed.
+    let error = Folder::open(Path::new("/proc"), Purpose::Source).unwrap().sync().unwrap_err();
+    assert_eq!(error.path, Path::new("/proc"));
+    assert_eq!(io::Error::from(error).raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+}
+
+#[test]
+fn a_folder_of_a_group_with_members_is_refused() {
+    let base = folder();
+    let state = base.path().join("state");
+    fs::create_dir(&state).unwrap();
+    set_mode(&state, 0o770);
+    // A group that no file of this machine knows has members, for all that is known here.
+    if chown(&state, None, Some(4_000_000_000)).is_ok() {
+        assert!(refusal(&state).contains("state has mode 0770"));
+    }
+}
+
+#[test]
+fn a_volume_belongs_to_a_trusted_user_or_to_the_one_whose_folder_it_lies_in() {
+    let base = folder();
+    let theirs = base.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    let (in_ours, in_theirs) = (base.path().join("disk"), theirs.join("disk"));
+    let examined = |path: &Path| examine_volume_file(&fs::File::open(path).unwrap(), path);
+    for path in [&in_ours, &in_theirs] {
+        fs::write(path, "data").unwrap();
+        set_mode(path, 0o644);
+        examined(path).unwrap();
+    }
+    // Unlike with a daemon's own files, a private folder excuses nothing.
+    set_mode(base.path(), 0o700);
+    set_mode(&in_ours, 0o646);
+    let error = examined(&in_ours).unwrap_err();
+    assert!(
+        matches!(error.problem, Problem::Writable { mode: 0o646, is_folder: false }),
+        "{error}"
+    );
+    set_mode(&in_ours, 0o644);
+    if !give_away(&theirs) {
+        return;
+    }
+    examined(&in_theirs).unwrap();
+    assert!(give_away(&in_theirs) && give_away(&in_ours));
+    examined(&in_theirs).unwrap();
+    let error = examined(&in_ours).unwrap_err();
+    assert!(matches!(error.problem, Problem::Owner { uid: OTHER }), "{error}");
+    let own = rustix::process::geteuid().as_raw();
+    assert!(owns_folder(own, Path::new("disk")) && !owns_folder(OTHER, Path::new("disk")));
+}
+
+#[test]
+fn a_disk_may_be_written_by_its_group_and_not_by_everybody() {
+    let base = folder();
+    let file = fs::File::create(base.path().join("disk")).unwrap();
+    let is_accepted = |mode: u32| {
+        let mut stat = fstat(&file).unwrap();
+        stat.st_mode = mode;
+        problem(&file, &stat, |_| true).is_none()
+    };
+    assert!(is_accepted(0o060_660) && is_accepted(0o060_600));
+    assert!(!is_accepted(0o060_662) && !is_accepted(0o060_666));
+    assert!(is_accepted(0o100_600) && !is_accepted(0o100_602));
+    assert!(!is_accepted(0o020_600), "a terminal is no disk");
+}

@@ -14,6 +14,9 @@ use super::{FOLDER_MODE, Folder, Problem, Purpose, TrustError, owners};
 /// Links on one path; the kernel's own limit.
 pub(super) const LINKS_MAX: usize = 40;
 
+/// How an entry on the way is opened: neither read nor followed, only examined and passed through.
+const PASSED: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// Finds the folder at `path`, and makes what is missing if it may.
 pub(super) fn folder(path: &Path, purpose: Purpose, make: bool) -> Result<Folder, TrustError> {
     let mut walk = Walk::start(path, purpose)?;
@@ -77,11 +80,10 @@ impl Walk {
             false => self.at.path.join(name),
         };
         let failed = |error: Errno| TrustError::new(&path, Problem::Io(error.into()));
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = match openat(&self.at.fd, name, flags, Mode::empty()) {
+        let found = match openat(&self.at.fd, name, PASSED, Mode::empty()) {
             Err(Errno::NOENT) if make => {
                 self.make(name).map_err(failed)?;
-                openat(&self.at.fd, name, flags, Mode::empty()).map_err(failed)?
+                openat(&self.at.fd, name, PASSED, Mode::empty()).map_err(failed)?
             }
             found => found.map_err(failed)?,
         };
@@ -96,19 +98,15 @@ impl Walk {
 
     /// Makes a folder, durably. Whether it is the one that was made is checked when it is opened.
     fn make(&self, name: &OsStr) -> Result<(), Errno> {
-        let mode = match self.purpose {
-            // A daemon of root serves every user; any other its own.
-            Purpose::Public if geteuid().is_root() => 0o755,
-            _ => FOLDER_MODE,
-        };
+        let mode = mode_of_new(self.purpose, geteuid().is_root());
         match mkdirat(&self.at.fd, name, Mode::from_raw_mode(mode)) {
             Err(Errno::EXIST) => Ok(()),
             made => made,
         }?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A folder that may be written but not read cannot be flushed, and its entry is as durable
         // as its file system makes it.
-        openat(&self.at.fd, ".", flags, Mode::empty()).map_or(Ok(()), rustix::fs::fsync)
+        let folder = openat(&self.at.fd, ".", OFlags::CLOEXEC, Mode::empty());
+        folder.map_or(Ok(()), rustix::fs::fsync)
     }
 
     fn enter(&self, fd: OwnedFd, path: PathBuf, stat: Stat) -> Result<Folder, TrustError> {
@@ -151,11 +149,18 @@ impl Walk {
     }
 }
 
+/// The mode of a folder that is made. A daemon of root serves every user; any other its own.
+fn mode_of_new(purpose: Purpose, is_root: bool) -> u32 {
+    match purpose {
+        Purpose::Public if is_root => 0o755,
+        Purpose::Public | Purpose::Private | Purpose::Source => FOLDER_MODE,
+    }
+}
+
 fn root() -> Result<Folder, TrustError> {
     let path = PathBuf::from("/");
     let failed = |error: Errno| TrustError::new(Path::new("/"), Problem::Io(error.into()));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = open(&path, flags, Mode::empty()).map_err(failed)?;
+    let fd = open(&path, PASSED, Mode::empty()).map_err(failed)?;
     let stat = fstat(&fd).map_err(failed)?;
     checked(fd, path, stat)
 }
@@ -172,4 +177,21 @@ fn checked(fd: OwnedFd, path: PathBuf, stat: Stat) -> Result<Folder, TrustError>
         return Err(TrustError::new(&path, Problem::Writable { mode, is_folder: true }));
     }
     Ok(Folder { fd, path, stat, is_shared: is_written })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_sockets_are_made_for_every_user_by_root_alone() {
+        for (purpose, by_root, by_others) in [
+            (Purpose::Public, 0o755, 0o700),
+            (Purpose::Private, 0o700, 0o700),
+            (Purpose::Source, 0o700, 0o700),
+        ] {
+            let modes = [mode_of_new(purpose, true), mode_of_new(purpose, false)];
+            assert_eq!(modes, [by_root, by_others], "{purpose:?}");
+        }
+    }
 }

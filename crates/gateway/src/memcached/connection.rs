@@ -398,3 +398,7 @@ fn complaint(fault: Fault) -> &'static str {
         Fault::Io => "SERVER_ERROR the node is away\r\n",
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

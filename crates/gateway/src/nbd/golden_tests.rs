@@ -6,7 +6,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::{Outgoing, Stream};
 
-use super::wire::{flag, option};
+use super::wire::{command, flag, option};
 use super::*;
 
 pub(super) struct Two;
@@ -257,6 +257,19 @@ fn contexts_are_chosen_by_their_whole_name_for_one_export() {
 }
 
 #[test]
+fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
+    for (option, query, is_chosen) in [
+        (option::SET_META_CONTEXT, "base:allocation", true),
+        (option::LIST_META_CONTEXT, "base:allocation", false),
+        (option::SET_META_CONTEXT, "base:unknown", false),
+    ] {
+        let (asked, go) = (context("disk", &[query]), go("disk", &[]));
+        let bytes = options(3, &[(8, b""), (option, &asked), (option::GO, &go)]);
+        assert_eq!(shake(&bytes).1, Ok(entered("disk", true, is_chosen)), "{option} {query}");
+    }
+}
+
+#[test]
 fn who_breaks_the_handshake_is_refused_with_a_reason() {
     let end = |bytes: &[u8]| shake(bytes).1.unwrap_err().to_string();
     assert!(end(&options(4, &[])).starts_with("it sets handshake flags 0x4,"));
@@ -264,7 +277,13 @@ fn who_breaks_the_handshake_is_refused_with_a_reason() {
     assert!(end(&options(2, &[(option::LIST, b"")])).contains("without speaking the fixed"));
     assert!(end(&options(3, &[(1, b"none")])).contains("the export \"none\", which there is not"));
     assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("at most 65536 are read"));
-    assert!(end(&options(3, &[(3, &b"x"[..]); 1025])).contains("1024 options"));
+    assert!(end(&options(3, &[(99, &b"x"[..]); 1025])).contains("1024 options"));
+    // As many options as may be, and as long a one as may be.
+    let unknown = |count: usize| text(1, 99, "this option is not known").repeat(count);
+    let most = options(3, &[(99, &b"x"[..]); 1024]);
+    assert_eq!(shake(&most), (unknown(1024), Ok(Step::More)));
+    let longest = options(3, &[(99, &[0; 64 << 10])]);
+    assert_eq!(shake(&longest), (unknown(1), Ok(Step::More)));
     // A name that is too long is only refused where that can be said.
     let (said, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
     assert_eq!((said, step), (text(9, 6, "the name is too long"), Ok(Step::More)));
@@ -293,6 +312,26 @@ fn a_request_is_read_field_by_field() {
     let end = |bytes: &[u8]| Receiver::default().next_request(&mut &bytes[..]).unwrap_err();
     assert_eq!(end(&[0x20; 28]), RequestError::Magic(0x2020_2020));
     assert_eq!(end(&request(1, 0, 0, (32 << 20) + 1)), RequestError::TooLong((32 << 20) + 1));
+    let longest = request(1, 0, 0, 32 << 20);
+    assert!(Receiver::default().next_request(&mut &longest[..]).unwrap().is_none(), "no data yet");
+}
+
+#[test]
+fn a_request_weighs_what_it_reads_or_writes() {
+    let most = 32 << 20;
+    for (command, length, weight) in [
+        (command::WRITE, 5, 5),
+        (command::WRITE, most, most),
+        (command::READ, 5, 5),
+        (command::READ, most, most),
+        (command::READ, most + 1, 0),
+        (command::TRIM, 5, 0),
+        (command::FLUSH, 0, 0),
+    ] {
+        let (cookie, flags, offset, payload) = (1, 0, 0, Buffer::from(&b""[..]));
+        let request = Request { cookie, command, flags, offset, length, payload };
+        assert_eq!(request.weight(), weight as usize, "{command} {length}");
+    }
 }
 
 #[test]
@@ -300,6 +339,7 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
     let length = (32 << 20) - 5;
     let mut receiver = Receiver::default();
     assert!(receiver.next_request(&mut &request(1, 0, 0, length)[..]).unwrap().is_none());
+    assert_eq!(receiver.reserved(), length as usize, "all of it was admitted");
     let mut lengths = Vec::new();
     let mut sent = 0_u8;
     let whole = loop {
@@ -313,6 +353,7 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
             break whole;
         }
     };
+    assert_eq!(receiver.reserved(), 0);
     assert_eq!(lengths[..3], [1 << 20, 1 << 18, (4 << 20) - (6 << 18)]);
     let right = |(at, byte): (usize, &u8)| usize::from(*byte) == at / (3 << 18);
     assert!(whole.payload.len() == length as usize && whole.payload.iter().enumerate().all(right));

@@ -166,7 +166,7 @@ impl Receiver {
         *filled += count;
         assert!(*filled <= payload.len(), "more was filled than was vacant");
         let length = *length as usize;
-        if *filled == payload.len() && *filled < length {
+        if *filled == payload.len() && *filled != length {
             let mut larger = Buffer::with_length(length.min(*filled * GROWTH));
             larger[..*filled].copy_from_slice(payload);
             *payload = larger;

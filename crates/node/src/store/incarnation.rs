@@ -15,6 +15,10 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 /// The unique number of a mount, which no later mount gets (since Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// What the kernel is asked for about a file.
+const ASKED: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
+
 /// One that no other process has, nor any other part.
 pub(super) fn of_memory() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
@@ -26,13 +30,12 @@ pub(super) fn of_memory() -> u64 {
 /// If the system does not say where the file is mounted.
 pub(super) fn of_file(file: &File, error_count: u64) -> io::Result<u64> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
-    let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::BTIME;
-    let found = match statx(file, c"", AtFlags::EMPTY_PATH, flags | MNT_ID_UNIQUE) {
+    let found = match statx(file, c"", AtFlags::EMPTY_PATH, ASKED.union(MNT_ID_UNIQUE)) {
         Ok(found) => found,
         // Systems before 6.8 ignore the flag, or refuse it.
-        Err(_) => statx(file, c"", AtFlags::EMPTY_PATH, flags)?,
+        Err(_) => statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?,
     };
-    let device = u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor);
+    let device = device_number(found.stx_dev_major, found.stx_dev_minor);
     // The number of a file that was removed is given to another one; its time of birth is not.
     let birth = [found.stx_btime.tv_sec as u64, found.stx_btime.tv_nsec.into()];
     let [inode, seconds, nanoseconds] =
@@ -43,6 +46,10 @@ pub(super) fn of_file(file: &File, error_count: u64) -> io::Result<u64> {
         };
     let numbers = [found.stx_mnt_id, device, error_count, inode, seconds, nanoseconds];
     Ok(hash(boot.into_iter().chain(numbers.into_iter().flat_map(u64::to_le_bytes))))
+}
+
+fn device_number(major: u32, minor: u32) -> u64 {
+    u64::from(major) << 32 | u64::from(minor)
 }
 
 /// FNV-1a, which has to be the same in every release.
@@ -56,6 +63,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
     use super::*;
+
+    #[test]
+    fn the_numbers_are_the_same_in_every_release() {
+        // The test vectors of FNV-1a's authors.
+        for (text, sum) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(hash(text.bytes()), sum, "{text:?}");
+        }
+        assert_eq!(device_number(8, 0x11), 0x0000_0008_0000_0011);
+    }
 
     #[test]
     fn a_file_keeps_its_incarnation_until_a_sync_fails_and_memory_never_does() {

@@ -10,7 +10,7 @@ use tidegate_model::cluster::{Geometry, PartIdentity, SyncError, Uuid, VolumeSta
 
 use super::super::OpenError;
 use super::super::disk::{Disk, Host};
-use super::super::labelled::fits;
+use super::super::labelled::{describe, fits};
 use super::*;
 
 fn part() -> Part {
@@ -236,4 +236,20 @@ fn errors_name_the_part_and_what_to_do() {
     ] {
         assert!(error.to_string().contains(word), "{error}");
     }
+}
+
+#[test]
+fn a_copy_lies_in_another_folder_or_nowhere() {
+    let (folder, other) = (Path::new("/store"), Path::new("/state"));
+    let copy = |fallback| Spot::in_directory(folder, "db", 1, fallback).fallback;
+    assert_eq!(copy(Some(other)), Some("/state/db.1.label".into()));
+    assert_eq!((copy(Some(folder)), copy(None)), (None, None), "the label is no copy of itself");
+}
+
+#[test]
+fn a_stored_error_says_when_what_and_how_to_go_on() {
+    let error = SyncError { errno: rustix::io::Errno::NOSPC.raw_os_error(), at_seconds: 1_234 };
+    let told = describe(error, "/store/db.1.label");
+    assert!(told.starts_with("a sync failed 1234 s after 1970: No space left"), "{told}");
+    assert!(told.contains("check /store/db.1.label") && told.contains("clear-error"), "{told}");
 }

@@ -219,3 +219,81 @@ fn data_that_are_taken_over_bear_the_mark_and_the_label_says_so() {
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert!(label().is_marked);
 }
+
+#[test]
+fn an_error_that_says_where_and_how_to_mend_it_is_not_said_twice() {
+    let path = Path::new("/store/db.0");
+    let plain = failed(path, &"no space left");
+    assert_eq!(plain.to_string(), "/store/db.0: no space left; mend that and do it again");
+    let whole = failed(path, &"/store/db.0 is a link; remove it");
+    assert_eq!((whole.what.as_str(), whole.help.as_str()), ("/store/db.0 is a link", "remove it"));
+    let elsewhere = failed(path, &"something else; remove it");
+    assert!(elsewhere.what.starts_with("/store/db.0: something else; "), "{elsewhere}");
+}
+
+/// A disk that cannot read this file, nor say how long it is.
+struct Unreadable(PathBuf);
+
+impl Unreadable {
+    fn at(&self, path: &Path) -> io::Result<Host> {
+        match path == self.0 {
+            true => Err(rustix::io::Errno::IO.into()),
+            false => Ok(Host),
+        }
+    }
+}
+
+impl Disk for Unreadable {
+    fn length(&self, path: &Path) -> io::Result<u64> {
+        self.at(path)?.length(path)
+    }
+    fn read(&self, path: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.at(path)?.read(path, offset, bytes)
+    }
+    fn create(&self, path: &Path) -> io::Result<()> {
+        Host.create(path)
+    }
+    fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        Host.write(path, offset, bytes)
+    }
+    fn grow(&self, path: &Path, length: u64, reserve: bool) -> io::Result<()> {
+        Host.grow(path, length, reserve)
+    }
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        Host.sync(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Host.rename(from, to)
+    }
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        Host.sync_folder(path)
+    }
+    fn mark(&self, path: &Path) -> io::Result<Option<Uuid>> {
+        Host.mark(path)
+    }
+    fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool> {
+        Host.set_mark(path, uuid)
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_and_not_taken_for_missing() {
+    let (folder, plan) = directory();
+    let stamp = made(&plan);
+    let data = plan.data();
+    let label = Spot::in_directory(data.parent().unwrap(), &plan.volume, plan.index, None).path;
+    let files = || fs::read_dir(data.parent().unwrap()).unwrap().count();
+    let before = files();
+    for path in [&data, &label] {
+        let disk = Unreadable(path.clone());
+        let error = found(&disk, &plan).map(drop).unwrap_err().to_string();
+        assert!(error.contains("Input/output error"), "{error}");
+        let again = create_on(&disk, std::slice::from_ref(&plan), ADOPT).unwrap_err().to_string();
+        assert!(again.contains("Input/output error"), "{again}");
+    }
+    let disk = Unreadable(data.clone());
+    let made = make_data(&disk, data.parent().unwrap(), (&plan, stamp), false).unwrap_err();
+    assert_eq!(made.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    assert_eq!(files(), before, "nothing was made in its place");
+    drop(folder);
+}

@@ -210,4 +210,68 @@ mod tests {
         let none = admit(None, None, |_| 0, Slots { total: 2, taken: 1, leaving: 0 });
         assert_eq!(none, Ok(()), "without a policy nothing is kept");
     }
+
+    /// Slots that have to be free for one more client of a tenant: its own, and those that are kept
+    /// from it. The first client of a tenant with a reservation needs no more than its own.
+    fn needed(policy: &Policy, name: &str, clients: &BTreeMap<&str, usize>, total: usize) -> usize {
+        let own = clients[name];
+        let fair = core::cmp::max(1, total / (policy.tenants.len() + 1));
+        let is_reserved = |name: &str| name.starts_with("reserved");
+        if is_reserved(name) && own == 0 {
+            return 1;
+        }
+        let is_kept = |(other, count): &(&&str, &usize)| {
+            let is_without = **count == 0 || (own >= fair && **count < fair);
+            is_reserved(other) && **other != name && is_without
+        };
+        1 + clients.iter().filter(is_kept).count()
+    }
+
+    /// Every number of slots up to eight, and of clients of two tenants with a reservation, one
+    /// without, and clients without a tenant.
+    #[test]
+    fn a_client_gets_a_slot_now_or_when_the_period_ends_if_so_many_are_free() {
+        let tenants = "[[tenant]]\nname = \"reserved-a\"\nreservation = \"1 iops\"\n\
+                       [[tenant]]\nname = \"reserved-b\"\nreservation = \"1 iops\"\n\
+                       [[tenant]]\nname = \"batch\"\n";
+        let policy = Policy::parse(tenants).unwrap();
+        let names = ["reserved-a", "reserved-b", "batch", ""];
+        for number in 0..9 * 4_usize.pow(4) * 3 {
+            let digit = |place: u32| number / 4_usize.pow(place) % 4;
+            let clients: BTreeMap<_, _> = names.into_iter().zip((0..4).map(digit)).collect();
+            let (total, leaving) = (number / 4_usize.pow(4) % 9, number / (9 * 4_usize.pow(4)));
+            let taken = clients.values().sum::<usize>() + leaving;
+            let slots = Slots { total, taken, leaving };
+            for name in names {
+                let tenant = policy.tenant_named(name).map(|(_, tenant)| tenant);
+                let admitted = admit(Some(&policy), tenant, |name| clients[name], slots);
+                let needed = needed(&policy, name, &clients, total);
+                let free = total.saturating_sub(taken);
+                let seen = match admitted {
+                    Ok(()) => "now",
+                    Err(SlotDenied::Wait) => "later",
+                    Err(SlotDenied::Refused(_)) => "never",
+                };
+                let wanted = match (free >= needed, free + leaving >= needed) {
+                    (true, _) => "now",
+                    (false, true) => "later",
+                    (false, false) => "never",
+                };
+                assert_eq!(seen, wanted, "{name:?} {clients:?} {slots:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_up_to_three_tenants() {
+        for (kept, named) in [
+            (&["a"][..], "reservation: a, 5 of them"),
+            (&["a", "b", "c"], "reservation: a, b, c, 5 of them"),
+            (&["a", "b", "c", "d"], "reservation: a, b, c and 1 more, 5 of them"),
+            (&["a", "b", "c", "d", "e"], "reservation: a, b, c and 2 more, 5 of them"),
+        ] {
+            let refusal = refusal("batch", 5, kept, Slots { total: 8, ..Slots::default() });
+            assert!(refusal.contains(named), "{refusal}");
+        }
+    }
 }

@@ -56,6 +56,25 @@ fn what_no_memcached_says_is_noticed() {
     assert_eq!(length(Shape::Line, &[b'x'; LINE_MAX]), Err(Broken));
 }
 
+#[test]
+fn a_block_is_its_line_as_many_bytes_as_that_says_and_the_end_of_a_line() {
+    for length in [0, 1, 2, 3, 255] {
+        let line = alloc::format!("VALUE k 0 {length}\r\n");
+        // Bytes that could be taken for the end of a line.
+        let whole = [line.as_bytes(), &alloc::vec![b'\n'; length], b"\r\n"].concat();
+        let more = [&whole[..], b"END\r\n"].concat();
+        assert_eq!(block(Shape::Values, &more), Ok(Some(whole.len())));
+        for cut in 0..whole.len() {
+            assert_eq!(block(Shape::Values, &whole[..cut]), Ok(None), "{cut} of {length}");
+        }
+        for last in [1, 2] {
+            let mut other = whole.clone();
+            other[whole.len() - last] = b'x';
+            assert_eq!(block(Shape::Values, &other), Err(Broken), "{length}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_boundary_that_grows_with_its_input_is_the_same(

@@ -248,6 +248,18 @@ fn request() -> impl Strategy<Value = (String, Vec<u8>)> {
     ]
 }
 
+#[test]
+fn a_key_in_base64_is_as_long_as_a_key_may_be_and_whole() {
+    let decoded = |length: usize| {
+        let mut space = [0; KEY_MAX];
+        decode_base64(&vec![b'A'; length], &mut space)
+    };
+    assert_eq!([4, 8, 248].map(decoded), [Some(3), Some(6), Some(186)]);
+    for length in [1, 2, 3, 5, 249, 250, 251, 252, 256, 1_000] {
+        assert_eq!(decoded(length), None, "{length}");
+    }
+}
+
 proptest! {
     #[test]
     fn requests_are_found_where_they_were_put(
