@@ -4,8 +4,8 @@
 //! of a switch, in a submission queue, before a chip. A guard at one of these places moves the
 //! crowd to the next. What a policy does end to end is only seen where all of them are.
 //!
-//! **Model.** An application makes requests ([`tidegate_sim::workload`]) to storage that is striped over
-//! servers. Each has a connection to each of its servers: a flow there and one back
+//! **Model.** An application makes requests ([`tidegate_sim::workload`]) to storage that is striped
+//! over servers. Each has a connection to each of its servers: a flow there and one back
 //! ([`crate::transport`]), through hosts' cards and switches ([`crate::net`]). Commands go as NVMe
 //! over Fabrics ([`command`]) into a submission queue of their own, and are fetched and done by
 //! class, or not, as the drive is told ([`crate::storage`]). The class of the application is the
