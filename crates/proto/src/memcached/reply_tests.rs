@@ -56,6 +56,21 @@ fn what_no_memcached_says_is_noticed() {
     assert_eq!(length(Shape::Line, &[b'x'; LINE_MAX]), Err(Broken));
 }
 
+#[test]
+fn a_reply_says_early_how_long_it_is_at_least() {
+    let least = |shape, input: &[u8]| {
+        let mut boundary = Boundary::new(shape);
+        assert_eq!(boundary.find(input), Ok(None));
+        boundary.least(input)
+    };
+    assert_eq!(least(Shape::Values, b"VALUE a 0 1000"), b"END\r\n".len(), "no line is whole");
+    let whole = b"VALUE a 0 1000\r\n".len() + 1000 + b"\r\nEND\r\n".len();
+    assert_eq!(least(Shape::Values, b"VALUE a 0 1000\r\nxx"), whole);
+    let two = b"VALUE a 0 1\r\nx\r\nVALUE b 0 1000\r\n";
+    assert_eq!(least(Shape::Values, two), two.len() + 1000 + b"\r\nEND\r\n".len());
+    assert_eq!(least(Shape::Meta, b"VA 1000\r\nx"), b"VA 1000\r\n".len() + 1000 + 2);
+}
+
 proptest! {
     #[test]
     fn a_boundary_that_grows_with_its_input_is_the_same(
