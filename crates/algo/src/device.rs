@@ -108,6 +108,13 @@ impl Device {
         self.in_flight() < self.limit.load(Ordering::Relaxed)
     }
 
+    /// Whether one more may go there by right, although there is no room because replies are long:
+    /// as many again as may go there, up to the depth.
+    pub fn has_spare(&self) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit < self.depth && self.in_flight() < limit.saturating_mul(2).min(self.depth)
+    }
+
     /// Takes room for at most so many requests, and says for how many.
     #[inline]
     pub fn reserve(&self, most: u32) -> u32 {
@@ -198,9 +205,9 @@ impl Device {
 }
 
 /// The most bytes of replies that are expected from a device at any time, which sends them one
-/// after the other: what comes next waits for all of them. At a gigabyte per second four
-/// milliseconds.
-const REPLIES_MAX: u64 = 4 << 20;
+/// after the other: what comes next waits for all of them. At a gigabyte per second two
+/// milliseconds. Two replies of a megabyte, so that one is sent while the other is passed on.
+const REPLIES_MAX: u64 = 2 << 20;
 
 /// How long the replies to keys are, and so how many keys may be asked for at a time. It follows a
 /// longer reply at once, and shorter ones by an eighth each.
@@ -208,8 +215,8 @@ const REPLIES_MAX: u64 = 4 << 20;
 /// ```
 /// use tidegate_algo::device::ReplySize;
 /// let size = ReplySize::default();
-/// assert_eq!(size.on_reply(1 << 20, 1), 4); // keys at a time, of a megabyte each
-/// assert_eq!(size.on_reply(100, 1), 4); // one short reply says little
+/// assert_eq!(size.on_reply(1 << 20, 1), 2); // keys at a time, of a megabyte each
+/// assert_eq!(size.on_reply(100, 1), 2); // one short reply says little
 /// assert!((0..100).map(|_| size.on_reply(100, 1)).last() > Some(10_000));
 /// ```
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The alignment of every buffer, in bytes: no block device has larger blocks on Linux.
 pub const ALIGNMENT: usize = 4096;
@@ -40,6 +40,22 @@ type Pool = [Vec<Vec<Page>>; CLASSES];
 
 thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new([const { Vec::new() }; CLASSES]) };
+}
+
+/// From this class on, 256 KiB, all threads together keep as much as each does: where one thread
+/// reads what another one writes, the memory goes from here to there for good, and to have new
+/// memory from the kernel takes longer than to copy it.
+const LARGE: usize = 6;
+
+/// Memory of the classes from [`LARGE`] on that the thread had no room for.
+static OVERFLOW: [Mutex<Vec<Vec<Page>>>; CLASSES - LARGE] =
+    [const { Mutex::new(Vec::new()) }; CLASSES - LARGE];
+
+/// What all threads keep of a class; none if it is not large, or none is of that size.
+fn large(class: usize) -> Option<MutexGuard<'static, Vec<Vec<Page>>>> {
+    let kept = OVERFLOW.get(class.checked_sub(LARGE)?)?;
+    // To push and pop leaves a vector whole.
+    Some(kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Bytes, aligned to [`ALIGNMENT`].
@@ -168,7 +184,8 @@ impl Buffer {
         let class = class(needed);
         let count = if class < CLASSES { 1 << class } else { needed };
         let kept = POOL.try_with(|pool| pool.borrow_mut().get_mut(class).and_then(Vec::pop));
-        let pages = kept.ok().flatten().unwrap_or_else(|| vec![Page([0; ALIGNMENT]); count]);
+        let kept = kept.ok().flatten().or_else(|| large(class)?.pop());
+        let pages = kept.unwrap_or_else(|| vec![Page([0; ALIGNMENT]); count]);
         Self { memory: Memory::Own(pages), length }
     }
 
@@ -241,8 +258,13 @@ impl Drop for Buffer {
         // A thread that is ending has no pool any more, and the memory is freed.
         let _ = POOL.try_with(|pool| {
             let kept = &mut pool.borrow_mut()[class];
-            if (kept.len() + 1) * pages.len() * ALIGNMENT <= KEPT_MAX {
+            let bytes = pages.len() * ALIGNMENT;
+            if (kept.len() + 1) * bytes <= KEPT_MAX {
                 kept.push(pages);
+            } else if let Some(mut large) = large(class)
+                && (large.len() + 1) * bytes <= KEPT_MAX
+            {
+                large.push(pages);
             }
         });
     }
@@ -347,6 +369,21 @@ mod tests {
         drop(many);
         let kept = POOL.with(|pool| pool.borrow()[0].len());
         assert_eq!(kept * ALIGNMENT, KEPT_MAX);
+    }
+
+    #[test]
+    fn large_memory_comes_back_from_the_thread_that_dropped_it() {
+        // As many as the thread that ends keeps itself, and as many more as all threads do.
+        let size = 512 << 10;
+        let many: Vec<_> = (0..2 * KEPT_MAX / size).map(|_| Buffer::with_length(size)).collect();
+        let mut places: Vec<_> = many.iter().map(|buffer| buffer.as_ptr() as usize).collect();
+        places.sort_unstable();
+        std::thread::spawn(move || drop(many)).join().unwrap_or_else(|_| panic!("it drops"));
+        let again: Vec<_> = (0..KEPT_MAX / size).map(|_| Buffer::with_length(size)).collect();
+        let is_known = |buffer: &Buffer| places.binary_search(&(buffer.as_ptr() as usize)).is_ok();
+        assert!(again.iter().all(is_known));
+        let kept = OVERFLOW[7 - LARGE].lock().map(|kept| kept.len());
+        assert!(kept.is_ok_and(|kept| kept * size <= KEPT_MAX), "what all keep is bounded");
     }
 
     #[test]

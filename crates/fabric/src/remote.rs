@@ -48,13 +48,15 @@ pub struct Settings {
     pub patience: Span,
     /// The release of Tidegate that we run, for the node's log.
     pub release: String,
+    /// Whether it is for long requests and replies. By default not.
+    pub is_bulk: bool,
 }
 
 impl Settings {
     /// A node on this way, and everything else as its field says.
     pub fn new(way: impl Into<Way>) -> Self {
         let release = env!("CARGO_PKG_VERSION").into();
-        Self { way: way.into(), patience: Span(5 * Span::SECOND.0), release }
+        Self { way: way.into(), patience: Span(5 * Span::SECOND.0), release, is_bulk: false }
     }
 }
 

@@ -44,6 +44,10 @@ pub trait Session: Send {
         let _ = tickets;
     }
 
+    /// From now on this session carries long requests and replies. Those of other sessions do not
+    /// wait behind them where the node passes requests on.
+    fn carry_bulk(&mut self) {}
+
     /// What tenants were sent at other nodes, that no job has told and none will tell any more.
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         let _ = costs;

@@ -27,7 +27,7 @@ use crate::nbd::{
     Action, Encryption, Entered, Handshake, HandshakeError, Receiver, Refusal, Request,
     RequestError, Step, reply,
 };
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::volumes::{Visible, Volumes};
@@ -281,7 +281,7 @@ impl Connection {
         let Shop { volumes, nodes, flights, .. } = shop;
         let layout = volumes.layout(flight.volume);
         let launched = flights.launch(flight, layout, |volume, part, job| {
-            nodes.queue((volume, part), job, recorded);
+            nodes.queue(Target { volume, part, is_long: false }, job, recorded);
         });
         if let Err((flight, fault)) = launched {
             shop.hall.counts.refuse();
@@ -397,6 +397,10 @@ impl worker::Client for Connection {
         let is_more = self.go_on(shop);
         self.settle(&mut shop.budget);
         is_more
+    }
+
+    fn unsent(&self) -> usize {
+        self.out.len()
     }
 
     fn is_waiting_for_memory(&self) -> bool {

@@ -61,8 +61,26 @@ pub struct PartError {
     pub reason: String,
 }
 
+/// What a request or its reply has more bytes than is *long*: it goes to its node on a connection
+/// of its own, so that a short one is not written, passed on or read behind it. A socket's buffer
+/// holds three of them. Chosen by hand.
+pub(crate) const LONG: usize = 64 << 10;
+
+/// Where a job goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The place in the list of volumes, or of pools.
+    pub(crate) volume: usize,
+    pub(crate) part: u32,
+    /// It is taken to be long, whatever it says.
+    pub(crate) is_long: bool,
+}
+
 /// The nodes that a worker talks to.
 pub(crate) struct Nodes {
+    nodes: Vec<Node>,
+    patience: Span,
+    mailbox: Arc<Mailbox<Letter>>,
     seats: Vec<Seat>,
     /// By volume and part.
     places: Vec<Vec<Place>>,
@@ -70,8 +88,8 @@ pub(crate) struct Nodes {
     known: Vec<VolumeParts>,
     /// Jobs for volumes that are refused.
     refused: Vec<Job>,
-    /// How many names of tenants the nodes have heard.
-    names: usize,
+    /// The names of the tenants that the nodes have heard.
+    names: Vec<String>,
     dues: Dues,
 }
 
@@ -79,6 +97,16 @@ struct Seat {
     line: Line,
     /// What goes to the node with the next batch.
     batch: Vec<Job>,
+    /// The same for what is long; none until something is.
+    bulk: Option<(Line, Vec<Job>)>,
+}
+
+impl Seat {
+    /// The ways to the node, and what goes there with the next batch; the one for bulk is last.
+    fn lines(&mut self) -> impl Iterator<Item = (&mut Line, &mut Vec<Job>)> {
+        let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
+        [(&mut self.line, &mut self.batch)].into_iter().chain(bulk)
+    }
 }
 
 /// The way to a node.
@@ -91,7 +119,8 @@ struct There {
     remote: Remote,
     /// The node's place among the nodes.
     seat: usize,
-    reporter: Reporter,
+    /// None for the link for bulk: what is known of the node is known from the other one.
+    reporter: Option<Reporter>,
     /// By number there: the place in the list of volumes, and the part.
     parts: Vec<(usize, Part)>,
 }
@@ -113,20 +142,21 @@ impl Nodes {
         (cost, patience, reporter): (CostModel, Span, &Reporter),
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
-        let line = |(token, node): (u64, &Node)| match ((token - LINK) as usize, node) {
-            (seat, Node::Here(service)) => {
+        let line = |(seat, node): (usize, &Node)| match node {
+            Node::Here(service) => {
                 Line::Here(service.session(Arc::new(Desk { mailbox: reactor.mailbox(), seat })))
             }
-            (seat, Node::There { way, .. }) => {
+            Node::There { way, .. } => {
                 let settings = Settings { patience, ..Settings::new(way.clone()) };
-                let (remote, parts) = (Remote::new(settings, token), Vec::new());
+                let (remote, parts) = (Remote::new(settings, token(seat, false)), Vec::new());
                 reporter.add_link(seat);
-                let reporter = reporter.clone();
+                let reporter = Some(reporter.clone());
                 Line::There(Box::new(There { remote, seat, reporter, parts }))
             }
         };
-        let lines = (LINK..).zip(nodes).map(line);
-        let mut seats: Vec<_> = lines.map(|line| Seat { line, batch: Vec::new() }).collect();
+        let lines = (0..).zip(nodes).map(line);
+        let seat = |line| Seat { line, batch: Vec::new(), bulk: None };
+        let mut seats: Vec<_> = lines.map(seat).collect();
         let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts)).collect();
         let mut places = Vec::new();
         for (volume, parts) in volumes.iter().enumerate() {
@@ -138,7 +168,9 @@ impl Nodes {
             let name = parts.first().map_or("", |(_, part)| &part.volume);
             reporter.on_volume(name, known.fault(), known.mismatch());
         }
-        Ok(Self { places, known, refused: Vec::new(), seats, names: 0, dues })
+        let (nodes, names, refused) = (nodes.to_vec(), Vec::new(), Vec::new());
+        let mailbox = reactor.mailbox();
+        Ok(Self { nodes, patience, mailbox, places, known, refused, seats, names, dues })
     }
 
     /// Why the first volume is not served, if none is.
@@ -161,15 +193,12 @@ impl Nodes {
     pub(crate) fn tenants(&mut self, table: &Table) {
         let names = table.names();
         self.dues.set_accounts(table.elsewhere());
-        if names.len() == self.names {
+        if names.len() == self.names.len() {
             return;
         }
-        self.names = names.len();
-        for seat in &mut self.seats {
-            match &mut seat.line {
-                Line::Here(session) => session.tenants(names),
-                Line::There(there) => there.remote.tenants(names),
-            }
+        self.names = names.to_vec();
+        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+            line.tenants(names);
         }
     }
 
@@ -182,7 +211,7 @@ impl Nodes {
     /// that relies on what it has `recorded`.
     pub(crate) fn queue(
         &mut self,
-        (volume, part): (usize, u32),
+        Target { volume, part, is_long }: Target,
         mut job: Job,
         recorded: &Recorded,
     ) {
@@ -197,14 +226,55 @@ impl Nodes {
         let place = self.places[volume][part as usize];
         job.part = place.part;
         job.tag.delay = self.dues.sent(place.seat, &job);
-        self.seats[place.seat].batch.push(job);
+        let seat = &mut self.seats[place.seat];
+        // In this process nothing is written behind anything, but keys are passed on by the node.
+        let may_be = job.command == Command::KeyValue || matches!(seat.line, Line::There(_));
+        let is_data = matches!(job.command, Command::Read | Command::Write { .. });
+        if may_be && (is_long || (is_data && job.length as usize > LONG)) {
+            self.bulk(place.seat).push(job);
+        } else {
+            seat.batch.push(job);
+        }
+    }
+
+    /// What goes to this node with the next batch of bulk.
+    fn bulk(&mut self, number: usize) -> &mut Vec<Job> {
+        let seat = &mut self.seats[number];
+        let (_, batch) = seat.bulk.get_or_insert_with(|| {
+            let mut line = match &self.nodes[number] {
+                Node::Here(service) => {
+                    let desk = Desk { mailbox: self.mailbox.clone(), seat: number };
+                    let mut session = service.session(Arc::new(desk));
+                    session.carry_bulk();
+                    Line::Here(session)
+                }
+                Node::There { way, .. } => {
+                    let settings = Settings::new(way.clone());
+                    let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
+                    let mut remote = Remote::new(settings, token(number, true));
+                    let parts = match &seat.line {
+                        Line::There(there) => there.parts.clone(),
+                        Line::Here(_) => Vec::new(),
+                    };
+                    // Numbered as by the other link, which opened them in this order.
+                    for (_, part) in &parts {
+                        remote.open(part.clone());
+                    }
+                    Line::There(Box::new(There { remote, seat: number, reporter: None, parts }))
+                }
+            };
+            line.tenants(&self.names);
+            (line, Vec::new())
+        });
+        batch
     }
 
     /// Hands the batches over; what is finished at once is appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
         self.dues.begin();
         done.append(&mut self.refused);
-        for Seat { line, batch } in self.seats.iter_mut().filter(|seat| !seat.batch.is_empty()) {
+        let lines = self.seats.iter_mut().flat_map(Seat::lines);
+        for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
             match line {
                 Line::Here(session) => session.submit(batch, done),
                 Line::There(there) => {
@@ -225,8 +295,8 @@ impl Nodes {
         reactor: &Reactor<Letter>,
         done: &mut Vec<Job>,
     ) {
-        for seat in &mut self.seats {
-            match &mut seat.line {
+        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+            match line {
                 Line::Here(session) => session.cancel(tickets),
                 Line::There(there) => {
                     there.remote.cancel(tickets, done);
@@ -244,8 +314,9 @@ impl Nodes {
         reactor: &Reactor<Letter>,
         done: &mut Vec<Job>,
     ) {
-        let seat = self.seats.get_mut((ready.token - LINK) as usize);
-        if let Some(Seat { line: Line::There(there), .. }) = seat {
+        let (seat, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
+        let line = self.seats.get_mut(seat).and_then(|seat| seat.lines().nth(line));
+        if let Some((Line::There(there), _)) = line {
             there.remote.on_ready(reactor, clock::now(), ready, done);
             there.tell(&mut self.known);
         }
@@ -253,11 +324,13 @@ impl Nodes {
 
     /// When there is something to do without a node having said anything.
     pub(crate) fn next_deadline(&self) -> Time {
-        let deadline = |seat: &Seat| match &seat.line {
+        let deadline = |line: &Line| match line {
             Line::There(there) => there.remote.next_deadline(),
             Line::Here(_) => Time::MAX,
         };
-        self.seats.iter().map(deadline).min().unwrap_or(Time::MAX).min(self.dues.ends())
+        let bulk = |seat: &Seat| seat.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
+        let seat = |seat: &Seat| deadline(&seat.line).min(bulk(seat));
+        self.seats.iter().map(seat).min().unwrap_or(Time::MAX).min(self.dues.ends())
     }
 
     /// Does what is to be done at a time that has come.
@@ -270,8 +343,8 @@ impl Nodes {
         if self.dues.ends() <= now {
             self.tell_elsewhere(now, reactor, done);
         }
-        for seat in &mut self.seats {
-            if let Line::There(there) = &mut seat.line
+        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+            if let Line::There(there) = line
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
@@ -300,13 +373,28 @@ impl Nodes {
     }
 }
 
+impl Line {
+    fn tenants(&mut self, names: &[String]) {
+        match self {
+            Self::Here(session) => session.tenants(names),
+            Self::There(there) => there.remote.tenants(names),
+        }
+    }
+}
+
+/// The token of a link.
+fn token(seat: usize, is_bulk: bool) -> u64 {
+    LINK + 2 * seat as u64 + u64::from(is_bulk)
+}
+
 impl There {
     /// Notes and says what became known.
     fn tell(&mut self, known: &mut [VolumeParts]) {
         while let Some(notice) = self.remote.poll_notice() {
+            let Some(reporter) = &self.reporter else { continue };
             match notice {
-                Notice::Up { .. } => self.reporter.on_up(self.seat),
-                Notice::Down { reason } => self.reporter.on_away(self.seat, reason),
+                Notice::Up { .. } => reporter.on_up(self.seat),
+                Notice::Down { reason } => reporter.on_away(self.seat, reason),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -327,8 +415,10 @@ impl There {
         let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
         note(known, part.index);
         let now = [known.fault(), known.mismatch()];
-        if before.each_ref().map(Option::as_deref) != now {
-            self.reporter.on_volume(&part.volume, now[0], now[1]);
+        if let Some(reporter) = &self.reporter
+            && before.each_ref().map(Option::as_deref) != now
+        {
+            reporter.on_volume(&part.volume, now[0], now[1]);
         }
     }
 }
@@ -357,7 +447,7 @@ fn open(
         },
         Some(Line::There(there)) => {
             there.parts.push((volume, part.clone()));
-            there.reporter.uses(seat);
+            there.reporter.iter().for_each(|reporter| reporter.uses(seat));
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),

@@ -23,6 +23,7 @@ pub(crate) use frontend::{Charge, Client, Shop, is_departure};
 
 use crate::clock;
 use crate::config::Limits;
+use crate::nodes::LONG;
 use crate::owners::{Register, Table};
 use crate::status::{Counts, TurnedAway};
 
@@ -105,6 +106,8 @@ pub(crate) struct Worker<S: Shop> {
     unlogged: u64,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
+    /// The same, of those with long replies to write: each in its turn, behind all others.
+    bulky: VecDeque<u64>,
     /// Clients that wait for memory.
     waiting: Vec<u64>,
     /// When it is looked for clients that hold memory and move nothing, if others wait for it.
@@ -165,6 +168,7 @@ impl<S: Shop> Worker<S> {
             complain_at: Time::ZERO,
             unlogged: 0,
             listed: Vec::new(),
+            bulky: VecDeque::new(),
             waiting: Vec::new(),
             memory_at: Time::MAX,
             memory_told: 0,
@@ -236,6 +240,9 @@ impl<S: Shop> Worker<S> {
 
     /// How long there is nothing to do but to wait for others.
     fn patience(&self) -> Option<Duration> {
+        if !self.bulky.is_empty() {
+            return Some(Duration::ZERO);
+        }
         let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
         let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
         let own = own.min(self.memory_at);
@@ -345,8 +352,10 @@ impl<S: Shop> Worker<S> {
         }
     }
 
-    /// Deals with everything that can be dealt with without waiting.
+    /// Deals with everything that can be dealt with without waiting, except that long replies are
+    /// written to one client only, and then it is looked for what else has come.
     fn settle(&mut self) {
+        let mut may_write_bulk = true;
         loop {
             self.shop.nodes().submit(&self.reactor, &mut self.done);
             self.land();
@@ -360,10 +369,18 @@ impl<S: Shop> Worker<S> {
             }
             self.tell_memory();
             if self.listed.is_empty() {
-                return;
+                let next = if may_write_bulk { self.bulky.pop_front() } else { None };
+                match next {
+                    Some(token) => self.look_after(token),
+                    None => return,
+                }
+                may_write_bulk = false;
             }
             for token in std::mem::take(&mut self.listed) {
-                self.look_after(token);
+                match seated(&mut self.seats, token).map(|guest| guest.client.unsent()) {
+                    Some(unsent) if unsent > LONG => self.bulky.push_back(token),
+                    _ => self.look_after(token),
+                }
             }
         }
     }

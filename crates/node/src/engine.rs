@@ -74,13 +74,16 @@ pub(crate) struct Owner {
     pub(crate) outlet: Arc<dyn Outlet>,
     /// The session is closed, and nobody wants the answer.
     pub(crate) is_gone: AtomicBool,
+    /// It carries long requests and replies.
+    pub(crate) is_bulk: AtomicBool,
     /// Its jobs that are served in pieces, by ticket.
     pub(crate) splits: Mutex<HashMap<u64, Arc<Split>>>,
 }
 
 impl Owner {
     pub(crate) fn new(outlet: Arc<dyn Outlet>) -> Self {
-        Self { outlet, is_gone: AtomicBool::new(false), splits: Mutex::default() }
+        let (is_gone, is_bulk) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { outlet, is_gone, is_bulk, splits: Mutex::default() }
     }
 }
 

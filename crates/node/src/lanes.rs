@@ -183,7 +183,7 @@ impl<J> Visit<'_, J> {
         let mut room = finished + if more > 0 { device.reserve(more) } else { 0 };
         for _ in 0..wanted {
             if room == 0 {
-                return;
+                break;
             }
             let Some(next) = scheduler.pop_beside(now, others) else { break };
             let (job, count) = accept(next);
@@ -194,7 +194,14 @@ impl<J> Visit<'_, J> {
             room = room.saturating_sub(count);
         }
         if room > 0 {
-            device.release(room);
+            return device.release(room);
+        }
+        // What goes by right does not wait for long replies of others.
+        while batch.len() < lanes.share && device.has_spare() {
+            let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
+            let (job, count) = accept(next);
+            batch.push(job);
+            device.overdraw(count);
         }
     }
 }
@@ -240,5 +247,43 @@ impl<J> Site for &Lanes<J> {
 
     fn note(&self, now: Time) {
         Lanes::note(self, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_algo::scheduler::{Ask, Counts, Slot, Terms};
+
+    use super::*;
+
+    #[test]
+    fn what_goes_by_right_does_not_wait_until_long_replies_have_come() {
+        let now = Time::ZERO;
+        let lanes = Lanes::new(1, 32, Discipline::Token, Pacing::Even);
+        lanes.device().set_limit(2);
+        let reserved = {
+            let mut visit = lanes.visit(0);
+            let slot = visit.add(Terms::of_weight(1));
+            visit.grant(now, slot, Counts { reserved: 100, allowed: u64::MAX });
+            slot
+        };
+        let ask = |slot: Slot, count: usize| {
+            let mut batch = Vec::new();
+            let mut visit = lanes.visit(0);
+            (0..count).for_each(|_| visit.push(now, slot, Ask::ONE, slot == reserved));
+            visit.take(now, 0, &mut batch);
+            batch
+        };
+        assert_eq!(ask(Slot::NOBODY, 3), [false; 2], "there is room for two long replies");
+        assert_eq!(ask(reserved, 3), [true; 2], "and for two that go by right");
+        assert_eq!(ask(Slot::NOBODY, 1), [false; 0], "which makes no room for others");
+        assert_eq!(lanes.device().in_flight(), 4);
+        // What is finished makes room for what goes by right first, and then for nobody as long as
+        // there are more than the limit.
+        let mut batch = Vec::new();
+        let mut visit = lanes.visit(0);
+        visit.complete(now, reserved, 1);
+        visit.take(now, 1, &mut batch);
+        assert_eq!((batch, lanes.device().in_flight()), (vec![true], 4));
     }
 }

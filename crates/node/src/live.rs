@@ -151,7 +151,7 @@ impl Live {
             (now, home) = (self.clock.now(), lane);
             if self.is_ending.load(Ordering::Relaxed) {
                 drop(visit);
-                done.extend(jobs.map(ended));
+                done.extend(jobs.map(|job| Job { outcome: Err(Fault::Ending), ..job }));
                 break;
             }
             while let Some(job) = jobs.next_if(|job| lane_of(job) == lane) {
@@ -472,11 +472,6 @@ fn give_up(mut withdrawn: Vec<Work>) {
     deliver(&mut withdrawn, None);
 }
 
-fn ended(mut job: Job) -> Job {
-    job.outcome = Err(Fault::Ending);
-    job
-}
-
 /// What a job or a piece costs when it is dispatched: one for what it moves, of which a piece has
 /// at most 128 KiB, and one for what is measured. A request for several keys costs one for each, as
 /// many requests for one would; each takes at least a byte, whatever the tag says. It is not cut,
@@ -567,6 +562,10 @@ impl Session for LocalSession {
             let live = self.live.clone();
             live.submit(self, jobs, done);
         }
+    }
+
+    fn carry_bulk(&mut self) {
+        self.owner.is_bulk.store(true, Ordering::Relaxed);
     }
 
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {

@@ -231,6 +231,9 @@ pub enum ToNode {
     Elsewhere(Vec<(TenantId, u64)>),
     /// More tenants, behind those that [`Self::Tenants`] and others of these have named.
     MoreTenants(Vec<String>),
+    /// This connection carries long requests and replies: what is passed on for it need not be
+    /// quick, and short ones on another connection do not wait behind it.
+    Bulk,
 }
 
 impl ToNode {

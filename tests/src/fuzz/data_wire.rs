@@ -144,6 +144,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToNode::Hello { version: VERSION, release: "0.1".into() },
         ToNode::Tenants(vec!["a".into(), "b".into()]),
         ToNode::Elsewhere(vec![(TenantId(1), 1 << 40)]),
+        ToNode::Bulk,
         ToNode::Open {
             part: 1,
             volume: "v".into(),

@@ -3,7 +3,7 @@
 
 use tidegate_model::{Discipline, Time};
 
-use super::state::Passed;
+use super::state::{Passed, Step};
 use super::{Dispatched, Pacing, Scheduler};
 use crate::lanes::{Front, LEAD, Others};
 
@@ -56,6 +56,14 @@ impl<J> Scheduler<J> {
         self.promote(now);
         let (step, start, index) = self.first()?;
         others.allow(step, start, self.lead()).then(|| self.take(now, step, start, index))
+    }
+
+    /// The same, if the next one goes by right.
+    pub fn pop_reserved_beside(&mut self, now: Time, others: &Others) -> Option<Dispatched<J>> {
+        self.promote(now);
+        let (step, start, index) = self.first()?;
+        let may_go = step != Step::Fair && others.allow(step, start, self.lead());
+        may_go.then(|| self.take(now, step, start, index))
     }
 
     /// How far it may be ahead of the others, as a power of two.

@@ -65,6 +65,9 @@ impl Link {
             next_ticket: 0,
         };
         link.say(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
+        if settings.is_bulk {
+            link.say(&ToNode::Bulk);
+        }
         Ok(link)
     }
 

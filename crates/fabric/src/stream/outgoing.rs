@@ -18,6 +18,10 @@ const PIECES_MAX: usize = 64;
 /// A payload up to this many bytes is copied to the heads: naming it costs as much.
 const COPY_MAX: usize = 512;
 
+/// Bytes that are written at once, about: a peer that reads as fast as we write does not keep its
+/// worker from others. As many as a Unix socket holds, which stops there by itself. Chosen by hand.
+const FLUSH_MAX: usize = 256 << 10;
+
 /// Bytes of heads that are written and still in memory while others wait behind them.
 const LITTER_MAX: usize = 64 << 10;
 
@@ -85,16 +89,23 @@ impl Outgoing {
         self.pieces.push_back(Piece::Payload(buffer));
     }
 
-    /// Writes as much as the kernel takes now. Says whether that was everything; if not, go on when
-    /// the stream can be written to.
+    /// Writes as much as the kernel takes now, up to [`FLUSH_MAX`] bytes and one system call more.
+    /// Says whether that was everything; if not, go on when the stream can be written to.
     ///
     /// # Errors
     /// If the connection is gone.
     pub fn flush(&mut self, stream: &Stream) -> io::Result<bool> {
+        let mut written = 0;
         while !self.is_empty() {
+            if written >= FLUSH_MAX {
+                return Ok(false);
+            }
             match self.send(stream) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => self.advance(count),
+                Ok(count) => {
+                    self.advance(count);
+                    written += count;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error),
             }

@@ -17,7 +17,7 @@ use super::Pool;
 use super::flights::{Flight, Flights, Spot};
 use crate::access::{Identity, Restrictions};
 use crate::ketama::Ketama;
-use crate::nodes::Nodes;
+use crate::nodes::{LONG, Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::worker::{self, Charge, Hall};
@@ -29,6 +29,9 @@ const OUTPUT_MAX: usize = 1 << 20;
 /// is expected is charged while a request is at its node; then what has come.
 const ESTIMATE: usize = 16 << 10;
 const ESTIMATE_MIN: usize = 128;
+
+/// After so many short replies in a row a client's requests count as short again.
+const SHORTS: u32 = 256;
 
 /// What a client is told that may not act for the tenant of a key.
 const NOT_ALLOWED: &str = "CLIENT_ERROR the policy does not let this client use this key\r\n";
@@ -90,6 +93,11 @@ pub(crate) struct Connection {
     bytes: usize,
     /// The bytes of reply that are expected for each key: the most of late.
     estimate: usize,
+    /// Its requests go to nodes as long ones: all of them, for they keep their order. A client
+    /// changes over when nothing of it is out.
+    is_long: bool,
+    /// Short replies since the last long one, or since it came.
+    shorts: u32,
     /// How much input it may hold: what it was admitted for.
     input_max: usize,
     /// It needs to hold more, and was not admitted.
@@ -119,6 +127,9 @@ impl Connection {
             needed: 1,
             bytes: 0,
             estimate: ESTIMATE,
+            // Until a reply has come nobody knows how long they are.
+            is_long: true,
+            shorts: SHORTS - 1,
             input_max: FLOOR,
             is_pending: false,
             charged: 0,
@@ -180,8 +191,22 @@ impl Connection {
         consumed > 0 || self.conversation.unasked() < unasked
     }
 
+    /// Whether it may ask now. If its requests are to go another way from here on, those that are
+    /// out have to come back first.
+    fn has_way(&mut self) -> bool {
+        let is_long = self.shorts < SHORTS || self.input_max > FLOOR;
+        if is_long != self.is_long && self.bytes == 0 {
+            self.is_long = is_long;
+        }
+        is_long == self.is_long
+    }
+
     fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
-        let load = self.load();
+        if !self.has_way() {
+            self.needed = 0;
+            return 0;
+        }
+        let (load, is_long) = (self.load(), self.is_long);
         let Shop { circle, owner, nodes, flights, hall, budget, .. } = shop;
         let clients = hall.present().max(1);
         let spot = |key: &[u8], operation| Spot {
@@ -201,7 +226,8 @@ impl Connection {
             let charge = ask.bytes.len().saturating_add(reply);
             let job = flights.launch(token, &ask, charge);
             *bytes += charge;
-            nodes.queue((0, ask.place.node), job, &Recorded::default());
+            let target = Target { volume: 0, part: ask.place.node, is_long };
+            nodes.queue(target, job, &Recorded::default());
         });
         for ticket in denied {
             if !std::mem::replace(&mut self.is_denied, true) {
@@ -226,6 +252,7 @@ impl Connection {
         self.bytes -= bytes;
         self.settle(budget);
         let length = reply.as_ref().map_or(0, |reply| reply.len());
+        self.shorts = if length > LONG { 0 } else { self.shorts.saturating_add(1).min(SHORTS) };
         let by_key = (length / keys.max(1) as usize).max(ESTIMATE_MIN);
         self.estimate = by_key.max(self.estimate - self.estimate / 8);
         let is_too_much = length > 0 && budget.overflows(self.load(), length);
@@ -309,6 +336,10 @@ impl worker::Client for Connection {
         self.reserve_input(&mut shop.budget);
         self.settle(&mut shop.budget);
         Ok(is_more)
+    }
+
+    fn unsent(&self) -> usize {
+        self.conversation.stored() + self.output.len()
     }
 
     fn is_waiting_for_memory(&self) -> bool {

@@ -100,6 +100,9 @@ pub(crate) trait Client {
     /// something to take.
     fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
 
+    /// The bytes of replies that are to be written to it.
+    fn unsent(&self) -> usize;
+
     /// Whether it has sent a request for which there is no memory now.
     fn is_waiting_for_memory(&self) -> bool;
 

@@ -65,6 +65,23 @@ fn a_node_behind_a_socket_serves_like_any_other() {
 }
 
 #[test]
+fn short_requests_do_not_wait_for_long_ones_on_the_way_to_a_node() {
+    let (stand, path) = stand();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    let mut client = Client::enter(&stand, "rom", true);
+    eventually("the node", || client.read(0, 4 << 10).is_ok());
+    stand.nodes[1].stick_at_long();
+    let mut greedy = Client::enter(&stand, "rom", true);
+    greedy.ask_reads(0, 1 << 20, 16);
+    // The greedy requests have been passed on when one that came behind them is answered.
+    greedy.ask(command::READ, 0, 0, 4 << 10);
+    assert_eq!(greedy.hear(4 << 10).errno, 0);
+    for _ in 0..100 {
+        assert_eq!(client.read(0, 4 << 10), Ok(vec![0; 4 << 10]));
+    }
+}
+
+#[test]
 fn while_it_is_away_its_part_fails_and_then_it_is_back() {
     let (stand, path) = stand();
     let mut client = Client::enter(&stand, "striped", true);

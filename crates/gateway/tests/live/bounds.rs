@@ -147,6 +147,22 @@ fn who_has_asked_for_exactly_as_much_as_it_may_is_read_from_again() {
 }
 
 #[test]
+fn a_client_is_answered_whose_replies_turn_long_and_short_again() {
+    let stand = with_pool(Limits::default());
+    let mut client = connect(&stand);
+    let long = [&b"VALUE k 0 100000\r\n"[..], &[b'x'; 100_000], b"\r\nEND\r\n"].concat();
+    for reply in [&b"END\r\n"[..], &long, b"END\r\n", &long] {
+        stand.nodes[0].set_reply(reply.into());
+        for _ in 0..20 {
+            client.write_all(&b"get k\r\n".repeat(20)).unwrap();
+            let mut heard = vec![0; 20 * reply.len()];
+            client.read_exact(&mut heard).unwrap();
+            assert!(heard == reply.repeat(20));
+        }
+    }
+}
+
+#[test]
 fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
     let stand = with_pool(Limits::default());
     let gateway = &stand.gateway;

@@ -37,6 +37,8 @@ struct Inner {
     /// The tenant's name of the last job that came.
     owner: String,
     cancelled: usize,
+    /// Behind a socket it reads nothing more from a connection on which a long job came.
+    is_stuck_by_long: bool,
     /// How often acknowledged writes were lost.
     losses: u64,
     /// The reply to requests with keys; that there is nothing if it is empty.
@@ -54,6 +56,16 @@ impl Memory {
     /// From here on, jobs are done in this manner.
     pub(crate) fn set(&self, manner: Manner) {
         self.inner().manner = manner;
+    }
+
+    /// From here on, it reads nothing more from a connection on which a long job came.
+    pub(crate) fn stick_at_long(&self) {
+        self.inner().is_stuck_by_long = true;
+    }
+
+    /// Whether it is stuck when such jobs have come.
+    pub(crate) fn is_stuck_by(&self, jobs: &[Job]) -> bool {
+        self.inner().is_stuck_by_long && jobs.iter().any(|job| job.length > 64 << 10)
     }
 
     /// Acknowledged writes are lost, as if it had started anew.

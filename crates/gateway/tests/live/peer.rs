@@ -99,6 +99,11 @@ fn serve(mut stream: UnixStream, node: &Memory) {
                 RequestHead::Job(head) => jobs.push(job(head, &payload)),
             }
         }
+        if node.is_stuck_by(&jobs) {
+            // The peer keeps the connection open.
+            std::mem::forget(session);
+            return;
+        }
         session.submit(&mut jobs, &mut done);
         mouth.finished(&mut done);
     }
@@ -112,6 +117,7 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode) {
         }
         ToNode::Tenants(names) => session.tenants(&names),
         ToNode::MoreTenants(_) => unreachable!("a test has few tenants"),
+        ToNode::Bulk => session.carry_bulk(),
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
         ToNode::Open { part, volume, index, length, offset, geometry } => {

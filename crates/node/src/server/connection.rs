@@ -276,6 +276,10 @@ impl Connection {
                 self.session.elsewhere(&costs);
                 Ok(())
             }
+            ToNode::Bulk => {
+                self.session.carry_bulk();
+                Ok(())
+            }
             ToNode::Open { part, .. } if part as usize != self.parts.len() => {
                 Err(Closed::Refused(format!("part {part} was opened out of order")))
             }

@@ -162,6 +162,70 @@ fn a_flood_passes() {
     relay.stop();
 }
 
+/// The server begins a long reply on one connection and never ends it.
+#[test]
+fn a_short_reply_does_not_wait_for_a_long_one() {
+    let (_directory, relay, receiver) = relay(|stream| {
+        let (input, mut output) = (BufReader::new(stream.try_clone()?), stream);
+        for line in input.lines() {
+            match &*line? {
+                "get long" => output.write_all(b"VALUE long 0 1000000\r\nxxx")?,
+                "version" => output.write_all(b"VERSION 1\r\n")?,
+                _ => output.write_all(b"END\r\n")?,
+            }
+        }
+        Ok(())
+    });
+    let long = work(1, Command::KeyValue, b"get long\r\n");
+    long.owner.is_bulk.store(true, Ordering::Relaxed);
+    let mut done = Vec::new();
+    relay.run(&mut vec![long, work(2, Command::KeyValue, b"get short\r\n")], &mut done);
+    assert!(done.is_empty());
+    let first = receiver.recv_timeout(LONG).unwrap();
+    assert_eq!((first.job.ticket, &first.job.buffer[..]), (2, &b"END\r\n"[..]));
+}
+
+/// Replies of all lengths about those that are read to where they stay, one by one and at once.
+#[test]
+fn replies_of_every_length_are_whole() {
+    let (_directory, relay, receiver) = relay(|stream| {
+        let (input, mut output) = (BufReader::new(stream.try_clone()?), stream);
+        for line in input.lines() {
+            let line = line?;
+            match line.strip_prefix("get ").and_then(|key| key.parse::<usize>().ok()) {
+                Some(length) => {
+                    let value: Vec<u8> = (0..length).map(|at| (at / 251) as u8).collect();
+                    let block = format!("VALUE {length} 0 {length}\r\n");
+                    output.write_all(&[block.as_bytes(), &value, b"\r\nEND\r\n"].concat())?;
+                }
+                None => output.write_all(b"VERSION 1\r\n")?,
+            }
+        }
+        Ok(())
+    });
+    let lengths =
+        [0, 1, INPUT - 40, INPUT - 20, INPUT, INPUT + 1, 300_000, 1_000_000, 3_000_000, 5];
+    let check = |asked: &[usize]| {
+        let get = |length: &usize| format!("get {length}\r\n");
+        let jobs = asked.iter().zip(0..);
+        let mut jobs: Vec<Work> = jobs
+            .map(|(length, ticket)| work(ticket, Command::KeyValue, get(length).as_bytes()))
+            .collect();
+        relay.run(&mut jobs, &mut Vec::new());
+        for length in asked {
+            let reply = receiver.recv_timeout(LONG).unwrap().job.buffer;
+            let head = format!("VALUE {length} 0 {length}\r\n");
+            let value = reply.strip_prefix(head.as_bytes()).unwrap();
+            let value = value.strip_suffix(b"\r\nEND\r\n").unwrap();
+            let is_right = |(at, byte): (usize, &u8)| *byte == (at / 251) as u8;
+            assert!(value.len() == *length && value.iter().enumerate().all(is_right), "{length}");
+        }
+    };
+    lengths.iter().for_each(|length| check(&[*length]));
+    check(&lengths);
+    relay.stop();
+}
+
 #[test]
 fn only_whole_requests_with_keys_are_passed_on() {
     let (_directory, relay, receiver) = relay(echo);

@@ -75,6 +75,7 @@ fn golden_messages_of_version_two() {
     assert_eq!(payload::<RequestHead, _>(&cancel), b"\x03\x02\x05\xac\x02");
     let elsewhere = ToNode::Elsewhere(vec![(TenantId(5), 300), (TenantId(300), 1)]);
     assert_eq!(payload::<RequestHead, _>(&elsewhere), b"\x04\x02\x05\xac\x02\xac\x02\x01");
+    assert_eq!(payload::<RequestHead, _>(&ToNode::Bulk), b"\x06");
     let open = ToNode::Open {
         part: 1,
         volume: "v".into(),

@@ -30,6 +30,9 @@ const LINE_MAX: usize = 4_096;
 /// The longest block of data that a server may announce, in bytes. More is no memcached.
 const DATA_MAX: u64 = 1 << 30;
 
+/// The last line of a reply with values.
+const END: &[u8] = b"END\r\n";
+
 /// A reply that is being received.
 #[derive(Clone, Copy, Debug)]
 pub struct Boundary {
@@ -88,11 +91,33 @@ impl Boundary {
             }
         }
     }
+
+    /// How long the reply is at least, as far as the lines say that have come of it. To be asked
+    /// when [`Self::find`] has found no end.
+    pub fn least(&self, input: &[u8]) -> usize {
+        let shape = self.shape;
+        let (line, data) =
+            announced(shape, &input[self.understood..]).ok().flatten().unwrap_or((0, 0));
+        // A reply with values has a last line.
+        let end = if shape == Shape::Values { END.len() } else { 0 };
+        self.understood + line + data + end
+    }
 }
 
 /// The length of the line at the beginning of `rest`, with the data that it announces; none if they
 /// are not all there.
 pub(super) fn block(shape: Shape, rest: &[u8]) -> Result<Option<usize>, Broken> {
+    let Some((line, data)) = announced(shape, rest)? else { return Ok(None) };
+    match rest.get(..line + data) {
+        None => Ok(None),
+        Some(block) if block.ends_with(b"\r\n") => Ok(Some(line + data)),
+        Some(_) => Err(Broken),
+    }
+}
+
+/// The length of the line at the beginning of `rest`, and of the data that it announces with their
+/// end; none if the line is not all there.
+fn announced(shape: Shape, rest: &[u8]) -> Result<Option<(usize, usize)>, Broken> {
     let window = &rest[..rest.len().min(LINE_MAX)];
     let Some(end) = memchr::memchr(b'\n', window) else {
         return if window.len() == LINE_MAX { Err(Broken) } else { Ok(None) };
@@ -102,17 +127,12 @@ pub(super) fn block(shape: Shape, rest: &[u8]) -> Result<Option<usize>, Broken> 
     let place = match shape {
         Shape::Values if line.starts_with(b"VALUE ") => 3,
         Shape::Meta | Shape::Quiet if line.starts_with(b"VA ") => 1,
-        _ => return Ok(Some(end + 1)),
+        _ => return Ok(Some((end + 1, 0))),
     };
     let word = words(line).nth(place).ok_or(Broken)?;
     // It fits: this is for machines with 64 bits.
     let data = number(word, DATA_MAX).ok_or(Broken)? as usize;
-    let length = end + 1 + data + 2;
-    match rest.get(..length) {
-        None => Ok(None),
-        Some(block) if block.ends_with(b"\r\n") => Ok(Some(length)),
-        Some(_) => Err(Broken),
-    }
+    Ok(Some((end + 1, data + 2)))
 }
 
 /// Whether this reply says that something went wrong.

@@ -75,6 +75,21 @@ fn a_block_is_its_line_as_many_bytes_as_that_says_and_the_end_of_a_line() {
     }
 }
 
+#[test]
+fn a_reply_says_early_how_long_it_is_at_least() {
+    let least = |shape, input: &[u8]| {
+        let mut boundary = Boundary::new(shape);
+        assert_eq!(boundary.find(input), Ok(None));
+        boundary.least(input)
+    };
+    assert_eq!(least(Shape::Values, b"VALUE a 0 1000"), b"END\r\n".len(), "no line is whole");
+    let whole = b"VALUE a 0 1000\r\n".len() + 1000 + b"\r\nEND\r\n".len();
+    assert_eq!(least(Shape::Values, b"VALUE a 0 1000\r\nxx"), whole);
+    let two = b"VALUE a 0 1\r\nx\r\nVALUE b 0 1000\r\n";
+    assert_eq!(least(Shape::Values, two), two.len() + 1000 + b"\r\nEND\r\n".len());
+    assert_eq!(least(Shape::Meta, b"VA 1000\r\nx"), b"VA 1000\r\n".len() + 1000 + 2);
+}
+
 proptest! {
     #[test]
     fn a_boundary_that_grows_with_its_input_is_the_same(
