@@ -237,3 +237,10 @@ fn errors_name_the_part_and_what_to_do() {
         assert!(error.to_string().contains(word), "{error}");
     }
 }
+
+#[test]
+fn a_stored_error_says_when_it_was_as_people_write_it() {
+    let error = SyncError { errno: libc::EIO, at_seconds: 1_709_210_096 };
+    let told = super::super::labelled::describe(error, "db.0");
+    assert!(told.starts_with("a sync failed at 2024-02-29T12:34:56Z: Input/output"), "{told}");
+}
