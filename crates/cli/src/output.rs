@@ -51,6 +51,15 @@ pub(crate) fn columns() -> usize {
     ratatui::crossterm::terminal::size().map_or(100, |(columns, _)| usize::from(columns).max(20))
 }
 
+/// A word as one would type it to a shell.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// `text` on one line and without control characters. Command lines and messages come from
 /// programs, and must not be able to paint on somebody's terminal.
 pub(crate) fn on_one_line(text: &str) -> String {
