@@ -7,6 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
 use crate::bed::Bed;
 use crate::nbd::Client;
 use crate::process::{self, Outcome, Running};
@@ -187,6 +189,16 @@ impl Cluster {
     /// If it does not run.
     pub fn kill(&mut self, name: &str) -> Outcome {
         self.parts.remove(name).expect("the part runs").kill()
+    }
+
+    /// Ends a part in order, as `systemctl stop` does.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn stop(&mut self, name: &str) -> Outcome {
+        let part = self.parts.remove(name).expect("the part runs");
+        part.signal(Signal::TERM);
+        part.finish()
     }
 
     /// Where the gateway listens.

@@ -111,9 +111,14 @@ impl Cluster {
         self.gateways[number] = Some(gateway::start(config, &nodes).unwrap());
     }
 
-    /// A node's process dies, and comes back; perhaps its machine, too.
+    /// A node's process is stopped or dies, and comes back; perhaps its machine dies, too.
     fn kill_node(&mut self, number: usize, is_crash: bool, random: &mut Random) {
-        self.nodes[number] = None;
+        let node = self.nodes[number].take().expect("it runs");
+        if random.one_in(3) {
+            node.stop()
+        } else {
+            node.abort()
+        }
         if is_crash {
             self.disks[number].crash(|| random.one_in(2));
         }

@@ -188,7 +188,7 @@ impl fmt::Display for Client<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.principal {
             Principal::User { uid, name: "" } => write!(f, "user {uid}"),
-            Principal::User { name, .. } => write!(f, "user {name}"),
+            Principal::User { uid, name } => write!(f, "user {name} ({uid})"),
             Principal::Certificate(names) => {
                 let first = names.first().map_or("", String::as_str);
                 write!(f, "certificate {:?}", shortened(first))
@@ -257,7 +257,7 @@ mod tests {
         for (client, who) in [
             (certificate(&bob), "certificate \"bob\""),
             (TCP, "a client over TCP in the clear"),
-            (user(0, "root"), "user root"),
+            (user(0, "root"), "user root (0)"),
             (user(1001, ""), "user 1001"),
         ] {
             let denied = opens(client, &[], "oltp").unwrap_err().to_string();

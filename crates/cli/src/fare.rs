@@ -12,7 +12,7 @@ use tidegate_stage::bypass::BYPASSES;
 mod cluster;
 
 use tidegate_console::amounts;
-use tidegate_console::output::{Tone, on_one_line};
+use tidegate_console::output::{Tone, on_one_line, shell_word};
 use tidegate_console::table::cut;
 
 /// A promise counts as kept from this share on, in thousandths: counting by the period is never
@@ -107,6 +107,7 @@ impl<'a> Tenant<'a> {
             (1.., _, false) => Met::No,
             (_, 0, _) => Met::Idle,
             (0, _, _) => Met::Nothing,
+            (reserved, served, _) if is_less(served, reserved) => Met::BoundElsewhere,
             _ => Met::Yes,
         }
     }
@@ -118,8 +119,14 @@ fn met_at_data_node(there: &TenantAtDataNode) -> Met {
         (1.., _, false) => Met::No,
         (_, 0, _) => Met::Idle,
         (0, _, _) => Met::Nothing,
+        (reserved, served, _) if is_less(served, reserved) => Met::BoundElsewhere,
         _ => Met::Yes,
     }
+}
+
+/// Whether a measured rate is less than a promised one, by more than counting explains.
+fn is_less(measured: u64, promised: u64) -> bool {
+    u128::from(measured) * 1000 < u128::from(promised) * KEPT_PERMILLE
 }
 
 /// What a count in a period of the cluster is per second.
@@ -210,8 +217,11 @@ pub(crate) enum Met {
     Idle,
     /// Nothing was promised to it.
     Nothing,
-    /// It has its reservation, or all that it asks for.
+    /// It has its reservation.
     Yes,
+    /// It has less than its reservation, and nothing of it waits: the program, the client or the
+    /// storage that it uses is no faster.
+    BoundElsewhere,
     /// It is held back below its reservation.
     No,
 }
@@ -222,8 +232,16 @@ impl Met {
         match self {
             Self::Nothing => "-",
             Self::Idle => "idle",
-            Self::Yes => "yes",
+            Self::Yes | Self::BoundElsewhere => "yes",
             Self::No => "NO",
+        }
+    }
+
+    /// In a few words, with what bounds the tenant where no promise does.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::BoundElsewhere => "yes, program or storage is slower",
+            _ => self.word(),
         }
     }
 
@@ -232,7 +250,7 @@ impl Met {
         match self {
             Self::Nothing => Tone::Plain,
             Self::Idle => Tone::Faint,
-            Self::Yes => Tone::Good,
+            Self::Yes | Self::BoundElsewhere => Tone::Good,
             Self::No => Tone::Bad,
         }
     }
@@ -248,12 +266,15 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
     if UNITS.into_iter().any(|unit| is_missed(tenant, unit)) {
         return Met::No;
     }
-    let promised = UNITS.into_iter().any(|unit| at_stages(tenant, unit).reservation.is_some());
+    let promised = |levels: Levels| Some((levels.reservation?, levels.measured));
+    let promised = UNITS.into_iter().filter_map(|unit| promised(at_stages(tenant, unit)));
+    let is_all_there = promised.clone().all(|(promised, measured)| !is_less(measured, promised));
     let flows = tenant.period_bytes_per_second > 0 || tenant.period_operations_per_second > 0;
-    match (promised, flows) {
-        (_, false) => Met::Idle,
-        (true, true) => Met::Yes,
-        (false, true) => Met::Nothing,
+    match (promised.count(), flows, is_all_there) {
+        (_, false, _) => Met::Idle,
+        (0, true, _) => Met::Nothing,
+        (_, true, true) => Met::Yes,
+        (_, true, false) => Met::BoundElsewhere,
     }
 }
 
@@ -263,8 +284,7 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
 fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
     let Levels { reservation, demand, measured, .. } = at_stages(tenant, unit);
     let Some(reserved) = reservation else { return false };
-    let is_less = u128::from(measured) * 1000 < u128::from(reserved) * KEPT_PERMILLE;
-    is_less && demand.is_none() && tenant.waiting_permille > 0
+    is_less(measured, reserved) && demand.is_none() && tenant.waiting_permille > 0
 }
 
 /// The part of a stage's bytes that passed its gates.
@@ -324,7 +344,7 @@ fn is_harmless(reason: &str) -> bool {
 }
 
 /// Something that somebody should look at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Warning {
     /// What is wrong, and where.
     pub(crate) text: String,
@@ -335,8 +355,10 @@ pub(crate) struct Warning {
 /// Everything that somebody should look at, the worst first.
 pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     let mut warnings = Vec::new();
+    let cluster = status.cluster.as_ref();
     let mut warn = |text: String, help: &str| {
-        warnings.push(Warning { text: on_one_line(&text), help: on_one_line(help) });
+        let [text, help] = [&*text, help].map(|it| on_one_line(&pasteable(it, cluster)));
+        warnings.push(Warning { text, help });
     };
     if status.revision == 0 {
         warn("no policy is in force".into(), "apply one with `tidegate apply FILE`");
@@ -365,6 +387,22 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
         );
     }
     warnings
+}
+
+/// The same with its commands as they can be pasted: who advises one often does not know where the
+/// cluster's file is, and writes `CLUSTER`.
+fn pasteable(text: &str, cluster: Option<&ClusterStatus>) -> String {
+    let Some(ClusterStatus { file, state, .. }) = cluster.filter(|it| !it.file.is_empty()) else {
+        return text.into();
+    };
+    let words = format!(" {} --state {}", shell_word(file), shell_word(state));
+    let mut pasteable = String::new();
+    for (place, piece) in text.split('`').enumerate() {
+        let is_command = place % 2 == 1 && piece.starts_with("tidegate ");
+        pasteable += if place == 0 { "" } else { "`" };
+        pasteable += &if is_command { piece.replacen(" CLUSTER", &words, 1) } else { piece.into() };
+    }
+    pasteable
 }
 
 /// How the controller stands with a node or gateway.
@@ -517,6 +555,7 @@ fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_proto::cluster::status::PartFaultStatus;
     use tidegate_proto::controller::status::{BypassStatus, CoverageStatus};
 
     use super::*;
@@ -557,10 +596,14 @@ mod tests {
     fn what_nodes_serve_is_part_of_what_a_tenant_gets() {
         let fares = |status: &Status| {
             let tenant = tenants(status).next().unwrap();
-            (text(tenant, |levels| Some(levels.measured), "-"), super::met(tenant).word())
+            (text(tenant, |levels| Some(levels.measured), "-"), super::met(tenant).words())
         };
         assert_eq!(fares(&at_nodes(0, true)), ("0 iops".into(), "idle"));
-        assert_eq!(fares(&at_nodes(400, true)), ("800 iops".into(), "yes"));
+        assert_eq!(
+            fares(&at_nodes(400, true)),
+            ("800 iops".into(), "yes, program or storage is slower")
+        );
+        assert_eq!(fares(&at_nodes(500, true)), ("1k iops".into(), "yes"));
         let mut missed = at_nodes(400, false);
         assert_eq!(fares(&missed), ("800 iops".into(), "NO"));
         let told = warnings(&missed).into_iter().map(|warning| warning.text);
@@ -606,6 +649,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_advised_can_be_pasted() {
+        let node = NodeStatus { name: "b".into(), ..NodeStatus::default() };
+        let reason = "it is not there; run `tidegate volume create CLUSTER db --adopt`";
+        let fault = PartFaultStatus { volume: "db".into(), part: 1, reason: reason.into() };
+        let node = NodeStatus { faults: vec![fault], ..node };
+        let (file, state) = ("/etc/my cluster.toml".into(), "/srv/it's".into());
+        let mut cluster = ClusterStatus { nodes: vec![node], ..ClusterStatus::default() };
+        let told = |cluster: &ClusterStatus| {
+            let cluster = Some(cluster.clone());
+            let warnings = warnings(&Status { revision: 1, cluster, ..Status::default() });
+            warnings.into_iter().map(|it| format!("{}: {}", it.text, it.help)).collect::<Vec<_>>()
+        };
+        assert!(told(&cluster)[0].contains("`tidegate up CLUSTER --role"), "its place is unknown");
+        (cluster.file, cluster.state) = (file, state);
+        let place = r"'/etc/my cluster.toml' --state '/srv/it'\''s'";
+        assert_eq!(
+            told(&cluster),
+            [
+                format!("node b is away: start it: `tidegate up {place} --role node --name b`"),
+                format!(
+                    "part 1 of volume db at node b: it is not there; run `tidegate volume create \
+                     {place} db --adopt`: see `tidegate volume show {place}` on the machine of \
+                     each of its nodes"
+                ),
+            ]
+        );
+    }
+
+    #[test]
     fn a_cluster_is_as_much_as_is_there() {
         let node = |is_connected| NodeStatus { is_connected, ..NodeStatus::default() };
         let gateway = GatewayStatus { is_connected: true, ..GatewayStatus::default() };
@@ -623,9 +695,10 @@ mod tests {
     #[test]
     fn a_promise_is_missed_only_by_who_waits_for_it() {
         assert_eq!(met(&tenant()), Met::No);
-        assert_eq!(met(&TenantStatus { waiting_permille: 0, ..tenant() }), Met::Yes);
+        let slow_disk = TenantStatus { waiting_permille: 0, ..tenant() };
+        assert_eq!(met(&slow_disk), Met::BoundElsewhere, "no gate holds it back");
         let asks_less = TenantStatus { demand_bytes_per_second: Some(75 << 20), ..tenant() };
-        assert_eq!(met(&asks_less), Met::Yes);
+        assert_eq!(met(&asks_less), Met::BoundElsewhere);
         let kept = TenantStatus { period_bytes_per_second: 98 << 20, ..tenant() };
         assert_eq!(met(&kept), Met::Yes);
         let other = TenantStatus { reservation_bytes_per_second: None, ..tenant() };

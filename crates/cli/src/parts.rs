@@ -1,6 +1,7 @@
 //! Nodes, gateways and data nodes of a cluster that run in this process.
 
 use std::path::Path;
+use std::thread;
 
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_fabric::tls::{Guard, Way};
@@ -189,6 +190,17 @@ impl Parts {
         let nodes = self.nodes.iter().map(|(name, _)| name.as_str());
         let nodes = nodes.chain(self.gateways.iter().map(|(name, _)| name.as_str()));
         nodes.chain(self.data_nodes.iter().map(|(name, _)| name.as_str()))
+    }
+}
+
+impl Drop for Parts {
+    /// Nodes end together: gateways of other processes hold requests for five seconds from when a
+    /// node ends, and it cannot be started again before the last one of this process has ended.
+    fn drop(&mut self) {
+        self.gateways.clear();
+        let nodes: Vec<node::Running> = self.nodes.drain(..).map(|(_, node)| node).collect();
+        thread::scope(|scope| nodes.iter().for_each(|node| drop(scope.spawn(|| node.sync()))));
+        thread::scope(|scope| nodes.into_iter().for_each(|node| drop(scope.spawn(|| node.stop()))));
     }
 }
 

@@ -58,6 +58,15 @@ pub fn columns() -> usize {
     size.filter(|size| size.ws_col > 0).map_or(100, |size| usize::from(size.ws_col).max(20))
 }
 
+/// A word as one would type it to a shell.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// `text` on one line and without control characters. Command lines and messages come from
 /// programs, and must not be able to paint on somebody's terminal.
 pub fn on_one_line(text: &str) -> String {

@@ -255,9 +255,10 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         http: None::<SocketAddr>,
         http_hosts: Vec::new(),
         log: "warn".into(),
+        cluster: None,
+        cluster_file: std::path::PathBuf::new(),
         remote: None,
         hello_max: Duration::from_secs(60),
-        cluster: None,
     };
     let socket = config.socket.clone();
     let (ready_tx, ready) = std::sync::mpsc::channel();

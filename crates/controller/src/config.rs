@@ -38,6 +38,9 @@ pub struct Config {
     /// The nodes that promises in operations are kept at, and what lies on them; none where there
     /// are stages only.
     pub cluster: Option<Cluster>,
+    /// The file that the cluster was read from, for the commands that `tidegate status` advises;
+    /// empty if there is none.
+    pub cluster_file: PathBuf,
 }
 
 impl Default for Config {
@@ -52,6 +55,7 @@ impl Default for Config {
             log: "info".into(),
             hello_max: Duration::from_secs(5),
             cluster: None,
+            cluster_file: PathBuf::new(),
         }
     }
 }

@@ -321,7 +321,15 @@ fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &C
     let file = config.cluster.as_ref();
     let cluster = file.map(|file| nodes::machine(file, clock, current, chosen));
     let (split, meters) = (nodes::split(file, clock, current), nodes::meters(file, current));
-    Machines { controller: Controller::new(clock.now(), policy), cluster, split, meters }
+    let controller = Controller::new(clock.now(), policy);
+    let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
+    Machines { controller, cluster, split, meters, paths }
+}
+
+/// A path as it can be used from any directory; nothing if there is none.
+fn whole(path: &Path) -> String {
+    // Only an empty one has no absolute form, unless this process's own directory is gone.
+    std::path::absolute(path).map(|path| path.display().to_string()).unwrap_or_default()
 }
 
 /// Where links and operators come in.

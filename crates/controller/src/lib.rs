@@ -25,6 +25,7 @@ mod config;
 mod daemon;
 mod difference;
 mod http;
+mod http_connections;
 mod limits;
 mod link;
 mod log;

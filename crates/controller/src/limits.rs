@@ -11,11 +11,14 @@ pub struct Limits {
     /// Connections of one user to the socket, other than root and the daemon's own: a quarter of
     /// all by default.
     pub connections_per_user: usize,
-    /// Connections to HTTP; half of them may watch events. By default 256, for dashboards and
-    /// scripts.
+    /// Connections to HTTP that have sent a request; half of them may watch events. By default 256,
+    /// for dashboards and scripts. There may be a quarter of that beside them that have not.
     pub http_connections: usize,
-    /// How long a client of HTTP may take from a request's first byte to its last. By default ten
-    /// seconds, for the longest request is a policy of a megabyte on this machine.
+    /// How long a client of HTTP may take to send the head of a request. By default two seconds:
+    /// it is a few hundred bytes, from this machine.
+    pub http_head: Duration,
+    /// How long it may then take for the rest. By default ten seconds, for the longest request is a
+    /// policy of a megabyte.
     pub http_request: Duration,
     /// How long a connection to HTTP may lie idle, or an answer unread. By default a minute, so
     /// that who scrapes metrics every half minute need not connect anew.
@@ -28,6 +31,7 @@ impl Default for Limits {
             connections: 1 << 14,
             connections_per_user: 1 << 12,
             http_connections: 256,
+            http_head: Duration::from_secs(2),
             http_request: Duration::from_secs(10),
             http_idle: Duration::from_secs(60),
         }
@@ -40,8 +44,15 @@ impl Limits {
         /// Files that are no connection: the store, the lock, the runtime's, and room to accept.
         const OTHERS: usize = 64;
         let http_connections = self.http_connections.min(files / 4);
-        let left = files.saturating_sub(http_connections + OTHERS).max(1);
-        Self { connections: self.connections.min(left), http_connections, ..self }
+        let limits = Self { http_connections, ..self };
+        let http = http_connections + limits.http_pending();
+        let left = files.saturating_sub(http + OTHERS).max(1);
+        Self { connections: self.connections.min(left), ..limits }
+    }
+
+    /// Connections to HTTP that have not sent the head of a request.
+    pub(crate) fn http_pending(&self) -> usize {
+        (self.http_connections / 4).max(1)
     }
 }
 
@@ -54,7 +65,7 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(limits.within(1 << 20), limits);
         let few = limits.within(1_024);
-        assert_eq!((few.connections, few.http_connections), (704, 256));
+        assert_eq!((few.connections, few.http_connections), (640, 256));
         assert!(limits.within(10).connections > 0);
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Machines {
     pub(crate) split: Split,
     /// What nodes and gateways have done.
     pub(crate) meters: Meters,
+    /// Where the cluster's file and the state directory are.
+    pub(crate) paths: [String; 2],
 }
 
 /// The machines with their links.
@@ -92,6 +94,7 @@ pub(crate) struct Machine {
     cluster: Option<Cluster>,
     split: Split,
     meters: Meters,
+    paths: [String; 2],
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
@@ -105,7 +108,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        Machines { controller, cluster, split, meters }: Machines,
+        Machines { controller, cluster, split, meters, paths }: Machines,
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -116,6 +119,7 @@ impl Machine {
             cluster,
             split,
             meters,
+            paths,
             inputs,
             events,
             cycle_seconds,
@@ -382,6 +386,7 @@ impl Machine {
         let mut status = self.cluster.as_ref()?.status(now);
         self.meters.tell(now, &mut status);
         status.data_nodes = self.split.status(now);
+        [status.file, status.state] = self.paths.clone();
         Some(status)
     }
 

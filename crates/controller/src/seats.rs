@@ -25,8 +25,14 @@ struct Taken {
     all: usize,
     /// By the number of the user, as far as one has any.
     users: BTreeMap<u32, usize>,
-    turned_away: u64,
-    complained: Option<Time>,
+    refusals: Refusals,
+}
+
+/// How many were turned away of whom the log does not say so yet.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    unlogged: u64,
+    logged: Option<Time>,
 }
 
 /// Who wants a seat.
@@ -64,7 +70,7 @@ impl Seats {
             Guest::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
         };
         if taken.all + reserved >= self.all || of_user >= self.per_user {
-            if let Some(count) = taken.complaint(now) {
+            if let Some(count) = taken.refusals.count(now) {
                 let (all, open) = (self.all, taken.all);
                 tracing::warn!(count, open, all, ?guest, "too many connections: some refused");
             }
@@ -82,16 +88,16 @@ impl Seats {
     }
 }
 
-impl Taken {
+impl Refusals {
     /// Counts one who is turned away. Returns how many were since the last line, if it is time for
     /// another.
-    fn complaint(&mut self, now: Time) -> Option<u64> {
-        self.turned_away += 1;
-        if self.complained.is_some_and(|at| now.since(at) < COMPLAINT) {
+    pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
+        self.unlogged += 1;
+        if self.logged.is_some_and(|at| now.since(at) < COMPLAINT) {
             return None;
         }
-        self.complained = Some(now);
-        Some(std::mem::take(&mut self.turned_away))
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -132,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_rare_and_count() {
-        let mut taken = Taken::default();
-        assert_eq!(taken.complaint(Time::ZERO), Some(1));
-        assert_eq!(taken.complaint(Time(5)), None);
-        assert_eq!(taken.complaint(Time(6)), None);
-        assert_eq!(taken.complaint(Time::ZERO.after(COMPLAINT)), Some(3));
+    fn refusals_are_logged_rarely_and_counted() {
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.count(Time::ZERO), Some(1));
+        assert_eq!(refusals.count(Time(5)), None);
+        assert_eq!(refusals.count(Time(6)), None);
+        assert_eq!(refusals.count(Time::ZERO.after(COMPLAINT)), Some(3));
     }
 }

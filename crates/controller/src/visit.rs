@@ -1,11 +1,12 @@
 //! Connections to HTTP: how many there may be, and how long each may take.
 //!
-//! One rule covers every way to hold a connection for nothing. Once a client has begun to ask, it
-//! has to bring its whole request in a given time, whether it sends nothing, half a header or a
-//! byte every second; and between two answers, or two pieces of one, no more than another time may
-//! pass, whether the client asks nothing or does not read.
+//! Two rules cover every way to hold a connection for nothing. Once a client has begun to ask, it
+//! has to bring the head of its request in a given time and its body in another, whether it sends
+//! nothing, half a header or a byte every second; and between two answers, or two pieces of one, no
+//! more than another time may pass, whether the client asks nothing or does not read. How many
+//! there may be, and who makes room if there are too many, says [`crate::http_connections`].
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use tokio::time::{Sleep, sleep};
 
 use crate::clock::Clock;
 use crate::daemon::ACCEPT_PAUSE;
+use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
 use crate::limits::Limits;
-use crate::seats::{Guest, Seat, Seats};
 
-/// What one hears who finds no seat.
+/// What a client is told that is turned away.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
@@ -29,15 +30,15 @@ const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRet
 /// Where visits begin.
 pub(crate) struct Entrance {
     listener: TcpListener,
-    seats: Arc<Seats>,
+    connections: Arc<HttpConnections>,
     clock: Clock,
     limits: Limits,
 }
 
 impl Entrance {
     pub(crate) fn new(listener: TcpListener, clock: Clock, limits: Limits) -> Self {
-        let seats = Seats::new(limits.http_connections, usize::MAX);
-        Self { listener, seats, clock, limits }
+        let connections = HttpConnections::new(limits.http_connections, limits.http_pending());
+        Self { listener, connections, clock, limits }
     }
 }
 
@@ -49,11 +50,11 @@ impl Listener for Entrance {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Who it is nobody knows, so there are no seats for anybody in particular.
-                    match self.seats.take(Guest::Operator, self.clock.now()) {
-                        Some(seat) => return (Visit::new(stream, self.limits, seat), address),
-                        None => turn_away(stream),
-                    }
+                    // Who has gone again is not asked about.
+                    let Ok(local) = stream.local_addr() else { continue };
+                    let (clock, from) = (self.clock, origin(local, address));
+                    let counted = self.connections.admit(from, clock.now());
+                    return (Visit::new(stream, (self.limits, clock), counted), address);
                 }
                 Err(error) => {
                     tracing::error!("cannot accept an HTTP connection: {error}");
@@ -68,36 +69,104 @@ impl Listener for Entrance {
     }
 }
 
-/// Says why and closes, without waiting for anything.
-fn turn_away(stream: TcpStream) {
-    let Ok(mut stream) = stream.into_std() else { return };
-    // What is there already is taken, or the kernel would answer it with a reset that overtakes us.
-    let _ = stream.read(&mut [0; 4096]);
-    let _ = stream.write(FULL.as_bytes());
-}
-
 /// A connection with a time limit.
 pub(crate) struct Visit {
     stream: TcpStream,
     limits: Limits,
-    /// Whether a request is due, rather than an answer or nothing.
-    is_asking: bool,
+    clock: Clock,
+    /// What of a request is due, rather than an answer or nothing.
+    due: Due,
     timer: Pin<Box<Sleep>>,
-    _seat: Seat,
+    counted: HttpConnection,
+    /// Done if the connection has to make room, which it does not once its first head is whole.
+    eviction: Option<Eviction>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    /// The head of a request, of which that much has come.
+    Head(HeadEnd),
+    /// The rest of a request.
+    Body,
+    /// An answer, or that it is read, or the next request.
+    Answer,
+}
+
+/// How much has come of the empty line that ends a request's head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct HeadEnd {
+    /// The last line has ended, and nothing of the next one has come.
+    is_at_line: bool,
+}
+
+impl HeadEnd {
+    /// Whether these bytes, behind those before, have the end of the head.
+    fn is_in(&mut self, bytes: &[u8]) -> bool {
+        for byte in bytes {
+            match byte {
+                b'\n' if self.is_at_line => return true,
+                b'\n' => self.is_at_line = true,
+                b'\r' => {}
+                _ => self.is_at_line = false,
+            }
+        }
+        false
+    }
 }
 
 impl Visit {
-    fn new(stream: TcpStream, limits: Limits, seat: Seat) -> Self {
-        let timer = Box::pin(sleep(limits.http_request));
-        Self { stream, limits, is_asking: true, timer, _seat: seat }
+    fn new(
+        stream: TcpStream,
+        (limits, clock): (Limits, Clock),
+        (counted, eviction): (HttpConnection, Eviction),
+    ) -> Self {
+        let timer = Box::pin(sleep(limits.http_head));
+        let due = Due::Head(HeadEnd::default());
+        Self { stream, limits, clock, due, timer, counted, eviction: Some(eviction) }
     }
 
-    fn note(&mut self, is_asking: bool, cx: &mut Context<'_>) {
-        let limit = if is_asking { self.limits.http_request } else { self.limits.http_idle };
-        self.is_asking = is_asking;
-        self.timer.set(sleep(limit));
+    fn expect(&mut self, due: Due, cx: &mut Context<'_>) {
+        self.due = due;
+        self.timer.set(sleep(match due {
+            Due::Head(_) => self.limits.http_head,
+            Due::Body => self.limits.http_request,
+            Due::Answer => self.limits.http_idle,
+        }));
         // So that it wakes the task, which may be waiting for the next request already.
         let _ = self.timer.as_mut().poll(cx);
+    }
+
+    /// Takes note of what of a request has come. An error if the connection is turned away.
+    fn on_received(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.due == Due::Answer {
+            self.expect(Due::Head(HeadEnd::default()), cx);
+        }
+        let Due::Head(mut end) = self.due else { return Ok(()) };
+        if !end.is_in(bytes) {
+            self.due = Due::Head(end);
+            return Ok(());
+        }
+        self.expect(Due::Body, cx);
+        self.eviction = None;
+        self.counted.open(self.clock.now()).map_err(|_| self.turn_away())
+    }
+
+    /// Says why, without waiting for anything.
+    fn turn_away(&self) -> io::Error {
+        let _ = self.stream.try_write(FULL.as_bytes());
+        io::ErrorKind::ConnectionAborted.into()
+    }
+
+    /// An error if the connection has to make room for others.
+    fn make_room(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.eviction.as_mut().map(|eviction| Pin::new(eviction).poll(cx)) {
+            Some(Poll::Ready(_)) => Err(self.turn_away()),
+            Some(Poll::Pending) | None => Ok(()),
+        }
     }
 
     /// An error once the time is over.
@@ -112,13 +181,12 @@ impl AsyncRead for Visit {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.make_room(cx)?;
         let before = buffer.filled().len();
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buffer) else {
             return self.wait(cx);
         };
-        if buffer.filled().len() > before && !self.is_asking {
-            self.note(true, cx);
-        }
+        self.on_received(&buffer.filled()[before..], cx)?;
         Poll::Ready(read)
     }
 }
@@ -132,7 +200,7 @@ impl AsyncWrite for Visit {
         let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(cx, bytes) else {
             return self.wait(cx);
         };
-        self.note(false, cx);
+        self.expect(Due::Answer, cx);
         Poll::Ready(written)
     }
 
@@ -148,6 +216,17 @@ impl AsyncWrite for Visit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_ends_with_an_empty_line_however_its_bytes_come() {
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nbody";
+        for size in 1..request.len() {
+            let mut end = HeadEnd::default();
+            let whole = request.chunks(size).position(|bytes| end.is_in(bytes));
+            assert_eq!(whole, Some((request.len() - 5) / size), "in pieces of {size}");
+        }
+        assert!(!HeadEnd::default().is_in(b"GET / HTTP/1.1\r\nHost: localhost\r\n"));
+    }
 
     #[test]
     fn the_refusal_says_how_long_it_is() {

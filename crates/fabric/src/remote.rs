@@ -14,10 +14,16 @@
 //! [`Settings::patience`] says. A node that owes answers and says nothing for five seconds, not
 //! even that it lives, is as good as away: the link is given up.
 //!
+//! A node that is told to end says so ([`FromNode::Ending`]), and answers what it was sent. From
+//! then on it is away: what comes waits for the next process, and when all is answered the link is
+//! given up. The jobs' patience begins then. So an orderly restart costs nobody an error.
+//!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
 //! knows whether it may be done twice. Whether writes that were answered are lost with the node is
 //! the node's to say: a flush carries the incarnation of the part that its client relies on, and
 //! the node compares. So nothing has to be remembered here.
+//!
+//! [`FromNode::Ending`]: tidegate_proto::data::FromNode::Ending
 
 mod link;
 #[cfg(test)]
@@ -37,6 +43,9 @@ use link::Link;
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
 const RETRY_MAX: Span = Span(Span::SECOND.0);
+
+/// Why a node is away that has said that it ends.
+const ENDED: &str = "it was told to end";
 
 /// How a link to a node is set up.
 #[derive(Clone, Debug)]
@@ -173,7 +182,7 @@ impl Remote {
         for job in jobs.drain(..) {
             match &mut self.link {
                 _ if self.parts[job.part as usize].is_refused => done.push(failed(job)),
-                Some(link) if link.is_welcome() => link.submit(now, job),
+                Some(link) if link.takes_jobs() => link.submit(now, job),
                 _ => self.waiting.push_back((until, job)),
             }
         }
@@ -226,7 +235,10 @@ impl Remote {
         if let Err(error) = heard {
             return self.fall(reactor, now, &error.to_string(), done);
         }
-        if !was_welcome && link.is_welcome() {
+        if link.is_drained() {
+            return self.fall(reactor, now, ENDED, done);
+        }
+        if !was_welcome && link.takes_jobs() {
             for (_, job) in self.waiting.drain(..) {
                 link.submit(now, job);
             }
@@ -238,14 +250,23 @@ impl Remote {
 
     /// When [`Self::on_deadline`] is to be called; [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
-        let gives_up = self.waiting.front().map_or(Time::MAX, |(until, _)| *until);
+        let gives_up = self.gives_up_at();
         let link = self.link.as_ref().map_or(self.retry.at(), Link::silent_at);
         gives_up.min(link)
     }
 
+    /// When the first job that waits gives up; [`Time::MAX`] for never. While a node that ends
+    /// answers what it has, none does: that has its own bound.
+    fn gives_up_at(&self) -> Time {
+        match &self.link {
+            Some(link) if link.is_ending() => Time::MAX,
+            _ => self.waiting.front().map_or(Time::MAX, |(until, _)| *until),
+        }
+    }
+
     /// The deadline has come: connects, gives jobs up, or gives a node up that says nothing.
     pub fn on_deadline<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
-        while self.waiting.front().is_some_and(|(until, _)| *until <= now) {
+        while self.gives_up_at() <= now {
             done.extend(self.waiting.pop_front().map(|(_, job)| failed(job)));
         }
         match &self.link {
@@ -275,10 +296,18 @@ impl Remote {
         }
     }
 
-    /// There is no link any more: what was on it fails.
+    /// There is no link any more: what was on it fails, or waits with what came after it.
     fn fall<T>(&mut self, reactor: &Reactor<T>, now: Time, reason: &str, done: &mut Vec<Job>) {
+        let mut reason = reason;
         if let Some(link) = self.link.take() {
-            link.close(reactor, done);
+            let is_orderly = link.is_ending();
+            let again = link.close(reactor, done);
+            if is_orderly {
+                reason = ENDED;
+                let until = now.after(self.settings.patience);
+                let jobs = again.into_iter().chain(self.waiting.drain(..).map(|(_, job)| job));
+                self.waiting = jobs.map(|job| (until, job)).collect();
+            }
         }
         self.parts.iter_mut().for_each(|opened| opened.is_refused = false);
         self.retry.later(now);

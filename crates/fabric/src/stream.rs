@@ -9,6 +9,8 @@ mod address;
 mod listener;
 #[cfg(feature = "cluster")]
 mod outgoing;
+#[cfg(feature = "cluster")]
+mod peer_user;
 mod seal;
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -28,6 +30,8 @@ pub use address::{Address, AddressError};
 pub use listener::{BindError, Door, Listener};
 #[cfg(feature = "cluster")]
 pub use outgoing::Outgoing;
+#[cfg(feature = "cluster")]
+pub use peer_user::user_of_peer;
 pub use seal::Seal;
 use tidegate_model::Origin;
 

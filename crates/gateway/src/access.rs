@@ -28,15 +28,18 @@ impl Identity {
     }
 
     /// The client, with its certificate if `stream` has become one with TLS. Users are known by
-    /// number: the names of a policy were looked up when it came.
-    pub(crate) fn client(self, stream: &Stream) -> Client<'_> {
+    /// number: the names of a policy were looked up when it came, and others stay unknown.
+    pub(crate) fn client<'a>(self, stream: &'a Stream, table: &'a Table) -> Client<'a> {
         match (stream.seal(), self) {
             (Some(seal), _) => {
                 Client { principal: Principal::Certificate(seal.names()), is_operator: false }
             }
             (None, Self::User(uid)) => {
                 let is_operator = uid == 0 || uid == geteuid().as_raw();
-                Client { principal: Principal::User { uid, name: "" }, is_operator }
+                Client {
+                    principal: Principal::User { uid, name: table.user_name(uid) },
+                    is_operator,
+                }
             }
             (None, Self::Anonymous) => {
                 Client { principal: Principal::Anonymous, is_operator: false }

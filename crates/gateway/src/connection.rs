@@ -183,7 +183,7 @@ impl Connection {
                     let visible = Visible {
                         volumes: &shop.volumes,
                         knowledge: shop.table.knowledge(&shop.parties),
-                        client: self.identity.client(&self.stream),
+                        client: self.identity.client(&self.stream, &shop.table),
                         denial: &self.denial,
                     };
                     let step = handshake.on_bytes(&mut bytes, &visible, &mut said);
@@ -194,7 +194,7 @@ impl Connection {
                         // The answer is sent before anything else is.
                         Step::Encrypt => self.is_encrypting = true,
                         Step::Entered(entered) => {
-                            let client = self.identity.client(&self.stream);
+                            let client = self.identity.client(&self.stream, &shop.table);
                             let (owner, restrictions) = shop.owner(&entered, client);
                             let receiver = Receiver::default();
                             let recorded = shop.nodes.record(entered.export.volume);
@@ -337,7 +337,7 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, shop: &Shop) {
-        let identity = self.identity.client(&self.stream);
+        let identity = self.identity.client(&self.stream, &shop.table);
         if let Phase::Serving(client) = &mut self.phase {
             (client.owner, client.restrictions) = shop.owner(&client.entered, identity);
         }

@@ -134,7 +134,8 @@ impl Watch {
                 None => break,
                 Some(ToGateway::Policy { revision, policy }) => {
                     tracing::info!(revision, "policy");
-                    self.books.register.apply(users::numbered(policy));
+                    let (policy, user_names) = users::numbered(policy);
+                    self.books.register.apply(policy, user_names);
                     self.retry.succeed();
                 }
                 Some(ToGateway::Count) => {

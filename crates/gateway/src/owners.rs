@@ -29,6 +29,7 @@ use tidegate_model::policy::Levels;
 use tidegate_model::{Policy, TenantId};
 
 use crate::status::Count;
+use crate::users::UserNames;
 
 /// Where workers find the present table.
 #[derive(Debug)]
@@ -60,6 +61,8 @@ pub(crate) struct Table {
 struct Rules {
     policy: Policy,
     numbers: Arc<[TenantId]>,
+    /// The names of users that the policy names.
+    user_names: UserNames,
 }
 
 /// Who owns the requests to one volume or pool, by the register's numbers.
@@ -98,13 +101,13 @@ impl Register {
     }
 
     /// From now on this policy holds.
-    pub(crate) fn apply(&self, policy: Policy) {
+    pub(crate) fn apply(&self, policy: Policy, user_names: UserNames) {
         let mut present = self.present();
         let mut names = present.names.clone();
         let tenants = policy.tenants.iter();
         let numbers = tenants.map(|tenant| number(&mut names, &tenant.name)).collect();
         let turn = present.turn + 1;
-        let rules = Some(Rules { policy, numbers });
+        let rules = Some(Rules { policy, numbers, user_names });
         let (counts, elsewhere) = (present.counts.clone(), present.elsewhere.clone());
         let mut table = Table { turn, names, counts, elsewhere, policy: rules, is_known: true };
         table.open(self.nodes);
@@ -193,6 +196,12 @@ impl Table {
         place.and_then(|place| self.names.get(place)).map_or("", String::as_str)
     }
 
+    /// The name of the user with this number; empty if the policy does not name it.
+    pub(crate) fn user_name(&self, uid: u32) -> &str {
+        let name = self.policy.as_ref().and_then(|rules| rules.user_names.get(&uid));
+        name.map_or("", String::as_str)
+    }
+
     /// Whether the policy promises this tenant something.
     pub(crate) fn has_reservation(&self, tenant: &str) -> bool {
         let policy = self.policy.as_ref().map(|rules| &rules.policy);
@@ -210,7 +219,7 @@ impl Table {
         let known = self.names.iter().position(|name| name == tenant);
         let number = known.and_then(|known| u16::try_from(known + 1).ok());
         let others = number.map_or(TenantId::NOBODY, TenantId);
-        let rules = self.policy.as_ref().and_then(|Rules { policy, numbers }| {
+        let rules = self.policy.as_ref().and_then(|Rules { policy, numbers, .. }| {
             // What no rule is about is nobody's to them, and ours to say.
             let owners = Owners::new(policy, place, "");
             (owners.all(true).count() > 1).then(|| (owners, numbers.clone()))
@@ -262,9 +271,9 @@ mod tests {
         let first = register.table();
         assert_eq!(first.names(), ["b", "a"]);
         assert!(register.newer(&first).is_none());
-        register.apply(policy(&["new", "a"], ""));
+        register.apply(policy(&["new", "a"], ""), UserNames::new());
         let second = register.newer(&first).unwrap();
-        register.apply(policy(&["later", "new"], ""));
+        register.apply(policy(&["later", "new"], ""), UserNames::new());
         let third = register.newer(&second).unwrap();
         assert_eq!(third.names(), ["b", "a", "new", "later"]);
         assert!(third.names().starts_with(second.names()));
@@ -277,7 +286,7 @@ mod tests {
     fn counts_go_with_their_names() {
         let register = Register::new(1, ["b", "a"].into_iter(), true);
         let first = register.table();
-        register.apply(policy(&["new", "a"], ""));
+        register.apply(policy(&["new", "a"], ""), UserNames::new());
         let second = register.table();
         // A worker that has not seen the new table yet counts in the old one.
         for (table, number) in [(&first, 2), (&second, 2), (&second, 3), (&second, 0)] {
@@ -294,7 +303,7 @@ mod tests {
     fn rules_come_first_and_then_whom_the_export_is_for() {
         let register = Register::new(1, ["db"].into_iter(), true);
         let rule = "[[match]]\ntenant = \"etl\"\nvolume = \"logs-*\"\noperation = \"write\"\n";
-        register.apply(policy(&["etl", "web"], rule));
+        register.apply(policy(&["etl", "web"], rule), UserNames::new());
         let table = register.table();
         let owner = |volume, tenant, asked| {
             let number = usize::from(table.owner(volume, tenant).of(asked).0);

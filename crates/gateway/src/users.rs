@@ -4,17 +4,24 @@
 //! directory server to know a name. So the names are looked up here, once per policy, by the thread
 //! that hears of it. Who is given another number later is known by it with the next policy.
 
+use std::collections::BTreeMap;
+
 use nix::unistd::User;
 use tidegate_model::Policy;
 use tidegate_model::policy::CERTIFICATE;
 
-/// The policy, with the numbers of the users that it names beside their names.
-pub(crate) fn numbered(mut policy: Policy) -> Policy {
+/// Names of users by their numbers.
+pub(crate) type UserNames = BTreeMap<u32, String>;
+
+/// The policy, with the numbers of the users that it names beside their names; and these names by
+/// number, for people who read the log.
+pub(crate) fn numbered(mut policy: Policy) -> (Policy, UserNames) {
+    let mut names = UserNames::new();
     for tenant in &mut policy.tenants {
         let is_name =
             |user: &&String| !user.starts_with(CERTIFICATE) && user.parse::<u32>().is_err();
         let number = |user: &String| match User::from_name(user) {
-            Ok(Some(found)) => Some(found.uid.as_raw().to_string()),
+            Ok(Some(found)) => Some((found.uid.as_raw(), user.clone())),
             Ok(None) => {
                 tracing::warn!(tenant = tenant.name, "there is no user {user:?} on this machine");
                 None
@@ -24,10 +31,11 @@ pub(crate) fn numbered(mut policy: Policy) -> Policy {
                 None
             }
         };
-        let numbers: Vec<String> = tenant.users.iter().filter(is_name).filter_map(number).collect();
-        tenant.users.extend(numbers);
+        let numbers = tenant.users.iter().filter(is_name).filter_map(number).collect::<Vec<_>>();
+        tenant.users.extend(numbers.iter().map(|(number, _)| number.to_string()));
+        names.extend(numbers);
     }
-    policy
+    (policy, names)
 }
 
 #[cfg(test)]
@@ -40,7 +48,8 @@ mod tests {
     fn names_of_users_are_known_by_their_numbers() {
         let text =
             r#"tenant = [{ name = "a", users = ["root", "7", "cert:root", "no such user"] }]"#;
-        let policy = numbered(Policy::parse(text).unwrap());
+        let (policy, names) = numbered(Policy::parse(text).unwrap());
+        assert_eq!(names, UserNames::from([(0, "root".into())]));
         let [tenant] = &policy.tenants[..] else { panic!("there is one") };
         assert_eq!(tenant.users, ["root", "7", "cert:root", "no such user", "0"]);
         assert!(tenant.admits(Principal::User { uid: 0, name: "" }));

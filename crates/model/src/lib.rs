@@ -21,6 +21,7 @@ pub mod policy;
 pub mod tag;
 pub mod text;
 pub mod units;
+pub mod unix_time;
 pub mod waits;
 
 pub use cluster::Cluster;
@@ -36,4 +37,5 @@ pub use policy::{Policy, PolicyError};
 pub use tag::{Class, Tag};
 pub use text::TextError;
 pub use units::{Bytes, Iops, Portion, Rate, Span, Time};
+pub use unix_time::UnixTime;
 pub use waits::{Rule, Waits};

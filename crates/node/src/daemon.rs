@@ -10,7 +10,9 @@ use std::thread::{self, JoinHandle};
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::service::Service;
 use tidegate_fabric::stream::{Address, BindError, Door, Listener};
+use tidegate_model::Span;
 use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::data::DRAIN_MAX;
 use tidegate_proto::node::{self, NodeStatus, Steward};
 
 use crate::clock::Clock;
@@ -26,6 +28,7 @@ use crate::measure::Measure;
 use crate::monitor::Monitor;
 use crate::server::{Counts, Server};
 use crate::store::lock::Busy;
+use crate::store::sync::sync_all;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
 
 /// The most requests at the device at a time: more threads than this help no device.
@@ -97,6 +100,8 @@ pub struct Running {
     server: Option<Server>,
     /// Of stores whose files others could move.
     monitor: Option<Monitor>,
+    /// It ends as if its process had died.
+    is_aborted: bool,
 }
 
 /// How a node is.
@@ -151,13 +156,16 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let thread = thread::Builder::new().name("keeper".into());
     // The engine has threads by now.
     let keeper = Some(thread.spawn(move || keeper.run()).inspect_err(|_| live.end())?);
-    let mut running = Running { live, watch, bell, keeper, server: None, monitor: None };
+    let mut running =
+        Running { live, watch, bell, keeper, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
         running.monitor = Some(Monitor::start(running.live.medium.clone())?);
     }
     if let Some(listener) = listener {
         let service = running.service();
-        running.server = Some(Server::start(listener, service, config.name, config.workers)?);
+        let drain = if running.live.medium.outlives_node() { DRAIN_MAX } else { Span::ZERO };
+        let bounds = (config.workers, drain);
+        running.server = Some(Server::start(listener, service, config.name, bounds)?);
     }
     Ok(running)
 }
@@ -282,17 +290,41 @@ impl Running {
         }
     }
 
-    /// Ends the node: connections are closed, what waits fails, what is at the device is finished,
-    /// and the controller is told.
+    /// Makes what was written durable, part by part, until as much time has passed as a node may
+    /// take to end. Several nodes of a process that end do this before the first one refuses
+    /// anything, so that none is away while others sync.
+    pub fn sync(&self) {
+        let until = self.live.clock.now().after(DRAIN_MAX);
+        sync_all(&*self.live.medium, || self.live.clock.now() > until);
+    }
+
+    /// Ends the node. Where its data outlive it, gateways are told first and answered, for at most
+    /// [`DRAIN_MAX`], and what was written is made durable. Then connections are closed, what still
+    /// waits fails, what is at the device is finished, and the controller is told.
     pub fn stop(self) {
         drop(self);
+    }
+
+    /// Ends the node as the death of its process would, as far as gateways see: they are told
+    /// nothing, what they have sent is not answered, and nothing is synced. For tests.
+    pub fn abort(mut self) {
+        self.is_aborted = true;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        match (self.is_aborted, &self.server) {
+            // Most of it while gateways are still served: while they wait, little is left.
+            (false, _) => self.sync(),
+            (true, Some(server)) => server.forget_drain(),
+            (true, None) => {}
+        }
         (self.server, self.monitor) = (None, None);
         self.live.end();
+        if !self.is_aborted {
+            self.sync();
+        }
         self.watch.is_ending.store(true, Ordering::Release);
         self.bell.ring();
         if let Some(keeper) = self.keeper.take() {

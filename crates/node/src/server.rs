@@ -7,6 +7,10 @@
 //! A connection has bounds: on jobs, on bytes to be stored, on answers that the gateway has not
 //! read. At a bound it is not read from until some are done: the gateway's socket fills up, and it
 //! waits. Nothing is dropped.
+//!
+//! A node that is told to end refuses new connections and says so on those that there are. Their
+//! gateways send no more, take their answers and leave; a node that is started again meanwhile
+//! finds them waiting.
 
 mod connection;
 mod worker;
@@ -19,6 +23,7 @@ use std::thread::{self, JoinHandle};
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::service::{Job, Service};
 use tidegate_fabric::stream::{Address, Listener};
+use tidegate_model::Span;
 
 use worker::Worker;
 
@@ -48,12 +53,16 @@ struct Shared {
     /// The node's.
     name: String,
     is_ending: AtomicBool,
+    /// How long gateways are given answers once the node ends, in nanoseconds; zero if its data end
+    /// with it.
+    drain_ns: AtomicU64,
     open: AtomicU32,
     answered: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Workers that serve connections. Dropping it closes them.
+/// Workers that serve connections. Dropping it ends them: gateways are told, what they have sent is
+/// answered as far as the drain time allows, and then connections are closed.
 pub(crate) struct Server {
     shared: Arc<Shared>,
     workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
@@ -64,13 +73,14 @@ impl Server {
         listener: Listener,
         service: Arc<dyn Service>,
         name: String,
-        workers: usize,
+        (workers, drain): (usize, Span),
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             listener,
             service,
             name,
             is_ending: AtomicBool::new(false),
+            drain_ns: AtomicU64::new(drain.0),
             open: AtomicU32::new(0),
             answered: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -84,6 +94,11 @@ impl Server {
             server.workers.push((mailbox, thread.spawn(move || worker.run())?));
         }
         Ok(server)
+    }
+
+    /// Gateways are to be given no answers once the node ends.
+    pub(crate) fn forget_drain(&self) {
+        self.shared.drain_ns.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -102,6 +117,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Release);
+        self.shared.listener.refuse();
         self.workers.iter().for_each(|(mailbox, _)| mailbox.ring());
         for (_, thread) in self.workers.drain(..) {
             // A worker that panicked has said so already.

@@ -17,6 +17,7 @@ pub(crate) mod lock;
 mod memcached;
 mod memory;
 mod parts;
+pub(crate) mod sync;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -72,6 +73,16 @@ pub(crate) trait Medium: Send + Sync {
     /// Reasons why open parts are not served or not durable, by volume and index.
     fn faults(&self) -> Vec<(String, u32, String)> {
         Vec::new()
+    }
+
+    /// Whether what was written is there for the node's next process, too.
+    fn outlives_node(&self) -> bool {
+        true
+    }
+
+    /// How many parts are open that a flush makes durable. They are numbered from zero.
+    fn durable_parts(&self) -> u32 {
+        0
     }
 
     /// One line for people: what it is, where, and what is special about it.

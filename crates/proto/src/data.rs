@@ -58,6 +58,9 @@ pub const TOLD_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 /// machine is gone without a word.
 pub const SILENCE_MAX: Span = Span(5 * Span::SECOND.0);
 
+/// How long a node that ends goes on to serve what it was sent, after [`FromNode::Ending`].
+pub const DRAIN_MAX: Span = Span(5 * Span::SECOND.0);
+
 /// The longest message of kind 0, in bytes: some thousand names of tenants. More are told in
 /// several.
 pub const MESSAGE_MAX: usize = 1 << 20;
@@ -296,6 +299,10 @@ pub enum FromNode {
         /// Its new incarnation.
         incarnation: u64,
     },
+    /// The node was told to end. It still serves the jobs that it was sent, for [`DRAIN_MAX`]; the
+    /// gateway sends no more, and closes the connection once all are answered. A gateway that does
+    /// not know this message closes the connection at once.
+    Ending,
 }
 
 /// A part that is open at its node.

@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -123,6 +126,48 @@ fn nodes_may_die_again_and_again() {
         client.flush().unwrap();
         oracle.check(&mut client);
     }
+}
+
+/// Writes without a pause until it is told to end, and counts what it has done; `asked` requests
+/// are under way together.
+fn write_without_a_pause(
+    mut client: Client,
+    asked: u64,
+    (done, is_over): (Arc<AtomicU64>, Arc<AtomicBool>),
+) -> (Oracle, Client) {
+    let mut oracle = Oracle::default();
+    while !is_over.load(Ordering::Relaxed) {
+        oracle.ask(&mut client, asked);
+        assert_eq!(oracle.hear(&mut client), [0; 0], "a stop is no error");
+        client.flush().unwrap();
+        done.fetch_add(asked, Ordering::Relaxed);
+    }
+    (oracle, client)
+}
+
+#[test]
+fn a_node_that_is_stopped_and_started_again_costs_its_clients_no_error() {
+    let mut cluster = cluster();
+    let (done, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (client, shared) = (cluster.enter("db"), (done.clone(), is_over.clone()));
+    let writer = thread::spawn(move || write_without_a_pause(client, 64, shared));
+    let goes_on = || {
+        let before = done.load(Ordering::Relaxed);
+        eventually("the client", || {
+            writer.is_finished() || done.load(Ordering::Relaxed) >= before + 256
+        });
+    };
+    for name in NODES {
+        goes_on();
+        cluster.stop(name).success();
+        cluster.start("node", name);
+    }
+    goes_on();
+    is_over.store(true, Ordering::Relaxed);
+    let (oracle, mut client) = writer.join().unwrap();
+    oracle.check(&mut client);
+    let log = cluster.part(GATEWAY).stderr();
+    assert!(log.contains("is away: it was told to end") && log.contains("is back"), "{log}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ enum Command {
     Put {
         /// The key
         key: String,
-        /// The value, up to 4KiB with its key, or - for what is on standard input
+        /// The value, or - for what is on standard input; up to 4096 bytes, and 4144 with its key
         value: String,
         #[command(flatten)]
         at: At,
@@ -126,16 +126,7 @@ fn told(value: &[u8]) -> serde_json::Value {
 
 fn put(key: &str, value: String, at: &At, json: bool) -> Result<ExitCode, Failure> {
     let bytes = match value.as_str() {
-        "-" => {
-            let mut bytes = Vec::new();
-            // One more than there may be, so that too much is refused rather than cut.
-            let most = VALUE_MAX as u64 + 1;
-            let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
-            read.map_err(|error| {
-                Failure::new(Code::Failure, "cannot read standard input").cause(error)
-            })?;
-            bytes
-        }
+        "-" => read_value(io::stdin().lock())?,
         _ => value.into_bytes(),
     };
     at.open()?.put(key.as_bytes(), &bytes).map_err(|error| at.failed(error))?;
@@ -143,6 +134,21 @@ fn put(key: &str, value: String, at: &At, json: bool) -> Result<ExitCode, Failur
         output::print(&format!("{}\n", json!({ "key": key, "bytes": bytes.len() })))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The value on standard input. What is too long for any key is not read to its end, and is not
+/// counted.
+fn read_value(input: impl Read) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = input.take(VALUE_MAX as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::new(Code::Failure, "cannot read standard input").cause(error))?;
+    if bytes.len() > VALUE_MAX {
+        let what = format!("standard input has more than {VALUE_MAX} bytes, the most of a value");
+        return Err(
+            Failure::new(Code::Failure, what).help("divide it, and put each part by itself")
+        );
+    }
+    Ok(bytes)
 }
 
 fn delete(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
@@ -157,4 +163,19 @@ fn delete(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
 
 fn missing(key: &str, at: &Path) -> Failure {
     Failure::new(Code::Failure, format!("{key:?} has no value at {}", at.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_as_long_as_it_may_be_or_refused_without_a_wrong_count() {
+        assert_eq!(read_value(io::repeat(7).take(4_096)).unwrap(), [7; 4_096]);
+        for length in [4_097, 1 << 20] {
+            let refused = read_value(io::repeat(7).take(length)).unwrap_err().to_string();
+            assert!(refused.contains("more than 4096 bytes"), "{refused}");
+            assert!(!refused.contains("4097"), "{refused}");
+        }
+    }
 }

@@ -19,24 +19,34 @@ use tidegate_console::table::{Align, Cell, Table};
 /// Show how the controller, the tenants, the stages and the cluster fare
 ///
 /// Measured is what flowed in the last period, through stages and at nodes. A promise is met where
-/// a tenant gets its reservation or all that it asks for. With --json, the answer is that of GET
-/// /v1/status.
+/// a tenant gets its reservation, or less because nothing of it waits. With --json, the answer is
+/// that of GET /v1/status and the warnings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args, common: &Common) -> Result<ExitCode, Failure> {
     let socket = common.socket();
     let answer = Operator::connect(&socket)?.ask(&Request::Status)?;
+    let status: Status = operator::read(&answer)?;
     if common.json {
-        output::print(&format!("{answer}\n"))?;
+        let warnings = fare::warnings(&status);
+        output::print_json(&StatusAndWarnings { status: &status, warnings })?;
     } else {
-        let status: Status = operator::read(&answer)?;
         // A file is as wide as it has to be.
         let width = if io::stdout().is_terminal() { output::columns() } else { usize::MAX };
         let screen = Screen { paint: Paint::stdout(), width };
         output::print(&screen.told(&status, &socket.display().to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `--json` prints.
+#[derive(Debug, serde::Serialize)]
+struct StatusAndWarnings<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    /// What somebody should look at, the worst first.
+    warnings: Vec<Warning>,
 }
 
 /// What the status is written on.
@@ -288,7 +298,7 @@ fn columns(worlds: Worlds) -> Vec<Column> {
             true,
             ("MET", Left, |it| {
                 let met = fare::met(it);
-                Cell::toned(met.tone(), met.word())
+                Cell::toned(met.tone(), met.words())
             }),
         ),
     ];

@@ -239,6 +239,11 @@ fn lead(
         http_hosts: args.http_host,
         log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
+        cluster_file: plan
+            .cluster
+            .as_ref()
+            .map(|file| file.name.clone().into())
+            .unwrap_or_default(),
         ..Config::default()
     };
     let named = plan.cluster.as_ref().and_then(ClusterFile::policy);

@@ -73,7 +73,7 @@ fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
 
 /// What nodes and gateways cannot serve.
 fn warn_of_faults(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
-    let help = "see `tidegate volume show` on the machine of each of its nodes";
+    let help = "see `tidegate volume show CLUSTER` on the machine of each of its nodes";
     for NodeStatus { name, faults, store_fault, .. } in &cluster.nodes {
         for PartFaultStatus { volume, part, reason } in faults {
             warn(format!("part {part} of volume {volume} at node {name}: {reason}"), help);

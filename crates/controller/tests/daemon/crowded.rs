@@ -65,7 +65,8 @@ fn who_comes_to_a_full_house_is_closed_and_nobody_else() {
 #[test]
 fn a_request_that_does_not_end_is_cut_off() {
     let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path(), Limits { http_request: SHORT, ..Limits::default() });
+    let limits = Limits { http_head: SHORT, http_request: SHORT, ..Limits::default() };
+    let daemon = start(directory.path(), limits);
     let start = Instant::now();
     let silent = visit(daemon.http, "");
     let half = visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
@@ -84,6 +85,40 @@ fn a_request_that_does_not_end_is_cut_off() {
         assert!(!answer.contains("200 OK"), "{answer}");
     }
     assert!(start.elapsed() >= SHORT);
+}
+
+#[test]
+fn half_requests_turn_nobody_away_who_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    // No half request expires while this runs.
+    let (http_head, http_request) = (PATIENCE, PATIENCE);
+    let limits = Limits { http_connections: 32, http_head, http_request, ..Limits::default() };
+    let daemon = start(directory.path(), limits);
+    let flood = || visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
+    let half = Vec::from_iter((0..64).map(|_| flood()));
+    for _ in 0..8 {
+        assert_eq!(daemon.http("GET /healthz HTTP/1.1", "").0, 200);
+    }
+    let refused = half.into_iter().next().map(rest).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503"), "the oldest made room: {refused}");
+}
+
+#[test]
+fn a_head_has_less_time_than_a_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path(), Limits { http_head: SHORT, ..Limits::default() });
+    let put = format!("PUT /v1/policy HTTP/1.1\r\nAuthorization: Bearer {}", daemon.token());
+    let mut body =
+        visit(daemon.http, &format!("{put}\r\nHost: localhost\r\nContent-Length: 18\r\n\r\n"));
+    for half in [visit(daemon.http, ""), visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: loc")] {
+        let answer = rest(half);
+        assert!(!answer.contains("200 OK"), "{answer}");
+    }
+    // Those are over, and this has time for its body.
+    body.write_all(b"budget = \"100MB/s\"").unwrap();
+    let mut head = [0; 12];
+    body.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
 }
 
 #[test]
@@ -107,6 +142,6 @@ fn too_many_visits_are_told_so() {
     let mut other = watch();
     other.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 503");
-    let refused = rest(visit(daemon.http, ""));
+    let refused = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("too many"), "{refused}");
 }

@@ -200,6 +200,7 @@ pub(crate) fn config(directory: &Path) -> Config {
         http_hosts: Vec::new(),
         hello_max: Duration::from_secs(5),
         cluster: None,
+        cluster_file: PathBuf::new(),
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Link {
     /// When the node last said something, or began to owe an answer.
     heard: Time,
     is_welcome: bool,
+    /// The node has said that it ends, and is sent no more jobs.
+    is_ending: bool,
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
     interest: Interest,
@@ -58,6 +60,7 @@ impl Link {
             begun: now,
             heard: now,
             is_welcome: false,
+            is_ending: false,
             receiver: Receiver::new(),
             outgoing: Outgoing::new(),
             interest,
@@ -73,6 +76,20 @@ impl Link {
 
     pub(super) fn is_welcome(&self) -> bool {
         self.is_welcome
+    }
+
+    /// Whether the node takes jobs: it has welcomed us and has not said that it ends.
+    pub(super) fn takes_jobs(&self) -> bool {
+        self.is_welcome && !self.is_ending
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    /// Whether the node ends and has answered everything.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_ending && self.in_flight.is_empty()
     }
 
     /// When the node must have said something, if it does not before; [`Time::MAX`] if it need not.
@@ -201,6 +218,7 @@ impl Link {
                 notices.push_back(Notice::Up { name });
             }
             FromNode::Alive => {}
+            FromNode::Ending => self.is_ending = true,
             FromNode::Refused { reason, .. } => return Err(refused(reason)),
             FromNode::Opened { part, opened } => {
                 let asked = asked_for(parts, part)?;
@@ -234,13 +252,23 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the link. What the node had and did not answer has failed.
-    pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) {
+    /// Ends the link. What the node had and did not answer has failed; but where the node has said
+    /// that it ends, what changes nothing is given back, in its order, to be done by its successor.
+    pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) -> Vec<Job> {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();
         jobs.sort_unstable_by_key(|(ticket, _)| *ticket);
-        done.extend(jobs.into_iter().map(|(_, job)| failed(job)));
+        let jobs = jobs.into_iter().map(|(_, job)| job);
+        let (again, lost) = jobs.partition(|job| self.is_ending && changes_nothing(job.command));
+        done.extend(Vec::into_iter(lost).map(failed));
+        again
     }
+}
+
+/// Whether a job may be done twice whatever else is done in between. A flush says by itself which
+/// incarnation of the part it is about.
+fn changes_nothing(command: Command) -> bool {
+    matches!(command, Command::Read | Command::Map | Command::Flush)
 }
 
 /// The part with this number, if it was asked for.

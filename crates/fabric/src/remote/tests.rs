@@ -207,6 +207,52 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
 }
 
 #[test]
+fn a_node_that_ends_answers_what_it_has_and_its_successor_the_rest() {
+    let mut world = world();
+    let mut peer = world.connected();
+    world.submit(1, Command::Write { durable: false });
+    let (first, _) = peer.job();
+    peer.say(&FromNode::Ending);
+    world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
+    world.submit(2, Command::Write { durable: false });
+    assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX), "2 has time");
+    world.now = world.now.after(Span(4 * Span::SECOND.0));
+    peer.answer(first.ticket, Ok(()), b"");
+    world.until(|world| !world.remote.is_up());
+    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    assert_eq!(done.collect::<Vec<_>>(), [(1, Ok(()))]);
+    assert_eq!(peer.stream.read(&mut [0; 64]).unwrap(), 0, "no job was sent to who ends");
+    let reason = ENDED.to_string();
+    assert_eq!(world.remote.notices.back(), Some(&Notice::Down { reason }));
+    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = world.connected();
+    let (second, payload) = peer.job();
+    assert_eq!((&payload[..], second.command), (&b"abcd"[..], Command::Write { durable: false }));
+    peer.answer(second.ticket, Ok(()), b"");
+    world.until(|world| !world.done.is_empty());
+    assert_eq!((world.done[0].ticket, world.done[0].outcome), (2, Ok(())));
+}
+
+#[test]
+fn what_a_node_that_ends_leaves_undone_is_done_again_only_if_it_changes_nothing() {
+    let mut world = world();
+    let mut peer = world.connected();
+    let zero = Command::Zero { allocate: false, durable: false };
+    let commands = [Command::Read, Command::Write { durable: false }, Command::Flush, zero];
+    (0..).zip(commands).for_each(|(ticket, command)| world.submit(ticket, command));
+    peer.say(&FromNode::Ending);
+    world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
+    world.submit(4, Command::Read);
+    drop(peer);
+    world.until(|world| !world.remote.is_up());
+    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    assert_eq!(done.collect::<Vec<_>>(), [(1, Err(Fault::Io)), (3, Err(Fault::Io))]);
+    let waiting = world.remote.waiting.iter().map(|(until, job)| (*until, job.ticket));
+    let until = world.now.after(world.remote.settings.patience);
+    assert_eq!(waiting.collect::<Vec<_>>(), [(until, 0), (until, 2), (until, 4)]);
+}
+
+#[test]
 fn who_is_gone_is_not_worked_for() {
     let mut world = world();
     for ticket in [7, 8] {

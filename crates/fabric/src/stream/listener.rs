@@ -194,6 +194,13 @@ impl Listener {
         }
     }
 
+    /// Lets nobody connect any more: new connections are refused at once, and those that were not
+    /// accepted are closed.
+    pub fn refuse(&self) {
+        // It fails only for what is no listening socket, or not any more.
+        let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
+    }
+
     fn admit(&self, stream: Stream) -> io::Result<Stream> {
         if let (Socket::Unix(_), true) = (&stream.0, self.door.own_user_only) {
             let peer = socket_peercred(&stream)?;
@@ -323,6 +330,20 @@ mod tests {
         let error = Listener::bind(&address, Door::PRIVATE).unwrap_err();
         assert!(matches!(error, BindError::NoSocket(_)));
         assert_eq!(fs::read(path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_listener_that_refuses_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        for address in [address(&folder), "127.0.0.1:0".parse().unwrap()] {
+            let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+            listener.refuse();
+            let refused = match listener.address() {
+                Address::Unix(path) => UnixStream::connect(path).map(drop),
+                Address::Tcp(address) => std::net::TcpStream::connect(address).map(drop),
+            };
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Why a connection does not go through a lock, in words for people on either side of it.
 
+use std::fmt::Debug;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
@@ -32,6 +33,12 @@ pub(super) fn of(error: &Error) -> Over {
         Error::NoCertificatesPresented => "the peer shows no certificate".into(),
         Error::AlertReceived(alert) => heard(*alert),
         Error::InvalidMessage(_) => "what the peer sends is no TLS".into(),
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            "the peer sends a message that has no place in the TLS handshake".into()
+        }
+        Error::PeerIncompatible(why) => format!("no TLS with this peer: {}", plain(why)),
+        Error::PeerMisbehaved(why) => format!("the peer breaks the rules of TLS: {}", plain(why)),
+        Error::InconsistentKeys(why) => format!("certificate and key do not fit: {}", plain(why)),
         error => format!("no TLS with this peer: {error}"),
     };
     Over::Broken(io::ErrorKind::InvalidData, reason)
@@ -48,7 +55,7 @@ pub(super) fn flaw(error: &CertificateError) -> String {
             "is not valid yet; see whether the clocks of both machines are right".into()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let borne = presented.join(", ").replace("DnsName(\"", "").replace("\")", "");
+            let borne = presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", ");
             format!("is for {borne} and not for {}", expected.to_str())
         }
         CertificateError::ApplicationVerificationFailure => {
@@ -57,8 +64,31 @@ pub(super) fn flaw(error: &CertificateError) -> String {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is made for another purpose".into()
         }
-        error => format!("is not valid: {error}"),
+        error => format!("is not valid: {}", plain(error)),
     }
+}
+
+/// The words of a variant's name, as `no cipher suites in common`. Most errors of the library have
+/// nothing but that name to say, and what some have in brackets is about its own code.
+fn plain(error: &impl Debug) -> String {
+    let name = format!("{error:?}");
+    let end = name.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(name.len());
+    let mut words = String::new();
+    let mut was_lower = false;
+    for letter in name[..end].chars() {
+        if letter.is_ascii_uppercase() && was_lower {
+            words.push(' ');
+        }
+        was_lower = !letter.is_ascii_uppercase();
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
+}
+
+/// A certificate's name without what the library writes around it: `DnsName("a")`.
+fn bare(name: &str) -> &str {
+    let inner = name.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')'));
+    inner.map_or(name, |(inner, _)| inner).trim_matches('"')
 }
 
 /// What the peer says about us.
@@ -75,7 +105,49 @@ fn heard(alert: AlertDescription) -> String {
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateRevoked
         | AlertDescription::CertificateUnknown => "it says no more",
-        alert => return format!("the peer ends the TLS connection: {alert:?}"),
+        AlertDescription::Unknown(number) => {
+            return format!("the peer ends the TLS connection with alert {number}");
+        }
+        alert => return format!("the peer ends the TLS connection: {}", plain(&alert)),
     };
     format!("the peer refuses our certificate: {about}")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{InconsistentKeys, PeerIncompatible, PeerMisbehaved};
+
+    use super::*;
+
+    fn told(error: &Error) -> String {
+        match of(error) {
+            Over::Broken(_, reason) => reason,
+            over => panic!("{over:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_are_told_in_words_and_not_in_the_names_of_a_library() {
+        let incompatible = PeerIncompatible::NoCipherSuitesInCommon;
+        let errors = [
+            (Error::PeerIncompatible(incompatible), "no cipher suites in common"),
+            (
+                Error::PeerMisbehaved(PeerMisbehaved::TooMuchEarlyDataReceived),
+                "too much early data",
+            ),
+            (Error::AlertReceived(AlertDescription::HandshakeFailure), "handshake failure"),
+            (Error::AlertReceived(AlertDescription::Unknown(77)), "with alert 77"),
+            (Error::InvalidCertificate(CertificateError::BadEncoding), "bad encoding"),
+            (Error::InvalidCertificate(CertificateError::Revoked), "revoked"),
+            (Error::InconsistentKeys(InconsistentKeys::KeyMismatch), "key mismatch"),
+        ];
+        for (error, words) in errors {
+            let told = told(&error);
+            assert!(told.ends_with(words) || told.contains(&format!("{words} ")), "{told}");
+            assert!(!told.contains(['(', '"', '{']), "{told}");
+        }
+        assert_eq!(bare(r#"DnsName("a.example")"#), "a.example");
+        assert_eq!(bare("IpAddress(10.0.0.1)"), "10.0.0.1");
+        assert_eq!(bare("plain"), "plain");
+    }
 }

@@ -116,7 +116,7 @@ pub(crate) struct Connection {
 impl Connection {
     fn new(token: u64, stream: Stream, shop: &Shop) -> Self {
         let identity = Identity::of(&stream);
-        let restrictions = shop.restrictions(identity.client(&stream));
+        let restrictions = shop.restrictions(identity.client(&stream, &shop.table));
         Self {
             token,
             identity,
@@ -284,7 +284,7 @@ impl worker::Client for Connection {
     }
 
     fn on_table(&mut self, shop: &Shop) {
-        self.restrictions = shop.restrictions(self.identity.client(&self.stream));
+        self.restrictions = shop.restrictions(self.identity.client(&self.stream, &shop.table));
         self.conversation.flush_at(shop.everywhere());
     }
 

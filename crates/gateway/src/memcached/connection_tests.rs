@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
@@ -415,7 +416,7 @@ fn a_key_is_for_the_users_of_its_tenant_by_the_policy_that_holds_now() {
     let mut scene = Scene::new(GIVEN);
     let rules = "[[tenant]]\nname = \"kv\"\n[[tenant]]\nname = \"web\"\nusers = [\"nobody\"]\n\
                  [[match]]\ntenant = \"web\"\nkey = \"session:\"\n";
-    scene.register.apply(Policy::parse(rules).unwrap());
+    scene.register.apply(Policy::parse(rules).unwrap(), BTreeMap::new());
     scene.shop.on_table(&scene.register.table());
     scene.client.on_table(&scene.shop);
     let jobs = scene.says(b"get session:1\r\nget user:1\r\n");

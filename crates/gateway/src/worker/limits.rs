@@ -2,11 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use tidegate_algo::connection_quota::QuotaExceeded;
 use tidegate_algo::memory_budget::FLOOR;
-use tidegate_model::Span;
+use tidegate_model::{Origin, Span};
 
 use super::{Charge, Client, Shop, Worker, seated};
 use crate::clock;
+use crate::owners::Table;
 use crate::status::TurnedAway;
 
 /// The bytes that a client has to send or receive between two looks for clients that hold memory:
@@ -16,6 +18,17 @@ const STALL_BYTES: u64 = 256 << 10;
 
 /// The least time between two lines of the log about clients that are turned away.
 const COMPLAINT: Span = Span::SECOND;
+
+/// Why a client is not kept, with the name of its user where that is known.
+fn named(excess: &QuotaExceeded, table: &Table) -> String {
+    match excess {
+        QuotaExceeded::Origin(Origin::User(uid), most) if !table.user_name(*uid).is_empty() => {
+            let name = table.user_name(*uid);
+            format!("{most} clients of user {name} ({uid}) are connected, which is its quota")
+        }
+        excess => excess.to_string(),
+    }
+}
 
 impl<S: Shop> Worker<S> {
     /// Counts a client that is turned away, and says so, at most once a second: whoever floods us
@@ -49,7 +62,8 @@ impl<S: Shop> Worker<S> {
                 true
             }
             Err(excess) => {
-                self.turn_away((&excess).into(), &excess);
+                let why = named(&excess, &self.table);
+                self.turn_away((&excess).into(), &why);
                 self.close(token);
                 false
             }

@@ -70,9 +70,9 @@ pub(crate) struct Args {
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     threads: u32,
 
-    /// How long it takes, without the warm-up
-    #[arg(long, value_name = "SPAN", env = "TIDEGATE_DURATION", hide_env_values = true)]
-    #[arg(default_value = "10s", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "SPAN", help = load::DURATION_HELP)]
+    #[arg(env = "TIDEGATE_DURATION", hide_env_values = true)]
+    #[arg(default_value = "10s", value_parser = load::duration)]
     duration: Span,
 
     /// Load for so long before anything counts
@@ -137,13 +137,6 @@ fn rate(text: &str) -> Result<Iops, String> {
 
 fn span(text: &str) -> Result<Span, String> {
     text.parse::<Span>().map_err(|error| error.to_string())
-}
-
-fn duration(text: &str) -> Result<Span, String> {
-    match span(text)? {
-        Span(0) => Err("nothing would ever be sent; use at least \"1ms\"".into()),
-        span => Ok(span),
-    }
 }
 
 fn size(text: &str) -> Result<u32, String> {

@@ -11,6 +11,7 @@ use tidegate_model::{Rate, Span};
 use super::child::cannot_start;
 use super::plan::{JOBS, MIB, REGION};
 use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output::shell_word;
 
 /// How much to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,15 +133,7 @@ pub(crate) fn version() -> Result<String, Failure> {
 
 /// A command as one would type it.
 pub(crate) fn command_line<'a>(words: impl IntoIterator<Item = &'a OsString>) -> String {
-    let quoted = words.into_iter().map(|word| {
-        let word = word.to_string_lossy();
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
-        if !word.is_empty() && word.chars().all(is_plain) {
-            word.into_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
+    let quoted = words.into_iter().map(|word| shell_word(&word.to_string_lossy()));
     quoted.collect::<Vec<_>>().join(" ")
 }
 

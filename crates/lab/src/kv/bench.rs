@@ -11,6 +11,7 @@ use super::client::{self, Work};
 use super::crew::{Crew, ended};
 use super::report::{Row, Sum, Told};
 use super::wish::{Division, Pattern, Wish};
+use crate::load;
 use crate::load::schedule::{Choice, Zipf};
 use tidegate_console::command_line::Common;
 use tidegate_console::data_node::DataNodeAddress;
@@ -70,10 +71,10 @@ pub(crate) struct Args {
     #[arg(value_name = "KIND", hide_env_values = true)]
     pattern: Pattern,
 
-    /// How long it takes
-    #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SECONDS", hide_env_values = true)]
-    #[arg(default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    seconds: u64,
+    #[arg(long, visible_alias = "seconds", value_name = "SPAN", help = load::DURATION_HELP)]
+    #[arg(env = "TIDEGATE_SECONDS", hide_env_values = true)]
+    #[arg(default_value = "10s", value_parser = load::duration)]
+    duration: Span,
 
     /// How many keys there are
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_KEYS", hide_env_values = true)]
@@ -188,7 +189,7 @@ impl Args {
                 place: [client, self.clients],
             },
             later: at(&self.later, client),
-            duration: Span(self.seconds.saturating_mul(Span::SECOND.0)),
+            duration: self.duration,
             spins: self.spin,
             seed: self.seed,
             fills: !self.no_fill,

@@ -40,6 +40,27 @@ use worker::{Lane, Shared, Worker};
 /// How often whoever watches is told.
 const LOOK: Span = Span(200 * Span::MILLISECOND.0);
 
+/// What commands that make a load say of how long it takes: `--duration` or `--seconds`.
+pub(crate) const DURATION_HELP: &str =
+    "How long it takes, without a warm-up: a span like 30s or 500ms, or a number of seconds";
+
+/// The longest load: a day.
+const DURATION_MAX: Span = Span(86_400 * Span::SECOND.0);
+
+/// How long a load takes, as somebody writes it.
+///
+/// # Errors
+/// In words for people: what to write instead.
+pub(crate) fn duration(text: &str) -> Result<Span, String> {
+    let seconds = text.parse::<u64>().map(|seconds| seconds.saturating_mul(Span::SECOND.0));
+    let span = seconds.map(Span).or_else(|_| text.parse::<Span>());
+    match span.map_err(|error| error.to_string())? {
+        Span(0) => Err("nothing would ever be sent; use at least \"1ms\"".into()),
+        span if span > DURATION_MAX => Err("use at most \"86400s\", which is a day".into()),
+        span => Ok(span),
+    }
+}
+
 /// What a load is like.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {

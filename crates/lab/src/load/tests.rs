@@ -11,7 +11,7 @@ use tidegate_model::{Iops, Span};
 use super::pace::Tally;
 use super::schedule::Arrivals;
 use super::target::{Place, Target};
-use super::{Plan, run};
+use super::{Plan, duration, run};
 use tidegate_console::failure::Failure;
 
 /// A server at a socket of its own; every connection is served by `serve`.
@@ -198,4 +198,16 @@ fn a_load_that_is_stopped_ends_at_once() {
     let (tally, window) =
         run(&plan, Arc::clone(&stop), |_| stop.store(true, Ordering::Relaxed)).unwrap();
     assert!(tally.answered > 0 && window.length() < Span(60 * Span::SECOND.0));
+}
+
+#[test]
+fn a_load_takes_a_span_or_a_number_of_seconds() {
+    let second = Span::SECOND.0;
+    for (text, expected) in [("10", 10 * second), ("10s", 10 * second), ("1.5s", second * 3 / 2)] {
+        assert_eq!(duration(text), Ok(Span(expected)), "{text}");
+    }
+    assert_eq!(duration("86400"), duration("86400s"));
+    for wrong in ["0", "0s", "86401", "-1", "1 hour and a bit"] {
+        assert!(duration(wrong).is_err(), "{wrong}");
+    }
 }

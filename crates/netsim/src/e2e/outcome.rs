@@ -95,7 +95,8 @@ pub struct Egress {
     pub dropped: u64,
     /// Bytes that waited or were being sent, on average.
     pub queue_mean: f64,
-    /// The most of them, from the start of the run.
+    /// At most so many at a time, from the start of the run: the sum of what each class has held at
+    /// most, and exact where one class uses the port.
     pub queue_most: u64,
 }
 

@@ -29,7 +29,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Of two classes together; the most is that of one of them.
+    /// Of two classes together. They need not have held the most at the same time, so both together
+    /// have held at most the sum: a bound, which is exact where one of them has held nothing.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -39,7 +40,7 @@ impl Counters {
             dropped: self.dropped + other.dropped,
             held_bytes: self.held_bytes + other.held_bytes,
             mean_bytes: self.mean_bytes + other.mean_bytes,
-            most_bytes: self.most_bytes.max(other.most_bytes),
+            most_bytes: self.most_bytes + other.most_bytes,
             paused: self.paused.max(other.paused),
         }
     }
@@ -103,5 +104,23 @@ impl Tally {
             most_bytes: tally.most,
             paused: losses.paused,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_together_have_held_no_less_than_their_mean() {
+        let now = Picoseconds(1_000);
+        let [mut one, mut other] = [Tally::default(), Tally::default()];
+        one.enter(Picoseconds::ZERO, 1_500);
+        other.enter(Picoseconds::ZERO, 1_500);
+        other.leave(Picoseconds(500), 1_500);
+        let [one, other] = [one, other].map(|tally| tally.counters(now, Losses::default()));
+        let both = one.and(other);
+        assert_eq!((both.mean_bytes, both.most_bytes), (2_250.0, 3_000));
+        assert_eq!(one.and(Counters::default()), one, "of a class alone it is exact");
     }
 }

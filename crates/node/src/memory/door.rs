@@ -366,10 +366,14 @@ impl DoorKeeper {
         }
     }
 
-    /// Answers those who could not be answered before.
+    /// Answers those who could not be answered before: first those who had a seat in the memory
+    /// that was left, then those who are new, each in the order in which they came.
     fn answer_all(&mut self) {
-        let waiting: Vec<u64> = self.guests.keys().copied().collect();
-        waiting.into_iter().for_each(|token| self.answer(token));
+        let had_seat = |guest: &Guest| guest.hello.as_ref().is_some_and(|it| it.seat.is_some());
+        let guests = self.guests.iter();
+        let mut waiting: Vec<_> = guests.map(|(token, it)| (!had_seat(it), *token)).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|(_, token)| self.answer(token));
     }
 
     fn connect_if_due(&mut self) {

@@ -319,6 +319,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Tells the gateway that the node ends. One that has not said hello is closed.
+    pub(super) fn begin_to_end(&mut self) -> Result<(), Closed> {
+        if self.name.is_some() {
+            return Err(Closed::Ending);
+        }
+        self.say(&FromNode::Ending)?;
+        self.outgoing.flush(&self.stream)?;
+        Ok(())
+    }
+
     /// Whether the gateway waits for answers.
     pub(super) fn owes(&self) -> bool {
         self.jobs > 0

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_fabric::reactor::{Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::Stream;
-use tidegate_model::Time;
+use tidegate_model::{Span, Time};
 use tidegate_proto::data::ALIVE_EVERY;
 
 use super::connection::{Closed, Connection, Desk};
@@ -31,6 +31,8 @@ pub(super) struct Worker {
     /// Whether new connections are waited for: not while there is no descriptor for one.
     is_listening: bool,
     clock: Clock,
+    /// Until when gateways are given answers although the node ends; none while it does not.
+    drains_until: Option<Time>,
     /// When gateways that wait are told again that we live.
     reassure_at: Time,
     /// Kept for their memory.
@@ -49,22 +51,24 @@ impl Worker {
             next: 1,
             is_listening: true,
             clock: Clock::start(),
+            drains_until: None,
             reassure_at: Time::ZERO,
             jobs: Vec::new(),
             done: Vec::new(),
         })
     }
 
-    /// Serves until the node ends.
+    /// Serves until the node ends and its gateways have their answers.
     pub(super) fn run(mut self) {
         let (mut ready, mut mail) = (Vec::new(), Vec::new());
-        while !self.shared.is_ending.load(Ordering::Acquire) {
+        while !self.is_over() {
             if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut mail) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("a worker of the node cannot wait: {error}");
                 break;
             }
-            if !self.is_listening && ready.is_empty() && mail.is_empty() {
+            let is_idle = ready.is_empty() && mail.is_empty();
+            if !self.is_listening && is_idle && self.drains_until.is_none() {
                 self.is_listening =
                     self.reactor.add_shared(&self.shared.listener, LISTENER).is_ok();
             }
@@ -82,12 +86,36 @@ impl Worker {
         }
     }
 
+    /// Whether nothing is left to do. The first time after the node was told to end, gateways are
+    /// told, and go on to be served until they leave: each does once it has its answers.
+    fn is_over(&mut self) -> bool {
+        if !self.shared.is_ending.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = self.clock.now();
+        if self.drains_until.is_none() {
+            let drain = Span(self.shared.drain_ns.load(Ordering::Relaxed));
+            self.drains_until = Some(now.after(drain));
+            if std::mem::take(&mut self.is_listening) {
+                let _ = self.reactor.remove(&self.shared.listener);
+            }
+            if drain > Span::ZERO {
+                for number in self.connections.keys().copied().collect::<Vec<_>>() {
+                    self.with(number, |connection, _| connection.begin_to_end());
+                }
+            }
+        }
+        self.connections.is_empty() || self.drains_until.is_some_and(|until| until <= now)
+    }
+
     /// How long there may be nothing to do.
     fn patience(&self) -> Option<Duration> {
         let owes = self.connections.values().any(Connection::owes);
         let reassure = owes.then(|| self.clock.until(self.reassure_at));
-        let listen = (!self.is_listening).then_some(LISTEN_AGAIN);
-        reassure.into_iter().chain(listen).min()
+        let drain = self.drains_until.map(|until| self.clock.until(until));
+        let is_away = !self.is_listening && self.drains_until.is_none();
+        let listen = is_away.then_some(LISTEN_AGAIN);
+        reassure.into_iter().chain(drain).chain(listen).min()
     }
 
     /// Tells gateways that wait that we live, if it is time.
@@ -166,6 +194,8 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 tracing::warn!("{error}");
             }
+            // The listener refuses everybody.
+            Err(_) if self.shared.is_ending.load(Ordering::Acquire) => {}
             // Whoever waits to be let in would wake us again at once, and for nothing.
             Err(error) => {
                 tracing::warn!("no new connections for a while: {error}");

@@ -164,6 +164,10 @@ impl Medium for Device {
         self.parts.faults(|part| part.label.fault())
     }
 
+    fn durable_parts(&self) -> u32 {
+        self.parts.read().len() as u32
+    }
+
     fn describe(&self) -> String {
         format!("device {}, {}", self.path.display(), self.length)
     }

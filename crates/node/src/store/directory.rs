@@ -233,6 +233,10 @@ impl Medium for Directory {
         self.parts.faults(|part| part.label.fault())
     }
 
+    fn durable_parts(&self) -> u32 {
+        self.parts.read().len() as u32
+    }
+
     fn describe(&self) -> String {
         format!("directory {}", self.path.display())
     }

@@ -248,8 +248,9 @@ fn a_copy_lies_in_another_folder_or_nowhere() {
 
 #[test]
 fn a_stored_error_says_when_what_and_how_to_go_on() {
-    let error = SyncError { errno: rustix::io::Errno::NOSPC.raw_os_error(), at_seconds: 1_234 };
+    let errno = rustix::io::Errno::NOSPC.raw_os_error();
+    let error = SyncError { errno, at_seconds: 1_709_210_096 };
     let told = describe(error, "/store/db.1.label");
-    assert!(told.starts_with("a sync failed 1234 s after 1970: No space left"), "{told}");
+    assert!(told.starts_with("a sync failed at 2024-02-29T12:34:56Z: No space left"), "{told}");
     assert!(told.contains("check /store/db.1.label") && told.contains("clear-error"), "{told}");
 }

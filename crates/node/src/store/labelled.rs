@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::service::{Part, PartState};
+use tidegate_model::UnixTime;
 use tidegate_model::cluster::{Geometry, Label, SyncError};
 
 use super::disk::Disk;
@@ -100,8 +101,9 @@ pub(crate) fn describe(error: SyncError, place: &str) -> String {
     let SyncError { errno, at_seconds } = error;
     let error = io::Error::from_raw_os_error(errno);
     format!(
-        "a sync failed {at_seconds} s after 1970: {error}; acknowledged writes may be lost: check \
-         {place}, restore what is missing, and run `tidegate volume clear-error`"
+        "a sync failed at {}: {error}; acknowledged writes may be lost: check \
+         {place}, restore what is missing, and run `tidegate volume clear-error`",
+        UnixTime(at_seconds)
     )
 }
 

@@ -61,6 +61,10 @@ impl Medium for Memory {
         }
     }
 
+    fn outlives_node(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> String {
         match self.room {
             Bytes::MAX => "memory".into(),

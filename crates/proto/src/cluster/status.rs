@@ -52,6 +52,12 @@ pub struct ClusterStatus {
     pub traffic: Traffic,
     /// Why reservations cannot be met, as the last distribution proved; none if they can.
     pub shortfall: Option<Shortfall>,
+    /// The cluster's file on the controller's machine, with its whole path; empty if it has none.
+    #[serde(default)]
+    pub file: String,
+    /// The state directory of the controller, likewise.
+    #[serde(default)]
+    pub state: String,
 }
 
 /// One tenant.
@@ -437,10 +443,9 @@ impl Cluster {
             round_ns: self.round.took.0,
             tenants: tenants.collect(),
             nodes: nodes.collect(),
-            gateways: Vec::new(),
-            data_nodes: Vec::new(),
             traffic: self.traffic_before,
             shortfall: self.shortfall(),
+            ..ClusterStatus::default()
         }
     }
 

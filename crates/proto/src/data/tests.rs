@@ -101,6 +101,7 @@ fn golden_messages_of_version_two() {
     assert_eq!(payload::<ReplyHead, _>(&FromNode::Alive), b"\x03");
     let changed = FromNode::Incarnation { part: 3, incarnation: 300 };
     assert_eq!(payload::<ReplyHead, _>(&changed), b"\x04\x03\xac\x02");
+    assert_eq!(payload::<ReplyHead, _>(&FromNode::Ending), b"\x05");
     assert_eq!(decode::<FromNode>(b"\x03\x00"), Err(FrameError::Message));
 }
 

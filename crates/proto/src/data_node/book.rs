@@ -5,7 +5,9 @@
 //! asks for of all that the tenant is promised, or an equal part of that, or whatever is left, as
 //! far as the share goes; where it does not suffice for all equal parts they are smaller. Shares
 //! change, so a client is refused only for what no share could give: more than the tenant is
-//! promised at all nodes together, without what its clients here asked for.
+//! promised at all nodes together, without what its clients here asked for. A client that had a
+//! seat in memory that the node has left, or that a former process of it had, is not refused even
+//! then: a client that came to the new memory before does not keep it away. It has what is left.
 //!
 //! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
 //! and another for nothing in particular: they get 30 and 70. A third that asks for some is
@@ -115,7 +117,8 @@ impl Book {
         let guests = || self.guests.iter().filter(|guest| guest.tenant == tenant.name);
         let (_, left) = self.divide(all, all, guests());
         let asked = hello.reservation.map(|asked| self.count(asked));
-        if asked.is_some_and(|asked| asked > left.reservation) {
+        let had_seat = hello.seat.is_some();
+        if !had_seat && asked.is_some_and(|asked| asked > left.reservation) {
             return Err(format!(
                 "{} operations per period are left of what tenant {:?} is promised, and {} were \
                  asked for; ask for less, or raise its reservation",
@@ -368,6 +371,23 @@ mod tests {
         let nobody = Promise { reservation: 0, limit: u64::MAX };
         assert_eq!(book.promises(Some(&other)), [(3, nobody)]);
         assert_eq!(book.promises(None), [(3, nobody)]);
+    }
+
+    #[test]
+    fn who_comes_first_to_new_memory_keeps_no_client_of_the_former_away() {
+        let policy = policy();
+        let (_, oltp) = policy.tenant_named("oltp").unwrap();
+        let mut book = book(Span::SECOND, 100, 200);
+        let newcomer = hello(Some(80), Some(100));
+        book.seat(0, "oltp", &newcomer);
+        let former = Hello { seat: Some(5), ..hello(Some(80), Some(100)) };
+        assert!(book.offer(Some(oltp), &hello(Some(80), Some(100))).is_err(), "a second newcomer");
+        assert_eq!(book.offer(Some(oltp), &former).map(told), Ok((20, 100)), "what is left");
+        book.seat(1, "oltp", &former);
+        book.leave(0);
+        let promises = book.promises(Some(&policy));
+        let whole = Promise { reservation: 80, limit: 100 };
+        assert_eq!(promises, [(1, whole)], "and all that it asked for once there is room");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn applications(outcome: &Outcome) -> Table {
 
 fn links(outcome: &Outcome) -> Table {
     let mut table = Table::new().left("LINK");
-    for head in ["BUSY", "QUEUE", "MOST", "MARKED", "DROPPED"] {
+    for head in ["BUSY", "QUEUE", "AT MOST", "MARKED", "DROPPED"] {
         table = table.right(head);
     }
     for port in busiest(outcome) {

@@ -1,0 +1,174 @@
+//! Which connections to HTTP are kept when there are too many.
+//!
+//! The rules are those of a gateway's clients ([`tidegate_algo::connection_quota`]). A connection
+//! is pending until the head of its first request is whole. There is a bound on those, and at the
+//! bound the oldest one of the origin with the most makes room: a flood of half requests closes its
+//! own.
+//! From then on it counts among the open ones: of these one origin may have three quarters, and the
+//! last eighth is kept for those who may operate. An origin is a user of this machine, for HTTP is
+//! served on loopback and the kernel says whose the other end is; or, if it does not, an address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_algo::connection_quota::{OpenConnections, PendingConnections, QuotaExceeded};
+use tidegate_fabric::stream::user_of_peer;
+use tidegate_model::{Origin, Time};
+use tokio::sync::oneshot;
+
+use crate::operator::may_operate;
+use crate::seats::Refusals;
+
+/// Where a TCP connection of a peer to `local` comes from.
+pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
+    match user_of_peer(local, peer) {
+        Some(user) => Origin::User(user),
+        None => Origin::of_address(peer.ip()),
+    }
+}
+
+/// The connections that there are.
+#[derive(Debug)]
+pub(crate) struct HttpConnections(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    pending: PendingConnections,
+    open: OpenConnections,
+    /// By number, what tells a pending connection that it is to make room: that this is dropped.
+    evictions: BTreeMap<u64, oneshot::Sender<()>>,
+    next: u64,
+    refusals: Refusals,
+}
+
+/// One of them. It is counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HttpConnection {
+    connections: Arc<HttpConnections>,
+    number: u64,
+    origin: Origin,
+    is_open: bool,
+}
+
+/// Done when a pending connection has to make room for others.
+pub(crate) type Eviction = oneshot::Receiver<()>;
+
+impl HttpConnections {
+    /// At most so many open ones, and so many that are pending.
+    pub(crate) fn new(open: usize, pending: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            pending: PendingConnections::new(pending),
+            open: OpenConnections::new(open),
+            evictions: BTreeMap::new(),
+            next: 0,
+            refusals: Refusals::default(),
+        })))
+    }
+
+    /// A connection came. Perhaps another one has to make room.
+    pub(crate) fn admit(self: &Arc<Self>, origin: Origin, now: Time) -> (HttpConnection, Eviction) {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        let (sender, eviction) = oneshot::channel();
+        state.evictions.insert(number, sender);
+        if let Some(evicted) = state.pending.insert(number, origin) {
+            state.evictions.remove(&evicted);
+            state.log(now, "too many have not yet sent a request");
+        }
+        let connection =
+            HttpConnection { connections: self.clone(), number, origin, is_open: false };
+        (connection, eviction)
+    }
+
+    /// Every change of it is whole before anything else can fail.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Logs that a connection is turned away, at most once a second.
+    fn log(&mut self, now: Time, why: impl std::fmt::Display) {
+        if let Some(count) = self.refusals.count(now) {
+            tracing::warn!(count, "HTTP connections are turned away: {why}");
+        }
+    }
+}
+
+impl HttpConnection {
+    /// The head of its first request is there: it stays if that is within the quotas.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn open(&mut self, now: Time) -> Result<(), QuotaExceeded> {
+        if self.is_open {
+            return Ok(());
+        }
+        let mut state = self.connections.state();
+        state.evictions.remove(&self.number);
+        state.pending.remove(self.number);
+        let is_operator = matches!(self.origin, Origin::User(user) if may_operate(user));
+        // There are no tenants here: every origin counts as one.
+        let kept = state.open.insert(self.origin, &self.origin.to_string(), is_operator);
+        match &kept {
+            Ok(()) => self.is_open = true,
+            Err(excess) => state.log(now, excess),
+        }
+        kept
+    }
+}
+
+impl Drop for HttpConnection {
+    fn drop(&mut self) {
+        let mut state = self.connections.state();
+        if self.is_open {
+            state.open.remove(self.origin, &self.origin.to_string());
+        } else {
+            state.evictions.remove(&self.number);
+            state.pending.remove(self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_evicted(eviction: &mut Eviction) -> bool {
+        eviction.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    }
+
+    #[test]
+    fn half_requests_make_room_for_each_other_and_for_nobody_else() {
+        let connections = HttpConnections::new(16, 4);
+        let admit = |user| connections.admit(Origin::User(user), Time::ZERO);
+        let mut other = admit(1);
+        let mut flood = Vec::from_iter((0..5).map(|_| admit(2)));
+        let evicted = flood.iter_mut().map(|(_, eviction)| is_evicted(eviction));
+        assert_eq!(evicted.collect::<Vec<_>>(), [true, true, false, false, false]);
+        assert!(!is_evicted(&mut other.1) && other.0.open(Time::ZERO).is_ok());
+        drop((other, flood));
+        let state = connections.state();
+        assert!(state.open.is_empty() && state.pending.is_empty() && state.evictions.is_empty());
+    }
+
+    #[test]
+    fn no_user_has_all_open_connections_and_operators_find_one() {
+        let connections = HttpConnections::new(16, 4);
+        let open = |user| {
+            let (mut connection, _) = connections.admit(Origin::User(user), Time::ZERO);
+            connection.open(Time::ZERO).map(|()| connection)
+        };
+        let (us, [one, other]) = (nix::unistd::geteuid().as_raw(), [70_001, 70_002]);
+        let first = Vec::from_iter((0..12).map(|_| open(one).unwrap()));
+        assert_eq!(open(one).unwrap_err(), QuotaExceeded::Origin(Origin::User(one), 12));
+        let second = Vec::from_iter((0..2).map(|_| open(other).unwrap()));
+        assert_eq!(open(other).unwrap_err(), QuotaExceeded::Reserve(14));
+        let operators = Vec::from_iter((0..2).map(|_| open(us).unwrap()));
+        assert_eq!(open(us).unwrap_err(), QuotaExceeded::All(16));
+        drop((first, second, operators));
+        assert!(connections.state().open.is_empty());
+    }
+}

@@ -1,0 +1,35 @@
+//! What a node that ends makes durable.
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Job};
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+
+use super::Medium;
+
+/// Makes what was written durable, part by part, until it is late. Nobody was promised that; but a
+/// write-back that fails once the node has ended may be told to no later process, and one that
+/// fails here is stored with its part, as by a flush.
+pub(crate) fn sync_all(medium: &dyn Medium, is_late: impl Fn() -> bool) {
+    let parts = medium.durable_parts();
+    for part in 0..parts {
+        if is_late() {
+            let left = parts - part;
+            return tracing::info!("{left} parts are not synced: that would take too long");
+        }
+        medium.perform(&mut std::iter::once(&mut flush(part)));
+    }
+}
+
+/// A flush of a part as it is.
+fn flush(part: u32) -> Job {
+    let tag = Tag {
+        tenant: TenantId(0),
+        context: ContextId::NONE,
+        class: Class::default(),
+        operation: Operation::Sync,
+        cost: 1,
+        delay: 0,
+    };
+    let (command, buffer, outcome) = (Command::Flush, Buffer::empty(), Ok(()));
+    Job { ticket: 0, tag, command, part, offset: 0, length: 0, buffer, outcome }
+}
