@@ -304,18 +304,6 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         reason: "a search that waits for more roots than there are ends later, with the same levels",
     },
     Equivalent {
-        file: "crates/algo/src/pshift/shift.rs",
-        mutation: "replace - with / in Shifting::find_levels",
-        code: "self.exits_known = level - 1",
-        reason: "a path that is missed for want of an exit is found in the next round",
-    },
-    Equivalent {
-        file: "crates/algo/src/pshift/shift.rs",
-        mutation: "replace < with <= in Shifting::find_exits",
-        code: "if self.levels[near] < level ||",
-        reason: "a path that is missed for want of an exit is found in the next round",
-    },
-    Equivalent {
         file: "crates/algo/src/pshift/shortfall.rs",
         mutation: "replace - with + in pour",
         code: "u64::BITS - largest.leading_zeros() + 1",
