@@ -295,13 +295,13 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/algo/src/pshift/shift.rs",
         mutation: "replace + with - in Shifting::round",
         code: "let tokens = *excess + signed(configuration.capacities[*server])",
-        reason: "a search that waits for more roots than there are ends later, with the same levels",
+        reason: "a search for more roots than there are ends later, with the same levels",
     },
     Equivalent {
         file: "crates/algo/src/pshift/shift.rs",
         mutation: "replace > with >= in Shifting::round",
         code: "way.want(**excess) > 0 && (**excess > 0",
-        reason: "a search that waits for more roots than there are ends later, with the same levels",
+        reason: "a search for more roots than there are ends later, with the same levels",
     },
     Equivalent {
         file: "crates/algo/src/pshift/shortfall.rs",

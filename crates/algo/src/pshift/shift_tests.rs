@@ -147,7 +147,7 @@ proptest! {
             prop_assert!((0.min(*before)..=0.max(*before)).contains(after), "{before} {after}");
         }
         check_no_direct_path(&configuration, &shifting)?;
-        let gone = |excess: &[i64]| excess.iter().map(|excess| (*excess).max(0)).sum::<i64>();
+        let gone = |excess: &[i64]| excess.iter().map(|it| (*it).max(0)).sum::<i64>();
         let outcome = shifting.outcome;
         prop_assert_eq!(outcome.moved as i64, gone(&before) - gone(&shifting.excess));
         prop_assert_eq!(outcome.paths, outcome.moves);
@@ -168,8 +168,8 @@ proptest! {
         prop_assert_eq!(shifting.outcome.paths, shifting.outcome.moves);
     }
 
-    /// The length of the shortest path from each server, for paths from either end; and where tokens
-    /// leave each server on such paths.
+    /// The length of the shortest path from each server, for paths from either end; and where
+    /// tokens leave each server on such paths.
     #[test]
     fn levels_are_distances(
         (configuration, mut shifting) in started(),
@@ -187,7 +187,7 @@ proptest! {
     #[test]
     fn lists_are_made_where_tokens_could_move((mut configuration, mut shifting) in started()) {
         shifting.sweep(&mut configuration, &Exact);
-        let signs = [1, -1].map(|sign| shifting.excess.iter().any(|excess| excess.signum() == sign));
+        let signs = [1, -1].map(|sign| shifting.excess.iter().any(|it| it.signum() == sign));
         shifting.shift(&mut configuration, &Exact);
         prop_assert_eq!(shifting.is_placed, signs == [true, true]);
     }
