@@ -581,5 +581,8 @@ impl<J> Scheduler<J> {
 }
 
 #[cfg(test)]
+#[path = "scheduler_debt_tests.rs"]
+mod debt_tests;
+#[cfg(test)]
 #[path = "scheduler_tests.rs"]
 mod tests;

@@ -498,32 +498,6 @@ fn whoever_is_no_longer_urgent_begins_level() {
     assert_eq!(order, [0, 1, 0, 1]);
 }
 
-/// What was served elsewhere is not held against a tenant for longer than ten periods of the race,
-/// and at least for five. Here each period moves the race by ten requests, and *a* comes with more
-/// of a delay than it can ever make up for: it falls behind by as many as are remembered.
-#[test]
-fn a_debt_is_forgiven_when_it_is_older_than_the_window() {
-    for periods in 0..30 {
-        let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-        let bound = crate::dsfq::Bound::leaving(400_000, 1, 2);
-        let a = scheduler.add(Terms { bound, ..Terms::of_weight(1) });
-        let b = scheduler.add(Terms::of_weight(1));
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, b, Ask::ONE, 1));
-        for _ in 0..periods {
-            (0..10).for_each(|_| assert_eq!(serve(&mut scheduler), Some(1)));
-            scheduler.begin(Time::ZERO, Time::ZERO);
-        }
-        scheduler.push(Time::ZERO, a, Ask { delay: 1_000_000, ..Ask::ONE }, 0);
-        scheduler.push(Time::ZERO, a, Ask::ONE, 0);
-        let mut served = [0u32; 2];
-        (0..600).for_each(|_| served[serve(&mut scheduler).unwrap()] += 1);
-        let half = WINDOW / 2;
-        let remembered = periods - (periods / half).saturating_sub(1) * half;
-        let behind = served[1] - served[0];
-        assert!(behind.abs_diff(10 * remembered) <= 2, "after {periods} periods: {behind}");
-    }
-}
-
 /// A bound of half a request delays the smallest requests, too: *a* counts one and a half times.
 #[test]
 fn a_bound_need_not_be_whole() {

@@ -331,25 +331,13 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/algo/src/pshift/shift.rs",
         mutation: "replace + with - in Shifting::round",
         code: "let tokens = *excess + signed(configuration.capacities[*server])",
-        reason: "a search that waits for more roots than there are ends later, with the same levels",
+        reason: "a search for more roots than there are ends later, with the same levels",
     },
     Equivalent {
         file: "crates/algo/src/pshift/shift.rs",
         mutation: "replace > with >= in Shifting::round",
         code: "way.want(**excess) > 0 && (**excess > 0",
-        reason: "a search that waits for more roots than there are ends later, with the same levels",
-    },
-    Equivalent {
-        file: "crates/algo/src/pshift/shift.rs",
-        mutation: "replace - with / in Shifting::find_levels",
-        code: "self.exits_known = level - 1",
-        reason: "a path that is missed for want of an exit is found in the next round",
-    },
-    Equivalent {
-        file: "crates/algo/src/pshift/shift.rs",
-        mutation: "replace < with <= in Shifting::find_exits",
-        code: "if self.levels[near] < level ||",
-        reason: "a path that is missed for want of an exit is found in the next round",
+        reason: "a search for more roots than there are ends later, with the same levels",
     },
     Equivalent {
         file: "crates/algo/src/pshift/shortfall.rs",

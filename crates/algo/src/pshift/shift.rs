@@ -527,9 +527,8 @@ impl Shifting {
         for (bucket, row) in configuration.rows.windows(2).enumerate() {
             for index in row[0]..row[1] {
                 let Share { server, demand, .. } = configuration.shares[index as usize];
-                let server = server as usize;
-                self.demands[server] += i64::from(demand);
-                self.places[server].push(Place { share: index, bucket: bucket as u32 });
+                self.demands[server as usize] += i64::from(demand);
+                self.places[server as usize].push(Place { share: index, bucket: bucket as u32 });
             }
         }
         self.is_placed = true;

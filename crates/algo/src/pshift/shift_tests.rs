@@ -44,6 +44,83 @@ fn check_no_direct_path(
     Ok(())
 }
 
+/// By server: how many steps it is from the next goal, by trying all steps until none is shorter.
+fn distances<const PULL: bool>(configuration: &Configuration, shifting: &Shifting) -> Vec<u32> {
+    let way = Way::<_, PULL>(&Exact);
+    let goal = |excess: &i64| if way.want(*excess) < 0 { 0 } else { NONE };
+    let mut distances: Vec<u32> = shifting.excess.iter().map(goal).collect();
+    for _ in 0..distances.len() {
+        for row in (0..configuration.reservations.len()).map(|at| configuration.range(at)) {
+            let reached = nearest(configuration, &way, &distances, row.clone());
+            for near in row {
+                let share = &configuration.shares[near];
+                if way.near(near, share) > 0 && reached != NONE {
+                    let distance = &mut distances[share.server as usize];
+                    *distance = (reached + 1).min(*distance);
+                }
+            }
+        }
+    }
+    distances
+}
+
+/// The least distance of a bucket's shares on the goal's side.
+fn nearest<const PULL: bool>(
+    configuration: &Configuration,
+    way: &Way<'_, Exact, PULL>,
+    distances: &[u32],
+    row: core::ops::Range<usize>,
+) -> u32 {
+    let open = row.filter(|far| way.far(*far, &configuration.shares[*far]) > 0);
+    let far = open.map(|far| distances[configuration.shares[far].server as usize]);
+    far.min().unwrap_or(NONE)
+}
+
+/// Finds levels until so many roots are found. Whatever was found, is right: the levels, how many
+/// servers have each, and of those that are said to have them all, the exits.
+fn check_levels<const PULL: bool>(
+    configuration: &Configuration,
+    shifting: &mut Shifting,
+    roots: usize,
+) -> Result<(), TestCaseError> {
+    let way = Way::<_, PULL>(&Exact);
+    let has_found = shifting.find_levels(configuration, &way, roots);
+    let distances = distances::<PULL>(configuration, shifting);
+    let is_root = |server: &usize| way.want(shifting.excess[*server]) > 0;
+    let all: Vec<usize> = (0..distances.len()).filter(is_root).collect();
+    let there = all.iter().filter(|root| distances[**root] != NONE).count();
+    let found = all.iter().filter(|root| shifting.levels[**root] != NONE).count();
+    prop_assert_eq!(has_found, there > 0);
+    prop_assert!((roots.min(there)..=there).contains(&found), "{found} of {there}, {roots}");
+    for (server, (level, distance)) in shifting.levels.iter().zip(&distances).enumerate() {
+        prop_assert!(level == distance || *level == NONE && roots <= there, "server {server}");
+        if *level == 0 || *level > shifting.exits_known || *level == NONE {
+            continue;
+        }
+        let mut exits = Vec::new();
+        let mut next = shifting.first_exits[server];
+        while let Some(exit) = shifting.exits.get(next as usize) {
+            exits.push(exit.place.share as usize);
+            next = exit.next;
+        }
+        exits.sort_unstable();
+        let leads = |row: core::ops::Range<usize>| {
+            nearest(configuration, &way, &distances, row) == level - 1
+        };
+        let rows = (0..configuration.reservations.len()).map(|at| configuration.range(at));
+        let near = rows.filter(|row| leads(row.clone())).flatten().filter(|near| {
+            let share = &configuration.shares[*near];
+            share.server as usize == server && way.near(*near, share) > 0
+        });
+        prop_assert_eq!(exits, near.collect::<Vec<_>>(), "server {} at {}", server, level);
+    }
+    for (level, alive) in shifting.alive.iter().enumerate() {
+        let there = shifting.levels.iter().filter(|it| **it == level as u32).count();
+        prop_assert_eq!(*alive as usize, there, "at level {}", level);
+    }
+    Ok(())
+}
+
 /// To take a share off its server's list would be to look for it.
 #[test]
 fn lists_are_kept_until_every_other_place_may_be_stale() {
@@ -70,7 +147,7 @@ proptest! {
             prop_assert!((0.min(*before)..=0.max(*before)).contains(after), "{before} {after}");
         }
         check_no_direct_path(&configuration, &shifting)?;
-        let gone = |excess: &[i64]| excess.iter().map(|excess| (*excess).max(0)).sum::<i64>();
+        let gone = |excess: &[i64]| excess.iter().map(|it| (*it).max(0)).sum::<i64>();
         let outcome = shifting.outcome;
         prop_assert_eq!(outcome.moved as i64, gone(&before) - gone(&shifting.excess));
         prop_assert_eq!(outcome.paths, outcome.moves);
@@ -91,11 +168,26 @@ proptest! {
         prop_assert_eq!(shifting.outcome.paths, shifting.outcome.moves);
     }
 
+    /// The length of the shortest path from each server, for paths from either end; and where
+    /// tokens leave each server on such paths.
+    #[test]
+    fn levels_are_distances(
+        (configuration, mut shifting) in started(),
+        from_room: bool,
+        roots in prop_oneof![Just(usize::MAX), 1_usize..4],
+    ) {
+        shifting.place(&configuration);
+        match from_room {
+            true => check_levels::<true>(&configuration, &mut shifting, roots)?,
+            false => check_levels::<false>(&configuration, &mut shifting, roots)?,
+        }
+    }
+
     /// Where nobody has too many tokens, or nobody room, there is nothing to look for.
     #[test]
     fn lists_are_made_where_tokens_could_move((mut configuration, mut shifting) in started()) {
         shifting.sweep(&mut configuration, &Exact);
-        let signs = [1, -1].map(|sign| shifting.excess.iter().any(|excess| excess.signum() == sign));
+        let signs = [1, -1].map(|sign| shifting.excess.iter().any(|it| it.signum() == sign));
         shifting.shift(&mut configuration, &Exact);
         prop_assert_eq!(shifting.is_placed, signs == [true, true]);
     }

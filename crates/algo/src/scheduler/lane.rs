@@ -63,8 +63,9 @@ impl<J> Scheduler<J> {
         match self.discipline {
             Discipline::Fifo => ARRIVALS,
             _ => {
+                // Work of 32 bits and a unit of 70 are less than 2^102 long.
                 let longest = self.longest[0].max(self.longest[1]);
-                (u128::BITS - longest.leading_zeros() + LEAD.ilog2()).min(u128::BITS - 1)
+                u128::BITS - longest.leading_zeros() + LEAD.ilog2()
             }
         }
     }
