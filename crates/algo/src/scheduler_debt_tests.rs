@@ -55,6 +55,22 @@ fn what_is_charged_is_counted() {
     assert_eq!(expected.stayed(Time(40)), 3 * 20, "what is charged was not here any longer");
 }
 
+/// What is at the device when its tenant is removed is there for nobody until it is finished.
+#[test]
+fn what_is_at_the_device_is_taken_over() {
+    let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
+    let slot = scheduler.add(Terms::of_weight(1));
+    scheduler.push(Time(10), slot, Ask::of(3), ());
+    assert!(scheduler.pop(Time(20)).is_some());
+    scheduler.remove(Time(30), slot);
+    let there = Tally { arrived: 3, in_flight: 3, came: 3 * 30, ..Tally::default() };
+    assert_eq!(scheduler.tally(Time(35), Slot::NOBODY), there);
+    scheduler.complete(Time(40), slot, 3);
+    let gone = Tally { in_flight: 0, left: 3 * 40, ..there };
+    assert_eq!(scheduler.tally(Time(45), Slot::NOBODY), gone);
+    assert_eq!(gone.stayed(Time(45)), 3 * 10);
+}
+
 /// Tokens that were used, and then taken away, were used by right: they are owed neither by what
 /// was served nor by what was paid.
 #[test]

@@ -346,6 +346,12 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         reason: "a level of more bits than are needed divides the same way",
     },
     Equivalent {
+        file: "crates/algo/src/scheduler/state.rs",
+        mutation: "replace > with >= in State::spend",
+        code: "if self.served > self.counts.allowed && discipline.heeds_promises()",
+        reason: "what is served up to the count exactly adds nothing to what is owed",
+    },
+    Equivalent {
         file: "crates/algo/src/queue.rs",
         mutation: "replace < with == in State<L>::has_headroom",
         code: "used as usize + FLOWS * own < Self::SLOTS",
