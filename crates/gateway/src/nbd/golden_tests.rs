@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::Command;
+use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::{Outgoing, Stream};
 
 use super::wire::{command, flag, option};
@@ -357,6 +357,36 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
     assert_eq!(lengths[..3], [1 << 20, 1 << 18, (4 << 20) - (6 << 18)]);
     let right = |(at, byte): (usize, &u8)| usize::from(*byte) == at / (3 << 18);
     assert!(whole.payload.len() == length as usize && whole.payload.iter().enumerate().all(right));
+}
+
+#[test]
+fn the_numbers_are_those_of_the_protocol() {
+    use wire::{Errno, export, flag, message};
+    let exports = [
+        export::HAS_FLAGS,
+        export::READ_ONLY,
+        export::FLUSH,
+        export::FUA,
+        export::TRIM,
+        export::WRITE_ZEROES,
+        export::DF,
+        export::MULTI_CONN,
+        export::CACHE,
+    ];
+    assert_eq!(exports, [1, 2, 4, 8, 32, 64, 128, 256, 1024]);
+    let flags = [flag::FUA, flag::NO_HOLE, flag::DF, flag::REQ_ONE, flag::FAST_ZERO];
+    assert_eq!(flags, [1, 2, 4, 8, 16]);
+    for (fault, number, word) in [
+        (Fault::ReadOnly, 1, "may not be written"),
+        (Fault::Io, 5, "is away, or its store is broken"),
+        (Fault::Invalid, 22, "makes no sense"),
+        (Fault::NoSpace, 28, "is full"),
+        (Fault::Unsupported, 95, "cannot do this"),
+        (Fault::Ending, 108, "is ending"),
+    ] {
+        assert_eq!(Errno::of(fault) as u32, number);
+        assert!(message(fault).contains(word), "{fault:?}");
+    }
 }
 
 #[test]
