@@ -11,7 +11,7 @@ import unittest
 import tidegate
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SENDER = (ROOT / "crates/cli/tests/cli/sender.toml").read_text()
+SENDER = (ROOT / "crates/lab/tests/lab/sender.toml").read_text()
 PACKETS = SENDER.replace('rate = "1Gbps" }', 'rate = "1Gbps", arrivals = "poisson" }')
 
 RATE = "application.0.workload.load.open.rate"

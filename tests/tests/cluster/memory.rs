@@ -39,6 +39,12 @@ fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
     process::run(cluster.bed().tidegate(&["kv"]).args(arguments).arg("--at").arg(at))
 }
 
+/// A load that ends by itself.
+fn load(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
+    let at = cluster.path("m.sock");
+    process::run(cluster.bed().tidegate_lab(&["kv"]).args(arguments).arg("--at").arg(at))
+}
+
 /// Clients of tenant web that do not end by themselves.
 fn bench(cluster: &mut Cluster, clients: &str) -> Running {
     let at = cluster.path("m.sock");
@@ -80,8 +86,8 @@ fn values_come_back_and_what_cannot_be_is_said() {
     assert!(outcome.complaint().contains("the policy has no tenant \"wbe\""), "{outcome:?}");
     let outcome = kv(&mut cluster, &["get", "k", "--tenant", "batch"]).failure(1);
     assert!(outcome.complaint().contains("may not act for tenant \"batch\""), "{outcome:?}");
-    let much = ["bench", "--tenant", "web", "--reservation", "3k iops", "--seconds", "1"];
-    let outcome = kv(&mut cluster, &much).failure(1);
+    let much = ["--tenant", "web", "--reservation", "3k iops", "--seconds", "1"];
+    let outcome = load(&mut cluster, &much).failure(1);
     assert!(outcome.complaint().contains("200 operations per period are left"), "{outcome:?}");
     let second = ["--role", "data-node", "--name", "m"];
     let outcome = process::run(&mut cluster.command(&second)).failure(1);
@@ -102,8 +108,8 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
             assert!(outcome.complaint().contains(&told), "{outcome:?}");
         }
     }
-    let fill = ["bench", "--tenant", "web", "--keys", "2000", "--seconds", "1"];
-    let outcome = kv(&mut cluster, &fill).failure(1);
+    let fill = ["--tenant", "web", "--keys", "2000", "--seconds", "1"];
+    let outcome = load(&mut cluster, &fill).failure(1);
     for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
         assert!(outcome.complaint().contains(part), "{outcome:?}");
     }
@@ -218,14 +224,13 @@ fn clients_outlive_their_data_node_and_bring_its_memory_to_the_next() {
 #[test]
 fn a_policy_that_is_applied_holds_from_the_next_period_on() {
     let mut cluster = cluster();
-    let ask =
-        ["bench", "--tenant", "web", "--reservation", "3k iops", "--seconds", "1", "--keys", "50"];
-    kv(&mut cluster, &ask).failure(1);
+    let ask = ["--tenant", "web", "--reservation", "3k iops", "--seconds", "1", "--keys", "50"];
+    load(&mut cluster, &ask).failure(1);
     cluster.bed().apply(&POLICY.replace("2k iops", "3k iops")).success();
     eventually("the policy at the data node", || {
         cluster.part("m").stderr().contains("policy revision=2")
     });
-    let outcome = kv(&mut cluster, &ask);
+    let outcome = load(&mut cluster, &ask);
     // Whether the machine is fast enough to keep it is another matter.
     assert!(matches!(outcome.code, Some(0 | 99)), "{outcome:?}");
 }
