@@ -144,7 +144,7 @@ impl Client {
     /// Reads, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or that the connection is gone.
     pub fn read(&mut self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         self.ask_read(offset, length)?;
         self.hear()?.1

@@ -70,7 +70,7 @@ fn package_of(file: &str) -> Option<&str> {
     path.starts_with("src/").then_some(package)
 }
 
-/// What became of the mutants of one file.
+/// The results of the mutants of one file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Row {
     caught: usize,
@@ -81,7 +81,7 @@ struct Row {
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<String, Row>,
-    /// What was not caught, and why that is no fault of the tests, if it is none.
+    /// The mutants that were not caught, with the reason where no test could catch them.
     notes: Vec<String>,
 }
 
@@ -180,7 +180,7 @@ fn mutate_crate(
     command.env("CARGO_INCREMENTAL", "1");
     command.args(["mutants", "--no-config", "--no-shuffle", "--minimum-test-timeout", "60"]);
     command.args(["--exclude", "**/*tests.rs", "--exclude", "**/tests/**"]);
-    // What is printed for us alone.
+    // Output for developers alone.
     command.args(["--exclude-re", "impl fmt::Debug"]);
     command.arg("--output").arg(&out).current_dir(root);
     if let Some(shard) = shard {

@@ -1,4 +1,4 @@
-//! What is held against a tenant and what is not: debts, payments, charges, and other lanes.
+//! Debts of a tenant: how they arise, how they are paid, and when they are forgiven.
 
 use super::*;
 use tidegate_model::Span;
@@ -33,7 +33,7 @@ fn who_waits_is_left_no_farther_behind_other_lanes_than_the_lead() {
     }
 }
 
-/// What a request turned out to cost counts as though it had come with it.
+/// A cost that is known after the request counts as though the request had come with it.
 #[test]
 fn what_is_charged_is_counted() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
@@ -55,7 +55,7 @@ fn what_is_charged_is_counted() {
     assert_eq!(expected.stayed(Time(40)), 3 * 20, "what is charged was not here any longer");
 }
 
-/// What is at the device when its tenant is removed is there for nobody until it is finished.
+/// A request at the device whose tenant is removed stays there, without a tenant, until it ends.
 #[test]
 fn what_is_at_the_device_is_taken_over() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
@@ -115,9 +115,9 @@ fn a_payment_that_is_made_anew_does_not_make_a_tenant_urgent() {
     assert_eq!(order.iter().map(|got| got.job).sum::<usize>(), 2, "each has two");
 }
 
-/// What was served elsewhere is not held against a tenant for longer than ten periods of the race,
-/// and at least for five. Here each period moves the race by ten requests, and *a* comes with more
-/// of a delay than it can ever make up for: it falls behind by as many as are remembered.
+/// Service at other nodes counts against a tenant for five to ten periods of virtual time. Here
+/// each period moves the race by ten requests, and *a* comes with more of a delay than it can ever
+/// make up for: it falls behind by as many as are remembered.
 #[test]
 fn a_debt_is_forgiven_when_it_is_older_than_the_window() {
     for periods in 0..30 {

@@ -76,7 +76,7 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
     let plans = cluster.volumes.iter().flat_map(|volume| parts(cluster, volume, base, |_| true));
     let plans: Vec<_> = plans.collect();
     let reports = volumes::show(&plans);
-    // What is wrong with other parts their node says, or their gateway.
+    // Faults of other parts are reported by their node or their gateway.
     let is_unmade = |report: &PartReport| report.is_unmade;
     let Some(first) = reports.first().filter(|_| reports.iter().all(is_unmade)) else {
         return Ok(());
@@ -88,7 +88,7 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
     ))
 }
 
-/// What a look at the volumes on this machine found.
+/// The faults that an inspection of the volumes on this machine found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Parts that could not be served.

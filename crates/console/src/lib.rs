@@ -1,6 +1,6 @@
-//! What the two command lines, `tidegate` and `tidegate-lab`, have in common: the options and the
-//! end of a command, the files that operators write, the link to a controller, and the output for
-//! people and for programs.
+//! The common part of the two command lines, `tidegate` and `tidegate-lab`: options and exit codes,
+//! the files that operators write, the link to a controller, and the output for people and for
+//! programs.
 #![forbid(unsafe_code)]
 
 pub mod address;

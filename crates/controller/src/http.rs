@@ -60,7 +60,7 @@ pub(crate) struct Desk {
     pub(crate) answers: Arc<Answers>,
 }
 
-/// What anybody may ask as often as it likes, and many do: it is answered for all of them at once.
+/// The questions that clients may repeat without a limit: one answer serves all that wait for it.
 #[derive(Debug)]
 pub(crate) struct Answers {
     status: Shared<Bytes>,
@@ -501,7 +501,7 @@ async fn written<T: Into<Bytes>, E: ToString + Send + 'static>(
     }
 }
 
-/// What is told where an answer cannot be written.
+/// The reply where the answer cannot be serialized.
 fn failure(error: impl ToString) -> Response {
     Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error)
 }

@@ -63,7 +63,7 @@ fn reason(node: &NodeStatus) -> Option<String> {
     }
 }
 
-/// What lies on a node: `volume db`, `pool cache`.
+/// The volumes and pools that a node serves: `volume db`, `pool cache`.
 fn on_node(cluster: &Cluster, id: NodeId) -> Vec<String> {
     let volumes = cluster.volumes.iter().filter(|volume| volume.nodes.contains(&id));
     let pools = cluster.pools.iter().filter(|pool| pool.nodes.contains(&id));

@@ -1,10 +1,10 @@
 //! One answer for all who ask the same question at the same time.
 //!
-//! Whoever reaches the HTTP port may ask how things are, as often as it likes. Each answer takes
-//! the thread that also distributes tokens for a moment, and with many tenants tens of milliseconds
-//! of a processor. So an answer is made once for all who wait for it, and never more than one at a
-//! time. It is never older than the question. After each one passes as much time as it took: the
-//! answers to one question take half of a processor at most, however many ask.
+//! Clients of the HTTP port may ask for the status without a limit. Each answer takes the thread
+//! that also distributes tokens for a moment, and with many tenants tens of milliseconds of a
+//! processor. So an answer is made once for all who wait for it, and never more than one at a time.
+//! It is never older than the question. After each one passes as much time as it took: the answers
+//! to one question take half of a processor at most, however many ask.
 
 use std::future::Future;
 

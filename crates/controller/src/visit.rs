@@ -22,7 +22,7 @@ use crate::daemon::ACCEPT_PAUSE;
 use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
 use crate::limits::Limits;
 
-/// What a client is told that is turned away.
+/// The reply to a client that is turned away.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
@@ -50,7 +50,7 @@ impl Listener for Entrance {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Who has gone again is not asked about.
+                    // The client has disconnected already.
                     let Ok(local) = stream.local_addr() else { continue };
                     let (clock, from) = (self.clock, origin(local, address));
                     let counted = self.connections.admit(from, clock.now());
@@ -74,7 +74,7 @@ pub(crate) struct Visit {
     stream: TcpStream,
     limits: Limits,
     clock: Clock,
-    /// What of a request is due, rather than an answer or nothing.
+    /// The part of a request that has to arrive in time, if one has to.
     due: Due,
     timer: Pin<Box<Sleep>>,
     counted: HttpConnection,
@@ -82,7 +82,7 @@ pub(crate) struct Visit {
     eviction: Option<Eviction>,
 }
 
-/// What is waited for.
+/// The part of a request that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// The head of a request, of which that much has come.

@@ -51,7 +51,7 @@ const LARGE: usize = 6;
 static OVERFLOW: [Mutex<Vec<Vec<Page>>>; CLASSES - LARGE] =
     [const { Mutex::new(Vec::new()) }; CLASSES - LARGE];
 
-/// What all threads keep of a class; none if it is not large, or none is of that size.
+/// The pages of a size class that all threads share; none if the class is not large.
 fn large(class: usize) -> Option<MutexGuard<'static, Vec<Vec<Page>>>> {
     let kept = OVERFLOW.get(class.checked_sub(LARGE)?)?;
     // To push and pop leaves a vector whole.

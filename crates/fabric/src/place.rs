@@ -17,7 +17,7 @@ pub fn default_state() -> PathBuf {
     Surroundings::here().state()
 }
 
-/// What the defaults depend on.
+/// The properties of the process on which the defaults depend.
 struct Surroundings<F> {
     is_root: bool,
     /// The value of an environment variable.

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!((ours.backlog.len(), ours.interest()), (most, PollFlags::IN | PollFlags::OUT));
         let error = ours.send(&text(0)).unwrap_err();
         assert!(error.to_string().contains("does not read"), "{error}");
-        // What had been sent is not lost.
+        // Messages that were sent before are not lost.
         for message in sent {
             let received = loop {
                 ours.flush().unwrap();

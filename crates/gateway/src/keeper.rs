@@ -74,7 +74,7 @@ struct Watch {
     hello: Hello,
     books: Arc<Books>,
     link: Option<Link<ToGateway>>,
-    /// What the controller of this link knows of volumes.
+    /// The faults of volumes that the controller has been sent on this link.
     faults: Vec<VolumeFault>,
     /// When to try to connect again, if there is no link.
     retry: Retry,

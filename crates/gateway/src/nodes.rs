@@ -61,9 +61,9 @@ pub struct PartError {
     pub reason: String,
 }
 
-/// What a request or its reply has more bytes than is *long*: it goes to its node on a connection
-/// of its own, so that a short one is not written, passed on or read behind it. A socket's buffer
-/// holds three of them. Chosen by hand.
+/// Requests and replies of more bytes are *long*: they use a connection of their own to the node,
+/// so that a short one does not wait behind them. A socket's buffer holds three of them. Chosen by
+/// hand.
 pub(crate) const LONG: usize = 64 << 10;
 
 /// Where a job goes.
@@ -237,7 +237,7 @@ impl Nodes {
         }
     }
 
-    /// What goes to this node with the next batch of bulk.
+    /// The next batch of long requests to this node.
     fn bulk(&mut self, number: usize) -> &mut Vec<Job> {
         let seat = &mut self.seats[number];
         let (_, batch) = seat.bulk.get_or_insert_with(|| {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_proto::message::VolumeFault;
 
-/// What all workers know together.
+/// The state of nodes and volumes as all workers of a gateway see it.
 #[derive(Debug)]
 pub(crate) struct Reachability {
     /// How people call the nodes: `b at unix:b.sock`.
@@ -111,7 +111,7 @@ fn reason(name: &str, state: &LinkState) -> Option<String> {
     }
 }
 
-/// What one worker says.
+/// The view of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     shared: Arc<Reachability>,

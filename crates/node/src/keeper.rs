@@ -85,7 +85,7 @@ pub(crate) struct Keeper {
     retry: Retry,
     /// What the controller of this link knows of parts.
     faults: Vec<PartFault>,
-    /// What it knows of the store as a whole.
+    /// The fault of the store as a whole that was reported last.
     store_fault: Option<String>,
 }
 
@@ -202,8 +202,8 @@ impl Keeper {
         }
     }
 
-    /// What goes before the node's counts, if its parts or its store fare otherwise than it last
-    /// said.
+    /// The reports that precede the node's counts, if the health of its parts or of its store has
+    /// changed since the last report.
     fn new_faults(&mut self, message: &FromNode) -> [Option<FromNode>; 2] {
         match message {
             FromNode::Counts(_) => [self.new_part_faults(), self.new_store_fault()],

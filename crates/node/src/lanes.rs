@@ -196,7 +196,7 @@ impl<J> Visit<'_, J> {
         if room > 0 {
             return device.release(room);
         }
-        // What goes by right does not wait for long replies of others.
+        // Reserved requests do not wait for long replies of other tenants.
         while batch.len() < lanes.share && device.has_spare() {
             let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
             let (job, count) = accept(next);
@@ -278,8 +278,8 @@ mod tests {
         assert_eq!(ask(reserved, 3), [true; 2], "and for two that go by right");
         assert_eq!(ask(Slot::NOBODY, 1), [false; 0], "which makes no room for others");
         assert_eq!(lanes.device().in_flight(), 4);
-        // What is finished makes room for what goes by right first, and then for nobody as long as
-        // there are more than the limit.
+        // A finished request makes room for reserved ones first, and for no others while there are
+        // more than the limit.
         let mut batch = Vec::new();
         let mut visit = lanes.visit(0);
         visit.complete(now, reserved, 1);

@@ -1,4 +1,4 @@
-//! What errors say to do is done, and helps.
+//! The advice of errors is followed, and helps.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_part_that_other_users_could_change_is_refused_with_the_command_that_mends_i
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
             expect("belongs to nobody (uid 65534)");
         }
-        // Whom an operator lets read is the operator's choice.
+        // An operator may let other users read.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(is_kept(&serve().unwrap()));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);

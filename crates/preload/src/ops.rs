@@ -88,7 +88,7 @@ impl Admitted {
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(enforce)) {
-            // What it says is of no use here, and dropping it could panic again.
+            // The panic's message is of no use here, and dropping it could panic again.
             std::mem::forget(panic);
         }
         admitted

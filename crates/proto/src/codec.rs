@@ -1,10 +1,10 @@
 //! Frames: four bytes of length, little-endian, then that many bytes of postcard.
 //!
-//! What daemons of a cluster say to each other grows with the tenants of the policy, up to some
-//! times the length of a frame. Such a message comes in pages: frames of which all but the last
+//! Messages between daemons of a cluster grow with the tenants of the policy, up to some times the
+//! length of a frame. Such a message comes in pages: frames of which all but the last
 //! have the highest bit of their length set, and which are its bytes one after the other
 //! ([`encode_pages`], [`Decoder::of_pages`]). One that fits a frame is one. Stages, operators and
-//! whoever has not said yet who it is are heard in single frames only.
+//! unidentified connections are read in single frames only.
 //!
 //! Example: a plan of 60,000 tenants with long names has 4,390,000 bytes: a page of 4 MiB and one
 //! with the rest.
@@ -74,7 +74,7 @@ impl core::error::Error for DecodeError {}
 pub struct TooLarge {
     /// Its length in bytes.
     pub length: usize,
-    /// What it may be.
+    /// The largest length that is accepted, in bytes.
     pub maximum: usize,
 }
 

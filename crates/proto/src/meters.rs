@@ -158,7 +158,7 @@ struct GatewayMeters {
     turned_away: Meter,
     refused: Meter,
     faults: BTreeMap<String, Meter>,
-    /// What it said on this connection of volumes that it does not serve.
+    /// The volumes that it does not serve, as reported on this connection.
     volume_faults: Vec<VolumeFault>,
     /// By reason.
     turned_away_for: BTreeMap<String, Meter>,

@@ -243,7 +243,7 @@ pub trait Fabric {
 mod tests {
     use super::*;
 
-    /// What each operation that moves bytes, or a word, is refused for at these places.
+    /// The reasons for which each operation is refused at this address.
     fn refused(at: u64, length: u32, place: Place) -> [Result<(), PostError>; 5] {
         [
             Operation::Read { from: at, into: place, length },

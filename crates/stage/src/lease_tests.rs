@@ -1,5 +1,5 @@
-//! What a queue gate promises: at most `depth` in service, in order; what a thread held comes back
-//! when it gives it back, jumps, ends or is stopped; and every wait is counted.
+//! Laws of a queue gate: at most `depth` requests in service, in order; a permit comes back when
+//! its thread returns it, jumps, ends or is stopped; and every wait is counted.
 #![cfg(feature = "keeper")]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -105,7 +105,7 @@ fn a_request_without_bytes_takes_its_turn_like_a_small_one() {
 
 #[test]
 fn a_request_that_moved_less_than_it_asked_for_is_charged_less() {
-    // What the flow is charged is how far its start tag is ahead afterwards.
+    // The flow's charge is the distance by which its start tag is ahead afterwards.
     let next_start = |moved: Option<u64>| {
         let gate = Gate::new(2);
         let other = gate.acquire(2, 0).1.unwrap();
@@ -207,7 +207,7 @@ fn what_threads_that_ended_left_comes_back_wherever_they_were() {
     });
     assert!(record::is_gone(&gate.0, in_service) && owner_of(unused) == in_service);
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 1, 0], 2));
-    // Who comes next frees what it waits for, the agent all the rest.
+    // The next thread frees the permit that it waits for, the agent all others.
     let (waited, permit) = gate.acquire(1, 0);
     assert!(waited >= Span(10 * Span::MILLISECOND.0) && gate.taken_slots() == 2);
     tidy(&gate.0, QUEUE);

@@ -1,5 +1,5 @@
-//! What a record promises: it is one thread's, it says when that thread is gone or stopped, and it
-//! knows what the thread holds.
+//! Laws of a thread's record: it belongs to one thread, shows when that thread is gone or stopped,
+//! and lists the permits that the thread holds.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

@@ -33,7 +33,7 @@ use super::keys::server;
 /// The most memory that the gateway may have had, in KiB: 512 MiB.
 const MEMORY_KIB: u64 = 512 << 10;
 
-/// What is said of the hostile tenants, and of the honest one, which has its key in their pool.
+/// The policies of the hostile tenants, and of the honest one, whose key is in their pool.
 const POLICIES: [(&str, [&str; 2]); 2] = [
     ("with a limit", ["limit = \"200 iops\"", "weight = 1000"]),
     ("without a limit", ["", "reservation = \"10k iops\"\nweight = 1000"]),
@@ -230,7 +230,7 @@ fn hostile(attack: &Arc<Attack>, clients: usize) -> Vec<JoinHandle<()>> {
         thread::spawn(move || {
             yield_to_others();
             while !attack.is_over() {
-                // Whoever is cut off comes again.
+                // A client that is disconnected connects again.
                 let _ = match number / KINDS % 2 {
                     0 => attack.at_nbd(number % KINDS),
                     _ => attack.at_memcached(number % KINDS),

@@ -96,7 +96,7 @@ fn a_limit_is_reached_and_not_exceeded() {
     reaches(&cluster, 500.0);
 }
 
-/// What `tidegate-lab load` tells of a load on this export.
+/// The report of `tidegate-lab load` on this export.
 #[track_caller]
 fn own_load(cluster: &mut Cluster, export: &str, arguments: &[&str]) -> Value {
     let uri = cluster.uri(export);

@@ -296,7 +296,7 @@ fn a_port_that_is_taken() {
     }
 }
 
-/// What is in a folder, in order.
+/// The names in a folder, in order.
 fn names_in(folder: &Path) -> Vec<OsString> {
     let entries = fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();

@@ -18,7 +18,7 @@ use tidegate_tests::wait_for;
 const LIMIT: u64 = 50;
 /// Periods that are added up.
 const PERIODS: usize = 10;
-/// What the sum may differ by: 2 % of it. One piece, of 128 KiB, is a unit, which is less.
+/// The tolerance of the sum: 2 % of it. One piece, of 128 KiB, is a unit, which is less.
 const TOLERANCE: u64 = LIMIT * PERIODS as u64 / 50;
 
 /// How long ten periods may take on a busy machine.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// What a tenant's clients ask for, again and again, and how many of them.
+/// The request that a tenant's clients repeat, and the number of clients.
 struct Load {
     tenant: &'static str,
     clients: usize,

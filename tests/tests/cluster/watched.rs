@@ -105,7 +105,7 @@ fn what_is_told_is_what_clients_counted() {
     assert!(!screen.contains("STAGE") && !screen.contains("ALLOCATED"), "{screen}");
 }
 
-/// What `GET` of a path answers at this address.
+/// The answer to `GET` of a path at this address.
 fn answer(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the probe listens");
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

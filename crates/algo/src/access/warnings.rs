@@ -1,5 +1,5 @@
-//! Whom a policy keeps out of a cluster, and whom it lets in where the cluster's file does not say
-//! so, for those who are about to apply it.
+//! Warnings before a policy is applied: clients that it keeps out of a cluster, and clients that it
+//! lets in where the cluster's file does not say so.
 
 use alloc::format;
 use alloc::string::String;

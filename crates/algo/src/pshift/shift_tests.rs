@@ -192,8 +192,8 @@ proptest! {
         prop_assert_eq!(shifting.is_placed, signs == [true, true]);
     }
 
-    /// What can leave overloaded servers, and what servers with room can take: paths are looked for
-    /// from the end at which that is less.
+    /// The tokens that can leave overloaded servers and those that servers with room can take are
+    /// both counted: paths are searched from the end that has fewer.
     #[test]
     fn what_can_move_is_counted_at_both_ends((configuration, mut shifting) in started()) {
         shifting.place(&configuration);

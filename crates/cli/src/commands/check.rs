@@ -58,7 +58,7 @@ struct Verdict<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<Place<'a>>,
     warnings: Vec<String>,
-    /// What is wrong with parts of volumes on this machine.
+    /// Faults of the parts of volumes on this machine.
     faults: Vec<String>,
 }
 

@@ -40,12 +40,12 @@ pub(crate) fn run(_: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, serde::Serialize)]
 struct StatusAndWarnings<'a> {
     #[serde(flatten)]
     status: &'a Status,
-    /// What somebody should look at, the worst first.
+    /// Faults that an operator should mend, the worst first.
     warnings: Vec<Warning>,
 }
 

@@ -1,4 +1,4 @@
-//! What is wrong with the nodes, gateways and data nodes of a cluster, and how to mend it.
+//! Warnings about the nodes, gateways and data nodes of a cluster, with the commands that help.
 
 use tidegate_proto::cluster::status::{
     ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus, PartFaultStatus, VolumeFaultStatus,
@@ -7,7 +7,7 @@ use tidegate_proto::cluster::status::{
 use super::{Met, State, memory, met_at_data_node, per_second};
 use tidegate_console::amounts;
 
-/// What is wrong with a cluster, the worst first.
+/// Warns of a cluster's faults, the worst first.
 pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     warn_of_states(cluster, warn);
     if let Some(shortfall) = &cluster.shortfall {
@@ -45,7 +45,7 @@ pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(Str
     }
 }
 
-/// Who is away, or does not answer.
+/// Warns of daemons that are disconnected or do not answer.
 fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     let nodes = cluster.nodes.iter().map(|node| {
         let stopped = "it serves as it was told last; see whether its process is stopped";
@@ -71,7 +71,7 @@ fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
     }
 }
 
-/// What nodes and gateways cannot serve.
+/// Warns of volumes that nodes and gateways cannot serve.
 fn warn_of_faults(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     let help = "see `tidegate volume show CLUSTER` on the machine of each of its nodes";
     for NodeStatus { name, faults, store_fault, .. } in &cluster.nodes {

@@ -105,7 +105,7 @@ fn a_node_is_told_its_counts_and_shown_in_the_status() {
     assert_eq!(cluster.tenants[0].reserved_operations, 80);
 }
 
-/// What `GET /readyz` answers.
+/// The answer to `GET /readyz`.
 fn readiness(daemon: &Running) -> (u16, String) {
     let (status, _, body) = daemon.http("GET /readyz HTTP/1.1", "");
     (status, body)
@@ -366,7 +366,7 @@ fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended
     daemon
         .wait_for("no fault", |status| status.cluster.as_ref().unwrap().nodes[0].faults.is_empty());
     expect_ready(&daemon, of_part, None);
-    // What only a gateway sees.
+    // A fault that only a gateway sees.
     let mut front = gateway(&daemon, VERSION, "front");
     let fault = VolumeFault { volume: "db".into(), reason: "generations differ".into() };
     front.say(&FromGateway::Faults(vec![fault]));

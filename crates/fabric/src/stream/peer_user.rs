@@ -1,11 +1,11 @@
-//! Whose process a TCP connection of this machine comes from.
+//! The user whose process holds the other end of a TCP connection of this machine.
 //!
 //! A Unix socket tells the user of its peer, a TCP socket does not. But where both ends are on this
 //! machine the kernel has the other end, too, and says whose it is: it is asked for that one socket
 //! over netlink (`sock_diag(7)`), which costs a few microseconds however many sockets there are.
 //!
-//! What it says is good for counting connections by user. It is no proof of identity: a process may
-//! have handed the socket to another user's.
+//! The answer is good for counting connections by user. It is no proof of identity: a process may
+//! have passed the socket to a process of another user.
 
 use std::net::{IpAddr, SocketAddr};
 

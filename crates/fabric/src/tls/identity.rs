@@ -274,7 +274,7 @@ pub(super) fn names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     parsed.iter().flat_map(|parsed| parsed.valid_dns_names().map(str::to_owned)).collect()
 }
 
-/// Who is let in of those with a certificate of the authority, by the names that it bears.
+/// The peers that are admitted among those with a certificate of the authority, by its names.
 #[derive(Clone, Debug)]
 pub(super) enum Admitted {
     /// All of them.

@@ -407,7 +407,7 @@ fn a_file_that_is_longer_than_any_of_its_kind_is_not_read() {
 fn a_folder_is_flushed_and_where_that_fails_the_error_is_that_of_the_kernel() {
     let base = folder();
     Folder::make(&base.path().join("state"), Purpose::Private).unwrap().sync().unwrap();
-    // What keeps nothing cannot be flushed.
+    // A file system that keeps nothing refuses the flush.
     let error = Folder::open(Path::new("/proc"), Purpose::Source).unwrap().sync().unwrap_err();
     assert_eq!(error.path, Path::new("/proc"));
     assert_eq!(io::Error::from(error).raw_os_error(), Some(Errno::INVAL.raw_os_error()));

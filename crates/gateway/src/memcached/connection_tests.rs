@@ -1,5 +1,5 @@
-//! What a connection promises: each request is answered in its order with what its node says; what
-//! it is charged with is what it takes up; and it is read from as far as there is room.
+//! Laws of a memcached connection: requests are answered in order with the replies of their nodes,
+//! the memory that a connection takes up is charged, and it is read only as far as memory allows.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -26,7 +26,7 @@ use crate::status::Counts;
 use crate::worker::{Client as _, Letter, Shop as _};
 
 const TOKEN: u64 = 7;
-/// What a reply for one key is expected to have before one has come.
+/// The bytes of a reply to one key that are expected before the first reply.
 const EXPECTED: usize = 16 << 10;
 
 /// A node that keeps every job for the test to answer.
@@ -67,7 +67,7 @@ struct Scene {
     register: Register,
 }
 
-/// What differs between the tests.
+/// The parameters in which tests differ.
 #[derive(Clone, Copy)]
 struct Given {
     nodes: usize,
@@ -153,7 +153,7 @@ impl Scene {
         self.client.look_after(&mut self.shop).unwrap()
     }
 
-    /// What the client has been sent.
+    /// The bytes that the client has received.
     fn heard(&mut self) -> String {
         let mut bytes = vec![0; 4 << 20];
         match self.peer.read(&mut bytes) {
@@ -493,7 +493,7 @@ fn at_the_end_all_that_is_at_nodes_is_told_so_and_what_comes_later_is_for_none()
     scene.client.look_after(&mut scene.shop).unwrap();
     assert_eq!(scene.heard(), "SERVER_ERROR the gateway is ending\r\n".repeat(2));
     assert!(jobs.into_iter().all(|job| scene.shop.land(job).is_none()));
-    // What was answered weighs as much as its reply.
+    // An answered request weighs as much as its reply.
     let mut job = scene.says(b"get c\r\n").remove(0);
     job.buffer = Buffer::from(&b"END\r\n"[..]);
     let (_, answer) = scene.shop.land(job).unwrap();

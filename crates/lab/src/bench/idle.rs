@@ -1,5 +1,5 @@
-//! What a cluster costs in which nobody does anything: a controller and eight nodes, each in a
-//! process of its own, with 2,000 tenants that all have a reservation, and half of them a limit.
+//! The cost of an idle cluster: a controller and eight nodes, each in a process of its own, with
+//! 2,000 tenants that all have a reservation, and half of them a limit.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +22,7 @@ use tidegate_console::operator::Operator;
 const BENCH: &str = "idle";
 const TENANTS: usize = 2_000;
 const NODES: usize = 8;
-/// What all processes may take together, in hundredths of a processor.
+/// The bound of all processes together, in hundredths of a processor.
 const PROCESSOR_PERCENT: f64 = 1.0;
 /// How long nodes may take until they are there.
 const PATIENCE: Span = Span(20 * Span::SECOND.0);

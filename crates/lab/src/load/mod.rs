@@ -40,7 +40,7 @@ use worker::{Lane, Shared, Worker};
 /// How often whoever watches is told.
 const LOOK: Span = Span(200 * Span::MILLISECOND.0);
 
-/// What commands that make a load say of how long it takes: `--duration` or `--seconds`.
+/// The help of `--duration` and `--seconds`, which commands that make a load share.
 pub(crate) const DURATION_HELP: &str =
     "How long it takes, without a warm-up: a span like 30s or 500ms, or a number of seconds";
 

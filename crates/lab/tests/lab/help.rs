@@ -1,4 +1,4 @@
-//! What the commands say about themselves.
+//! Help texts and manual pages.
 
 use std::fs;
 use std::path::Path;

@@ -228,14 +228,14 @@ impl Files {
     }
 }
 
-/// What a path leads to, compared with a file that was opened there.
+/// The file at a path now, compared with the one that was opened there.
 pub(super) enum Found {
     Same,
     Other,
     Nothing,
 }
 
-/// What `path` leads to now, compared with what is open. A block device may have many names.
+/// Compares the file at `path` with the open one. A block device may have many names.
 ///
 /// # Errors
 /// If the system does not say.

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 /// The unique number of a mount, which no later mount gets (since Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// What the kernel is asked for about a file.
+/// The attributes of a file that the kernel is asked for.
 const ASKED: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
 

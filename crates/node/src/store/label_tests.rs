@@ -137,7 +137,7 @@ fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let spot = Spot::in_directory(folder.path(), "db", 1, None);
     assert_eq!(spot.read(&Host).unwrap(), None);
-    // What an interrupted attempt left is in nobody's way.
+    // The rest of an interrupted attempt does no harm.
     fs::write(folder.path().join(".db.1.label.new"), "half").unwrap();
     spot.make(&Host, &label()).unwrap();
     assert_eq!(spot.read(&Host).unwrap(), Some(label()));
@@ -206,7 +206,7 @@ fn an_error_is_stored_though_the_file_system_takes_no_more_writes() {
     let nowhere = Spot::in_directory(&parts, "db", 1, None);
     assert!(nowhere.write(&broken, &mut latest.clone()).is_err(), "there is no other place");
     spot.write(&broken, &mut latest).unwrap();
-    // Whoever comes later knows it, and clears it where the part can be written again.
+    // A later process reads the error, and clears it once the part can be written again.
     let mut found = spot.read(&Host).unwrap().unwrap();
     assert_eq!((&found, found.error), (&latest, Some(error)));
     found.error = None;

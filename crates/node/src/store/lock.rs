@@ -35,7 +35,7 @@ impl Drop for StoreLock {
     }
 }
 
-/// Who has locked a store, as far as the system says.
+/// The process that has locked a store, as far as the system says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// A node of this process.
@@ -53,7 +53,7 @@ enum Holder {
 pub(crate) struct Busy(Holder);
 
 impl Busy {
-    /// What to do about it.
+    /// The way to free the store.
     pub(crate) const fn help(&self) -> &'static str {
         match self.0 {
             Holder::Own | Holder::Node(..) => "stop that node first",
@@ -83,7 +83,7 @@ impl fmt::Display for Busy {
 
 impl std::error::Error for Busy {}
 
-/// Who has locked the file.
+/// The process that has locked the file.
 fn holder(file: &File) -> Holder {
     let (Ok(locks), Ok(stat)) = (fs::read_to_string("/proc/locks"), file.metadata()) else {
         return Holder::Unknown;
@@ -114,7 +114,7 @@ fn locker(line: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
     is_same.then_some(pid)
 }
 
-/// What a process is, by its command line.
+/// Classifies a process by its command line.
 fn classified(pid: u32, line: &[u8]) -> Holder {
     /// Enough to know it again, on one line.
     const SHOWN_MAX: usize = 80;

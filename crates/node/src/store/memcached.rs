@@ -86,7 +86,7 @@ struct Line {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the relay shares with its thread.
+/// The state that the relay shares with its thread.
 struct Shared {
     /// The node's name, for people.
     node: String,
@@ -468,8 +468,8 @@ impl Link {
     }
 }
 
-/// What was read from memcached and is not yet a whole reply. A long reply is read to where it
-/// stays.
+/// The bytes from memcached that are not yet a whole reply. A long reply is read into the buffer in
+/// which it stays.
 struct Input {
     bytes: Buffer,
     /// How much of it was read.

@@ -37,7 +37,7 @@ pub(super) struct OpenedPart<T> {
     has_failed: AtomicBool,
     /// Its files are not where they were: every request fails.
     is_absent: AtomicBool,
-    /// What the last inspection found.
+    /// The result of the last inspection.
     presence: Mutex<Presence>,
     pub(super) place: T,
 }

@@ -1,5 +1,5 @@
-//! What an open part lets pass: ranges within it, flushes of its incarnation, and nothing durable
-//! once a sync has failed.
+//! An open part admits ranges within it and flushes of its incarnation, and nothing durable once a
+//! sync has failed.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

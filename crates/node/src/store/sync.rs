@@ -1,4 +1,4 @@
-//! What a node that ends makes durable.
+//! The sync of all parts when a node ends.
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};

@@ -512,7 +512,7 @@ fn a_part_that_is_removed_or_cut_off_under_a_running_node_fails_and_so_do_flushe
         }
         expect_absent(&*medium, number, words);
         drop(medium);
-        // What the fault says helps: the backup is taken over, and lacks what was acknowledged.
+        // The fault's advice helps: the backup is adopted, without the writes acknowledged since.
         fs::copy(&backup, &opened.file).unwrap();
         let plans = std::slice::from_ref(&opened.plan);
         let adopt = Creation { adopt: true, ..Creation::default() };

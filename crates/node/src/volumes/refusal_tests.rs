@@ -1,5 +1,4 @@
-//! What stands against it that a volume is created, grown or served: each is refused by name, and
-//! nothing is changed then.
+//! Reasons not to create, grow or serve a volume: each is refused by name, and nothing is changed.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

@@ -1,4 +1,4 @@
-//! What is wrong with the parts of a volume, and the command that mends it.
+//! Faults of a volume's parts, each with the command that mends it.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::{Found, PartPlan, PartReport, PartStore, found, is_same_part};
 use crate::store::disk::Disk;
 use crate::store::label::Spot;
 
-/// What there is of a part, and why it cannot be served.
+/// Inspects a part: its label, its data, and why it cannot be served.
 pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
     let mut is_unmade = false;
     let (label, fault) = match found(disk, part) {
@@ -67,7 +67,7 @@ pub(crate) fn restore_hint(volume: &str) -> String {
     format!("restore it from a backup (then run `tidegate volume create CLUSTER {volume} --adopt`)")
 }
 
-/// What to do where a label has another geometry than the cluster file. A part alone does not show
+/// The advice where a label has another geometry than the cluster file. A part alone does not show
 /// whether a resize was interrupted, so one command helps in each case: the larger size is what the
 /// volume is to have, and `resize` to it grows the volume, finishes that, or finds it done.
 pub(crate) fn geometry_hint(volume: &str, found: Geometry, wanted: Geometry) -> String {

@@ -13,7 +13,7 @@ use crate::store::label::Spot;
 /// A part as it is to be, and its label as it is.
 type Grown = (PartPlan, Spot, Label);
 
-/// What the labels say together.
+/// The state of a volume according to all of its labels.
 struct Labelled {
     /// The largest size that one of them has, and the latest generation.
     size: Bytes,

@@ -46,8 +46,8 @@ fn memcached(path: &std::path::Path) -> Sender<usize> {
     sender
 }
 
-/// What is asked for next waits for all replies that are expected before it, on one connection. So
-/// a request counts as many at the device as it has keys, and large values as fewer keys at a time.
+/// A request waits for all replies that are expected before it on one connection. So it counts as
+/// many at the device as it has keys, and large values are asked for fewer keys at a time.
 #[test]
 fn a_neighbour_waits_for_a_bounded_number_of_values() {
     let folder = tempfile::tempdir().unwrap();

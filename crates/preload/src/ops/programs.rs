@@ -110,7 +110,7 @@ enum Start {
     Not,
 }
 
-/// What is found of a program.
+/// The kind of a program file, as far as the shim is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The shim will be in it, if the loader can map it.
@@ -142,7 +142,7 @@ pub(crate) unsafe fn starts<T: From<i8>>(
     match unsafe { decides(program, environment) } {
         Start::AsAsked => call(environment),
         Start::Covered => {
-            // What returns has not become another program.
+            // A call that returns has not started another program.
             let failed = call(environment);
             retract();
             failed

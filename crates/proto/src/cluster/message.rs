@@ -221,7 +221,7 @@ pub enum FromNode {
         turn: Turn,
         /// The serial of the last grant that it took.
         serial: u64,
-        /// What it expects to be able to serve, as in a report.
+        /// The capacity that the node expects to have left, as in a report.
         capacity_left: u64,
     },
     /// A request has come since the node said [`Self::Rest`].

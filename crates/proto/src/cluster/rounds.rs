@@ -97,7 +97,7 @@ impl Cluster {
             (true, false) => once_more,
             (true, true) => end,
         };
-        // What the next period begins with is said once, but to those who have come since.
+        // Grants for the next period are sent once, and again to nodes that connected since.
         let is_renewing = is_last && (!is_once_more || self.nodes.iter().any(|node| node.is_stale));
         let is_for_all = is_last && !is_once_more;
         if self.is_resting() && !is_for_all {
@@ -149,7 +149,7 @@ impl Cluster {
     pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
         let revision = self.plan.revision;
         let site = &mut self.nodes[node];
-        // Whoever answers late is slow, and not silent.
+        // A node that answers late is slow, and not silent.
         site.missed_since = None;
         if core::mem::take(&mut site.is_silent) {
             let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };

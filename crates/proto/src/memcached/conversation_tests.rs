@@ -118,8 +118,7 @@ fn parts_are_asked_for_as_the_credit_comes_back() {
     let (mut client, asked, progress) = ten_keys();
     assert_eq!((asked.len(), client.unasked()), (2, 8));
     assert_eq!(progress, Progress { consumed: 25, needed: 0 });
-    // What comes behind waits, and without credit nothing is asked while there is something to wait
-    // for.
+    // Later requests wait, and without credit none is sent while a reply is outstanding.
     client.set_credit(0, 500);
     assert_eq!(said(&mut client, b"get b\r\n"), (Vec::new(), Progress { consumed: 0, needed: 0 }));
     for (ticket, ..) in &asked {

@@ -63,7 +63,7 @@ pub struct GatewayCounts {
     pub tenants: Vec<Flow>,
 }
 
-/// What clients have of a gateway's bounds, and whom those have kept out.
+/// The use of a gateway's bounds, and the clients that were turned away because of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayPressure {
     /// Clients that were turned away since its process began, by reason, all reasons that it knows.

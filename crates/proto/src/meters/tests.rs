@@ -251,8 +251,8 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
     assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
 }
 
-/// Who was turned away is counted on over lives of a gateway, and its memory is that of its present
-/// life.
+/// Clients turned away are counted over restarts of a gateway; its memory is that of the present
+/// process.
 #[test]
 fn clients_that_a_gateway_turned_away_are_told_by_reason() {
     let mut meters = meters();

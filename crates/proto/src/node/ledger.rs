@@ -35,7 +35,7 @@ pub(super) struct Tenant {
     seen: Tally,
     /// What was told last.
     told: Option<TenantReport>,
-    /// What those who watch were told last on this connection.
+    /// The counts that were last reported on this connection.
     pub(super) counted: Waits,
 }
 
@@ -311,7 +311,7 @@ impl Ledger {
             if self.coming.is_some() {
                 tenant.first = Some(counts);
             }
-            // What holds already does so anew.
+            // A grant that is in force already is not sent again.
             if core::mem::replace(&mut tenant.holds, counts) != counts {
                 grants.push((tenant.slot, counts));
             }

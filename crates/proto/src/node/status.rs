@@ -105,8 +105,8 @@ impl Steward {
         }
     }
 
-    /// What the node has done in all, for its controller: of tenants, what has changed since it was
-    /// told last.
+    /// The node's total counts for its controller; of tenants only those that have changed since
+    /// the last report.
     pub(super) fn counts(&mut self, now: Time, site: &mut impl Site) -> NodeCounts {
         let mut tenants = Vec::new();
         let done = unchanged(now, site);

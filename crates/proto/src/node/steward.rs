@@ -31,13 +31,13 @@ pub struct Steward {
     /// When the capacity was estimated last, and what the device had done by then.
     observed: Time,
     done: Done,
-    /// What the device had done when the controller asked last, if no request was there.
+    /// The device's count when the controller asked last, if the device was idle then.
     seen: Option<u64>,
     /// The same when a report said that the node rests.
     rested: Option<u64>,
     /// When to look whether a request has come, while the controller does not ask.
     look_at: Time,
-    /// What the device had done when its counts were told last, if nothing was there.
+    /// The device's count when counts were reported last, if the device was idle then.
     pub(super) counted: Option<u64>,
     outputs: VecDeque<Output>,
 }
@@ -247,7 +247,7 @@ impl Steward {
     }
 }
 
-/// What the device has done, if no request waits or is there: while that stays the same, nothing
+/// The device's count, if no request waits or is at the device: while it stays the same, nothing
 /// has changed for any tenant.
 pub(super) fn unchanged(now: Time, site: &impl Site) -> Option<u64> {
     // In the order in which requests pass by: one that is missed in the queue is found later.

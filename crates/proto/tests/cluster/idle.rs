@@ -1,4 +1,4 @@
-//! What is asked and sent follows what changed.
+//! Questions and messages of an idle cluster follow changes.
 
 use tidegate_model::{Event, Span};
 use tidegate_proto::cluster::LEASE;
@@ -105,7 +105,7 @@ fn an_idle_node_that_is_cut_off_falls_back_when_its_lease_is_over_and_is_silent(
     assert!(world.events.iter().any(silent), "its controller has noticed");
     world.run(PERIOD);
     assert!(is_abandoned(&world, 0), "{} periods after {cut_at}", LEASE + 1);
-    // What it had goes to the other node once nobody can have granted it more.
+    // Its tokens go to the other node once it can have been granted no more.
     world.run(Span(3 * PERIOD.0));
     let status = world.nodes[1].node.as_ref().unwrap().status(world.now);
     assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (50, Some(300)));

@@ -209,7 +209,7 @@ fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
     }
 }
 
-/// What it says in so many milliseconds, with the time at which it does.
+/// The node's messages within so many milliseconds, each with its time.
 fn said(world: &mut World, from: u64, to: u64) -> Vec<(u64, FromNode)> {
     let said = |ms| {
         if world.node.next_deadline() <= at(ms) {

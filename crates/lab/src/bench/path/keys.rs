@@ -52,7 +52,7 @@ struct Run {
 /// What is added to a run without anything in front: its name, what it is of a run, and its bound.
 type Added = (&'static str, fn(&Run) -> f64, f64);
 
-/// What `tidegate-lab load` says.
+/// The output of `tidegate-lab load`.
 #[derive(Deserialize)]
 struct Said {
     achieved_per_second: f64,

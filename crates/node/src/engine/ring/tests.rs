@@ -183,7 +183,7 @@ fn a_durable_write_that_fails_in_the_ring_is_stored_and_fails_every_flush() {
     let Some((ring, finished)) = start(2, medium.clone()) else { return };
     let outcome = |work: Work| run(&ring, &finished, vec![work])[0].outcome;
     let write = |durable| work(0, Command::Write { durable }, 0, 4096, &[7; 4096]);
-    // What promises nothing is done again in the plain way.
+    // A write without a promise of durability is repeated without the flag.
     assert_eq!(outcome(write(false)), Ok(()));
     let flush = || work(0, Command::Flush, 0, 0, b"");
     assert_eq!((outcome(flush()), medium.faults()), (Ok(()), vec![]));
