@@ -182,7 +182,7 @@ impl Remote {
         for job in jobs.drain(..) {
             match &mut self.link {
                 _ if self.parts[job.part as usize].is_refused => done.push(failed(job)),
-                Some(link) if link.takes_jobs() => link.submit(now, job),
+                Some(link) if link.takes_jobs() && self.waiting.is_empty() => link.submit(now, job),
                 _ => self.waiting.push_back((until, job)),
             }
         }
@@ -238,12 +238,32 @@ impl Remote {
         if link.is_drained() {
             return self.fall(reactor, now, ENDED, done);
         }
-        if !was_welcome && link.takes_jobs() {
-            for (_, job) in self.waiting.drain(..) {
-                link.submit(now, job);
-            }
+        if !was_welcome && link.is_welcome() {
             self.retry.succeed();
             self.is_down = false;
+        }
+        self.flush(reactor, now, done);
+    }
+
+    /// Sends the jobs that waited, if the node takes jobs now. Those of parts that the node refuses,
+    /// or for which `is_refused` is true, fail. To be called after [`Self::on_ready`], once the
+    /// caller has judged the notices: nothing is sent to a part before it is known which it is.
+    pub fn release<T>(
+        &mut self,
+        reactor: &Reactor<T>,
+        now: Time,
+        is_refused: impl Fn(u32) -> bool,
+        done: &mut Vec<Job>,
+    ) {
+        let Some(link) = self.link.as_mut().filter(|link| link.takes_jobs()) else { return };
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (_, job) in self.waiting.drain(..) {
+            match self.parts[job.part as usize].is_refused || is_refused(job.part) {
+                true => done.push(failed(job)),
+                false => link.submit(now, job),
+            }
         }
         self.flush(reactor, now, done);
     }

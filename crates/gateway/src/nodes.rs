@@ -119,8 +119,10 @@ struct There {
     remote: Remote,
     /// The node's place among the nodes.
     seat: usize,
-    /// None for the link for bulk: what is known of the node is known from the other one.
-    reporter: Option<Reporter>,
+    /// It carries long requests. Whether the node is reachable is reported by the other link; the
+    /// state of parts by both, because each may be the first to reach a new process of the node.
+    is_bulk: bool,
+    reporter: Reporter,
     /// By number there: the place in the list of volumes, and the part.
     parts: Vec<(usize, Part)>,
 }
@@ -150,8 +152,8 @@ impl Nodes {
                 let settings = Settings { patience, ..Settings::new(way.clone()) };
                 let (remote, parts) = (Remote::new(settings, token(seat, false)), Vec::new());
                 reporter.add_link(seat);
-                let reporter = Some(reporter.clone());
-                Line::There(Box::new(There { remote, seat, reporter, parts }))
+                let reporter = reporter.clone();
+                Line::There(Box::new(There { remote, seat, is_bulk: false, reporter, parts }))
             }
         };
         let lines = (0..).zip(nodes).map(line);
@@ -252,15 +254,16 @@ impl Nodes {
                     let settings = Settings::new(way.clone());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
                     let mut remote = Remote::new(settings, token(number, true));
-                    let parts = match &seat.line {
-                        Line::There(there) => there.parts.clone(),
-                        Line::Here(_) => Vec::new(),
+                    let Line::There(there) = &seat.line else {
+                        unreachable!("a node elsewhere has a link")
                     };
+                    let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
                     // Numbered as by the other link, which opened them in this order.
                     for (_, part) in &parts {
                         remote.open(part.clone());
                     }
-                    Line::There(Box::new(There { remote, seat: number, reporter: None, parts }))
+                    let there = There { remote, seat: number, is_bulk: true, reporter, parts };
+                    Line::There(Box::new(there))
                 }
             };
             line.tenants(&self.names);
@@ -317,8 +320,12 @@ impl Nodes {
         let (seat, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
         let line = self.seats.get_mut(seat).and_then(|seat| seat.lines().nth(line));
         if let Some((Line::There(there), _)) = line {
-            there.remote.on_ready(reactor, clock::now(), ready, done);
+            let now = clock::now();
+            there.remote.on_ready(reactor, now, ready, done);
             there.tell(&mut self.known);
+            let volumes = &there.parts;
+            let is_refused = |part: u32| self.known[volumes[part as usize].0].fault().is_some();
+            there.remote.release(reactor, now, is_refused, done);
         }
     }
 
@@ -391,10 +398,10 @@ impl There {
     /// Notes and says what became known.
     fn tell(&mut self, known: &mut [VolumeParts]) {
         while let Some(notice) = self.remote.poll_notice() {
-            let Some(reporter) = &self.reporter else { continue };
             match notice {
-                Notice::Up { .. } => reporter.on_up(self.seat),
-                Notice::Down { reason } => reporter.on_away(self.seat, reason),
+                Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
+                Notice::Up { .. } => self.reporter.on_up(self.seat),
+                Notice::Down { reason } => self.reporter.on_away(self.seat, reason),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -415,10 +422,8 @@ impl There {
         let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
         note(known, part.index);
         let now = [known.fault(), known.mismatch()];
-        if let Some(reporter) = &self.reporter
-            && before.each_ref().map(Option::as_deref) != now
-        {
-            reporter.on_volume(&part.volume, now[0], now[1]);
+        if before.each_ref().map(Option::as_deref) != now {
+            self.reporter.on_volume(&part.volume, now[0], now[1]);
         }
     }
 }
@@ -447,7 +452,7 @@ fn open(
         },
         Some(Line::There(there)) => {
             there.parts.push((volume, part.clone()));
-            there.reporter.iter().for_each(|reporter| reporter.uses(seat));
+            there.reporter.uses(seat);
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),

@@ -36,6 +36,8 @@ pub(super) struct Link {
     is_welcome: bool,
     /// The node has said that it ends, and is sent no more jobs.
     is_ending: bool,
+    /// Parts that the node was asked to open and has not answered for.
+    unanswered: u32,
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
     interest: Interest,
@@ -61,6 +63,7 @@ impl Link {
             heard: now,
             is_welcome: false,
             is_ending: false,
+            unanswered: 0,
             receiver: Receiver::new(),
             outgoing: Outgoing::new(),
             interest,
@@ -78,9 +81,10 @@ impl Link {
         self.is_welcome
     }
 
-    /// Whether the node takes jobs: it has welcomed us and has not said that it ends.
+    /// Whether jobs may be sent: the node has welcomed us, has answered for every part, and has not
+    /// said that it ends. A job that was sent earlier could reach a part that is not the volume's.
     pub(super) fn takes_jobs(&self) -> bool {
-        self.is_welcome && !self.is_ending
+        self.is_welcome && self.unanswered == 0 && !self.is_ending
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -96,7 +100,8 @@ impl Link {
     pub(super) fn silent_at(&self) -> Time {
         match (self.is_welcome, self.in_flight.is_empty()) {
             (false, _) => self.begun.after(GREETING_MAX),
-            (true, true) => Time::MAX,
+            (true, true) if self.unanswered == 0 => Time::MAX,
+            (true, true) => self.heard.after(SILENCE_MAX),
             (true, false) => self.heard.after(SILENCE_MAX),
         }
     }
@@ -106,6 +111,7 @@ impl Link {
     }
 
     pub(super) fn open(&mut self, part: u32, what: &Part) {
+        self.unanswered += 1;
         let Part { volume, index, length, offset, geometry } = what.clone();
         self.say(&ToNode::Open { part, volume, index, length, offset, geometry });
     }
@@ -223,6 +229,7 @@ impl Link {
             FromNode::Opened { part, opened } => {
                 let asked = asked_for(parts, part)?;
                 asked.is_refused = opened.is_err();
+                self.unanswered = self.unanswered.saturating_sub(1);
                 notices.push_back(match opened {
                     Ok(state) => Notice::PartReady { part, state },
                     Err(reason) => Notice::PartRefused { part, reason },

@@ -57,6 +57,7 @@ impl World {
         self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
         for ready in ready {
             self.remote.on_ready(&self.reactor, self.now, ready, &mut self.done);
+            self.remote.release(&self.reactor, self.now, |_| false, &mut self.done);
         }
     }
 
@@ -70,8 +71,17 @@ impl World {
         panic!("it did not happen within twenty seconds");
     }
 
-    /// Connects, and plays a node that welcomes.
+    /// Connects, and plays a node that welcomes and has the part.
     fn connected(&mut self) -> Peer {
+        let mut peer = self.welcomed();
+        let state = PartState { incarnation: 77, identity: None };
+        peer.say(&FromNode::Opened { part: 0, opened: Ok(state) });
+        self.until(|world| world.remote.link.as_ref().is_some_and(Link::takes_jobs));
+        peer
+    }
+
+    /// Connects, and plays a node that welcomes.
+    fn welcomed(&mut self) -> Peer {
         self.remote.on_deadline(&self.reactor, self.now, &mut self.done);
         let (stream, _) = self.listener.accept().unwrap();
         self.turn(Duration::from_secs(20));
@@ -203,7 +213,9 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
     world.remote.on_deadline(&world.reactor, end, &mut world.done);
     assert_eq!((world.done[1].ticket, world.done[1].outcome), (2, Err(Fault::Io)));
     let notices: Vec<_> = std::iter::from_fn(|| world.remote.poll_notice()).collect();
-    assert!(matches!(&notices[..], [Notice::Up { .. }, Notice::Down { .. }]), "{notices:?}");
+    let [Notice::Up { .. }, Notice::PartReady { .. }, Notice::Down { .. }] = &notices[..] else {
+        panic!("{notices:?}")
+    };
 }
 
 #[test]
@@ -253,6 +265,31 @@ fn what_a_node_that_ends_leaves_undone_is_done_again_only_if_it_changes_nothing(
 }
 
 #[test]
+fn nothing_is_sent_to_a_part_before_it_is_judged() {
+    let mut world = world();
+    world.submit(1, Command::Write { durable: false });
+    let mut peer = world.welcomed();
+    world.submit(2, Command::Read);
+    assert_eq!(world.remote.waiting.len(), 2, "the node has not said which part it has");
+    let state = PartState { incarnation: 1, identity: None };
+    peer.say(&FromNode::Opened { part: 0, opened: Ok(state) });
+    let mut ready = Vec::new();
+    while !world.remote.link.as_ref().unwrap().takes_jobs() {
+        world.reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut Vec::new()).unwrap();
+        for ready in ready.drain(..) {
+            world.remote.on_ready(&world.reactor, NOW, ready, &mut world.done);
+        }
+    }
+    world.submit(3, Command::Read);
+    assert_eq!(world.remote.waiting.len(), 3, "the caller has not judged it");
+    world.remote.release(&world.reactor, NOW, |part| part == 0, &mut world.done);
+    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3].map(|ticket| (ticket, Err(Fault::Io))));
+    world.submit(4, Command::Read);
+    assert_eq!(peer.job().0.command, Command::Read, "no other job was sent before");
+}
+
+#[test]
 fn who_is_gone_is_not_worked_for() {
     let mut world = world();
     for ticket in [7, 8] {
@@ -280,9 +317,9 @@ fn everything_is_said_again_on_a_new_link() {
     drop(peer);
     world.until(|world| !world.remote.is_up());
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.connected();
+    let mut peer = world.welcomed();
     peer.say(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
-    world.until(|world| world.remote.notices.len() == 4);
+    world.until(|world| world.remote.notices.len() == 5);
     let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
     assert_eq!(world.remote.notices.back(), Some(&refused));
 }
@@ -293,7 +330,6 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     let flush = |ticket| Job { offset: 77, length: 0, ..job(ticket, Command::Flush) };
     let state = |incarnation| PartState { incarnation, identity: None };
     let mut peer = world.connected();
-    peer.say(&FromNode::Opened { part: 0, opened: Ok(state(77)) });
     world.submit(1, Command::Write { durable: false });
     peer.accept();
     world.until(|world| world.done.len() == 1);
@@ -302,9 +338,10 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     // Two flushes wait for the node, and it alone can say what became of the write.
     world.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut world.done);
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.connected();
+    let mut peer = world.welcomed();
     peer.say(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
     peer.say(&FromNode::Incarnation { part: 0, incarnation: 79 });
+    world.until(|world| world.remote.waiting.is_empty());
     for ticket in [2, 3] {
         let (head, _) = peer.job();
         assert_eq!((head.command, head.offset), (Command::Flush, 77));
@@ -323,7 +360,7 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
 #[test]
 fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
     let mut world = world();
-    let mut peer = world.connected();
+    let mut peer = world.welcomed();
     peer.say(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
     world.until(|world| world.remote.notices.len() == 2);
     world.submit(1, Command::Read);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
 use tidegate_gateway::nbd::wire::command;
 use tidegate_gateway::{Limits, Node, start};
@@ -36,7 +37,15 @@ fn stand_at(path: &Path) -> Stand {
 }
 
 fn stand_of(folder: TempDir, path: PathBuf, patience: Duration) -> (Stand, PathBuf) {
-    let nodes = [Memory::default(), Memory::default()];
+    stand_on([Memory::default(), Memory::default()], folder, path, patience)
+}
+
+fn stand_on(
+    nodes: [Memory; 2],
+    folder: TempDir,
+    path: PathBuf,
+    patience: Duration,
+) -> (Stand, PathBuf) {
     let limits = Limits { patience, ..Limits::default() };
     let there = Node::There { name: "far".into(), way: Address::Unix(path.clone()).into() };
     let here = Node::Here(Arc::new(nodes[0].clone()));
@@ -132,6 +141,43 @@ fn requests_wait_for_a_node_that_restarts() {
 
 fn flush(client: &mut Client) -> u32 {
     client.command(command::FLUSH, 0, 0, 0)
+}
+
+#[test]
+fn a_request_that_waits_for_a_node_does_not_reach_a_part_of_another_volume() {
+    let nodes = [Memory::default(), Memory::default()];
+    nodes.iter().for_each(|node| node.belongs_to(1));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.sock");
+    let (stand, path) = stand_on(nodes, folder, path, crate::PATIENCE);
+    let peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    let mut client = Client::enter(&stand, "striped", true);
+    assert_eq!(client.write(16 << 10, &[7; 512]), 0);
+    let away = || !stand.gateway.unready().is_empty();
+    drop(peer);
+    eventually("that it is known", away);
+    stand.nodes[1].belongs_to(2);
+    client.ask(command::READ, 0, 16 << 10, 512);
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    assert_eq!(client.hear(0).errno, EIO, "the part is another volume's");
+    assert_eq!(client.write(16 << 10, &[8; 512]), EIO);
+    assert_eq!(stand.nodes[1].seen(Command::Read), 0);
+    assert_eq!(stand.nodes[1].seen(Command::Write { durable: false }), 1);
+}
+
+#[test]
+fn writes_that_were_lost_are_known_from_whichever_link_reached_the_node_first() {
+    let (stand, path) = stand();
+    stand.nodes[1].set_bulk_only(true);
+    let peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    let mut client = Client::enter(&stand, "rom", true);
+    eventually("the node", || client.read(0, 1 << 20).is_ok());
+    drop(peer);
+    stand.nodes[1].lose();
+    stand.nodes[1].set_bulk_only(false);
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    eventually("the node again", || client.read(0, 512).is_ok());
+    assert_eq!(flush(&mut client), EIO, "the first process had other data");
 }
 
 #[test]

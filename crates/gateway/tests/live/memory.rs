@@ -8,6 +8,7 @@ use tidegate_fabric::service::{
     Command, Fault, Job, OpenPart, Outlet, Part, PartState, Service, Session,
 };
 use tidegate_model::TenantId;
+use tidegate_model::cluster::{Uuid, VolumeStamp};
 
 /// When jobs are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,10 @@ struct Inner {
     is_stuck_by_long: bool,
     /// How often acknowledged writes were lost.
     losses: u64,
+    /// The volume of its parts, if they bear a label.
+    identity: Option<VolumeStamp>,
+    /// Behind a socket it welcomes links for long requests only.
+    is_bulk_only: bool,
     /// The reply to requests with keys; that there is nothing if it is empty.
     reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
@@ -71,6 +76,20 @@ impl Memory {
     /// Acknowledged writes are lost, as if it had started anew.
     pub(crate) fn lose(&self) {
         self.inner().losses += 1;
+    }
+
+    /// From here on, its parts are of the volume with this UUID.
+    pub(crate) fn belongs_to(&self, uuid: u8) {
+        self.inner().identity = Some(VolumeStamp { uuid: Uuid([uuid; 16]), generation: 1 });
+    }
+
+    /// Whether it welcomes links for long requests only.
+    pub(crate) fn set_bulk_only(&self, is_bulk_only: bool) {
+        self.inner().is_bulk_only = is_bulk_only;
+    }
+
+    pub(crate) fn is_bulk_only(&self) -> bool {
+        self.inner().is_bulk_only
     }
 
     /// From here on, this is the reply to requests with keys.
@@ -189,12 +208,12 @@ impl Session for Talk {
         if part.length.0 > 1 << 30 {
             return Err("it has no more than a gibibyte".into());
         }
-        let Inner { parts, losses, .. } = &mut *self.node.inner();
+        let Inner { parts, losses, identity, .. } = &mut *self.node.inner();
         let place = parts.iter().position(|(open, _)| open == part).unwrap_or_else(|| {
             parts.push((part.clone(), vec![0; part.length.0 as usize]));
             parts.len() - 1
         });
-        let state = PartState { incarnation: 1 + *losses, identity: None };
+        let state = PartState { incarnation: 1 + *losses, identity: *identity };
         Ok(OpenPart { number: place as u32, state })
     }
 

@@ -95,7 +95,10 @@ fn serve(mut stream: UnixStream, node: &Memory) {
         let (mut input, mut jobs, mut done) = (&piece[..count], Vec::new(), Vec::new());
         while let Some((head, payload)) = assembler.next(&mut input).unwrap() {
             match head {
-                RequestHead::Message(_) => hear(&mut *session, &mouth, decode(&payload).unwrap()),
+                RequestHead::Message(_) => {
+                    let message = decode(&payload).unwrap();
+                    hear(&mut *session, &mouth, message, node.is_bulk_only());
+                }
                 RequestHead::Job(head) => jobs.push(job(head, &payload)),
             }
         }
@@ -109,15 +112,25 @@ fn serve(mut stream: UnixStream, node: &Memory) {
     }
 }
 
-fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode) {
+fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode, is_bulk_only: bool) {
+    let welcome = |version, release| {
+        mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
+    };
     match message {
         ToNode::Hello { version, release } => {
             assert_eq!(version, VERSION);
-            mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
+            if !is_bulk_only {
+                welcome(version, release);
+            }
         }
         ToNode::Tenants(names) => session.tenants(&names),
         ToNode::MoreTenants(_) => unreachable!("a test has few tenants"),
-        ToNode::Bulk => session.carry_bulk(),
+        ToNode::Bulk => {
+            session.carry_bulk();
+            if is_bulk_only {
+                welcome(VERSION, String::new());
+            }
+        }
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
         ToNode::Open { part, volume, index, length, offset, geometry } => {

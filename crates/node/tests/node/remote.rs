@@ -47,6 +47,7 @@ impl Worker {
         let now = self.now();
         for ready in ready {
             self.remote.on_ready(&self.reactor, now, ready, &mut self.done);
+            self.remote.release(&self.reactor, now, |_| false, &mut self.done);
         }
     }
 
@@ -123,7 +124,8 @@ fn a_part_of_the_wrong_size_is_refused_with_the_reason() {
     let number = worker.remote.open(part());
     assert_eq!(worker.ask(read(number, 1, 0, 1)).outcome, Ok(()));
     let wrong = worker.remote.open(tidegate_fabric::service::Part { length: Bytes(5), ..part() });
-    assert_eq!(worker.ask(read(wrong, 2, 0, 1)).outcome, Err(Fault::Invalid));
+    // It is not even sent.
+    assert_eq!(worker.ask(read(wrong, 2, 0, 1)).outcome, Err(Fault::Io));
     let notices: Vec<_> = std::iter::from_fn(|| worker.remote.poll_notice()).collect();
     assert!(
         matches!(&notices[2], Notice::PartRefused { part, reason }
