@@ -1,4 +1,4 @@
-//! From a policy to what nodes are told of it, and to what the ledger keeps for its tenants.
+//! Makes the plan of the nodes and the tenants of the ledger from a policy.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -12,8 +12,7 @@ use super::message::{Plan, TenantPlan};
 use super::{Cluster, WHENS};
 
 impl Cluster {
-    /// Says which nodes can be asked for something by whom, as [`super::Setup::reach`] does, from
-    /// the next policy on.
+    /// Sets the home nodes of tenants, like [`super::Setup::reach`], from the next policy on.
     pub fn set_reach(&mut self, reach: BTreeMap<String, BTreeSet<NodeId>>) {
         self.setup.reach = reach;
     }
@@ -39,7 +38,7 @@ impl Cluster {
         };
     }
 
-    /// Makes the tenants of a policy, with what is known about those that were there before.
+    /// Makes the tenants of a policy, and keeps the records of those in the policy before.
     pub(super) fn rebuild(&mut self, policy: &Policy) {
         (self.solutions, self.short) = (Solutions::default(), Short::default());
         self.still.reset();

@@ -9,7 +9,7 @@ use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART};
 
-/// What a node says of itself is a rate while at least this part of a period is left.
+/// A reported capacity counts as a rate while at least one part in so many of a period is left.
 const MEASURED_PART: u64 = 8;
 
 /// Where a distribution stands.
@@ -120,8 +120,7 @@ impl Cluster {
         self.divide_if_heard(now);
     }
 
-    /// Whether nobody would answer a question with anything that is not known, and nothing is to be
-    /// said again.
+    /// Whether all connected nodes rest, and no count is left to raise.
     fn is_resting(&self) -> bool {
         let mut connected = self.nodes.iter().filter(|node| node.connection.is_some());
         !self.round.is_short && connected.all(super::Site::may_rest)
@@ -243,7 +242,7 @@ impl Cluster {
         self.tell(now, true);
     }
 
-    /// Counts who has missed this round.
+    /// Counts this round as missed at each node that has not answered.
     fn count_missed(&mut self, now: Time) {
         // A round that a new one or the period's end cut short proves nothing: there was no time to
         // answer.
@@ -265,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// Looks at what became of the promises of the period before, once its end was reported.
+    /// Reports the promises that were missed in the period before, once its end was reported.
     fn judge(&mut self) {
         if core::mem::replace(&mut self.is_judged, true) {
             return;
@@ -280,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// Aims anew if `is_first`, and sends what there is room for.
+    /// Sets new targets if `is_first`, and sends the counts for which there is room.
     fn tell(&mut self, now: Time, is_first: bool) {
         self.round.is_short = false;
         let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
@@ -307,7 +306,7 @@ impl Cluster {
         }
     }
 
-    /// Confirmations have come, or do not come in time: raises what there is room for now.
+    /// Raises the counts for which there is room, once confirmations have come or are late.
     pub(super) fn raise(&mut self, now: Time) {
         if self.round.is_short && self.round.phase != Phase::Asking {
             self.tell(now, false);
@@ -325,7 +324,7 @@ impl Cluster {
         self.nodes.iter().map(place).collect()
     }
 
-    /// Sends each node what differs from what it was told, as far as there is room.
+    /// Sends each node the counts that differ from the last ones, as far as there is room.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
         let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(when)).collect();
         for node in 0..self.nodes.len() {
@@ -337,7 +336,8 @@ impl Cluster {
             let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
             let base = if is_whole { 0 } else { site.leased };
             if when == When::Next && !is_whole && base == 0 {
-                // It has come since the round began, and is told everything in the next one.
+                // The node has connected since the round began, and is sent all counts in the next
+                // one.
                 continue;
             }
             let mut shares = Vec::new();
