@@ -101,17 +101,17 @@ pub const LEASE: u32 = 2;
 /// forgiven.
 pub const MISSED_MAX: u32 = 2;
 
-/// How long a node has to answer nothing before it counts as silent for people. Rounds are counted
-/// in fractions of an interval, which a machine with a busy disk or processor can miss twice: then
-/// tokens go elsewhere for a while, and nothing is wrong with the node. Chosen by hand.
+/// How long a node has to answer nothing before an event and the status call it silent. Rounds are
+/// counted in fractions of an interval, which a machine with a busy disk or processor can miss
+/// twice: then tokens go elsewhere for a while, and nothing is wrong with the node. Chosen by hand.
 pub const SILENT: Span = Span::SECOND;
 
 /// The fraction of a round, one in so many, after which it goes on without missing reports.
 const WAIT_PART: u64 = 4;
 
-/// The part of a round before the end of the period at which tokens are distributed once more. What
-/// is left by then is lost if it does not lie where requests wait. The smaller the part, the less
-/// that is; it is to be long against the time that two messages take there and back.
+/// The part of a round before the end of the period at which tokens are distributed once more.
+/// Tokens left by then are lost if they do not lie where requests wait. The smaller the part, the
+/// less that is; it is to be long against the time that two messages take there and back.
 pub const LAST_PART: u64 = 8;
 
 /// Nodes that say hello within this time are told their counts together: a cluster that starts

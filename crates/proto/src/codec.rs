@@ -38,7 +38,7 @@ const LENGTH: usize = 4;
 pub enum DecodeError {
     /// The frame says it is longer than any frame may be.
     TooLong {
-        /// What it says.
+        /// The length in its header, in bytes.
         length: usize,
     },
     /// The pages of a message are longer together than any message may be.

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A client asks for a range of a volume; its bytes lie on several nodes, which answer in any
-//! order, late, or, once somebody gave up on the request, too late. The client is to hear exactly
-//! one answer, and the same one whatever the order.
+//! order, late, or, once the request is given up, too late. The client gets exactly one answer, and
+//! the same one whatever the order.
 //!
 //! # Mechanism
 //! Most requests lie in one stripe. Such a request becomes one errand with the client's own ticket,
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Bit 63 is what tells it from a client's ticket. A slot that is free for the next request gets
-//! the next generation, so an answer that comes later is nobody's.
+//! the next generation, so an answer that comes later belongs to no request.
 //!
 //! Example: a volume on nodes a, b and c in stripes of 64 KiB. A read of 64 KiB at 96 KiB becomes
 //! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with
@@ -29,8 +29,8 @@
 //! An errand costs a shift and a compare if it is the whole request, else also a division; its
 //! answer a bit. A generation lasts for 2^33 requests of one slot: hours at a million per second.
 //!
-//! What is left out: buffers. A [`Piece`] says which bytes of the request's buffer it is about, and
-//! whoever has the buffer deals with them.
+//! Buffers are left out: a [`Piece`] names its bytes of the request's buffer, and the owner of the
+//! buffer handles them.
 
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ const GENERATION_BITS: u32 = 33;
 const SPLIT: u64 = 1 << 63;
 const _: () = assert!(ERRAND_BITS + SLOT_BITS + GENERATION_BITS == 63);
 
-/// What a request is about, as far as that decides how it falls apart.
+/// The extent of a request, as far as it decides how the request is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// These bytes, in this order: an errand for each run of them that lies together.
@@ -83,7 +83,7 @@ pub enum Refusal {
     TooMany,
 }
 
-/// What one node is to do for a request.
+/// A sub-request: the part of a request for one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errand {
     /// Comes back with the answer.
@@ -173,8 +173,8 @@ impl<F: Copy> Gateway<F> {
         Ok(Errands { ticket, runs })
     }
 
-    /// Takes the answer to an errand. If it is the last one of its request, that has its answer.
-    /// What is nobody's any more, or was answered before, is dropped.
+    /// Takes the answer to an errand. If it is the last one of its request, returns the request's
+    /// answer. Answers without a request, and second answers, are dropped.
     ///
     /// The answer to an errand that was a whole request goes through as it is. That it comes only
     /// once is the link's duty: there a job is a value, which can be handed back once.

@@ -59,7 +59,7 @@ impl Counts {
 pub(super) enum When {
     /// The present one.
     Now,
-    /// The next, and those after it while nobody says otherwise.
+    /// The next, and those after it while the controller sends no other counts.
     Next,
 }
 

@@ -19,8 +19,7 @@
 //! | | [`FromNode::Granted`] | they do |
 //!
 //! A node that rests looks at the beginning of each distribution whether a request has come. If so
-//! it says [`FromNode::Awake`] and is asked at once; it says so again until it is asked. What keeps
-//! that safe:
+//! it says [`FromNode::Awake`] and is asked at once; it says so again until it is asked. Safety:
 //!
 //! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and says only what
 //!   differs from that. A node takes it if that is the last lease that it took, and otherwise says
