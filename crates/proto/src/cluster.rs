@@ -114,12 +114,12 @@ const WAIT_PART: u64 = 4;
 /// less that is; it is to be long against the time that two messages take there and back.
 pub const LAST_PART: u64 = 8;
 
-/// Nodes that say hello within this time are told their counts together: a cluster that starts
-/// causes one distribution. Short against the shortest round that people ask for.
+/// Nodes that connect within this time are sent their counts together: a cluster that starts causes
+/// one distribution. Short against the shortest round that operators ask for.
 const SETTLE: Span = Span(5 * Span::MILLISECOND.0);
 
-/// For how many periods after the one in which a controller ends nodes may hold what it granted:
-/// its last grant was for the next one, and that holds anew.
+/// For how many periods after the one in which a controller ends nodes may hold its counts: its
+/// last grant was for the next one, and that holds anew.
 const EARLIER: u64 = 1 + LEASE as u64;
 
 /// Both kinds of accounts.
@@ -170,8 +170,7 @@ pub enum Output {
         /// This one.
         message: ToNode,
     },
-    /// Close a connection, once what was sent on it is on its way. The caller does not report it
-    /// back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
@@ -197,14 +196,14 @@ struct Site {
     is_complete: bool,
     /// The period in which it was asked last.
     asked_in: Option<u64>,
-    /// Whether it will say when a request comes, and has said that none has.
+    /// Whether it rests: it has reported no request, and will report the next one.
     is_resting: bool,
     /// Rounds missed, and when the first of them began.
     missed: u32,
     missed_since: Option<Time>,
-    /// It has missed [`MISSED_MAX`] rounds, and is told nothing until it answers.
+    /// It has missed [`MISSED_MAX`] rounds, and is sent no counts until it answers.
     is_passed_over: bool,
-    /// It has answered nothing for [`SILENT`], and the event has been told.
+    /// It has answered nothing for [`SILENT`], and the event was published.
     is_silent: bool,
     /// Parts that it has and cannot serve as promised.
     faults: Vec<PartFault>,
@@ -225,10 +224,10 @@ struct Site {
     /// if none can be renewed.
     leased: u64,
     is_lease_answered: bool,
-    /// The last period in which it may hold anew what it was told.
+    /// The last period in which its counts may hold anew.
     lease_until: u64,
-    /// Whether only an earlier life of the controller knows what it holds: in this period, and in
-    /// later ones.
+    /// Whether it may hold counts that only an earlier run of the controller knows: in this period,
+    /// and in later ones.
     is_unknown: [bool; 2],
 }
 
@@ -268,7 +267,7 @@ pub struct Cluster {
     next_round_at: Time,
     /// The period in which this life began.
     first_period: u64,
-    /// Whether what became of the last period's promises was looked at.
+    /// Whether the promises of the last period were checked.
     is_judged: bool,
     solutions: Solutions,
     still: Still,
@@ -319,7 +318,7 @@ impl Cluster {
         cluster
     }
 
-    /// A node has said hello on a new connection. It is welcomed and told the plan, and soon its
+    /// A node has said hello on a new connection. It is welcomed and sent the plan, and soon its
     /// counts; or refused.
     pub fn on_connected(
         &mut self,
@@ -355,7 +354,7 @@ impl Cluster {
         self.join(now, node, connection, info);
     }
 
-    /// A node has said something.
+    /// A node has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromNode) {
         self.catch_up(now);
         let Some(node) = self.connections.get(&connection).copied() else { return };
@@ -399,7 +398,7 @@ impl Cluster {
         }
     }
 
-    /// Brings a policy into force, in the middle of the period and with what was served in it.
+    /// Brings a policy into force, in the middle of the period; earlier service in it counts.
     pub fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
         let is_first = self.plan.revision == 0;
         self.set_plan(revision, policy);

@@ -57,7 +57,7 @@ mod stage;
 pub mod status;
 mod survey;
 
-/// The time between two rounds while there is no policy that says it.
+/// The time between two rounds while there is no policy that sets it.
 const ROUND_WITHOUT_POLICY: Span = Span(100 * Span::MILLISECOND.0);
 
 /// Joins and departures within this time are answered together: a hundred programs that start at
@@ -70,12 +70,12 @@ const MISSED_MAX: u32 = 2;
 /// Periods for which a silent stage keeps its share.
 const SILENT_PERIODS: u64 = 2;
 
-/// The parts of a period in which its waiting times are asked for, so that what is told about a
-/// long period is not as old as the period.
+/// The parts of a period in which its waiting times are asked for, so that the status of a long
+/// period is not as old as the period.
 const DETAILS: u64 = 8;
 
-/// The least time between two questions for histograms, and the least over which waiting is told. A
-/// histogram can be as large as everything else in a report; one round in ten bears it.
+/// The least time between two questions for histograms, and the least over which waiting is
+/// reported. A histogram can be as large as everything else in a report; one round in ten bears it.
 const DETAIL_MIN: Span = Span::SECOND;
 
 /// The least time without a message after which a stage may count its controller as lost. A
@@ -119,8 +119,7 @@ pub enum Output {
         /// This one.
         message: ToStage,
     },
-    /// Close a connection, once what was sent on it is on its way. The caller does not report it
-    /// back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
@@ -237,13 +236,13 @@ impl Controller {
         self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
     }
 
-    /// A stage has said something.
+    /// A stage has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromStage) {
         let Some(id) = self.connections.get(&connection).copied() else { return };
         let Some(stage) = self.stages.get_mut(&id) else { return };
         match message {
             FromStage::Info(info) => {
-                // Its number and tenant stay those of its hello.
+                // Its number and its tenant were settled when it said hello.
                 let (stage_id, tenant) = (id, stage.info.tenant.clone());
                 stage.set_info(StageInfo { stage: stage_id, tenant, ..info });
             }
@@ -362,8 +361,8 @@ impl Controller {
 
 /// Stages coming and going.
 impl Controller {
-    /// Makes a policy the one in force, keeps what is known about tenants that both have, and
-    /// returns the one before.
+    /// Makes a policy the one in force, keeps the counters of tenants that both have, and returns
+    /// the one before.
     fn set_policy(&mut self, revision: u64, policy: Policy) -> Option<Active> {
         let places = Places::new(&policy);
         let mut tenants = Vec::new();
@@ -501,7 +500,7 @@ impl Controller {
         }
     }
 
-    /// Ends the cycle with what is known.
+    /// Ends the cycle with the reports that have come.
     fn close_round(&mut self, now: Time) {
         self.round.is_open = false;
         for stage in self.stages.values_mut().filter(|stage| stage.owes) {

@@ -8,8 +8,8 @@
 //! # Mechanism
 //! Most requests lie in one stripe. Such a request becomes one errand with the client's own ticket,
 //! and its answer is the request's: no table knows of it. Every other request has a slot that
-//! counts the errands which are still out, and a bit for each of them. An errand's ticket says
-//! which request it is part of:
+//! counts the errands which are still out, and a bit for each of them. An errand's ticket names its
+//! request:
 //!
 //! ```text
 //!  63  62                          30 29            14 13          0
@@ -18,12 +18,12 @@
 //! └───┴──────────────────────────────┴────────────────┴─────────────┘
 //! ```
 //!
-//! Bit 63 is what tells it from a client's ticket. A slot that is free for the next request gets
+//! Bit 63 distinguishes it from a client's ticket. A slot that is free for the next request gets
 //! the next generation, so an answer that comes later belongs to no request.
 //!
 //! Example: a volume on nodes a, b and c in stripes of 64 KiB. A read of 64 KiB at 96 KiB becomes
-//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with
-//! what b said, for errand 0 comes before errand 1.
+//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with the
+//! fault of b, for errand 0 comes before errand 1.
 //!
 //! # Bound
 //! An errand costs a shift and a compare if it is the whole request, else also a division; its
@@ -75,7 +75,7 @@ pub enum Reach {
 /// Why a request is not taken. It was not split, and there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It asks for nothing, or for what is not in the volume.
+    /// Its range is empty, or not within the volume.
     OutOfRange,
     /// It is more than [`ERRANDS_MAX`] errands.
     TooLarge,
@@ -129,7 +129,7 @@ impl<F: Copy> Default for Gateway<F> {
 }
 
 impl<F: Copy> Gateway<F> {
-    /// A gateway of which nobody asked anything yet.
+    /// A gateway without requests.
     pub const fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
@@ -141,7 +141,7 @@ impl<F: Copy> Gateway<F> {
     /// If it is not taken.
     ///
     /// # Panics
-    /// If `ticket` has its top bit set: that is how errands are told from clients' requests.
+    /// If `ticket` has its top bit set: it distinguishes errands from clients' requests.
     #[inline]
     pub fn on_request(
         &mut self,
@@ -267,7 +267,7 @@ impl<F: Copy> Gateway<F> {
 }
 
 impl<F> Slot<F> {
-    /// Makes it free for another request, and late answers nobody's.
+    /// Frees the slot for another request; late answers then belong to no request.
     fn retire(&mut self) {
         self.generation = (self.generation + 1) % (1 << GENERATION_BITS);
         (self.left, self.out, self.fault) = (0, 0, None);

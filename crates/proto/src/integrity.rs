@@ -27,7 +27,7 @@ pub enum Structure {
     Lease,
     /// The capacity that the node has learned.
     Capacity,
-    /// The word that says that the node goes on with other memory.
+    /// The word that marks that the node goes on with other memory.
     Left,
     /// The words of the modelled network card.
     Card,

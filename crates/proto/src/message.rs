@@ -367,7 +367,7 @@ pub enum Request {
         policy: String,
         /// Where the text came from, for the history.
         source: String,
-        /// Only say what would change.
+        /// Whether to return only what would change.
         dry_run: bool,
         /// Refuse unless this revision is in force; zero for any.
         expect: u64,

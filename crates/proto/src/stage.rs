@@ -2,7 +2,7 @@
 //! controller.
 //!
 //! The machine decides; its caller acts. [`Machine::poll_output`] returns the next action, and the
-//! caller reports events with `on_…`. A stage without a controller keeps what it has, tries again
+//! caller reports events with `on_…`. A stage without a controller keeps its rules, tries again
 //! with growing pauses, and after the silence that the controller itself allowed goes over to the
 //! policy's fallback. No message of a controller can stop the application.
 
@@ -24,7 +24,7 @@ use plan::{Change, Plan};
 const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
 /// The longest pause between attempts: a stage comes back within this time of its controller.
 const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
-/// The silence allowed before a controller has said what it allows.
+/// The silence allowed before a controller has set its own bound.
 const SILENCE_FIRST: Span = Span(5 * Span::SECOND.0);
 
 /// An I/O action for the caller of [`Machine`] to perform.
@@ -47,7 +47,7 @@ pub enum Output {
     },
     /// Change the gates, then, if there are words, publish them as the table in force.
     Install(Change),
-    /// Tell the user. Said once for each thing that changes.
+    /// Tell the user, once for each change.
     Notice(String),
 }
 
@@ -79,12 +79,12 @@ pub struct Machine {
     /// Whether the fallback is in force.
     alone: bool,
     outputs: VecDeque<Output>,
-    /// The notice given last, so that a lasting trouble is told once.
+    /// The last notice, so that a lasting fault is reported once.
     noticed: String,
 }
 
 impl Machine {
-    /// A stage that connects at once. `layered` says whether it carries content, as the layered
+    /// A stage that connects at once. `layered` is whether it carries content, as the layered
     /// interface does; others refuse gates that transform it.
     pub fn new(now: Time, info: StageInfo, layered: bool) -> Self {
         Self {
@@ -186,7 +186,7 @@ impl Machine {
         }
     }
 
-    /// The controller said something.
+    /// The controller has sent a message.
     pub fn on_message(&mut self, now: Time, message: ToStage) {
         self.heard = now;
         match message {

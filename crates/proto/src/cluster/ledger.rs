@@ -159,7 +159,7 @@ pub(super) struct Entry {
     pub(super) is_home: bool,
     pub(super) now: Account,
     pub(super) next: Account,
-    /// Served in this period, as far as the node has said.
+    /// Units of cost served in this period, as last reported by the node.
     pub(super) served: u64,
     /// Demand until the end of the period, in units of cost: `expected`, or the node's capacity
     /// left if that is more and the tenant is elastic.
@@ -168,7 +168,7 @@ pub(super) struct Entry {
     pub(super) expected: u64,
     /// The part of `expected` that waits already.
     pub(super) waiting: u64,
-    /// Served in the period before.
+    /// Units of cost served in the period before.
     pub(super) before: u64,
 }
 
@@ -246,7 +246,7 @@ impl Tenant {
         self.promise.minus(self.in_force(when))
     }
 
-    /// Served in this period, as far as nodes have said.
+    /// Units of cost served in this period, as last reported by nodes.
     pub(super) fn served(&self) -> u64 {
         let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.served);
         self.entries.iter().fold(self.gone.reserved, sum)
@@ -263,7 +263,7 @@ impl Tenant {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.waiting))
     }
 
-    /// Served in the period before.
+    /// Units of cost served in the period before.
     pub(super) fn served_before(&self) -> u64 {
         let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.before);
         self.entries.iter().fold(self.gone_before, sum)

@@ -19,11 +19,12 @@
 //! | | [`FromNode::Granted`] | they do |
 //!
 //! A node that rests looks at the beginning of each distribution whether a request has come. If so
-//! it says [`FromNode::Awake`] and is asked at once; it says so again until it is asked. Safety:
+//! it says [`FromNode::Awake`] and is asked at once; it repeats that until it is asked. Three rules
+//! keep that safe:
 //!
-//! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and says only what
-//!   differs from that. A node takes it if that is the last lease that it took, and otherwise says
-//!   [`FromNode::Unrenewed`]; then it is told everything. So no count is in force that the
+//! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and has only the
+//!   differences from it. A node takes it if that is the last lease that it took, and otherwise
+//!   answers [`FromNode::Unrenewed`]; then it is sent all counts. So no count is in force that the
 //!   controller has not written down, whatever was lost or late.
 //! - The lease ends as ever. A node that is not reached goes on for as many periods as its last
 //!   lease lasts, rested or not.
@@ -161,7 +162,7 @@ pub struct Grant {
     /// When it was decided. Its counts are for `turn.period`.
     pub turn: Turn,
     /// Grows with every grant to this node, across turns; one that is not greater than the last
-    /// that was taken is late, and says nothing.
+    /// that was taken is late, and has no effect.
     pub serial: u64,
     /// How long the period has been running, by the controller's clock; zero, too, if it lies
     /// ahead.
@@ -171,8 +172,8 @@ pub struct Grant {
     pub lease: u32,
     /// The tenants for which something changes. Where a node takes the first grant of a period
     /// before the period begins, a tenant that no grant has named by then has nothing reserved, and
-    /// nothing allowed if it is limited. Where it comes after the node has begun the period, and
-    /// so under what held anew, it says nothing about tenants that it does not name.
+    /// nothing allowed if it is limited. Where it comes after the node has begun the period, and so
+    /// under the counts that held anew, tenants that it does not name keep theirs.
     pub shares: Vec<Share>,
 }
 
@@ -212,7 +213,7 @@ pub enum FromNode {
     Faults(Vec<PartFault>),
     /// The answer to [`ToNode::Collect`] where no tenant was served anything in this period and in
     /// the one before, and none is expected to ask for anything: a complete [`Report`] would name
-    /// no tenant. The node need not be asked until it says [`Self::Awake`].
+    /// no tenant. The node need not be asked until it sends [`Self::Awake`].
     Rest {
         /// The revision of the plan that it has.
         revision: u64,
@@ -223,7 +224,7 @@ pub enum FromNode {
         /// The capacity that the node expects to have left, as in a report.
         capacity_left: u64,
     },
-    /// A request has come since the node said [`Self::Rest`].
+    /// A request has come since the node sent [`Self::Rest`].
     Awake,
     /// The answer to a lease that was not taken, renewed or not: nothing of it is in force.
     Unrenewed {

@@ -79,9 +79,9 @@ impl Cluster {
         tenant
     }
 
-    /// Adds entries for all nodes, and says which are the tenant's own. It may come to others too,
-    /// by a name that its client chooses; there it has something from the round on in which the
-    /// node says so.
+    /// Adds entries for all nodes, and marks the tenant's home nodes. Its requests may come to
+    /// other nodes too, by a name that its client chooses; there it has counts from the round on in
+    /// which the node reports them.
     fn extend(&self, tenant: &mut Tenant) {
         let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
         let sites = self.nodes.iter().map(|site| site.id.0).filter(|site| !known.contains(site));

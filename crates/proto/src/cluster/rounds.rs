@@ -32,7 +32,7 @@ pub(super) struct Round {
     started: Time,
     /// When the phase ends at the latest.
     pub(super) until: Time,
-    /// Whether it also says what the next period begins with.
+    /// Whether it also sends the counts of the next period.
     is_last: bool,
     /// Whether something is left to raise.
     is_short: bool,
@@ -77,7 +77,7 @@ impl Cluster {
         }
         let last_held = self.first_period + EARLIER;
         for node in &mut self.nodes {
-            // The last lease may hold in its last period, but not in what comes after.
+            // The last lease may hold in its last period, but not after that.
             node.is_unknown[0] &= self.period <= last_held;
             node.is_unknown[1] &= self.period < last_held;
         }
@@ -176,8 +176,8 @@ impl Cluster {
         self.divide_if_heard(now);
     }
 
-    /// A node's lease is another one than the controller thinks. It is told everything in the next
-    /// round: there is one more before the period ends.
+    /// A node's lease is not the one in the ledger. The node is sent all counts in the next round:
+    /// there is one more before the period ends.
     pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
         self.each_entry(node, |entry| entry.refuse(serial));
         let site = &mut self.nodes[node];
@@ -235,7 +235,7 @@ impl Cluster {
         }
     }
 
-    /// Divides tokens by what is known, and tells the nodes.
+    /// Divides tokens by the last reports, and sends the nodes their counts.
     pub(super) fn divide(&mut self, now: Time) {
         self.count_missed(now);
         self.judge();
@@ -348,7 +348,8 @@ impl Cluster {
                 let account = owner.entries[usize::from(place)].account_mut(when);
                 let best = account.best(is_limited, room);
                 self.round.is_short |= best != account.target;
-                // A later grant makes an earlier one late, so it says all that is not confirmed.
+                // A later grant makes an earlier one late, so it has all counts that are not
+                // confirmed.
                 let is_new = best != account.said || account.is_due(is_first);
                 if is_new || (is_whole && !account.is_nothing()) {
                     account.say(best, serial);

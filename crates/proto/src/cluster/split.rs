@@ -2,10 +2,10 @@
 //!
 //! # Problem
 //! A tenant is promised operations per second at all data nodes together. There, Haechi gives out
-//! tokens for a period at a time, and clients send their requests past the node's processors. So
-//! the controller moves the *share*: the part of the promise that each node counts into its
-//! periods. Shares must add up to the promise or less at any time, although messages take time,
-//! each node begins its periods by itself, and any node may be away.
+//! tokens for a period at a time, and clients read and write the memory themselves, so no request
+//! can be moved. The controller moves instead the *share*: the part of the promise that each node
+//! counts into its periods. Shares must add up to the promise or less at any time, although
+//! messages take time, each node begins its periods by itself, and any node may be away.
 //!
 //! # Mechanism
 //! In each *round*, several times a second, all nodes are asked for the operations of their clients
@@ -76,8 +76,7 @@ pub enum Output {
         /// This one.
         message: ToDataNode,
     },
-    /// Close a connection, once what was sent on it is on its way. The caller does not report it
-    /// back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
@@ -190,8 +189,8 @@ impl Split {
         &self.nodes
     }
 
-    /// A data node has said hello on a new connection. It is told the policy, and its shares as
-    /// soon as it has said what it holds; or it is refused.
+    /// A data node has said hello on a new connection. It is sent the policy, and its shares as
+    /// soon as it has reported those that it holds; or it is refused.
     pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
         let found = self.nodes.iter().position(|node| node.name == name);
         let Some(place) = found.filter(|_| version == VERSION) else {
@@ -205,7 +204,7 @@ impl Split {
         let node = &mut self.nodes[place];
         (node.connection, node.seen) = (Some(connection), now);
         (node.is_known, node.is_heard, node.is_due, node.serial) = (false, false, true, 0);
-        // It says so anew, if it is still the same process.
+        // The node reports its damages anew, if it is still the same process.
         (node.damages, node.damaged) = (0, None);
         self.connections.insert(connection, place);
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
@@ -216,7 +215,7 @@ impl Split {
         }
     }
 
-    /// A data node has said something.
+    /// A data node has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromDataNode) {
         let Some(place) = self.connections.get(&connection).copied() else { return };
         self.nodes[place].seen = now;
@@ -224,7 +223,7 @@ impl Split {
             FromDataNode::Report(report) => self.on_report(now, place, report),
             FromDataNode::Granted { serial } => {
                 self.each_account(place, |account| {
-                    // One that is in doubt is told anew.
+                    // An account that is in doubt is sent anew.
                     if account.pending.is_some_and(|told| told > 0 && told <= serial) {
                         (account.bound, account.pending) = (account.said, None);
                     }
@@ -253,7 +252,7 @@ impl Split {
         }
     }
 
-    /// Brings a policy into force. Nodes that are here are told what they have by it.
+    /// Brings a policy into force. Connected nodes are sent the policy and their shares.
     pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
         self.rebuild(&policy);
         for node in &mut self.nodes {
@@ -444,7 +443,7 @@ impl Split {
     /// Sends each node the shares that differ from the last ones, as far as there is room.
     fn push(&mut self) {
         let Some(revision) = self.policy.as_ref().map(|(revision, _)| *revision) else { return };
-        // Until the shares of all nodes are known, they keep them.
+        // Until the shares of all nodes are known, nodes keep their shares.
         if self.nodes.iter().any(|node| node.is_unknown) {
             return;
         }

@@ -7,13 +7,13 @@
 //!
 //! # Mechanism
 //! A period's accounts are *still* when they were divided while nothing was served, waited or was
-//! expected anywhere. Such a division depends on the promises, and on which nodes can be told
-//! something and can do anything. As long as that stays, and nothing is asked for, the targets
-//! stand, also from one period to the next; what is not confirmed is said again as ever.
+//! expected anywhere. Such a division depends on the promises, and on which nodes can be sent
+//! counts and have capacity. As long as these stay, and there is no demand, the targets stand, also
+//! from one period to the next; unconfirmed counts are sent again as ever.
 //!
 //! Example: 2,000 tenants at eight nodes, one distribution each 200 ms. Idle, 16,000 accounts are
 //! looked at whether they are still, and none is divided. One tenant sends one request: the next
-//! report says so, and all is divided.
+//! report has it, and all accounts are divided.
 //!
 //! # Bound
 //! A look takes as long as there are accounts, some nanoseconds each.

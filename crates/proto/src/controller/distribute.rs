@@ -1,8 +1,8 @@
 //! The decision of a cycle, and how it reaches the stages.
 //!
-//! Two things keep the sum of what is in force within the budget at every moment. Decreases go out
+//! Two rules keep the sum of the rates in force within the budget at every moment. Decreases go out
 //! before increases: they travel on separate sockets, so the order in which stages read them is not
-//! certain, but both are read within the same fraction of a millisecond, and what may pass in it is
+//! certain, but both are read within the same fraction of a millisecond, and the traffic in it is
 //! far below a bucket's burst. And a small decrease that is not worth a message is sent after all
 //! where the sum, or the sum of one tenant, needs it.
 //!

@@ -59,7 +59,8 @@ pub(super) struct Tenant {
     pub(super) total: Tally,
     /// Waiting times at its own buckets, by unit.
     pub(super) waits: [Waits; 2],
-    /// The sum of the goals of its stages in the last event, by unit; none if there is none.
+    /// The sum of the goals of its stages in the last event, by unit; none before one, or if it was
+    /// zero or unbounded since.
     pub(super) announced: [Option<u64>; 2],
     /// The total at points in time, oldest first; the first is the last that is a period old.
     samples: VecDeque<(Time, Tally)>,
@@ -140,7 +141,7 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// Adds what a channel counted since it was last `seen` in detail.
+    /// Adds the growth of a channel's counters since it was last `seen` in detail.
     pub(super) fn add(&mut self, seen: &mut Detail, operations: u64, waiting: Vec<(u16, u64)>) {
         // A counter that went back has begun anew at an unknown time.
         if operations < seen.operations {

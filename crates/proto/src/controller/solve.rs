@@ -5,12 +5,12 @@
 //! then each tenant's rate over its stages ([`divide`]: equals with nothing but demands). Two
 //! things come before both:
 //!
-//! - *Held* shares. A stage that fell silent goes on enforcing what it has, and would not notice
-//!   that it lost it. Its share leaves the budget, its tenant's reservation and its tenant's limit,
+//! - *Held* shares. A stage that fell silent goes on enforcing its rates, and would not notice that
+//!   it lost them. Its share leaves the budget, its tenant's reservation and its tenant's limit,
 //!   and is not divided again.
 //! - *Starting* shares. A stage that wants nothing would be given nothing, and its first request
 //!   would wait for ever. One hundredth of the budget is handed out in equal parts, so that every
-//!   stage can begin; that its requests wait tells the next cycle that it wants more.
+//!   stage can begin; its waiting requests show the next cycle that it wants more.
 //!
 //! Example: 1,000 MiB/s, tenants promised 150, 200, 300 and 350, one stage each, all backlogged.
 //! Each starts with 2.5; its reservation less that is met from the other 990; the sum is the
@@ -26,7 +26,7 @@ use tidegate_algo::fair_share::{Claim, allocate, divide};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 
-/// One part in this many of what is divided is handed out in equal parts before anything else: a
+/// One part in this many of the divided amount is handed out in equal parts before the rest: a
 /// starting share for every stage. More would be missed by tenants with reservations, and less
 /// would start a stage more slowly while no controller is there. Chosen by hand.
 pub(super) const START_PART: u64 = 100;

@@ -396,7 +396,7 @@ impl Stage {
 }
 
 impl Share {
-    /// Turns what the report at hand added into rates and demands.
+    /// Turns the growth by the report at hand into rates and demands.
     fn settle(&mut self, interval: Span, calibration: Option<&Calibration>) {
         let fresh = core::mem::take(&mut self.fresh);
         if interval == Span::ZERO {
