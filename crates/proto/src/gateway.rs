@@ -141,7 +141,7 @@ impl<F: Copy> Gateway<F> {
     /// If it is not taken.
     ///
     /// # Panics
-    /// If `ticket` has its top bit set: it distinguishes errands from clients' requests.
+    /// If `ticket` has its top bit set: that bit distinguishes errands from clients' requests.
     #[inline]
     pub fn on_request(
         &mut self,

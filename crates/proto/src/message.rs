@@ -188,7 +188,7 @@ pub enum FromStage {
 /// One change to a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
-    /// Makes, changes or removes the stage's gates and channels.
+    /// Makes, changes or removes the stage's gates and channels, or clears all of it.
     Housekeeping(Housekeeping),
     /// Changes which requests go to which channel.
     Differentiation(Differentiation),
@@ -196,7 +196,7 @@ pub enum Rule {
     Enforcement(Enforcement),
 }
 
-/// Makes, changes or removes gates and channels of a stage.
+/// Makes, changes or removes gates and channels of a stage, or clears all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Housekeeping {
     /// Makes a gate, or changes the one of that name and kind in place, keeping the requests that

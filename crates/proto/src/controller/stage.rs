@@ -252,7 +252,7 @@ impl Stage {
     pub(super) fn on_applied(&mut self, error: Option<String>) -> bool {
         let answers = &mut self.answers;
         if answers.answered == answers.sent {
-            // It has answered every message.
+            // The stage has already answered every message of rules.
             return false;
         }
         answers.answered += 1;
@@ -331,9 +331,9 @@ impl Stage {
         }
     }
 
-    /// Takes in the counters of all channels, and how long requests waited for the tenants that are
-    /// `detailed`. Channels that belong to no share are added up. Returns the traffic of all
-    /// channels.
+    /// Takes in the counters of all channels and, in a detailed report, the waiting times, which go
+    /// to the tenants in `detailed`. Channels that belong to no share are added up. Returns the
+    /// traffic of all channels.
     fn on_channels(
         &mut self,
         policy: Option<(&Policy, &Places)>,

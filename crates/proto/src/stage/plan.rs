@@ -29,8 +29,9 @@ const GATES_MAX: usize = limits::GATES;
 /// The number of a new gate or channel, before the whole message is known and numbers are given
 /// out. No gate has it: there are 255, from zero; and no channel.
 const UNNUMBERED: u8 = u8::MAX;
-/// The most transformations without a gate that keep their numbers. So many changes of a key pass
-/// before a number stands for another one.
+/// A new transformation takes a free number while at most this many numbers belong to
+/// transformations without a gate, else the oldest of those. So many changes of a key pass before a
+/// number stands for another one.
 const TRANSFORMATIONS_KEPT: usize = 16;
 /// The most queue gates that one request passes: it holds a turn at each.
 const QUEUES_PER_CHANNEL: usize = limits::QUEUES_PER_CHANNEL;
