@@ -1,52 +1,48 @@
-//! The controller's part in a cluster of storage nodes: one policy in, counts out, as a machine
-//! without I/O.
+//! The controller of a cluster of storage nodes: one policy in, counts out, without I/O.
 //!
 //! # Problem
-//! A tenant is promised operations per second over all nodes together, its requests go straight to
-//! the nodes, and where they go changes. Somebody has to say, several times in a period, at which
-//! nodes the rest of each promise is kept (Y. Peng, Q. Liu, P. Varman: *Scalable QoS for
-//! Distributed Storage Clusters using Dynamic Token Allocation*, MSST 2019, §III-D) — over links
-//! that lose, delay and repeat, to nodes that come and go, and without ever promising one token
-//! twice.
+//! A tenant is promised operations per second over all nodes together. Its requests go straight to
+//! the nodes, and their distribution changes. So a controller has to divide the rest of each
+//! promise over the nodes, several times in a period (Y. Peng, Q. Liu, P. Varman: *Scalable QoS for
+//! Distributed Storage Clusters using Dynamic Token Allocation*, MSST 2019, §III-D). Links lose,
+//! delay and repeat messages, nodes come and go, and no token may be promised twice.
 //!
 //! # Mechanism
-//! A period is divided into rounds. In each the cluster *asks* all nodes what they served and
-//! expect; *divides* what is left of the promises (the file `allocate.rs`); and *tells* each node
-//! the counts that changed. Nodes keep serving by the counts that they have. A report that is not
-//! there after a fourth of the round is taken to be as the last one.
+//! A period is divided into rounds. In each the cluster *asks* all nodes for their service and
+//! expected demand; *divides* the rest of the promises (`allocate.rs`); and *tells* each node the
+//! counts that changed. Nodes keep serving by the counts that they have. For a report that is
+//! missing after a fourth of the round, the last one counts.
 //!
-//! - **Falls before rises.** What can be raised is what a promise leaves over the highest counts
-//!   that may be in force anywhere (`ledger.rs`). Counts that fall go out first; when nodes have
-//!   confirmed them, or a fourth of the round later, what became free goes out in a second grant
-//!   of the same turn.
-//! - **Period by period.** The last round of a period also says what the next one begins with.
-//!   That holds anew for [`LEASE`] further periods, at the node and in the ledger. A node that took
-//!   the last such lease is told what differs from it, and nothing else.
-//! - **Who rests is not asked.** A node at which no tenant has done anything since the period
-//!   before says so, and is asked in the last round of each period only; when a request comes it
-//!   says that, and a round begins. While all nodes rest there are no other rounds. Nodes of which
-//!   anything is unknown or unconfirmed do not rest.
-//! - **Once more.** What a tenant has not used when the period ends is lost. So there is one more
-//!   distribution shortly before ([`LAST_PART`]), of what is left by then.
-//! - **Who is passed over.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended,
-//!   keeps what it has until its lease is over; then its part goes to the others. When it returns
-//!   it is told everything. People hear that a node is silent once it has answered nothing for
-//!   [`SILENT`]. One that returns as a new process holds nothing, and what the old one may have
-//!   used of a limit counts as used. A goodbye frees all but that.
-//! - **A new life of the controller.** Nodes may hold counts from the earlier one, which kept
-//!   within the promises. Until every node has said that it is a new process, or all leases must be
-//!   over, the new controller therefore leaves in force what is: it says nothing to nodes that may
-//!   hold something, and has no room to raise the others. Periods are numbered by the calendar, so
-//!   both lives call them the same, and no node counts one twice.
-//! - **A new policy** takes effect at once and in the middle of the period, with what was served in
-//!   it: counts of the old one are void at a node from the plan on, and the bounds of the old ones
-//!   stay in the ledger until nodes confirm new ones. So a lower limit may be exceeded by what
-//!   nodes serve until they hear of it, and by nothing after.
+//! - **Falls before rises.** Counts rise only by what a promise leaves over the highest counts that
+//!   may be in force (`ledger.rs`). Counts that fall go out first; when nodes have confirmed them,
+//!   or a fourth of the round later, a second grant of the same turn gives out the freed tokens.
+//! - **Period by period.** The last round of a period also sends the counts of the next one. They
+//!   hold anew for [`LEASE`] further periods, at the node and in the ledger. A node that took the
+//!   last such lease is sent only the differences from it.
+//! - **Resting nodes are not asked.** A node without requests since the period before reports that
+//!   it rests, and is asked in the last round of each period only; when a request comes it reports
+//!   that, and a round begins. While all nodes rest there are no other rounds. Nodes with unknown
+//!   or unconfirmed counts do not rest.
+//! - **Once more.** Tokens that are unused when the period ends are lost. So there is one more
+//!   distribution of the tokens left shortly before ([`LAST_PART`]).
+//! - **Silent nodes.** A node that misses [`MISSED_MAX`] rounds, or whose connection ended, keeps
+//!   its counts until its lease is over; then they go to other nodes. When it returns it is sent
+//!   all counts. An event reports a node as silent once it has answered nothing for [`SILENT`]. A
+//!   node that returns as a new process holds no counts, and those that the old one may have used
+//!   of a limit count as used. A goodbye frees all but those.
+//! - **A restart of the controller.** Nodes may hold counts from the earlier run, which kept within
+//!   the promises. Until every node has connected as a new process, or all leases must be over, the
+//!   new run leaves those counts in force: it sends none to nodes that may hold some, and has no
+//!   room to raise the other nodes. Periods are numbered by the calendar, so both runs agree on
+//!   them, and no node counts one twice.
+//! - **A new policy** takes effect at once, in the middle of the period, and counts the service in
+//!   it. Old counts are void at a node that has the new plan, and their bounds stay in the ledger
+//!   until nodes confirm new ones. So nodes may exceed a lower limit only until they receive it.
 //!
 //! # Bounds
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
-//! All sums saturate; nothing that a node says makes the cluster panic or hand out more than the
-//! policy has. Time and memory of a round are those of the pairs of tenant and node that can meet.
+//! All sums saturate; no message of a node makes the cluster panic or hand out more than the policy
+//! has. Time and memory of a round are those of the pairs of tenant and node that can meet.
 //!
 //! ```
 //! use tidegate_model::{Policy, Time};
@@ -97,33 +93,33 @@ pub mod split;
 pub mod status;
 mod still;
 
-/// Periods for which counts hold anew while nobody says otherwise. One is the least that survives
-/// a message lost at the turn; with two a controller has a period to be started again.
+/// Periods for which counts hold anew while the controller sends no others. One is the least that
+/// survives a message lost at the turn; with two a controller has a period to be started again.
 pub const LEASE: u32 = 2;
 
 /// Rounds that a node may miss before it is passed over in distributions: one lost message is
 /// forgiven.
 pub const MISSED_MAX: u32 = 2;
 
-/// How long a node has to answer nothing before it counts as silent for people. Rounds are counted
-/// in fractions of an interval, which a machine with a busy disk or processor can miss twice: then
-/// tokens go elsewhere for a while, and nothing is wrong with the node. Chosen by hand.
+/// How long a node has to answer nothing before an event and the status call it silent. Rounds are
+/// counted in fractions of an interval, which a machine with a busy disk or processor can miss
+/// twice: then tokens go elsewhere for a while, and nothing is wrong with the node. Chosen by hand.
 pub const SILENT: Span = Span::SECOND;
 
-/// The part of a round after which it goes on without those who have not answered.
+/// The fraction of a round, one in so many, after which it goes on without missing reports.
 const WAIT_PART: u64 = 4;
 
-/// The part of a round before the end of the period at which tokens are distributed once more. What
-/// is left by then is lost if it does not lie where requests wait. The smaller the part, the less
-/// that is; it is to be long against the time that two messages take there and back.
+/// The part of a round before the end of the period at which tokens are distributed once more.
+/// Tokens left by then are lost if they do not lie where requests wait. The smaller the part, the
+/// less that is; it is to be long against the time that two messages take there and back.
 pub const LAST_PART: u64 = 8;
 
-/// Nodes that say hello within this time are told their counts together: a cluster that starts
-/// causes one distribution. Short against the shortest round that people ask for.
+/// Nodes that connect within this time are sent their counts together: a cluster that starts causes
+/// one distribution. Short against the shortest round that operators ask for.
 const SETTLE: Span = Span(5 * Span::MILLISECOND.0);
 
-/// For how many periods after the one in which a controller ends nodes may hold what it granted:
-/// its last grant was for the next one, and that holds anew.
+/// For how many periods after the one in which a controller ends nodes may hold its counts: its
+/// last grant was for the next one, and that holds anew.
 const EARLIER: u64 = 1 + LEASE as u64;
 
 /// Both kinds of accounts.
@@ -137,31 +133,34 @@ const FRAME_HEAD: usize = 4;
 pub struct NodeSetup {
     /// Its name; no two have the same.
     pub name: String,
-    /// What it is declared to do. It bounds what the node says of itself.
+    /// Its declared capacity, in operations per second. It bounds the capacity that the node
+    /// reports.
     pub capacity: Option<Iops>,
-    /// By which rule it is to decide who is next, unless another is [chosen](Cluster::choose); none
-    /// for the one that it was started with.
+    /// The scheduler that it is to use, unless another is [chosen](Cluster::choose); none for the
+    /// one that it was started with.
     pub discipline: Option<Discipline>,
 }
 
-/// What the cluster is made of.
+/// The parameters of a [`Cluster`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// The nodes; a [`NodeId`] is a place in this list.
     pub nodes: Vec<NodeSetup>,
-    /// The nodes on which a tenant's volumes and pools lie, by its name: what it does not ask for
-    /// yet waits there. It may come to others all the same. A tenant that is not named, or has no
-    /// node, may come to any. It can change with the policy: see [`Cluster::set_reach`].
+    /// The home nodes of a tenant, by its name: its volumes and pools lie on them. At least half of
+    /// its tokens without demand goes to those that can take it. It may use other nodes, too. For a
+    /// tenant that is not named, or has no node, every node is a home node. It can change with the
+    /// policy: see [`Cluster::set_reach`].
     pub reach: BTreeMap<String, BTreeSet<NodeId>>,
-    /// How far [`Time::ZERO`] of this run lies after the moment from which periods are counted.
-    /// That moment is the same for all lives of a controller: 1970 where there is a calendar.
+    /// The time from the moment from which periods are counted to [`Time::ZERO`] of this run. That
+    /// moment is the same for all runs of a controller: 1970 where there is a calendar.
     pub day: Span,
-    /// Whether no earlier life of the controller can have granted anything that is in force. If
-    /// one may have, nothing is raised until all nodes were heard or every lease is over.
+    /// Whether no earlier run of the controller can have granted counts that are in force. If one
+    /// may have, no count rises until every node has connected as a new process or every lease is
+    /// over.
     pub is_first: bool,
 }
 
-/// What the world is to do.
+/// An I/O action for the caller of [`Cluster`] to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a message.
@@ -171,12 +170,12 @@ pub enum Output {
         /// This one.
         message: ToNode,
     },
-    /// Close a connection, once what was sent on it is on its way. It is not to be reported back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
     },
-    /// Tell those who watch.
+    /// Publish an event.
     Event(Event),
 }
 
@@ -186,7 +185,7 @@ struct Site {
     id: NodeId,
     name: String,
     declared: Option<Iops>,
-    /// By which rule it is to decide who is next, and what was chosen instead.
+    /// The scheduler of the cluster file, and the one that was chosen instead.
     discipline: Option<Discipline>,
     chosen: Option<Discipline>,
     info: NodeInfo,
@@ -197,14 +196,14 @@ struct Site {
     is_complete: bool,
     /// The period in which it was asked last.
     asked_in: Option<u64>,
-    /// Whether it will say when a request comes, and has said that none has.
+    /// Whether it rests: it has reported no request, and will report the next one.
     is_resting: bool,
     /// Rounds missed, and when the first of them began.
     missed: u32,
     missed_since: Option<Time>,
-    /// It has missed [`MISSED_MAX`] rounds, and is told nothing until it answers.
+    /// It has missed [`MISSED_MAX`] rounds, and is sent no counts until it answers.
     is_passed_over: bool,
-    /// It has answered nothing for [`SILENT`], and the event has been told.
+    /// It has answered nothing for [`SILENT`], and the event was published.
     is_silent: bool,
     /// Parts that it has and cannot serve as promised.
     faults: Vec<PartFault>,
@@ -214,7 +213,7 @@ struct Site {
     /// From the last report to the end of its period, and in a whole period.
     capacity_left: u64,
     capacity: u64,
-    /// What it estimates to do per second, whatever is declared.
+    /// Its own estimate of its capacity, in operations per second, without the declared bound.
     measured: u64,
     /// The last grant's, and that of the one to be confirmed before something is raised.
     serial: u64,
@@ -225,26 +224,26 @@ struct Site {
     /// if none can be renewed.
     leased: u64,
     is_lease_answered: bool,
-    /// The last period in which it may hold anew what it was told.
+    /// The last period in which its counts may hold anew.
     lease_until: u64,
-    /// Whether only an earlier life of the controller knows what it holds: in this period, and in
-    /// later ones.
+    /// Whether it may hold counts that only an earlier run of the controller knows: in this period,
+    /// and in later ones.
     is_unknown: [bool; 2],
 }
 
 impl Site {
-    /// By which rule it decides who is next, as far as that is said here.
+    /// Its scheduler; none if it keeps the one that it was started with.
     fn discipline(&self) -> Option<Discipline> {
         self.chosen.or(self.discipline)
     }
 
-    /// Whether nothing is to be asked of it and told to it until it says that a request has come.
+    /// Whether the controller sends it nothing until it reports that a request has come.
     fn may_rest(&self) -> bool {
         let is_settled = !self.is_stale && self.awaited.is_none() && self.is_unknown == [false; 2];
         self.is_resting && is_settled
     }
 
-    /// Whether it can be told something about a period.
+    /// Whether it can be sent counts of a period.
     fn is_open(&self, when: When) -> bool {
         self.connection.is_some() && !self.is_passed_over && !self.is_unknown[when as usize]
     }
@@ -268,11 +267,11 @@ pub struct Cluster {
     next_round_at: Time,
     /// The period in which this life began.
     first_period: u64,
-    /// Whether what became of the last period's promises was looked at.
+    /// Whether the promises of the last period were checked.
     is_judged: bool,
     solutions: Solutions,
     still: Still,
-    /// What the last distribution could not meet.
+    /// The shortfall of the last distribution.
     short: Short,
     traffic: Traffic,
     traffic_before: Traffic,
@@ -319,7 +318,7 @@ impl Cluster {
         cluster
     }
 
-    /// A node has said hello on a new connection. It is welcomed and told the plan, and soon its
+    /// A node has said hello on a new connection. It is welcomed and sent the plan, and soon its
     /// counts; or refused.
     pub fn on_connected(
         &mut self,
@@ -347,7 +346,7 @@ impl Cluster {
                 return self.refuse(connection, &info, reason);
             }
         };
-        // The process that was here before is gone, or its connection is and nobody has noticed.
+        // The earlier process is gone, or its connection broke without a notice.
         if let Some(earlier) = self.nodes[node].connection {
             self.outputs.push_back(Output::Close { connection: earlier });
             self.part(node, "it has connected anew");
@@ -355,7 +354,7 @@ impl Cluster {
         self.join(now, node, connection, info);
     }
 
-    /// A node has said something.
+    /// A node has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromNode) {
         self.catch_up(now);
         let Some(node) = self.connections.get(&connection).copied() else { return };
@@ -390,8 +389,8 @@ impl Cluster {
         }
     }
 
-    /// A connection is closed: by the peer, or by the world because the peer does not read or talks
-    /// nonsense. `reason` is for people.
+    /// A connection is closed: by the peer, or by the caller because the peer does not read or
+    /// sends malformed frames. `reason` is for people.
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
         if let Some(node) = self.connections.get(&connection).copied() {
             self.part(node, reason);
@@ -399,7 +398,7 @@ impl Cluster {
         }
     }
 
-    /// Brings a policy into force, in the middle of the period and with what was served in it.
+    /// Brings a policy into force, in the middle of the period; earlier service in it counts.
     pub fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
         let is_first = self.plan.revision == 0;
         self.set_plan(revision, policy);
@@ -422,7 +421,7 @@ impl Cluster {
         self.on_deadline(now);
     }
 
-    /// Chooses by which rule a node decides who is next, or takes that back.
+    /// Chooses the scheduler of a node; none takes an earlier choice back.
     pub fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
         let Some(site) = self.nodes.get_mut(usize::from(node.0)) else { return };
         let before = site.discipline();
@@ -450,8 +449,8 @@ impl Cluster {
         }
     }
 
-    /// Ends periods that are over though nobody has said so yet: nodes have ended them, and what
-    /// they say is about the next.
+    /// Ends periods that are over before [`Self::on_deadline`] is called: nodes have ended them
+    /// already, and their messages are about the next one.
     fn catch_up(&mut self, now: Time) {
         if self.period_end() <= now {
             self.on_deadline(now);
@@ -464,7 +463,7 @@ impl Cluster {
         phase.min(self.next_round_at).min(self.period_end())
     }
 
-    /// What to do next, if anything.
+    /// Returns the next action to perform; none once all have been returned.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -564,7 +563,7 @@ impl Cluster {
     }
 }
 
-/// What is told to whom.
+/// Messages to nodes, and counters of all messages.
 impl Cluster {
     fn send_plan(&mut self, node: usize) {
         if let Some(to) = self.nodes[node].connection.filter(|_| self.plan.revision != 0) {
@@ -592,7 +591,7 @@ impl Cluster {
     }
 }
 
-/// What a rate over `part` gives over `whole`.
+/// Scales an `amount` over `part` to the length of `whole`; saturates at [`u64::MAX`].
 fn scaled(amount: u64, whole: Span, part: Span) -> u64 {
     let scaled = u128::from(amount) * u128::from(whole.0) / u128::from(part.0.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

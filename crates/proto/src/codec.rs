@@ -36,9 +36,9 @@ const LENGTH: usize = 4;
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The frame says it is longer than any frame may be.
+    /// The length in the frame's header exceeds [`FRAME_MAX`].
     TooLong {
-        /// What it says.
+        /// The length in its header, in bytes.
         length: usize,
     },
     /// The pages of a message are longer together than any message may be.
@@ -216,7 +216,7 @@ impl<M: DeserializeOwned> Decoder<M> {
             self.used += LENGTH + length;
             match &mut self.pages {
                 Some(pages) if goes_on || !pages.is_empty() => {
-                    // A page says something, so what can be said in vain is bounded.
+                    // Empty pages are refused, so the number of pages of a message is bounded.
                     if frame.is_empty() {
                         return Err(DecodeError::Malformed);
                     }
@@ -234,7 +234,7 @@ impl<M: DeserializeOwned> Decoder<M> {
     }
 
     /// Bytes taken in and not yet given out. Goes on with another message type from here: the first
-    /// message of a connection decides what the next ones are.
+    /// message of a connection decides the type of the next ones.
     pub fn into_rest(mut self) -> Vec<u8> {
         self.buffer.split_off(self.used)
     }

@@ -1,20 +1,20 @@
-//! The controller: one policy in, rates out, as a machine without I/O.
+//! The controller of stages: one policy in, rates out, without I/O.
 //!
-//! A stage connects, says who it is, and is told everything that it is made of. From then on the
-//! controller works in cycles: it *collects* what every stage counted, *solves* for what each may
+//! A stage connects, describes itself, and is sent all of its rules. From then on the controller
+//! works in cycles: it *collects* the counters of every stage, *solves* for the rate that each may
 //! use, and *pushes* the rates that changed (PAIO §8.2, Algorithm 2). A cycle ends with the last
 //! report; one that does not come in time does not delay the others beyond the next cycle.
 //!
-//! - **Who is silent.** A stage that misses two rounds keeps its rates and its share for two
+//! - **Silent stages.** A stage that misses two rounds keeps its rates and its share for two
 //!   periods, because it may go on enforcing them. Then it is disconnected and its share is free;
-//!   if it lives, it connects anew and is told everything again.
-//! - **Who leaves.** A closed connection or a goodbye frees the share at once, a stage without
+//!   if it lives, it connects anew and is sent all of its rules again.
+//! - **Departures.** A closed connection or a goodbye frees the share at once, a stage without
 //!   processes at the next cycle.
-//! - **What is believed.** Nothing that a stage says makes the controller panic, overflow or keep
-//!   more than the policy asks for.
+//! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
+//!   than the policy asks for.
 //!
-//! The world calls [`Controller::poll_output`] until it is empty after each of the other calls, and
-//! [`Controller::on_deadline`] at [`Controller::next_deadline`]. It performs outputs in their
+//! The caller calls [`Controller::poll_output`] until it is empty after each of the other calls,
+//! and [`Controller::on_deadline`] at [`Controller::next_deadline`]. It performs outputs in their
 //! order: sends before a close reach the peer, and decreases go out before increases.
 //!
 //! ```
@@ -57,7 +57,7 @@ mod stage;
 pub mod status;
 mod survey;
 
-/// The time between two rounds while there is no policy that says it.
+/// The time between two rounds while there is no policy that sets it.
 const ROUND_WITHOUT_POLICY: Span = Span(100 * Span::MILLISECOND.0);
 
 /// Joins and departures within this time are answered together: a hundred programs that start at
@@ -70,23 +70,23 @@ const MISSED_MAX: u32 = 2;
 /// Periods for which a silent stage keeps its share.
 const SILENT_PERIODS: u64 = 2;
 
-/// The parts of a period in which its waiting times are asked for, so that what is told about a
-/// long period is not as old as the period.
+/// The parts of a period in which its waiting times are asked for, so that the status of a long
+/// period is not as old as the period.
 const DETAILS: u64 = 8;
 
-/// The least time between two questions for histograms, and the least over which waiting is told. A
-/// histogram can be as large as everything else in a report; one round in ten bears it.
+/// The least time between two questions for histograms, and the least over which waiting is
+/// reported. A histogram can be as large as everything else in a report; one round in ten bears it.
 const DETAIL_MIN: Span = Span::SECOND;
 
 /// The least time without a message after which a stage may count its controller as lost. A
 /// controller on a busy machine can be late by some hundred milliseconds.
 const SILENCE_MIN: Span = Span::SECOND;
 
-/// A connection, as numbered by the world. Numbers are not used again.
+/// A connection, as numbered by the caller. Numbers are not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Who is at the other end of a connection, as its world knows for certain.
+/// The process at the other end of a connection and its user, as verified by the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// The number of the user.
@@ -109,7 +109,7 @@ impl Peer {
     }
 }
 
-/// What the world is to do.
+/// An I/O action for the caller of [`Controller`] to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a message.
@@ -119,12 +119,12 @@ pub enum Output {
         /// This one.
         message: ToStage,
     },
-    /// Close a connection, once what was sent on it is on its way. It is not to be reported back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
     },
-    /// Tell those who watch.
+    /// Publish an event.
     Event(Event),
 }
 
@@ -150,7 +150,7 @@ struct Round {
     detailed: Option<Time>,
 }
 
-/// What was counted since the controller started.
+/// Counters since the controller started.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     updates: u64,
@@ -173,7 +173,7 @@ pub struct Controller {
     connections: BTreeMap<ConnectionId, StageId>,
     round: Round,
     next_round_at: Time,
-    /// When to decide without a round, because somebody joined or left.
+    /// When to decide without a round, because a stage joined or left.
     settle_at: Option<Time>,
     next_stage: u64,
     outputs: VecDeque<Output>,
@@ -202,7 +202,8 @@ impl Controller {
         controller
     }
 
-    /// A stage has said hello on a new connection. It is welcomed and told everything, or refused.
+    /// A stage has said hello on a new connection. It is welcomed and sent all of its rules, or
+    /// refused.
     pub fn on_connected(
         &mut self,
         now: Time,
@@ -235,13 +236,13 @@ impl Controller {
         self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
     }
 
-    /// A stage has said something.
+    /// A stage has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromStage) {
         let Some(id) = self.connections.get(&connection).copied() else { return };
         let Some(stage) = self.stages.get_mut(&id) else { return };
         match message {
             FromStage::Info(info) => {
-                // Who it acts for was settled when it said hello.
+                // Its number and its tenant were settled when it said hello.
                 let (stage_id, tenant) = (id, stage.info.tenant.clone());
                 stage.set_info(StageInfo { stage: stage_id, tenant, ..info });
             }
@@ -258,8 +259,8 @@ impl Controller {
         }
     }
 
-    /// A connection is closed: by the peer, or by the world because the peer does not read or talks
-    /// nonsense. `reason` is for people.
+    /// A connection is closed: by the peer, or by the caller because the peer does not read or
+    /// sends malformed frames. `reason` is for people.
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
         if let Some(id) = self.connections.get(&connection).copied() {
             self.remove(now, id, reason);
@@ -285,7 +286,7 @@ impl Controller {
         self.settle_at.map_or(self.next_round_at, |at| at.min(self.next_round_at))
     }
 
-    /// What to do next, if anything.
+    /// Returns the next action to perform; none once all have been returned.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front();
         // Here every message passes in the order in which the stage answers.
@@ -297,8 +298,8 @@ impl Controller {
         output
     }
 
-    /// Brings a policy into force. Every stage is told everything in one message, except those
-    /// whom the policy does not admit; they are refused.
+    /// Brings a policy into force. Every stage is sent all of its rules in one message, except
+    /// stages that the policy does not admit; they are refused.
     pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
         let before = distribute::bytes_in_force(&self.stages);
         let silence = (self.silence_max(), self.fallback());
@@ -360,8 +361,8 @@ impl Controller {
 
 /// Stages coming and going.
 impl Controller {
-    /// Makes a policy the one in force, keeps what is known about tenants that both have, and
-    /// returns the one before.
+    /// Makes a policy the one in force, keeps the counters of tenants that both have, and returns
+    /// the one before.
     fn set_policy(&mut self, revision: u64, policy: Policy) -> Option<Active> {
         let places = Places::new(&policy);
         let mut tenants = Vec::new();
@@ -378,7 +379,7 @@ impl Controller {
         earlier
     }
 
-    /// The number of a stage that says hello: the one it had, unless somebody else has it now.
+    /// The number of a stage that says hello: the one it had, unless another stage has it now.
     fn stage_id(&mut self, now: Time, peer: &Peer, info: &StageInfo) -> StageId {
         if info.stage != StageId::default() {
             let holder = self.stages.get(&info.stage).map(|stage| (&stage.peer, stage.connection));
@@ -408,7 +409,7 @@ impl Controller {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Tells those who watch why a stage did not take its rules.
+    /// Publishes why a stage did not take its rules.
     fn note_refusal(&mut self, id: StageId) {
         let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
         let Some(reason) = stage.error.clone() else { return };
@@ -448,7 +449,7 @@ impl Controller {
 /// Rounds.
 impl Controller {
     fn open_round(&mut self, now: Time) {
-        // A world that was late does not make up for the rounds that it missed.
+        // A caller that was late does not make up for the rounds that it missed.
         let next = self.next_round_at.after(self.cycle());
         self.next_round_at = if next > now { next } else { now.after(self.cycle()) };
         // Rounds are late by a moment now and then, which must not cost a whole one.
@@ -461,7 +462,7 @@ impl Controller {
         let number = self.round.number + 1;
         let mut awaited = 0;
         for stage in self.stages.values_mut() {
-            // The silent are asked as well, but nobody waits for them.
+            // Silent stages are asked as well, but the round does not wait for them.
             stage.owes = stage.silent_since.is_none();
             awaited += usize::from(stage.owes);
             let message = ToStage::Collect { round: number, detail };
@@ -499,7 +500,7 @@ impl Controller {
         }
     }
 
-    /// Ends the cycle with what is known.
+    /// Ends the cycle with the reports that have come.
     fn close_round(&mut self, now: Time) {
         self.round.is_open = false;
         for stage in self.stages.values_mut().filter(|stage| stage.owes) {
@@ -526,7 +527,7 @@ impl Controller {
         }
     }
 
-    /// Frees the shares of those that have been silent for too long.
+    /// Frees the shares of stages that have been silent for too long.
     fn drop_silent(&mut self, now: Time) {
         let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
         let is_over = |stage: &Stage| stage.silent_since.is_some_and(|at| now.since(at) >= grace);
@@ -538,8 +539,8 @@ impl Controller {
         }
     }
 
-    /// The time between two rounds. Without stages there is nothing to ask; what flowed before is
-    /// still counted out of the last period.
+    /// The time between two rounds. Without stages the period suffices: earlier traffic still has
+    /// to leave the window of the last period.
     fn cycle(&self) -> Span {
         if self.stages.is_empty() { self.period() } else { self.redistribute() }
     }

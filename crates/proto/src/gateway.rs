@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! A client asks for a range of a volume; its bytes lie on several nodes, which answer in any
-//! order, late, or, once somebody gave up on the request, too late. The client is to hear exactly
-//! one answer, and the same one whatever the order.
+//! order, late, or, once the request is given up, too late. The client gets exactly one answer, and
+//! the same one whatever the order.
 //!
 //! # Mechanism
 //! Most requests lie in one stripe. Such a request becomes one errand with the client's own ticket,
 //! and its answer is the request's: no table knows of it. Every other request has a slot that
-//! counts the errands which are still out, and a bit for each of them. An errand's ticket says
-//! which request it is part of:
+//! counts the errands which are still out, and a bit for each of them. An errand's ticket names its
+//! request:
 //!
 //! ```text
 //!  63  62                          30 29            14 13          0
@@ -18,19 +18,19 @@
 //! └───┴──────────────────────────────┴────────────────┴─────────────┘
 //! ```
 //!
-//! Bit 63 is what tells it from a client's ticket. A slot that is free for the next request gets
-//! the next generation, so an answer that comes later is nobody's.
+//! Bit 63 distinguishes it from a client's ticket. A slot that is free for the next request gets
+//! the next generation, so an answer that comes later belongs to no request.
 //!
 //! Example: a volume on nodes a, b and c in stripes of 64 KiB. A read of 64 KiB at 96 KiB becomes
-//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with
-//! what b said, for errand 0 comes before errand 1.
+//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with the
+//! fault of b, for errand 0 comes before errand 1.
 //!
 //! # Bound
 //! An errand costs a shift and a compare if it is the whole request, else also a division; its
 //! answer a bit. A generation lasts for 2^33 requests of one slot: hours at a million per second.
 //!
-//! What is left out: buffers. A [`Piece`] says which bytes of the request's buffer it is about, and
-//! whoever has the buffer deals with them.
+//! Buffers are left out: a [`Piece`] names its bytes of the request's buffer, and the owner of the
+//! buffer handles them.
 
 use alloc::vec::Vec;
 
@@ -51,7 +51,7 @@ const GENERATION_BITS: u32 = 33;
 const SPLIT: u64 = 1 << 63;
 const _: () = assert!(ERRAND_BITS + SLOT_BITS + GENERATION_BITS == 63);
 
-/// What a request is about, as far as that decides how it falls apart.
+/// The extent of a request, as far as it decides how the request is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// These bytes, in this order: an errand for each run of them that lies together.
@@ -75,7 +75,7 @@ pub enum Reach {
 /// Why a request is not taken. It was not split, and there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It asks for nothing, or for what is not in the volume.
+    /// Its range is empty, or not within the volume.
     OutOfRange,
     /// It is more than [`ERRANDS_MAX`] errands.
     TooLarge,
@@ -83,7 +83,7 @@ pub enum Refusal {
     TooMany,
 }
 
-/// What one node is to do for a request.
+/// A sub-request: the part of a request for one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errand {
     /// Comes back with the answer.
@@ -129,7 +129,7 @@ impl<F: Copy> Default for Gateway<F> {
 }
 
 impl<F: Copy> Gateway<F> {
-    /// A gateway of which nobody asked anything yet.
+    /// A gateway without requests.
     pub const fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }
@@ -141,7 +141,7 @@ impl<F: Copy> Gateway<F> {
     /// If it is not taken.
     ///
     /// # Panics
-    /// If `ticket` has its top bit set: that is how errands are told from clients' requests.
+    /// If `ticket` has its top bit set: that bit distinguishes errands from clients' requests.
     #[inline]
     pub fn on_request(
         &mut self,
@@ -173,8 +173,8 @@ impl<F: Copy> Gateway<F> {
         Ok(Errands { ticket, runs })
     }
 
-    /// Takes the answer to an errand. If it is the last one of its request, that has its answer.
-    /// What is nobody's any more, or was answered before, is dropped.
+    /// Takes the answer to an errand. If it is the last one of its request, returns the request's
+    /// answer. Answers without a request, and second answers, are dropped.
     ///
     /// The answer to an errand that was a whole request goes through as it is. That it comes only
     /// once is the link's duty: there a job is a value, which can be handed back once.
@@ -267,7 +267,7 @@ impl<F: Copy> Gateway<F> {
 }
 
 impl<F> Slot<F> {
-    /// Makes it free for another request, and late answers nobody's.
+    /// Frees the slot for another request; late answers then belong to no request.
     fn retire(&mut self) {
         self.generation = (self.generation + 1) % (1 << GENERATION_BITS);
         (self.left, self.out, self.fault) = (0, 0, None);

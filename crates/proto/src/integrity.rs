@@ -1,37 +1,37 @@
-//! Which structures a data node's memory has, to say which of them is damaged.
+//! The structures of a data node's memory, by which a damage is reported.
 //!
 //! # Problem
 //! Every client of a data node can write to all of its memory. A wild or hostile write to the words
 //! that the node and its clients share leaves the memory useless for all of them.
 //!
 //! # Mechanism
-//! The node compares what it has written with what is there, and what clients write with what a
+//! The node compares its own words with the memory, and the words of clients with the values that a
 //! client could have written: [`Monitor::inspect`](crate::haechi::Monitor::inspect) does that for
-//! the words of control, and the store's inspector for the index and the pool. A damaged structure
-//! is named by a [`Structure`]; the node then gives its clients other memory.
+//! the control words, and the store's inspector for the index and the pool. A damaged structure is
+//! named by a [`Structure`]; the node then gives its clients other memory.
 //!
 //! # Bound
-//! What looks like something that a client may write is not found: an index entry that was zeroed
-//! is a key that has no value, and a value's own bytes are checked by whoever reads it.
+//! Damage that looks like a client's write is not found: an index entry that was zeroed is a key
+//! without a value, and the bytes of a value are checked by its reader.
 
 use core::fmt;
 
 /// A structure in a data node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
-    /// What tells the memory from other memory, and its version.
+    /// The words that identify the memory, and its version.
     Header,
     /// The word of pool tokens.
     TokenPool,
     /// The number of the monitor that is at work.
     Lease,
-    /// What the node has learned of its capacity.
+    /// The capacity that the node has learned.
     Capacity,
-    /// The word that says that the node goes on with other memory.
+    /// The word that marks that the node goes on with other memory.
     Left,
     /// The words of the modelled network card.
     Card,
-    /// What is granted to clients.
+    /// The grants to clients.
     Grants,
     /// The store's header.
     StoreHeader,
@@ -43,7 +43,7 @@ pub enum Structure {
     Index,
     /// Which blocks are free.
     FreeBlocks,
-    /// None in particular: the node's own thread could not work on with what is there.
+    /// None in particular: the node's own thread failed on the content of the memory.
     Unknown,
 }
 

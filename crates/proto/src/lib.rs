@@ -1,8 +1,8 @@
-//! What Tidegate's parties say to each other, and how each one reacts.
+//! Tidegate's protocols: the messages between its parties, and the reactions of each one.
 //!
-//! [`message`] is the vocabulary, [`codec`] its bytes. Every other module is one party as a machine
-//! without I/O: `on_…` takes in what happened, `poll_output` gives out what is to be done, and
-//! `next_deadline` says when to call again. The live daemons and the simulator run the same
+//! [`message`] has the messages, [`codec`] their bytes. Every other module is one party as a state
+//! machine without I/O: `on_…` takes in an event, `poll_output` returns the next action, and
+//! `next_deadline` returns when to call again. The live daemons and the simulator run the same
 //! machines.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,10 +1,10 @@
-//! The messages, all of them.
+//! The messages between a controller, its peers and its operators.
 //!
-//! A connection opens with a [`Hello`] from whoever connected. A stage then hears [`ToStage`] and
-//! says [`FromStage`]; a storage node hears and says what [`crate::cluster::message`] has; a
-//! gateway hears [`ToGateway`] and says [`FromGateway`]; an operator says [`Request`] and hears one
-//! [`Reply`] to each. Adding a variant at the end of an enum, or a whole enum, keeps the version;
-//! everything else raises it.
+//! A connection opens with a [`Hello`] from the side that connected. A stage then receives
+//! [`ToStage`] and sends [`FromStage`]; a storage node uses the messages of
+//! [`crate::cluster::message`]; a gateway receives [`ToGateway`] and sends [`FromGateway`]; an
+//! operator sends [`Request`] and receives one [`Reply`] to each. Adding a variant at the end of an
+//! enum, or a whole enum, keeps the version; everything else raises it.
 //!
 //! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`,
 //! [`ToStage::Inform`]; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one [`Rule`] of
@@ -21,20 +21,20 @@ use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span
 use crate::cluster::message::NodeInfo;
 use crate::meters::message::{GatewayCounts, GatewayPressure};
 
-/// The version of these messages. Both sides say theirs first and part if they differ.
+/// The version of these messages. Both sides send theirs first and disconnect if they differ.
 pub const VERSION: u16 = 1;
 
-/// The first message of a connection, from whoever connected.
+/// The first message of a connection, from the side that connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hello {
     /// A data plane stage.
     Stage {
         /// The version it speaks.
         version: u16,
-        /// Who it is.
+        /// Its description.
         info: StageInfo,
     },
-    /// Somebody who asks and instructs: the command line.
+    /// An operator who asks and instructs: the command line.
     Operator {
         /// The version it speaks.
         version: u16,
@@ -43,7 +43,7 @@ pub enum Hello {
     Node {
         /// The version it speaks.
         version: u16,
-        /// Who it is.
+        /// Its description.
         info: NodeInfo,
     },
     /// A gateway.
@@ -53,7 +53,7 @@ pub enum Hello {
         /// Its name in the cluster file.
         name: String,
     },
-    /// A data node, which hears and says what [`crate::data_node::message`] has.
+    /// A data node, which uses the messages of [`crate::data_node::message`].
     DataNode {
         /// The version it speaks.
         version: u16,
@@ -65,11 +65,11 @@ pub enum Hello {
 /// From a controller to a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGateway {
-    /// The policy in force, from now on: it says whose requests are whose.
+    /// The policy in force, from now on: it assigns requests to tenants.
     Policy {
         /// Its revision.
         revision: u64,
-        /// What it says.
+        /// The policy itself.
         policy: Policy,
     },
     /// The gateway is not accepted; the connection ends.
@@ -87,14 +87,14 @@ pub enum ToGateway {
 #[allow(clippy::large_enum_variant, reason = "all but the last of them are the large one")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromGateway {
-    /// What it has counted: the answer to [`ToGateway::Count`], and once more before it ends.
+    /// Its counters: the answer to [`ToGateway::Count`], and once more before it ends.
     Counts(GatewayCounts),
-    /// The gateway ends: it serves nobody any more.
+    /// The gateway ends: it serves no client any more.
     Goodbye,
     /// Volumes that it does not serve although each part is well at its node, all of them. Sent
     /// before [`Self::Counts`] where that has changed, and first on a connection if there are any.
     Faults(Vec<VolumeFault>),
-    /// How it stands with its bounds: follows all [`Self::Counts`].
+    /// The use of its bounds: follows all [`Self::Counts`].
     Pressure(GatewayPressure),
 }
 
@@ -107,7 +107,7 @@ pub struct VolumeFault {
     pub reason: String,
 }
 
-/// Who a stage is (PAIO's `stage_info`).
+/// The description of a stage (PAIO's `stage_info`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageInfo {
     /// The number it had on an earlier connection, or zero.
@@ -137,7 +137,7 @@ pub enum ToStage {
         stage: StageId,
         /// How long the stage may go without a message before it counts the controller as lost.
         silence_max: Span,
-        /// What to enforce then.
+        /// The rates to enforce then.
         fallback: Fallback,
     },
     /// The stage is not accepted; the connection ends.
@@ -170,7 +170,7 @@ pub enum ToStage {
 /// From a stage to its controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromStage {
-    /// Who the stage is.
+    /// The description of the stage.
     Info(StageInfo),
     /// The rules of an [`ToStage::Apply`] took effect, or did not.
     Applied {
@@ -179,7 +179,7 @@ pub enum FromStage {
         /// Why none of them took effect.
         error: Option<RuleError>,
     },
-    /// What the stage counted.
+    /// The counters of the stage.
     Report(Report),
     /// The stage ends: nothing uses it any more.
     Goodbye,
@@ -188,7 +188,7 @@ pub enum FromStage {
 /// One change to a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rule {
-    /// Makes, changes or removes what the stage is made of.
+    /// Makes, changes or removes the stage's gates and channels, or clears all of it.
     Housekeeping(Housekeeping),
     /// Changes which requests go to which channel.
     Differentiation(Differentiation),
@@ -196,17 +196,18 @@ pub enum Rule {
     Enforcement(Enforcement),
 }
 
-/// Makes, changes or removes what a stage is made of.
+/// Makes, changes or removes gates and channels of a stage, or clears all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Housekeeping {
-    /// Makes a gate, or changes the one of that name and kind in place, keeping who waits there.
+    /// Makes a gate, or changes the one of that name and kind in place, keeping the requests that
+    /// wait there.
     SetGate {
         /// Its name, unique in the stage.
         name: String,
-        /// What it is.
+        /// Its kind and parameters.
         spec: GateSpec,
     },
-    /// Removes a gate that no channel names any more. Whoever waits there passes.
+    /// Removes a gate that no channel names any more. Requests that wait there pass.
     RemoveGate {
         /// Its name.
         name: String,
@@ -218,8 +219,8 @@ pub enum Housekeeping {
         /// Its name.
         name: String,
     },
-    /// Removes every channel, gate and rule; what follows in the same message builds anew, and
-    /// whatever has the name of something that was there before keeps its counters and tokens.
+    /// Removes every channel, gate and rule; the rules that follow in the same message build anew,
+    /// and a channel or gate with the name of an earlier one keeps its counters and tokens.
     Clear,
 }
 
@@ -230,7 +231,7 @@ pub enum Differentiation {
     Insert {
         /// Its place, counting from zero; the first rule that matches a request decides.
         place: u32,
-        /// What it asks of a request.
+        /// The conditions that a request has to meet.
         conditions: Conditions,
         /// Where matching requests go.
         channel: String,
@@ -240,8 +241,8 @@ pub enum Differentiation {
         /// Its place.
         place: u32,
     },
-    /// Sends what matches no rule to this channel. Until it is said, such requests pass unhindered
-    /// and are counted.
+    /// Sends requests that match no rule to this channel. Without this rule, such requests pass
+    /// unhindered and are counted.
     Default {
         /// The channel's name.
         channel: String,
@@ -276,7 +277,7 @@ pub struct RuleError {
     pub reason: String,
 }
 
-/// What a stage counted. Counters only grow while the stage lives, so a lost report loses nothing.
+/// The counters of a stage. They only grow while the stage lives, so a lost report loses nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The round of the [`ToStage::Collect`] that asked.
@@ -292,16 +293,16 @@ pub struct Report {
     /// Bytes that the device moved for them, as the kernel counts (`/proc/<pid>/io`, `read_bytes`
     /// and `write_bytes`), since they joined.
     pub device_bytes: u64,
-    /// What passed the stage by.
+    /// The I/O that the stage saw, and the I/O that passed it by.
     pub coverage: Coverage,
 }
 
-/// What flowed through a channel.
+/// The traffic of a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelReport {
     /// Its name.
     pub name: String,
-    /// The tenant's name is the controller's to know; this is the id it gave.
+    /// The id of its tenant, as the controller assigned it.
     pub tenant: u16,
     /// Requests that passed.
     pub operations: u64,
@@ -316,7 +317,7 @@ pub struct ChannelReport {
     pub service: Vec<(u16, u64)>,
 }
 
-/// What happened at a gate.
+/// The delays at a gate, and its rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateReport {
     /// Its name.
@@ -333,7 +334,7 @@ pub struct GateReport {
     pub rate: Option<Throughput>,
 }
 
-/// What a stage saw, and what it knows that it did not see.
+/// The I/O that a stage saw, and the I/O that it knows it did not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Bytes of storage requests that passed the gates.
@@ -366,12 +367,12 @@ pub enum Request {
         policy: String,
         /// Where the text came from, for the history.
         source: String,
-        /// Only say what would change.
+        /// Whether to return only what would change.
         dry_run: bool,
         /// Refuse unless this revision is in force; zero for any.
         expect: u64,
     },
-    /// What there is and how it fares, as JSON.
+    /// The status of the controller, its tenants, stages and cluster, as JSON.
     Status,
     /// The policy in force, as text.
     Policy,
@@ -380,11 +381,11 @@ pub enum Request {
         /// The tenant's name.
         tenant: String,
     },
-    /// Chooses by which rule nodes decide who is next, and keeps that across restarts.
+    /// Chooses the scheduler of nodes, and keeps the choice across restarts.
     Choose {
         /// The node's name; none for all nodes.
         node: Option<String>,
-        /// The rule; none for what the cluster's file says.
+        /// The scheduler; none for that of the cluster's file.
         scheduler: Option<Discipline>,
     },
 }

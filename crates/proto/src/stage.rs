@@ -1,10 +1,10 @@
-//! A stage's side of the conversation: connect, say hello, follow rules, report, and outlive the
+//! A stage's side of the protocol: connect, say hello, follow rules, report, and outlive the
 //! controller.
 //!
-//! The machine decides; its world acts. [`Machine::poll_output`] says what to do next, and whatever
-//! happens is told with `on_…`. A stage without a controller keeps what it has, tries again with
-//! growing pauses, and after the silence that the controller itself allowed goes over to the
-//! policy's fallback. Nothing that a controller says can stop the application.
+//! The machine decides; its caller acts. [`Machine::poll_output`] returns the next action, and the
+//! caller reports events with `on_…`. A stage without a controller keeps its rules, tries again
+//! with growing pauses, and after the silence that the controller itself allowed goes over to the
+//! policy's fallback. No message of a controller can stop the application.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -24,10 +24,10 @@ use plan::{Change, Plan};
 const RETRY_FIRST: Span = Span(100 * Span::MILLISECOND.0);
 /// The longest pause between attempts: a stage comes back within this time of its controller.
 const RETRY_LAST: Span = Span(5 * Span::SECOND.0);
-/// The silence allowed before a controller has said what it allows.
+/// The silence allowed before a controller has set its own bound.
 const SILENCE_FIRST: Span = Span(5 * Span::SECOND.0);
 
-/// What the world is to do.
+/// An I/O action for the caller of [`Machine`] to perform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Connect to the controller, then call [`Machine::on_connected`] or [`Machine::on_closed`].
@@ -47,7 +47,7 @@ pub enum Output {
     },
     /// Change the gates, then, if there are words, publish them as the table in force.
     Install(Change),
-    /// Tell the user. Said once for each thing that changes.
+    /// Tell the user, once for each change.
     Notice(String),
 }
 
@@ -55,7 +55,7 @@ pub enum Output {
 enum Connection {
     /// Trying again at this time.
     Down { retry: Time },
-    /// Asked the world to connect.
+    /// Asked the caller to connect.
     Connecting,
     /// Said hello.
     Greeted,
@@ -79,12 +79,12 @@ pub struct Machine {
     /// Whether the fallback is in force.
     alone: bool,
     outputs: VecDeque<Output>,
-    /// The notice given last, so that a lasting trouble is told once.
+    /// The last notice, so that a lasting fault is reported once.
     noticed: String,
 }
 
 impl Machine {
-    /// A stage that connects at once. `layered` says whether it carries content, as the layered
+    /// A stage that connects at once. `layered` is whether it carries content, as the layered
     /// interface does; others refuse gates that transform it.
     pub fn new(now: Time, info: StageInfo, layered: bool) -> Self {
         Self {
@@ -101,7 +101,8 @@ impl Machine {
         }
     }
 
-    /// What to do next. To be called until there is nothing, after every other call.
+    /// Returns the next action to perform. The caller calls it after every other call, until it
+    /// returns none.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -124,7 +125,7 @@ impl Machine {
         &self.plan
     }
 
-    /// Who the stage is, as it would say now.
+    /// The description of the stage, as it would send it now.
     pub fn info(&self) -> &StageInfo {
         &self.info
     }
@@ -185,7 +186,7 @@ impl Machine {
         }
     }
 
-    /// The controller said something.
+    /// The controller has sent a message.
     pub fn on_message(&mut self, now: Time, message: ToStage) {
         self.heard = now;
         match message {
@@ -252,7 +253,7 @@ impl Machine {
     /// Nothing uses the stage any more.
     pub fn on_end(&mut self) {
         if matches!(self.connection, Connection::Greeted | Connection::Up) {
-            // What flowed since the last round still counts.
+            // Traffic since the last round still counts.
             let round = 0;
             self.outputs.push_back(Output::Report { round, detail: true });
             self.outputs.push_back(Output::Send(FromStage::Goodbye));

@@ -1,29 +1,28 @@
-//! What each node is to hold: reservations first, then limits, then what nobody asks for yet.
+//! Division of tokens over the nodes: reservations, limits, and tokens without demand.
 //!
 //! pShift ([`tidegate_algo::pshift`]) puts tokens where requests are expected and there is capacity
-//! for them: first what is left of reservations, then what is left of limits, on the capacity and
+//! for them: first the rest of the reservations, then the rest of the limits, on the capacity and
 //! the demand that remain (§III-D). Both go on from the last solution. Where not all can be met,
 //! the shortfall is divided fairly.
 //!
-//! What waits is certain; what is expected may go elsewhere, and tokens that lie there for it are
-//! lost if it does so after the last distribution. So tokens go to what waits first, and a second
-//! solution goes on from there with all that is expected: it is optimal for that, and leaves the
-//! tokens of the first where it can. With everything reserved and all tenants moving (experiment 1
-//! of the paper) the operations that reservations miss fell by this from 23 in 10,000 to 1.
+//! Waiting requests are certain. Expected ones may go to another node, and their tokens are lost if
+//! they do so after the last distribution. So tokens go to waiting requests first, and a second
+//! solution goes on from there with all demand: it is optimal for that, and leaves the tokens of
+//! the first where it can. With everything reserved and all tenants moving (experiment 1 of the
+//! paper) the operations that reservations miss fell by this from 23 in 10,000 to 1.
 //!
-//! What elastic tenants could use beyond that comes last, because it may be had at one node only at
-//! the price of another: a client with eight requests on a striped volume asks every node for a
-//! third of what it gets in all, and all eight may happen to wait at one of them. Were the tokens
-//! there, the other nodes would have none, and the client would wait for those. For the same reason
-//! each step is divided in proportion where it cannot be given whole, and a third solution shifts
-//! only what overloaded nodes cannot do.
+//! The further demand of elastic tenants comes last, because tokens for it at one node are missing
+//! at another: a client with eight requests on a striped volume asks each of three nodes for a
+//! third of its rate, and all eight may happen to wait at one of them. Were the tokens there, the
+//! other nodes would have none, and the client would wait for those. For the same reason each step
+//! is divided in proportion where it cannot be given whole, and a third solution shifts only the
+//! tokens that overloaded nodes cannot serve.
 //!
-//! That leaves over what a tenant was promised and is not expected to ask for. The paper keeps it
-//! back. Here it is handed out too, as *stand-by*, because a request that comes a moment after the
-//! distribution would otherwise be served as if nothing were promised or, under a limit, not at
-//! all until the next: half of it in proportion to demand, half evenly over the tenant's nodes.
-//! Stand-by of reservations avoids nodes that have no capacity left, where it would take from
-//! those for whom the solution was made.
+//! The part of a promise without expected demand is left over. The paper keeps it back. Here it is
+//! handed out too, as *stand-by*: half of it in proportion to demand, half evenly over the tenant's
+//! nodes. Without it, a request that comes a moment after the distribution would have no
+//! reservation or, under a limit, wait until the next one. Stand-by of reservations avoids nodes
+//! that have no capacity left, where it would take from the tenants in the solution.
 
 use alloc::vec::Vec;
 
@@ -34,17 +33,17 @@ use super::ledger::{Counts, Entry, Tenant, When};
 /// A node, as an allocation needs to know it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// What it can do until the end of the period.
+    /// Its capacity in units of cost: in the rest of this period, or in the whole next one.
     pub(super) capacity: u64,
-    /// Whether it can be told something. What others hold stays theirs.
+    /// Whether it can be sent counts. The other nodes keep the counts that they hold.
     pub(super) is_open: bool,
 }
 
-/// What cannot be met, and because of which nodes.
+/// Reservations that cannot be met, and the nodes that cause it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Short {
     pub(super) nodes: Vec<u16>,
-    /// Tenants by place, with what each is short of.
+    /// Tenants by index, with the tokens that each is short of.
     pub(super) tenants: Vec<(usize, u64)>,
 }
 
@@ -61,26 +60,26 @@ pub(super) struct Cell {
     pub(super) node: u16,
     pub(super) is_open: bool,
     pub(super) is_home: bool,
-    /// What waits.
+    /// Units of cost that wait.
     pub(super) waiting: u64,
-    /// What is expected, with what waits.
+    /// Expected demand, the waiting units included.
     pub(super) expected: u64,
-    /// What could be used, with what is expected.
+    /// Demand that could be served, the expected part included.
     pub(super) demand: u64,
-    /// How much of that has tokens.
+    /// The part of the demand that has tokens.
     pub(super) given: u64,
     pub(super) tokens: Counts,
 }
 
-/// A part of what is asked at a cell.
+/// A level of the demand at a cell.
 pub(super) type Part = fn(&Cell) -> u64;
 
-/// What reservation tokens are for, the most certain first, and each with those before it.
+/// Levels of demand for reservation tokens, the most certain first; each includes those before it.
 pub(super) const RESERVED: &[Part] =
     &[|cell| cell.waiting, |cell| cell.expected, |cell| cell.demand];
 
-/// What other tokens are for. Who is limited asks for more wherever it is let, so it has room to
-/// grow everywhere alike before it has all of it at one node.
+/// Levels of demand for other tokens. A limited tenant asks for more wherever it is served, so it
+/// can grow at all nodes alike before one node has all of its tokens.
 pub(super) const ALLOWED: &[Part] = &[
     |cell| cell.waiting,
     |cell| cell.expected,
@@ -89,7 +88,7 @@ pub(super) const ALLOWED: &[Part] = &[
 ];
 
 impl Solutions {
-    /// Sets the target of every account of a period. Says what of the reservations cannot be met.
+    /// Sets the target of every account of a period. Returns the shortfall of the reservations.
     pub(super) fn aim(&mut self, tenants: &mut [Tenant], places: &[Place], when: When) -> Short {
         let budgets: Vec<Counts> = tenants.iter().map(|t| budget(t, places, when)).collect();
         let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, places, when)).collect();
@@ -146,7 +145,7 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
                 demand: measured(demand),
                 ..cell
             },
-            // Nobody knows what of it will wait then.
+            // The part of it that will wait then is unknown.
             When::Next => Cell {
                 expected: measured(served.saturating_add(expected)),
                 demand: measured(served.saturating_add(demand)),
@@ -157,8 +156,8 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
     tenant.entries.iter().map(cell).collect()
 }
 
-/// The tokens that may be divided: what was promised, without what was served at nodes that can be
-/// told something, and without what others may hold. Nothing if no node can be told anything.
+/// The tokens that may be divided: the promise, without the units served at open nodes and the
+/// counts that other nodes may hold. Zero if no node is open.
 fn budget(tenant: &Tenant, places: &[Place], when: When) -> Counts {
     let mut used = tenant.beyond_reach(when);
     let mut is_any_open = false;
@@ -180,14 +179,14 @@ fn budget(tenant: &Tenant, places: &[Place], when: When) -> Counts {
     left
 }
 
-/// Writes down what an account is to be, from the tokens that it is to have.
+/// Sets the target of an account from the tokens that it is to have.
 fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
     let is_limited = tenant.is_limited;
     let entry = &mut tenant.entries[place];
     let served = if when == When::Now { entry.served } else { 0 };
     let account = entry.account_mut(when);
     account.target = Counts {
-        // Any count up to what was served is no token. The one that is there needs no message.
+        // A count up to the units served is no token. The present count needs no message.
         reserved: match tokens.reserved {
             0 => served.min(account.bound.reserved),
             more => served.saturating_add(more),
@@ -196,8 +195,8 @@ fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
     };
 }
 
-/// Gives each cell what was found for it beside what is reserved, and divides what is left of what
-/// its tenant wants.
+/// Gives each cell the tokens found for it beside the reserved ones, and divides the rest of its
+/// tenant's tokens.
 pub(super) fn allow(rows: &mut [Vec<Cell>], wants: &[u64], found: &[u64]) {
     for (cell, found) in rows.iter_mut().flatten().zip(found) {
         cell.tokens.allowed = cell.tokens.reserved + found;
@@ -210,7 +209,7 @@ pub(super) fn allow(rows: &mut [Vec<Cell>], wants: &[u64], found: &[u64]) {
 }
 
 /// Divides `amount` exactly over the cells that take it: half evenly over the tenant's own nodes,
-/// or over all where none of its own takes any; half in proportion to what is expected.
+/// or over all where none of its own takes any; half in proportion to the expected demand.
 pub(super) fn spread(
     amount: u64,
     row: &mut [Cell],
@@ -234,8 +233,8 @@ pub(super) fn spread(
     }
 }
 
-/// Divides `amount` over a row: to the first of the parts as far as it goes, what is left to the
-/// next one, and in proportion where it does not suffice.
+/// Divides `amount` over a row: to the first of the parts as far as it goes, the rest to the next
+/// one, and in proportion where it does not suffice.
 fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
     let mut tokens = alloc::vec![0; row.len()];
     let mut left = amount;
@@ -254,8 +253,8 @@ fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
     tokens
 }
 
-/// Tokens for each cell, of all rows in turn: at most what its tenant wants in sum, at most what is
-/// asked and has none, and as many as nodes have capacity for.
+/// Tokens for each cell, of all rows in turn: in sum at most the `wants` of its tenant, at each
+/// cell at most the demand without tokens, and as many as nodes have capacity for.
 pub(super) fn solve(
     last: &mut Option<Solver>,
     (wants, parts): (&[u64], &[Part]),
@@ -274,7 +273,7 @@ pub(super) fn solve(
     for (server, capacity) in capacities.iter().enumerate() {
         solver.set_capacity(server, *capacity);
     }
-    // What waits, as far as it is wanted; all that is wanted; and whatever could be had instead.
+    // Waiting requests up to `want`; all demand up to `want`; and all demand of each cell.
     let (certain, all) = (&parts[..1], &parts[parts.len() - 1..]);
     let stages = [(certain, false), (parts, false), (all, true)];
     let wanted: u64 = wants.iter().fold(0, |sum, want| sum.saturating_add(*want));
@@ -288,7 +287,7 @@ pub(super) fn solve(
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
         outcome = solver.shift();
-        // What waits suffices, or every token that can be placed is, and no node has too many.
+        // Enough if every wanted token will be used, or if the second stage overloads no node.
         let is_enough = parts.len() > 1 && outcome.weak_excess == 0;
         if is_enough || outcome.effective_capacity == wanted {
             break;

@@ -1,11 +1,11 @@
-//! What may be in force: for each tenant, at each node, in the present period and in the next.
+//! Bounds on the counts in force: for each tenant, at each node, in this period and in the next.
 //!
 //! A count that was sent may or may not have arrived, so an [`Account`] keeps a *bound*: the
 //! highest counts that the node may hold. It rises with every count that is sent, and falls only
-//! when the node confirms the last one, because from then on all that went before it are late.
-//! Room is what a tenant's promise leaves over the bounds of all its nodes, and nothing is ever
-//! raised beyond the room. So, whatever is lost, late or doubled, the counts in force add up to
-//! the promise or less.
+//! when the node confirms the last one, because from then on all that went before it are late. A
+//! tenant's room is its promise minus the bounds of all its nodes, and the controller raises no
+//! count beyond the room. So the counts in force add up to the promise or less, even if messages
+//! are lost, late or doubled.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -59,20 +59,21 @@ impl Counts {
 pub(super) enum When {
     /// The present one.
     Now,
-    /// The next, and those after it while nobody says otherwise.
+    /// The next, and those after it while the controller sends no other counts.
     Next,
 }
 
-/// What is known about one tenant's counts at one node in one period.
+/// The controller's record of one tenant's counts at one node in one period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     /// The highest counts that may be in force.
     pub(super) bound: Counts,
-    /// What was said last.
+    /// The counts that were sent last.
     pub(super) said: Counts,
-    /// The grant that said it, until it is confirmed. [`NO_GRANT`]: nobody will confirm it.
+    /// The serial of the grant that sent them, until it is confirmed. [`NO_GRANT`]: no node will
+    /// confirm it.
     pub(super) pending: Option<u64>,
-    /// What it is to be once there is room.
+    /// The counts to send once there is room.
     pub(super) target: Counts,
 }
 
@@ -83,9 +84,9 @@ impl Account {
         self.pending = Some(serial);
     }
 
-    /// Takes in what a node says is in force after the grant with this serial. It may be more than
-    /// what was said: because more was served, or because the grant was overtaken by another one,
-    /// and was too late. Either way that is the bound, and what was said is said again.
+    /// Takes in the counts that a node reports in force after the grant with this serial. They may
+    /// exceed the counts sent: the node served more, or another grant overtook this one. Either way
+    /// they are the new bound, and the counts are sent again.
     fn confirm(&mut self, serial: u64, in_force: Counts) {
         if self.pending == Some(serial) && serial != NO_GRANT {
             let bound = self.bound;
@@ -94,13 +95,13 @@ impl Account {
         }
     }
 
-    /// Whether what was said is to be said again. What was answered, but not confirmed, waits for
-    /// the next round.
+    /// Whether the counts are to be sent again. Counts that were answered, but not confirmed, wait
+    /// for the next round.
     pub(super) fn is_due(&self, is_first: bool) -> bool {
         self.pending.is_some_and(|serial| is_first || serial != NO_GRANT)
     }
 
-    /// The plan is another: what was said is void at the node once it has heard of that.
+    /// Takes in a new plan: the counts sent are void at the node once it has that plan.
     pub(super) fn renew(&mut self, was_limited: bool, is_limited: bool) {
         if is_limited && !was_limited {
             self.bound.allowed = u64::MAX;
@@ -116,19 +117,19 @@ impl Account {
         self.target == Counts::ZERO && self.bound == Counts::ZERO
     }
 
-    /// The grant with this serial was answered, and the answer says nothing.
+    /// Takes in an empty answer to the grant with this serial: the counts sent are in doubt.
     fn refuse(&mut self, serial: u64) {
         if self.pending == Some(serial) {
             self.doubt();
         }
     }
 
-    /// What was said is not going to be confirmed, and may or may not be in force.
+    /// Marks the counts sent as in doubt: no node will confirm them, and they may be in force.
     pub(super) fn doubt(&mut self) {
         self.pending = Some(NO_GRANT);
     }
 
-    /// As much of the target as there is room for; takes it from the room.
+    /// Returns as much of the target as there is room for, and takes it from the room.
     pub(super) fn best(&self, is_limited: bool, room: &mut Counts) -> Counts {
         let rise = self.target.minus(self.bound);
         let rise = Counts {
@@ -142,7 +143,7 @@ impl Account {
         if is_limited {
             best.reserved = best.reserved.min(best.allowed);
         }
-        // What was not used of the room by the reserved part stays for others.
+        // Room that the reserved count does not use stays for other nodes.
         room.reserved -= best.reserved.saturating_sub(self.bound.reserved);
         room.allowed -= rise.allowed;
         best
@@ -158,15 +159,16 @@ pub(super) struct Entry {
     pub(super) is_home: bool,
     pub(super) now: Account,
     pub(super) next: Account,
-    /// Served in this period, as far as the node has said.
+    /// Units of cost served in this period, as last reported by the node.
     pub(super) served: u64,
-    /// What could be served until the end of the period.
+    /// Demand until the end of the period, in units of cost: `expected`, or the node's capacity
+    /// left if that is more and the tenant is elastic.
     pub(super) demand: u64,
-    /// How much of that is expected to be asked for, whatever is served.
+    /// The demand that is expected however much is served.
     pub(super) expected: u64,
-    /// How much of that waits already.
+    /// The part of `expected` that waits already.
     pub(super) waiting: u64,
-    /// Served in the period before.
+    /// Units of cost served in the period before.
     pub(super) before: u64,
 }
 
@@ -203,17 +205,17 @@ impl Entry {
 pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) is_limited: bool,
-    /// What is promised per period.
+    /// The promised counts per period.
     pub(super) promise: Counts,
     /// By node, ascending.
     pub(super) entries: Vec<Entry>,
-    /// Used in this period by lives of nodes that are over: what they had served, and what they
-    /// may have served at most.
+    /// Counts used in this period by node processes that have ended: the units that they had
+    /// served, and the most that they may have served.
     pub(super) gone: Counts,
     /// The same of the period before.
     pub(super) gone_before: u64,
-    /// The most that nodes may hold of which an earlier controller, but not this one, knows what
-    /// they hold: in this period, and in later ones.
+    /// The most that nodes may hold by grants of an earlier run of the controller, unknown to this
+    /// one: in this period, and in later ones.
     pub(super) unknown: [Counts; 2],
     /// Served and expected to be asked for in the period before, when last heard of.
     pub(super) expected_before: u64,
@@ -225,13 +227,13 @@ impl Tenant {
         self.entries.get_mut(place)
     }
 
-    /// What may be in force at all nodes together.
+    /// The sum of the counts that may be in force at all nodes.
     pub(super) fn in_force(&self, when: When) -> Counts {
         let bounds = self.entries.iter().map(|entry| entry.account(when).bound);
         bounds.fold(self.beyond_reach(when), Counts::plus)
     }
 
-    /// What may be in force, or was used up, at nobody whom this controller knows.
+    /// Counts that may be in force, or were used, at node processes that have ended or are unknown.
     pub(super) fn beyond_reach(&self, when: When) -> Counts {
         match when {
             When::Now => self.unknown[0].plus(self.gone),
@@ -239,12 +241,12 @@ impl Tenant {
         }
     }
 
-    /// What may be raised.
+    /// The room of the tenant: the most by which the counts of its nodes may rise.
     pub(super) fn room(&self, when: When) -> Counts {
         self.promise.minus(self.in_force(when))
     }
 
-    /// Served in this period, as far as nodes have said.
+    /// Units of cost served in this period, as last reported by nodes.
     pub(super) fn served(&self) -> u64 {
         let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.served);
         self.entries.iter().fold(self.gone.reserved, sum)
@@ -256,19 +258,19 @@ impl Tenant {
         self.entries.iter().fold(self.served(), sum)
     }
 
-    /// What waits at all nodes.
+    /// Units of cost that wait at all nodes.
     pub(super) fn waiting(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.waiting))
     }
 
-    /// Served in the period before.
+    /// Units of cost served in the period before.
     pub(super) fn served_before(&self) -> u64 {
         let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.before);
         self.entries.iter().fold(self.gone_before, sum)
     }
 
-    /// Whether the last period gave what was promised or, within a hundredth of the promise, what
-    /// was asked for. The hundredth is for the estimate of what was asked.
+    /// Whether the tenant was served its reservation in the last period or, within a hundredth of
+    /// it, its demand. The hundredth allows for the error of the estimated demand.
     pub(super) fn is_met(&self) -> bool {
         let slack = self.promise.reserved / 100;
         let asked = self.expected_before.saturating_sub(slack);
@@ -287,7 +289,8 @@ impl Tenant {
         }
     }
 
-    /// The process at a node is another now and holds nothing; what the last one had may be used.
+    /// Takes in that a node runs a new process, which holds no counts. The old one may have used
+    /// its counts.
     pub(super) fn bury(&mut self, node: u16) {
         let Some(entry) = self.entry_mut(node) else { return };
         let gone = Counts { reserved: entry.served, allowed: entry.now.bound.allowed };
@@ -305,8 +308,8 @@ fn per_period(rate: Iops, period: Span) -> (u64, bool) {
     (whole, product.is_multiple_of(second))
 }
 
-/// What is promised per period. Where a period does not divide: a limit is rounded down, to one at
-/// least, and a reservation up, to the limit at most.
+/// The promised counts per period. Where a period does not divide: a limit is rounded down, to one
+/// at least, and a reservation up, to the limit at most.
 pub(super) fn promise(reservation: Option<Iops>, limit: Option<Iops>, period: Span) -> Counts {
     let allowed = limit.map(|limit| per_period(limit, period).0.max(1));
     let (whole, is_exact) = reservation.map_or((0, true), |rate| per_period(rate, period));

@@ -1,13 +1,13 @@
-//! What a controller and its storage nodes say to each other about tokens.
+//! Messages between a controller and its storage nodes about tokens.
 //!
-//! A token is the right to one unit of cost at one node, within one period. Tokens do not travel
-//! as things that could be lost or doubled: a [`Grant`] says *up to what count* a node may serve a
+//! A token is the right to one unit of cost at one node, within one period. Tokens do not travel as
+//! things that could be lost or doubled: a [`Grant`] says *up to what count* a node may serve a
 //! tenant in a period, and a node compares that with what it has served in the period so far. So a
-//! grant that comes twice says the same twice, one that comes late is older than the one in force
-//! and says nothing, and one that is lost leaves in force what the controller has written down as
-//! being in force until it is told otherwise.
+//! grant that comes twice has no second effect, and one that comes late is older than the one in
+//! force and has none. After a lost grant the earlier counts stay in force, and the controller
+//! assumes so until the node confirms other ones.
 //!
-//! # What is sent follows what changed
+//! # Messages follow changes
 //! A period in which nothing changes costs a node four short messages, however many tenants there
 //! are:
 //!
@@ -19,12 +19,12 @@
 //! | | [`FromNode::Granted`] | they do |
 //!
 //! A node that rests looks at the beginning of each distribution whether a request has come. If so
-//! it says [`FromNode::Awake`] and is asked at once; it says so again until it is asked. What keeps
-//! that safe:
+//! it says [`FromNode::Awake`] and is asked at once; it repeats that until it is asked. Three rules
+//! keep that safe:
 //!
-//! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and says only what
-//!   differs from that. A node takes it if that is the last lease that it took, and otherwise says
-//!   [`FromNode::Unrenewed`]; then it is told everything. So no count is in force that the
+//! - A lease is a chain. [`ToNode::Renew`] names the grant on which it builds, and has only the
+//!   differences from it. A node takes it if that is the last lease that it took, and otherwise
+//!   answers [`FromNode::Unrenewed`]; then it is sent all counts. So no count is in force that the
 //!   controller has not written down, whatever was lost or late.
 //! - The lease ends as ever. A node that is not reached goes on for as many periods as its last
 //!   lease lasts, rested or not.
@@ -33,7 +33,7 @@
 //!
 //! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
 //! Everything else raises it: a field, an order, a type, or another meaning of what is there. The
-//! golden bytes in the tests say which it was; whoever changes them raises the version.
+//! golden bytes in the tests show which it was; a change of them raises the version.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -57,7 +57,7 @@ pub struct Turn {
     pub round: u32,
 }
 
-/// Who a node is.
+/// The identity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     /// Its name in the cluster file.
@@ -92,9 +92,9 @@ pub enum ToNode {
         /// Whether asking again later can help.
         retry: bool,
     },
-    /// Who the tenants are. If anything in it is new to the node, grants of other revisions say
-    /// nothing from here on, and those that were taken are void: nothing is reserved, and what is
-    /// limited waits for the next grant.
+    /// The tenants of a policy. If anything in it is new to the node, the node ignores grants of
+    /// other revisions from here on, and the grants that it took are void: no tenant has a
+    /// reservation, and limited tenants wait for the next grant.
     Plan(Plan),
     /// Asks for a [`Report`].
     Collect {
@@ -106,7 +106,7 @@ pub enum ToNode {
         /// only differences: the controller did not hear the last one.
         complete: bool,
     },
-    /// Up to what counts tenants may be served.
+    /// The counts up to which tenants may be served.
     Grant(Grant),
     /// Asks for [`FromNode::Counts`].
     Count,
@@ -115,13 +115,13 @@ pub enum ToNode {
         /// The serial of the lease on which this one builds. A node that holds another one does not
         /// take it.
         base: u64,
-        /// As other grants with a lease, but that tenants that it does not name begin the period
-        /// with what that lease said of them.
+        /// A grant like others with a lease, but tenants that it does not name begin the period
+        /// with the counts of the lease `base`.
         grant: Grant,
     },
 }
 
-/// Who the tenants are, and how a period is divided.
+/// The tenants of a policy, and the division of a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The revision of the policy.
@@ -130,9 +130,9 @@ pub struct Plan {
     pub period: Span,
     /// Distributions per period, at least one.
     pub rounds: u32,
-    /// What a node serves to once its lease is over.
+    /// The rule for limits at a node once its lease is over.
     pub fallback: Fallback,
-    /// By which rule the node decides who is next; none for the one that it was set up with.
+    /// The scheduler of the node; none for the one that it was set up with.
     pub discipline: Option<Discipline>,
     /// The tenants, in the order of the policy: the first is [`tidegate_model::TenantId`] 1.
     pub tenants: Vec<TenantPlan>,
@@ -154,7 +154,7 @@ pub struct TenantPlan {
     pub minimum_ppm: u32,
 }
 
-/// Up to what counts tenants may be served in a period at one node.
+/// The counts up to which tenants may be served in a period at one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The revision of the plan it belongs to.
@@ -162,22 +162,22 @@ pub struct Grant {
     /// When it was decided. Its counts are for `turn.period`.
     pub turn: Turn,
     /// Grows with every grant to this node, across turns; one that is not greater than the last
-    /// that was taken is late, and says nothing.
+    /// that was taken is late, and has no effect.
     pub serial: u64,
     /// How long the period has been running, by the controller's clock; zero, too, if it lies
     /// ahead.
     pub into: Span,
-    /// For how many periods after this one the counts hold anew while nobody says otherwise. Not
-    /// zero in grants that say with what a period begins, and only in those.
+    /// For how many periods after this one the counts hold anew while the controller sends no
+    /// others. Not zero in grants with which a period begins, and only in those.
     pub lease: u32,
     /// The tenants for which something changes. Where a node takes the first grant of a period
     /// before the period begins, a tenant that no grant has named by then has nothing reserved, and
-    /// nothing allowed if it is limited. Where it comes after the node has begun the period, and
-    /// so under what held anew, it says nothing about tenants that it does not name.
+    /// nothing allowed if it is limited. Where it comes after the node has begun the period, and so
+    /// under the counts that held anew, tenants that it does not name keep theirs.
     pub shares: Vec<Share>,
 }
 
-/// Up to what counts one tenant may be served in a period at one node.
+/// The counts up to which one tenant may be served in a period at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// The tenant's place in the plan, counting from zero.
@@ -199,21 +199,21 @@ pub enum FromNode {
         revision: u64,
         /// The grant's.
         serial: u64,
-        /// What is in force for each tenant that the grant named, in its order, in the grant's
-        /// period: never below what was served already. Empty if the grant was for another
+        /// The counts in force for each tenant that the grant named, in its order, in the grant's
+        /// period: never below the units served already. Empty if the grant was for another
         /// revision or a period that is over.
         shares: Vec<Share>,
     },
     /// The node ends, and serves nothing any more.
     Goodbye,
-    /// The answer to [`ToNode::Count`]. Nothing is decided by it: it is for those who watch.
+    /// The answer to [`ToNode::Count`]. No decision depends on it: it is for status and metrics.
     Counts(NodeCounts),
     /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it
     /// has changed, and first on a connection if there are any.
     Faults(Vec<PartFault>),
     /// The answer to [`ToNode::Collect`] where no tenant was served anything in this period and in
     /// the one before, and none is expected to ask for anything: a complete [`Report`] would name
-    /// nobody. The node need not be asked until it says [`Self::Awake`].
+    /// no tenant. The node need not be asked until it sends [`Self::Awake`].
     Rest {
         /// The revision of the plan that it has.
         revision: u64,
@@ -224,7 +224,7 @@ pub enum FromNode {
         /// The capacity that the node expects to have left, as in a report.
         capacity_left: u64,
     },
-    /// A request has come since the node said [`Self::Rest`].
+    /// A request has come since the node sent [`Self::Rest`].
     Awake,
     /// The answer to a lease that was not taken, renewed or not: nothing of it is in force.
     Unrenewed {
@@ -246,11 +246,11 @@ pub struct PartFault {
     pub volume: String,
     /// Which of its parts.
     pub index: u32,
-    /// What is wrong and how to mend it, for people.
+    /// The fault and how to mend it, for people.
     pub reason: String,
 }
 
-/// What a node has served and expects to be asked for.
+/// A node's service so far, and the demand that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The revision of the plan that it has.
@@ -259,12 +259,13 @@ pub struct Report {
     pub turn: Turn,
     /// The serial of the last grant that it took.
     pub serial: u64,
-    /// What it expects to be able to serve from now to the end of the period, in units of cost.
+    /// The capacity that the node expects to have from now to the end of the period, in units of
+    /// cost.
     pub capacity_left: u64,
     /// The tenants whose numbers differ from those in the last report; in a complete one, those
     /// whose numbers are not all zero. They are counts, not changes.
     pub tenants: Vec<TenantReport>,
-    /// What was served in the whole period before, by the tenant's place in the plan, where that is
+    /// Units of cost served in the whole period before, by the tenant's index in the plan, where
     /// not zero. Only in complete reports.
     pub before: Vec<(u16, u64)>,
 }

@@ -1,4 +1,4 @@
-//! From a policy to what nodes are told of it, and to what the ledger keeps for its tenants.
+//! Makes the plan of the nodes and the tenants of the ledger from a policy.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -12,8 +12,7 @@ use super::message::{Plan, TenantPlan};
 use super::{Cluster, WHENS};
 
 impl Cluster {
-    /// Says which nodes can be asked for something by whom, as [`super::Setup::reach`] does, from
-    /// the next policy on.
+    /// Sets the home nodes of tenants, like [`super::Setup::reach`], from the next policy on.
     pub fn set_reach(&mut self, reach: BTreeMap<String, BTreeSet<NodeId>>) {
         self.setup.reach = reach;
     }
@@ -39,7 +38,7 @@ impl Cluster {
         };
     }
 
-    /// Makes the tenants of a policy, with what is known about those that were there before.
+    /// Makes the tenants of a policy, and keeps the records of those in the policy before.
     pub(super) fn rebuild(&mut self, policy: &Policy) {
         (self.solutions, self.short) = (Solutions::default(), Short::default());
         self.still.reset();
@@ -80,9 +79,9 @@ impl Cluster {
         tenant
     }
 
-    /// Adds entries for all nodes, and says which are the tenant's own. It may come to others too,
-    /// by a name that its client chooses; there it has something from the round on in which the
-    /// node says so.
+    /// Adds entries for all nodes, and marks the tenant's home nodes. Its requests may come to
+    /// other nodes too, by a name that its client chooses; there it has counts from the round on in
+    /// which the node reports them.
     fn extend(&self, tenant: &mut Tenant) {
         let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
         let sites = self.nodes.iter().map(|site| site.id.0).filter(|site| !known.contains(site));

@@ -9,7 +9,7 @@ use super::ledger::{Account, Entry, When, promise};
 use super::message::{Grant, Report, Share, ToNode, Turn};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART};
 
-/// What a node says of itself is a rate while at least this part of a period is left.
+/// A reported capacity counts as a rate while at least one part in so many of a period is left.
 const MEASURED_PART: u64 = 8;
 
 /// Where a distribution stands.
@@ -32,7 +32,7 @@ pub(super) struct Round {
     started: Time,
     /// When the phase ends at the latest.
     pub(super) until: Time,
-    /// Whether it also says what the next period begins with.
+    /// Whether it also sends the counts of the next period.
     is_last: bool,
     /// Whether something is left to raise.
     is_short: bool,
@@ -77,7 +77,7 @@ impl Cluster {
         }
         let last_held = self.first_period + EARLIER;
         for node in &mut self.nodes {
-            // The last lease may hold in its last period, but not in what comes after.
+            // The last lease may hold in its last period, but not after that.
             node.is_unknown[0] &= self.period <= last_held;
             node.is_unknown[1] &= self.period < last_held;
         }
@@ -120,8 +120,7 @@ impl Cluster {
         self.divide_if_heard(now);
     }
 
-    /// Whether nobody would answer a question with anything that is not known, and nothing is to be
-    /// said again.
+    /// Whether all connected nodes rest, and no count is left to raise.
     fn is_resting(&self) -> bool {
         let mut connected = self.nodes.iter().filter(|node| node.connection.is_some());
         !self.round.is_short && connected.all(super::Site::may_rest)
@@ -177,8 +176,8 @@ impl Cluster {
         self.divide_if_heard(now);
     }
 
-    /// A node's lease is another one than the controller thinks. It is told everything in the next
-    /// round: there is one more before the period ends.
+    /// A node's lease is not the one in the ledger. The node is sent all counts in the next round:
+    /// there is one more before the period ends.
     pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
         self.each_entry(node, |entry| entry.refuse(serial));
         let site = &mut self.nodes[node];
@@ -236,14 +235,14 @@ impl Cluster {
         }
     }
 
-    /// Divides tokens by what is known, and tells the nodes.
+    /// Divides tokens by the last reports, and sends the nodes their counts.
     pub(super) fn divide(&mut self, now: Time) {
         self.count_missed(now);
         self.judge();
         self.tell(now, true);
     }
 
-    /// Counts who has missed this round.
+    /// Counts this round as missed at each node that has not answered.
     fn count_missed(&mut self, now: Time) {
         // A round that a new one or the period's end cut short proves nothing: there was no time to
         // answer.
@@ -265,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// Looks at what became of the promises of the period before, once its end was reported.
+    /// Reports the promises that were missed in the period before, once its end was reported.
     fn judge(&mut self) {
         if core::mem::replace(&mut self.is_judged, true) {
             return;
@@ -280,7 +279,7 @@ impl Cluster {
         }
     }
 
-    /// Aims anew if `is_first`, and sends what there is room for.
+    /// Sets new targets if `is_first`, and sends the counts for which there is room.
     fn tell(&mut self, now: Time, is_first: bool) {
         self.round.is_short = false;
         let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
@@ -307,7 +306,7 @@ impl Cluster {
         }
     }
 
-    /// Confirmations have come, or do not come in time: raises what there is room for now.
+    /// Raises the counts for which there is room, once confirmations have come or are late.
     pub(super) fn raise(&mut self, now: Time) {
         if self.round.is_short && self.round.phase != Phase::Asking {
             self.tell(now, false);
@@ -325,7 +324,7 @@ impl Cluster {
         self.nodes.iter().map(place).collect()
     }
 
-    /// Sends each node what differs from what it was told, as far as there is room.
+    /// Sends each node the counts that differ from the last ones, as far as there is room.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
         let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(when)).collect();
         for node in 0..self.nodes.len() {
@@ -337,7 +336,8 @@ impl Cluster {
             let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
             let base = if is_whole { 0 } else { site.leased };
             if when == When::Next && !is_whole && base == 0 {
-                // It has come since the round began, and is told everything in the next one.
+                // The node has connected since the round began, and is sent all counts in the next
+                // one.
                 continue;
             }
             let mut shares = Vec::new();
@@ -348,7 +348,8 @@ impl Cluster {
                 let account = owner.entries[usize::from(place)].account_mut(when);
                 let best = account.best(is_limited, room);
                 self.round.is_short |= best != account.target;
-                // A later grant makes an earlier one late, so it says all that is not confirmed.
+                // A later grant makes an earlier one late, so it has all counts that are not
+                // confirmed.
                 let is_new = best != account.said || account.is_due(is_first);
                 if is_new || (is_whole && !account.is_nothing()) {
                     account.say(best, serial);

@@ -1,27 +1,27 @@
-//! The controller's part for data nodes: which part of a promise is kept where, as a machine
-//! without I/O.
+//! The controller of data nodes: division of promises into shares, without I/O.
 //!
 //! # Problem
-//! A tenant is promised operations per second at all data nodes together. There, tokens are given
-//! out by Haechi, for a period at a time, and no request is seen by anybody who could move one. So
-//! what can be moved is the *share*: how much of the promise each node counts into its periods.
-//! Shares must add up to the promise or less at any time, while messages take their time, nodes
-//! begin their periods each for itself, and any of them may be away.
+//! A tenant is promised operations per second at all data nodes together. There, Haechi gives out
+//! tokens for a period at a time, and clients read and write the memory themselves, so no request
+//! can be moved. The controller moves instead the *share*: the part of the promise that each node
+//! counts into its periods. Shares must add up to the promise or less at any time, although
+//! messages take time, each node begins its periods by itself, and any node may be away.
 //!
 //! # Mechanism
-//! In each *round*, several times a second, all nodes are asked what their clients did in the last
-//! period and whether they wanted more ([`Report`]). A fourth of a round later at the latest
-//! pShift divides every promise by that (the file `aim.rs`), and nodes are told what changes.
+//! In each *round*, several times a second, all nodes are asked for the operations of their clients
+//! in the last period and whether they wanted more ([`Report`]). A fourth of a round later at the
+//! latest pShift divides every promise by these reports (the file `aim.rs`), and nodes are sent the
+//! shares that change.
 //!
-//! - **Shares stand.** Nothing runs out: where reports are lost, or the controller is, nodes go on
+//! - **Shares stand.** Shares do not expire: if reports are lost, or the controller is, nodes go on
 //!   by the last division.
-//! - **Falls before rises.** A share that falls counts as it was until its node says that the
-//!   period has begun in which it holds less; only then is what it left given to another. So
-//!   moving takes a period of each of both nodes at most, and a round.
-//! - **Who is away** keeps its shares for [`AWAY`], as do its clients. Then they go to others, and
-//!   come back with the node.
-//! - **A new life of the controller** gives out nothing until all nodes have said what they hold,
-//!   or are away for so long.
+//! - **Falls before rises.** A share that falls counts in full until its node confirms that a
+//!   period has begun with the smaller one; only then does another node get the difference. So a
+//!   move takes at most a period of each of the two nodes, and a round.
+//! - **Absence.** A node that is away keeps its shares for [`AWAY`], as do its clients. Then they
+//!   go to other nodes, and come back with the node.
+//! - **A restarted controller** gives out no shares until all nodes have reported theirs, or are
+//!   away for so long.
 //!
 //! # Bounds
 //! Shares in force add up to the promise or less, but for nodes that are away for longer than
@@ -49,7 +49,7 @@ mod told;
 /// How long a node that is away keeps its shares. Long enough to be started again and to be found.
 pub const AWAY: Span = Span(5 * Span::SECOND.0);
 
-/// The part of a round after which it goes on without those who have not answered.
+/// The fraction of a round, one in so many, after which it goes on without missing reports.
 const WAIT_PART: u64 = 4;
 
 /// The account that is used of the two: shares have no period.
@@ -60,13 +60,13 @@ const STANDING: When = When::Next;
 pub struct NodeSetup {
     /// Its name; no two have the same.
     pub name: String,
-    /// C_G: what it was measured to do. What it says of itself counts once it has.
+    /// C_G: its measured capacity, which counts until the node reports one.
     pub capacity: Iops,
-    /// C_L: what one of its clients can do alone.
+    /// C_L: the operations per second that one of its clients can do alone.
     pub client: Iops,
 }
 
-/// What the world is to do.
+/// An I/O action for the caller of [`Split`] to perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a message.
@@ -76,12 +76,12 @@ pub enum Output {
         /// This one.
         message: ToDataNode,
     },
-    /// Close a connection, once what was sent on it is on its way. It is not to be reported back.
+    /// Close a connection, once its messages are on their way. The caller does not report it back.
     Close {
         /// This one.
         connection: ConnectionId,
     },
-    /// Tell those who watch.
+    /// Publish an event.
     Event(Event),
 }
 
@@ -92,7 +92,7 @@ pub struct Node {
     pub name: String,
     /// The connection, while there is one.
     pub connection: Option<ConnectionId>,
-    /// What it said last.
+    /// Its last report.
     pub report: Option<Report>,
     /// How often its memory was damaged since its process began, and which structure was last.
     damages: u64,
@@ -100,19 +100,20 @@ pub struct Node {
     minute: demand::Minute,
     capacity: Iops,
     client: Iops,
-    /// What everybody was last told that it can do.
+    /// The capacity in its last event, or that of its setup.
     capacity_told: Iops,
-    /// When it was here last, or the controller's life began.
+    /// When it was last connected, or when the controller started.
     seen: Time,
-    /// Whether it has said on this connection what it holds.
+    /// Whether it has reported on this connection the shares that it holds.
     is_known: bool,
-    /// Whether nobody knows what it holds: it has not been here in this life of the controller.
+    /// Whether the shares that it holds are unknown: it has not reported since the controller
+    /// started.
     is_unknown: bool,
     /// Whether it holds nothing and is about to come: everything has just been started.
     is_expected: bool,
     /// Whether the last question was answered.
     is_heard: bool,
-    /// Whether the next grant is to be sent even if it says nothing.
+    /// Whether the next grant is to be sent even if it is empty.
     is_due: bool,
     serial: u64,
 }
@@ -127,18 +128,18 @@ pub struct Split {
     connections: BTreeMap<ConnectionId, usize>,
     round: u64,
     next_round: Time,
-    /// When this round goes on without those who have not answered; none if it has.
+    /// When this round goes on without missing reports; none if it has.
     until: Option<Time>,
     outputs: VecDeque<Output>,
 }
 
 impl Node {
-    /// Whether something is to be kept there, now or as soon as it comes.
+    /// Whether it is to hold shares, now or as soon as it connects.
     const fn is_open(&self) -> bool {
         self.is_known || self.is_expected
     }
 
-    /// What it can do.
+    /// Its capacity: as reported on this connection, else that of its setup.
     fn capacity(&self) -> Iops {
         self.report.as_ref().filter(|_| self.is_known).map_or(self.capacity, |told| told.capacity)
     }
@@ -188,14 +189,14 @@ impl Split {
         &self.nodes
     }
 
-    /// A data node has said hello on a new connection. It is told the policy, and its shares as
-    /// soon as it has said what it holds; or it is refused.
+    /// A data node has said hello on a new connection. It is sent the policy, and its shares as
+    /// soon as it has reported those that it holds; or it is refused.
     pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
         let found = self.nodes.iter().position(|node| node.name == name);
         let Some(place) = found.filter(|_| version == VERSION) else {
             return self.refuse(connection, version, name);
         };
-        // The process that was here before is gone, or its connection is and nobody has noticed.
+        // The earlier process is gone, or its connection broke without a notice.
         if let Some(earlier) = self.nodes[place].connection {
             self.outputs.push_back(Output::Close { connection: earlier });
             self.part(now, place, "it has connected anew");
@@ -203,7 +204,7 @@ impl Split {
         let node = &mut self.nodes[place];
         (node.connection, node.seen) = (Some(connection), now);
         (node.is_known, node.is_heard, node.is_due, node.serial) = (false, false, true, 0);
-        // It says so anew, if it is still the same process.
+        // The node reports its damages anew, if it is still the same process.
         (node.damages, node.damaged) = (0, None);
         self.connections.insert(connection, place);
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
@@ -214,7 +215,7 @@ impl Split {
         }
     }
 
-    /// A data node has said something.
+    /// A data node has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromDataNode) {
         let Some(place) = self.connections.get(&connection).copied() else { return };
         self.nodes[place].seen = now;
@@ -222,7 +223,7 @@ impl Split {
             FromDataNode::Report(report) => self.on_report(now, place, report),
             FromDataNode::Granted { serial } => {
                 self.each_account(place, |account| {
-                    // One that is in doubt is told anew.
+                    // An account that is in doubt is sent anew.
                     if account.pending.is_some_and(|told| told > 0 && told <= serial) {
                         (account.bound, account.pending) = (account.said, None);
                     }
@@ -251,7 +252,7 @@ impl Split {
         }
     }
 
-    /// Brings a policy into force. Nodes that are here are told what they have by it.
+    /// Brings a policy into force. Connected nodes are sent the policy and their shares.
     pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
         self.rebuild(&policy);
         for node in &mut self.nodes {
@@ -284,7 +285,7 @@ impl Split {
         self.until.unwrap_or(Time::MAX).min(self.next_round)
     }
 
-    /// What to do next, if anything.
+    /// Returns the next action to perform; none once all have been returned.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -319,7 +320,7 @@ impl Split {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Takes the shares of those who are away for too long.
+    /// Takes the shares of nodes that are away for too long.
     fn forget(&mut self, now: Time) {
         for place in 0..self.nodes.len() {
             let node = &mut self.nodes[place];
@@ -357,7 +358,7 @@ impl Split {
         }
     }
 
-    /// Takes in what a node holds that has come.
+    /// Takes in the shares that a node reports after it has connected.
     fn learn(&mut self, place: usize, report: &Report) {
         self.each_account(place, |account| *account = Account::default());
         for told in &report.tenants {
@@ -418,7 +419,7 @@ impl Split {
         Span(asked.0.max(Span::MILLISECOND.0))
     }
 
-    /// Asks every node how it fares.
+    /// Asks every node for a report.
     fn open_round(&mut self, now: Time) {
         self.forget(now);
         self.round += 1;
@@ -432,17 +433,17 @@ impl Split {
         }
     }
 
-    /// Divides promises by what is known, and tells the nodes.
+    /// Divides promises by the last reports, and sends the nodes their shares.
     fn divide(&mut self) {
         self.until = None;
         self.aim.divide(&mut self.tenants, &self.nodes);
         self.push();
     }
 
-    /// Tells each node what differs from what it was told, as far as there is room.
+    /// Sends each node the shares that differ from the last ones, as far as there is room.
     fn push(&mut self) {
         let Some(revision) = self.policy.as_ref().map(|(revision, _)| *revision) else { return };
-        // Until it is known what all nodes hold, they keep it.
+        // Until the shares of all nodes are known, nodes keep their shares.
         if self.nodes.iter().any(|node| node.is_unknown) {
             return;
         }

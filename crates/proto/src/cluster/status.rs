@@ -1,9 +1,9 @@
-//! What a cluster tells about itself: the words of `tidegate status`. Raw numbers; the unit is in
-//! the name, and `operations` are units of cost.
+//! The status of a cluster, as `tidegate status` shows it. Raw numbers; the unit is in the name,
+//! and `operations` are units of cost.
 //!
-//! What is counted `in all` is counted over all lives of a process, from the present one's
-//! beginning when the controller first heard of it. A process that dies takes with it what it had
-//! counted since it was last asked, which is once a second.
+//! Counters `in all` add up all processes of a daemon, from the start of the process that the
+//! controller first connected to. A process that dies loses its counts since the last question,
+//! which comes once a second.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -404,7 +404,7 @@ pub struct ShortTenant {
 }
 
 impl Cluster {
-    /// How everything fares.
+    /// The status of the cluster.
     pub fn status(&self, now: Time) -> ClusterStatus {
         let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
             name: tenant.name.clone(),
@@ -449,7 +449,7 @@ impl Cluster {
         }
     }
 
-    /// How a tenant fares at one node, if there is something to say.
+    /// The status of a tenant at one node; none if all its numbers are zero.
     fn at_node(&self, tenant: &Tenant, entry: &Entry) -> Option<TenantAtNode> {
         let Counts { reserved, allowed } = entry.now.said;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
@@ -466,7 +466,7 @@ impl Cluster {
         })
     }
 
-    /// What the last distribution could not meet, in words.
+    /// The shortfall of the last distribution, in words; none if it met all reservations.
     fn shortfall(&self) -> Option<Shortfall> {
         let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
         let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();

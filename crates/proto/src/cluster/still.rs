@@ -1,5 +1,5 @@
-//! What need not be divided anew: while no tenant asks for anything, a division comes out as the
-//! last one did.
+//! Skips divisions of an idle cluster: while no tenant has demand, a division comes out as the last
+//! one did.
 //!
 //! # Problem
 //! A distribution looks at every tenant at every node, several times in a period. With thousands
@@ -7,13 +7,13 @@
 //!
 //! # Mechanism
 //! A period's accounts are *still* when they were divided while nothing was served, waited or was
-//! expected anywhere. Such a division depends on the promises, and on which nodes can be told
-//! something and can do anything. As long as that stays, and nothing is asked for, the targets
-//! stand, also from one period to the next; what is not confirmed is said again as ever.
+//! expected anywhere. Such a division depends on the promises, and on which nodes can be sent
+//! counts and have capacity. As long as these stay, and there is no demand, the targets stand, also
+//! from one period to the next; unconfirmed counts are sent again as ever.
 //!
 //! Example: 2,000 tenants at eight nodes, one distribution each 200 ms. Idle, 16,000 accounts are
 //! looked at whether they are still, and none is divided. One tenant sends one request: the next
-//! report says so, and all is divided.
+//! report has it, and all accounts are divided.
 //!
 //! # Bound
 //! A look takes as long as there are accounts, some nanoseconds each.
@@ -23,11 +23,11 @@ use alloc::vec::Vec;
 use super::allocate::Place;
 use super::ledger::{Counts, Entry, Tenant, When};
 
-/// Which nodes can be told something, and which of them can do anything.
+/// For each node, whether it can be sent counts, and whether it has capacity.
 type Pattern = Vec<(bool, bool)>;
 
-/// Under which patterns accounts were divided while nothing was asked for; none where something
-/// was, or a promise has changed since.
+/// The patterns under which accounts were divided without demand; none where there was demand, or a
+/// promise has changed since.
 #[derive(Debug, Default)]
 pub(super) struct Still {
     divided: [Option<Pattern>; 2],
@@ -94,7 +94,7 @@ mod tests {
 
     const NAMES: [&str; 3] = ["x", "y", "z"];
 
-    /// Nodes that take whatever they are told, and ask for what they are given to ask for.
+    /// A cluster with nodes that take every grant, and report the demand in `asks`.
     struct World {
         cluster: Cluster,
         /// Whether everything is divided in every round.
@@ -102,7 +102,7 @@ mod tests {
         now: u64,
         connections: [Option<ConnectionId>; 3],
         next: u64,
-        /// What tenants ask for at each node, and what they were served in this period.
+        /// The demand at each node, by tenant.
         asks: [[u64; 3]; 3],
         said: Vec<Output>,
     }

@@ -1,4 +1,4 @@
-//! Who may be a stage, and for whom.
+//! Admission of stages, and the tenants that each may act for.
 
 use alloc::format;
 use alloc::string::String;
@@ -28,7 +28,7 @@ pub(super) struct Admission {
     pub(super) served: Vec<usize>,
 }
 
-/// Whether a stage speaks as we do.
+/// Checks that a stage speaks this controller's version.
 pub(super) fn same_version(version: u16) -> Result<(), Refusal> {
     if version == VERSION {
         return Ok(());

@@ -1,13 +1,13 @@
 //! The decision of a cycle, and how it reaches the stages.
 //!
-//! Two things keep the sum of what is in force within the budget at every moment. Decreases go out
+//! Two rules keep the sum of the rates in force within the budget at every moment. Decreases go out
 //! before increases: they travel on separate sockets, so the order in which stages read them is not
-//! certain, but both are read within the same fraction of a millisecond, and what may pass in it is
+//! certain, but both are read within the same fraction of a millisecond, and the traffic in it is
 //! far below a bucket's burst. And a small decrease that is not worth a message is sent after all
 //! where the sum, or the sum of one tenant, needs it.
 //!
-//! A stage that joins between two decisions gets what nobody has, and where nobody has left
-//! anything, a part of one hundredth of the budget; the others make room a moment later.
+//! A stage that joins between two decisions gets the free part of the budget; where none is free, a
+//! part of one hundredth of the budget. The other stages make room a moment later.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -40,7 +40,7 @@ struct Change {
 }
 
 impl Controller {
-    /// Decides anew what every stage may use, and tells those for whom it changes.
+    /// Decides the rates of every stage anew, and sends those that change.
     pub(super) fn distribute(&mut self) {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
@@ -104,7 +104,8 @@ impl Controller {
         }
     }
 
-    /// Gives a stage that just joined what can be given at once, and tells it everything.
+    /// Gives a stage that just joined the rates that are free at once, and sends it all of its
+    /// rules.
     pub(super) fn start(&mut self, id: StageId) {
         let Some(active) = &self.active else { return };
         for unit in UNITS {
@@ -128,13 +129,13 @@ impl Controller {
         self.announce();
     }
 
-    /// Decides anew under a policy that is new to every stage, and tells each everything. `before`
-    /// says what each could use until now, in bytes; those that lose come first.
+    /// Decides anew under a policy that is new to every stage, and sends each all of its rules.
+    /// `before` has the rate of each until now, in bytes per second; stages that lose come first.
     pub(super) fn restart(&mut self, before: &BTreeMap<StageId, u64>) {
         self.settle_at = None;
         let Some(active) = &self.active else { return };
         for unit in UNITS {
-            // Whoever is silent finds the new policy when it reads on; nothing of the old is held.
+            // A silent stage finds the new policy when it reads on; no old share is held.
             let goals = decide(&active.policy, unit, &self.stages, false);
             let safe = safe_rates(&active.policy, unit, &self.stages);
             let keys = buckets(&self.stages, unit).map(|(stage, share, _)| (stage, share));
@@ -159,7 +160,7 @@ impl Controller {
         self.announce();
     }
 
-    /// Tells a stage everything that it is made of.
+    /// Sends a stage all of its rules.
     fn send_all(&mut self, id: StageId) {
         let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
         let served: Vec<usize> = stage.shares.iter().map(|share| share.tenant).collect();
@@ -173,7 +174,7 @@ impl Controller {
         self.outputs.push_back(Output::Send { to: stage.connection, message });
     }
 
-    /// Tells those who watch what tenants may use, where it changed by more than the threshold.
+    /// Publishes the rates of tenants that changed by more than the threshold.
     fn announce(&mut self) {
         let Some(active) = &self.active else { return };
         for unit in UNITS {
@@ -218,7 +219,7 @@ fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> 
     entries.into_iter().map(|entry| entry.goal).collect()
 }
 
-/// What each tenant's stages may use together, by place.
+/// The sum of the goals of each tenant's stages, by the tenant's index.
 pub(super) fn in_force(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     let mut sums = alloc::vec![0u64; policy.tenants.len()];
     for (stage, share, bucket) in buckets(stages, unit) {
@@ -228,7 +229,7 @@ pub(super) fn in_force(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64>
     sums
 }
 
-/// What each stage may use, in bytes per second.
+/// The rate that each stage may use, in bytes per second.
 pub(super) fn bytes_in_force(stages: &Stages) -> BTreeMap<StageId, u64> {
     let goal = |stage: &Stage| {
         let buckets = stage.shares.iter().filter_map(|share| share.bucket(Unit::Bytes));
@@ -246,9 +247,9 @@ fn bucket_rate(policy: &Policy, stage: &Stage, unit: Unit, goal: u64) -> u64 {
     goal.max(1)
 }
 
-/// What each stage of a tenant may use while nobody coordinates, by the tenant's place. A promise
-/// is in equal parts on all stages that have it. Whoever was promised nothing has an equal part of
-/// what is not promised, or of a hundredth of the budget where everything is: a program must not
+/// The rate that each stage of a tenant may use without a controller, by the tenant's index. A
+/// reservation is divided in equal parts over the tenant's stages. A tenant without one has an
+/// equal part of the unreserved budget, at least of a hundredth of the budget: a program must not
 /// stand still because a controller does.
 fn safe_rates(policy: &Policy, unit: Unit, stages: &Stages) -> Vec<u64> {
     let mut counts = alloc::vec![0u64; policy.tenants.len()];
@@ -314,11 +315,11 @@ impl Pressure {
     }
 }
 
-/// What can be given to a stage before anybody else gives something up.
+/// The rates that a stage can get before other stages give any up.
 struct Room<'a> {
     policy: &'a Policy,
     unit: Unit,
-    /// What each tenant may use already.
+    /// The sum of the goals of each tenant.
     used: Vec<u64>,
 }
 

@@ -1,6 +1,6 @@
-//! What flowed for each tenant: totals that only grow, and how they grew over the last period.
+//! Traffic of each tenant: totals that only grow, and their growth over the last period.
 //!
-//! Waiting times are kept apart, because stages tell them more rarely: each answer to a question
+//! Waiting times are kept apart, because stages report them more rarely: each answer to a question
 //! for histograms closes a *stretch*, and the stretches of the last period together say how long
 //! requests waited in it. Only requests that were counted together with their waiting times are in
 //! a stretch, so that a stage that leaves between two such questions does not look as if none of
@@ -18,8 +18,8 @@ use super::stage::per_second;
 /// of them.
 const SAMPLES: u64 = 32;
 
-/// The most buckets that a histogram of waiting times may have; the stage's has 256. Whatever a
-/// report says beyond it is ignored.
+/// The most buckets that a histogram of waiting times may have; the stage's has 256. Buckets of a
+/// report beyond it are ignored.
 const HISTOGRAM_MAX: usize = 1024;
 
 /// Amounts that flowed.
@@ -53,17 +53,18 @@ impl Tally {
     }
 }
 
-/// What is kept about one tenant while the policy knows it.
+/// The counters of one tenant while it is in the policy.
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) total: Tally,
     /// Waiting times at its own buckets, by unit.
     pub(super) waits: [Waits; 2],
-    /// The sum of the goals of its stages that was last told to those who watch, by unit.
+    /// The sum of the goals of its stages in the last event, by unit; none before one, or if it was
+    /// zero or unbounded since.
     pub(super) announced: [Option<u64>; 2],
     /// The total at points in time, oldest first; the first is the last that is a period old.
     samples: VecDeque<(Time, Tally)>,
-    /// What was told since the last stretch was closed.
+    /// The stretch under way: reports since the last one was closed.
     pub(super) open: Stretch,
     /// The stretches of the last period, oldest first, and when each was closed.
     stretches: VecDeque<(Time, Stretch)>,
@@ -82,7 +83,7 @@ impl Tenant {
         }
     }
 
-    /// What flowed per second, over about a period: bytes, operations, and nanoseconds waited.
+    /// Rates per second over about a period: bytes, operations, and nanoseconds waited.
     pub(super) fn per_second(&self) -> [u64; 3] {
         let (Some((start, first)), Some((end, last))) = (self.samples.front(), self.samples.back())
         else {
@@ -126,7 +127,7 @@ impl Tenant {
             below += count;
             below >= rank
         };
-        // The last bucket has no upper bound, so what is known of its requests is the lower one.
+        // The last bucket has no upper bound, so its requests count with its lower one.
         let index = counts.iter().position(holds_rank).unwrap_or(BUCKETS - 1);
         Some(upper_bound(index.min(BUCKETS - 2)))
     }
@@ -140,9 +141,9 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// Adds what a channel counted since it was last `seen` in detail.
+    /// Adds the growth of a channel's counters since it was last `seen` in detail.
     pub(super) fn add(&mut self, seen: &mut Detail, operations: u64, waiting: Vec<(u16, u64)>) {
-        // A counter that went back has begun anew, and nobody knows when.
+        // A counter that went back has begun anew at an unknown time.
         if operations < seen.operations {
             seen.waiting = None;
         }
@@ -155,7 +156,7 @@ impl Stretch {
     }
 }
 
-/// What a channel had counted when it was last asked for its histogram.
+/// The counters of a channel when it was last asked for its histogram.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Detail {
     operations: u64,
@@ -164,7 +165,7 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// Of a channel that has counted nothing, if `is_new`, or nobody knows what.
+    /// Of a channel that has counted nothing if `is_new`, else of one with unknown counters.
     pub(super) fn new(is_new: bool) -> Self {
         Self { operations: 0, waiting: is_new.then(Vec::new) }
     }
@@ -180,8 +181,8 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Adds what `now` has more than `seen` in each bucket, and makes `seen` what it is `now`. If
-    /// nothing was seen before, nobody knows what is new, and nothing is added.
+    /// Adds the growth of each bucket from `seen` to `now`, and replaces `seen` by `now`. If
+    /// nothing was seen before, the growth is unknown, and nothing is added.
     pub(super) fn add(&mut self, seen: &mut Option<Vec<(u16, u64)>>, mut now: Vec<(u16, u64)>) {
         now.retain(|(index, _)| usize::from(*index) < HISTOGRAM_MAX);
         now.sort_unstable();
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// What a channel reports once these waits have been counted; zero for none.
+    /// A channel's report after these waits, in nanoseconds; zero for none.
     fn counted(waits: &[u64]) -> (u64, Vec<(u16, u64)>) {
         let mut counts = BTreeMap::<u16, u64>::new();
         for wait in waits.iter().filter(|wait| **wait > 0) {

@@ -1,4 +1,4 @@
-//! Where the names of a policy are found.
+//! Index of the names of a policy.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! From a policy to what one stage is told: everything that it is made of, in one list.
+//! Makes the rules of one stage from a policy: all that it consists of, in one list.
 //!
 //! The list always begins with "clear", so a stage comes to the same state whatever it was before:
 //! one that is new, one that another controller had, and one that missed an update. Names are
@@ -15,12 +15,12 @@ use tidegate_model::{ChannelSpec, GateSpec, Policy, TenantId};
 
 use crate::message::{Differentiation, Enforcement, Housekeeping, Rule};
 
-/// What a tenant's own bucket on a stage may let through, per second.
+/// Rates of a tenant's own bucket on a stage, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rates {
-    /// What is safe while nobody coordinates; a stage goes back to it if the policy says so.
+    /// The rate that is safe without a controller; a stage goes back to it if the policy says so.
     pub(super) safe: u64,
-    /// What is in force.
+    /// The rate in force.
     pub(super) now: u64,
 }
 
@@ -42,8 +42,8 @@ pub(super) fn bucket_named(name: &str) -> Option<(&str, Unit)> {
     Some((tenant, UNITS[place]))
 }
 
-/// Whether a tenant has a bucket of its own in `unit`: if something was promised in that unit, to
-/// it or from it, or if all share a budget in it.
+/// Whether a tenant has a bucket of its own in `unit`: if it has a reservation or a limit in that
+/// unit, or if all tenants share a budget in it.
 pub(super) fn has_bucket(policy: &Policy, tenant: &Tenant, unit: Unit) -> bool {
     policy.buckets(tenant).any(|of| of == unit)
 }
@@ -53,8 +53,9 @@ pub(super) fn tenant_id(place: usize) -> TenantId {
     TenantId(u16::try_from(place + 1).unwrap_or(u16::MAX))
 }
 
-/// Everything for a stage that serves the tenants at `served`, in ascending order, and sends what
-/// matches no rule to the channel of the tenant at `home`. `rates` gives those of their buckets.
+/// Everything for a stage that serves the tenants at `served`, in ascending order, and sends
+/// requests that match no rule to the channel of the tenant at `home`. `rates` gives those of their
+/// buckets.
 pub(super) fn rules(
     policy: &Policy,
     served: &[usize],
@@ -67,7 +68,7 @@ pub(super) fn rules(
         push_tenant(&mut rules, policy, *place, &rates);
     }
     let mut count = 0;
-    // What gateways ask, no stage knows.
+    // Rules with storage conditions are for gateways, not for stages.
     for rule in policy.matches.iter().filter(|rule| rule.storage.is_empty()) {
         let (owner, channel) = match rule.target {
             Target::Tenant(id) => (id, policy.tenant(id).map(|tenant| &tenant.name)),
@@ -94,7 +95,7 @@ pub(super) fn rules(
     rules
 }
 
-/// A tenant's own bucket: first as what is safe, then what is in force.
+/// A tenant's own bucket: first with the safe rate, then with the rate in force.
 pub(super) fn push_bucket(rules: &mut Vec<Rule>, tenant: &Tenant, unit: Unit, rates: Rates) {
     let name = bucket_name(&tenant.name, unit);
     let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));

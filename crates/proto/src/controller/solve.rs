@@ -1,16 +1,16 @@
-//! Who may use how much: one unit of the policy, divided over tenants and then over their stages.
+//! Division of the budget in one unit: over the tenants, then over the stages of each.
 //!
 //! PAIO's Algorithm 2 (§8.2) in two steps. First the budget is divided over the tenants that have a
 //! stage ([`allocate`]: reservations, then weighted max-min shares up to demand, then headroom);
 //! then each tenant's rate over its stages ([`divide`]: equals with nothing but demands). Two
 //! things come before both:
 //!
-//! - *Held* shares. A stage that fell silent goes on enforcing what it has, and would not notice
-//!   that it lost it. Its share leaves the budget, its tenant's reservation and its tenant's limit,
+//! - *Held* shares. A stage that fell silent goes on enforcing its rates, and would not notice that
+//!   it lost them. Its share leaves the budget, its tenant's reservation and its tenant's limit,
 //!   and is not divided again.
 //! - *Starting* shares. A stage that wants nothing would be given nothing, and its first request
 //!   would wait for ever. One hundredth of the budget is handed out in equal parts, so that every
-//!   stage can begin; that its requests wait tells the next cycle that it wants more.
+//!   stage can begin; its waiting requests show the next cycle that it wants more.
 //!
 //! Example: 1,000 MiB/s, tenants promised 150, 200, 300 and 350, one stage each, all backlogged.
 //! Each starts with 2.5; its reservation less that is met from the other 990; the sum is the
@@ -26,9 +26,9 @@ use tidegate_algo::fair_share::{Claim, allocate, divide};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 
-/// One part in this many of what is divided is handed out in equal parts before anything else: a
-/// starting share for every stage. More would be missed by those who were promised something, and
-/// less would start a stage more slowly while no controller is there. Chosen by hand.
+/// One part in this many of the divided amount is handed out in equal parts before the rest: a
+/// starting share for every stage. More would be missed by tenants with reservations, and less
+/// would start a stage more slowly while no controller is there. Chosen by hand.
 pub(super) const START_PART: u64 = 100;
 
 /// One tenant's part of one stage, in one unit.
@@ -36,9 +36,9 @@ pub(super) const START_PART: u64 = 100;
 pub(super) struct Entry {
     /// The tenant's place in the policy.
     pub(super) tenant: usize,
-    /// What the stage wants for it, per second; [`u64::MAX`] is as much as it can get.
+    /// The stage's demand for it, per second; [`u64::MAX`] is as much as it can get.
     pub(super) demand: u64,
-    /// What the stage goes on using whatever is decided here.
+    /// The rate that a silent stage goes on using, per second; none if the stage answers.
     pub(super) held: Option<u64>,
     /// The outcome, per second; [`u64::MAX`] is no bound.
     pub(super) goal: u64,
@@ -50,7 +50,7 @@ struct Group {
     /// Places of the entries that can be given something, in order.
     members: Vec<usize>,
     held: u64,
-    /// What each member starts with.
+    /// The starting share of each member, per second.
     start: u64,
     goal: u64,
 }
@@ -142,7 +142,7 @@ fn divide_group(group: &Group, entries: &mut [Entry]) {
     }
 }
 
-/// `amount` less `part`; what has no bound still has none.
+/// `amount` less `part`; an amount without a bound keeps none.
 fn left_of(amount: u64, part: u64) -> u64 {
     if amount == u64::MAX { amount } else { amount.saturating_sub(part) }
 }

@@ -1,9 +1,8 @@
-//! What a controller knows about one stage, and how a report changes it.
+//! The controller's record of one stage, and its update by a report.
 //!
 //! Everything here is bounded by the policy: a stage has one share for each tenant that it serves,
-//! and whatever else a report names is added up in one place. Counters are believed only as far as
-//! they make sense: one that goes back has begun anew, and the first sight of one tells nothing
-//! about a rate.
+//! and all other channels of a report are added up in one counter. Counters are checked: one that
+//! goes back has begun anew, and the first reading of one gives no rate.
 
 use alloc::format;
 use alloc::string::String;
@@ -34,7 +33,7 @@ pub(super) struct Stage {
     pub(super) peer: Peer,
     pub(super) info: StageInfo,
     pub(super) joined: Time,
-    /// The revision that the stage says it has, and why it does not have a later one.
+    /// The revision that the stage reports, and why it does not have a later one.
     pub(super) revision: u64,
     pub(super) error: Option<String>,
     answers: Answers,
@@ -50,19 +49,19 @@ pub(super) struct Stage {
     pub(super) home: Option<usize>,
     /// One for each tenant that the stage serves, by place in the policy.
     pub(super) shares: Vec<Share>,
-    /// What flowed past every channel that the policy knows.
+    /// Traffic on channels that belong to none of its shares.
     pub(super) unmatched: Counter,
     pub(super) calibration: Calibration,
     /// When the counters were last read, by the stage's clock.
     read_at_ns: Option<u64>,
     device_seen: Option<u64>,
-    /// Whether all that the counters say happened under this controller.
+    /// Whether its counters began at zero under this controller.
     is_new: bool,
 }
 
-/// Which answer belongs to which message with rules. A stage answers in order, and what counts is
-/// its answer to the last message that made it anew: one to rates that were sent since may well be
-/// that they took effect, on gates of earlier rules.
+/// Matches answers with messages of rules. A stage answers in order. The answer that counts is that
+/// to the last message that made it anew: a stage that refused this message may still accept later
+/// rates, for gates of its earlier rules.
 #[derive(Debug, Default)]
 struct Answers {
     /// Messages with rules that were sent.
@@ -80,14 +79,14 @@ pub(super) struct Share {
     /// The tenant's place in the policy.
     pub(super) tenant: usize,
     pub(super) buckets: [Option<Bucket>; 2],
-    /// What was let through in the last interval, per second, by unit.
+    /// The traffic of the last interval, per second, by unit.
     pub(super) measured: [u64; 2],
     /// Time that requests waited in the last interval.
     pub(super) waited: Span,
     pub(super) waiting_now: u32,
     /// One for each channel of the tenant, in the policy's order; the first is its own.
     channels: Vec<Counter>,
-    /// What the report at hand adds.
+    /// The growth of its counters by the report at hand.
     fresh: Tally,
 }
 
@@ -97,13 +96,13 @@ pub(super) struct Bucket {
     demand: Demand,
     /// Whether the demand comes from a report.
     is_measured: bool,
-    /// What the stage wants, in the budget's unit.
+    /// The stage's demand per second, in the budget's unit.
     pub(super) wanted: u64,
-    /// What was decided, in the budget's unit, and is in force.
+    /// The decided rate that is in force, in the budget's unit.
     pub(super) goal: u64,
     /// The bucket's rate that was sent for it.
     pub(super) rate: u64,
-    /// What was sent as safe without a controller.
+    /// The rate that was sent as safe without a controller.
     pub(super) safe: u64,
     waited_seen: Option<u64>,
     waited: u64,
@@ -121,8 +120,8 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// What was added since the last look. A first look adds nothing unless `is_new` says that
-    /// nobody looked because there was nothing before.
+    /// Returns the growth since the last reading. A first reading adds nothing unless `is_new`:
+    /// then the counters began at zero.
     fn advance(&mut self, now: Tally, is_new: bool) -> Tally {
         let before = match self.seen {
             Some(seen) if now.is_after(seen) => seen,
@@ -137,7 +136,7 @@ impl Counter {
 }
 
 impl Share {
-    /// A share of nothing yet. `wanted` is what it is taken to want until a report tells.
+    /// A share without traffic. `wanted` is its assumed demand until the first report.
     fn new(policy: &Policy, place: usize, wanted: u64, is_new: bool) -> Self {
         let tenant = &policy.tenants[place];
         let bucket = |unit| {
@@ -214,8 +213,9 @@ impl Stage {
         served: &[usize],
         earlier: impl Fn(&str) -> Option<usize>,
     ) {
-        // Whoever names a tenant came to use it, and gets its share at once; that it does not
-        // shows after an interval. Whoever names none may never use most of them.
+        // A stage that names a tenant came to use it, and gets its share at once; if it does not
+        // use it, that shows after an interval. A stage that names none may never use most of its
+        // tenants.
         let wanted = if home.is_some() { u64::MAX } else { 0 };
         let share = |place: &usize| {
             let mut share = Share::new(policy, *place, wanted, self.is_new);
@@ -229,7 +229,7 @@ impl Stage {
         self.home = home;
     }
 
-    /// Takes in who the stage says it is, shortened to what is worth keeping.
+    /// Takes in the description that the stage sent, with its texts shortened.
     pub(super) fn set_info(&mut self, mut info: StageInfo) {
         shorten(&mut info.command, COMMAND_MAX);
         for text in [&mut info.tenant, &mut info.host, &mut info.release] {
@@ -247,12 +247,12 @@ impl Stage {
         }
     }
 
-    /// Takes in the answer to rules, and says whether it is news that the stage did not take them.
-    /// What it did not take is known until it takes rules that make it anew.
+    /// Takes in the answer to rules, and returns whether it is a new refusal. A refusal is kept
+    /// until the stage has answered rules that make it anew.
     pub(super) fn on_applied(&mut self, error: Option<String>) -> bool {
         let answers = &mut self.answers;
         if answers.answered == answers.sent {
-            // Nobody asked.
+            // The stage has already answered every message of rules.
             return false;
         }
         answers.answered += 1;
@@ -274,7 +274,7 @@ impl Stage {
         is_news
     }
 
-    /// Why the stage did not take its rules, and what only the controller can say about it.
+    /// The stage's reason to refuse its rules, with the context that only the controller has.
     fn explained(&self, mut reason: String) -> String {
         shorten(&mut reason, TEXT_MAX);
         let tenants = self.shares.len();
@@ -290,7 +290,7 @@ impl Stage {
         reason
     }
 
-    /// Takes in a report, and adds what flowed to the tenants' totals; also how long it waited, if
+    /// Takes in a report, and adds its traffic to the tenants' totals; also its waiting times, if
     /// the report `is_detailed`.
     pub(super) fn on_report(
         &mut self,
@@ -325,15 +325,15 @@ impl Stage {
             let calibration = is_device.then_some(&self.calibration);
             share.settle(interval, calibration);
             if self.processes == 0 {
-                // Nobody is left to want anything, whatever the last interval showed.
+                // No process is left that could want anything, whatever the last interval showed.
                 share.buckets.iter_mut().flatten().for_each(|bucket| bucket.wanted = 0);
             }
         }
     }
 
-    /// Takes in the counters of all channels, and how long requests waited for the tenants that
-    /// are `detailed`. What the report says about no channel of the policy is added up. Returns
-    /// everything that moved.
+    /// Takes in the counters of all channels and, in a detailed report, the waiting times, which go
+    /// to the tenants in `detailed`. Channels that belong to no share are added up. Returns the
+    /// traffic of all channels.
     fn on_channels(
         &mut self,
         policy: Option<(&Policy, &Places)>,
@@ -396,7 +396,7 @@ impl Stage {
 }
 
 impl Share {
-    /// Turns what the report at hand added into rates and demands.
+    /// Turns the growth by the report at hand into rates and demands.
     fn settle(&mut self, interval: Span, calibration: Option<&Calibration>) {
         let fresh = core::mem::take(&mut self.fresh);
         if interval == Span::ZERO {
@@ -427,7 +427,7 @@ impl Share {
 }
 
 impl Bucket {
-    /// What the stage wants per second, if a report has told, and has told a bound.
+    /// The stage's demand per second; none before a report, or if the demand has no bound.
     pub(super) fn known_demand(&self) -> Option<u64> {
         (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)
     }

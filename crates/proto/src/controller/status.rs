@@ -1,5 +1,5 @@
-//! What a controller tells about itself, its tenants and its stages: the words of `tidegate
-//! status`, `tidegate top` and `GET /v1/status`. Raw numbers; the unit is in the name.
+//! The status of a controller, its tenants and its stages, as in `tidegate status`, `tidegate top`
+//! and `GET /v1/status`. Raw numbers; the unit is in the name.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -266,14 +266,14 @@ pub struct FieldChange {
     pub to: String,
 }
 
-/// An event with its number and time, as `GET /v1/events` tells it.
+/// An event with its number and time, as `GET /v1/events` sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedEvent {
     /// Its number, counting from one since the controller started; a gap is events that were lost.
     pub number: u64,
     /// When it happened, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What happened.
+    /// The event itself.
     #[serde(flatten)]
     pub event: Event,
 }

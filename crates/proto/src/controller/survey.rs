@@ -1,4 +1,4 @@
-//! From the machine's state to what it tells.
+//! Makes the controller's status from its state.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ const PERMILLE_NS: u64 = 1_000_000;
 type Pair = [u64; 2];
 
 impl Controller {
-    /// What there is and how it fares, as of the last cycle.
+    /// The status of tenants and stages, as of the last cycle.
     pub fn status(&self, now: Time) -> Status {
         let policy = self.active.as_ref().map(|active| &active.policy);
         let budget = policy.map_or(Levels::default(), |policy| policy.budget);
@@ -38,7 +38,7 @@ impl Controller {
             totals: self.sums(&tenants),
             tenants,
             stages: self.stages.values().map(|stage| stage_status(stage, now)).collect(),
-            // Not ours: whoever leads the nodes adds it.
+            // The caller adds the status of its cluster.
             cluster: None,
         }
     }
@@ -113,7 +113,7 @@ impl Controller {
     }
 }
 
-/// Adds one stage's share to what is told about its tenant.
+/// Adds one stage's share to the status of its tenant.
 fn add_share(status: &mut TenantStatus, share: &Share) {
     let [bytes, operations] = share.measured;
     add(&mut status.interval_bytes_per_second, bytes);

@@ -1,10 +1,10 @@
-//! What a stage is made of: gates, channels and rules by name, and the numbers they have in the
-//! segment.
+//! The plan of a stage: gates, channels and rules by name, and their numbers in the segment.
 //!
 //! A message's rules are applied to a draft. If one is wrong the draft is thrown away and the stage
 //! is as it was; if all are right the draft is compiled and becomes the plan, and the difference is
-//! what the segment has to be told. Things keep their numbers as long as their names live, so that
-//! a new policy does not move counters, tokens or waiters of what it leaves alone.
+//! the [`Change`] to the segment. Gates and channels keep their numbers as long as their names
+//! live, so that a new policy does not move the counters, tokens or waiters of those that it leaves
+//! alone.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -26,11 +26,12 @@ pub use setup::Setup;
 
 /// The most gates of a stage: numbers are bytes, and one of them says "none".
 const GATES_MAX: usize = limits::GATES;
-/// Of something new, before the whole message is known and numbers are given out. No gate has it:
-/// there are 255, from zero; and no channel.
+/// The number of a new gate or channel, before the whole message is known and numbers are given
+/// out. No gate has it: there are 255, from zero; and no channel.
 const UNNUMBERED: u8 = u8::MAX;
-/// How many transformations that no gate makes any more keep their numbers. So many changes of a
-/// key pass before a number stands for another one.
+/// A new transformation takes a free number while at most this many numbers belong to
+/// transformations without a gate, else the oldest of those. So many changes of a key pass before a
+/// number stands for another one.
 const TRANSFORMATIONS_KEPT: usize = 16;
 /// The most queue gates that one request passes: it holds a turn at each.
 const QUEUES_PER_CHANNEL: usize = limits::QUEUES_PER_CHANNEL;
@@ -42,7 +43,8 @@ pub struct Gate {
     pub number: u8,
     /// The queue behind it, if it is a queue gate.
     pub queue: Option<u8>,
-    /// What it is; of a bucket, the rate that is safe without a controller.
+    /// Its kind and parameters; the rate of a bucket here is the one that is safe without a
+    /// controller.
     pub spec: GateSpec,
     /// The rate in force, of a bucket.
     pub rate: Option<Throughput>,
@@ -53,11 +55,11 @@ pub struct Gate {
 pub struct Channel {
     /// Its number in the segment.
     pub number: u8,
-    /// What it is.
+    /// Its name, tenant, class and gates.
     pub spec: ChannelSpec,
 }
 
-/// What a segment has to be told, in this order.
+/// A change to a segment, to be applied in this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// Gates to set.
@@ -66,7 +68,7 @@ pub struct Change {
     pub channels: Vec<SetChannel>,
     /// The compiled table to publish, if it changes.
     pub words: Option<Vec<u64>>,
-    /// Gates that are no longer used; whoever waits there is to pass.
+    /// Gates that are no longer used; requests that wait there are to pass.
     pub retired: Vec<u8>,
 }
 
@@ -77,7 +79,7 @@ pub struct SetGate {
     pub number: u8,
     /// Whether it is new, so that its counters begin at zero.
     pub fresh: bool,
-    /// What it does.
+    /// Its behaviour.
     pub setup: Setup,
 }
 
@@ -131,10 +133,10 @@ impl Numbers {
 
 /// The numbers of gates that transform content, the one longest out of use first.
 ///
-/// Such a number belongs to what is done, not to a name, and when nothing does it any more it goes
-/// to another transformation or stays where it is. So a request that an older table has sorted
-/// finds what it was to pass, and its content is not let through in plain text because its gate is
-/// gone, or has become one that only counts.
+/// Such a number belongs to the transformation, not to a name. When no gate makes the
+/// transformation any more, the number goes to another one or stays where it is. So a request that
+/// an older table has sorted still finds a gate that transforms: its content does not pass in plain
+/// text because its gate is gone, or has become one that only counts.
 #[derive(Clone, Debug, Default)]
 struct Transformations(VecDeque<(GateSpec, u8)>);
 
@@ -161,7 +163,7 @@ impl Plan {
         &self.rules
     }
 
-    /// Applies `rules`, all or none, and says what the segment is to be told, if anything.
+    /// Applies `rules`, all or none, and returns the change to the segment, if any.
     ///
     /// # Errors
     /// Which rule is wrong, and why; the plan is then as it was.
@@ -295,8 +297,8 @@ impl Plan {
         }
     }
 
-    /// Takes back the numbers of what is gone and gives numbers to what is new; in this order, so
-    /// that a stage that is full can be made anew.
+    /// Takes back the numbers of gates and channels that are gone and gives numbers to new ones; in
+    /// this order, so that a stage that is full can be made anew.
     fn number(&mut self, before: &Before) -> Outcome<()> {
         for (name, old) in &before.gates {
             let kept = self.gates.get(name);
@@ -333,8 +335,8 @@ impl Plan {
         self.transformations.number(&mut self.gates, &mut self.free_gates)
     }
 
-    /// What only the whole can tell: that every name leads somewhere, everything fits, and no
-    /// requests wait for each other for good.
+    /// Checks the plan as a whole: every name exists, no bound is exceeded, and no requests wait
+    /// for each other for good.
     fn check(&self) -> Outcome<()> {
         let mut orders = Orders::default();
         for (name, channel) in &self.channels {
@@ -428,7 +430,7 @@ impl Plan {
         change
     }
 
-    /// Puts the policy's fallback in force, and says what the segment is to be told, if anything.
+    /// Puts the policy's fallback in force, and returns the change to the segment, if any.
     pub fn fall_back(&mut self, fallback: Fallback) -> Option<Change> {
         let mut change = Change::default();
         for gate in self.gates.values_mut() {
@@ -448,7 +450,7 @@ impl Plan {
     }
 }
 
-/// What there was before a message's rules.
+/// The gates and channels before a message's rules.
 struct Before {
     gates: BTreeMap<String, Gate>,
     channels: BTreeMap<String, Channel>,
@@ -488,8 +490,8 @@ impl Transformations {
     }
 }
 
-/// Which queue gate comes before which, and in what channel. A request holds its turn at one while
-/// it waits at the next, so that in a circle everybody waits for somebody else, for good.
+/// Pairs of queue gates in the order of a channel, with its name. A request holds its turn at one
+/// while it waits at the next, so requests in a circle of gates wait for each other for good.
 #[derive(Default)]
 struct Orders<'a>(Vec<(&'a str, &'a str, &'a str)>);
 
@@ -535,7 +537,7 @@ fn no_such(what: &str, name: &str) -> String {
     format!("there is no {what} {name:?}")
 }
 
-/// Of a queue gate, its patterns with their flows, and the flow of whatever matches none.
+/// Of a queue gate, its patterns with their flows, and the flow of contexts that match none.
 fn flows(spec: &GateSpec) -> Option<(Vec<(String, u8)>, u8)> {
     let numbered = |patterns: &mut dyn Iterator<Item = &String>| {
         patterns.cloned().zip(0..).collect::<Vec<(String, u8)>>()

@@ -1,4 +1,4 @@
-//! The stage's machine in virtual time, without a world.
+//! The stage's machine in virtual time, without I/O.
 
 use super::plan::{Gate, Plan, SetChannel, SetGate, Setup};
 use super::*;
@@ -334,7 +334,7 @@ fn a_transformation_has_one_number_whatever_its_gates_are_called() {
     assert_eq!(change.retired, [first]);
     plan.apply(&one("renamed", "first")).unwrap();
     assert_eq!(number_of(&plan, "renamed"), first, "and the old one comes back");
-    // In place, from what counts to what encrypts and back.
+    // In place, from a gate that counts to one that encrypts and back.
     let bucket_number = number_of(&plan, "other");
     let change = plan.apply(&[set_gate("other", encrypt("first"))]).unwrap().unwrap();
     assert_eq!((number_of(&plan, "other"), &change.retired[..]), (first, &[bucket_number][..]));
@@ -389,7 +389,7 @@ fn channels_that_pass_queue_gates_in_contradictory_order_are_refused() {
         refuse(&mut machine, with(&[ab.clone(), bc.clone(), set_channel("ca", &["c", "a"])]));
     let told = r#"channel "ca" passes queue gate "c" before "a", and channel "ab", channel "bc""#;
     assert!(error.reason.contains(told), "a circle of three as well: {error:?}");
-    // Buckets hold nobody up while they wait, and one order is no contradiction.
+    // A request that waits at a bucket holds no turn, and one order is no contradiction.
     let fine = [
         ab,
         bc,

@@ -1,22 +1,22 @@
-//! What share each data node is to have of each promise.
+//! Division of each promise into shares of the data nodes.
 //!
-//! Reservations go where they are used: as much as a tenant did at a node, of the share that it has
-//! there; all of the share where it wanted more. What is left over goes to nodes where it wanted
-//! more: as much as that was, where its clients know, so that two of them get what each wants at
-//! once; else whatever there is. pShift ([`tidegate_algo::pshift`]) does both at once for all
-//! tenants, so that no node is to keep more than it can do, and moves to other nodes what one of
-//! them cannot keep. Nothing goes beyond what the clients that are at a node can be promised there.
+//! Reservations go where they are used. At each node a tenant keeps the part of its share that it
+//! used, or all of the share where it wanted more. The rest goes to nodes where it wanted more: the
+//! wanted amount where its clients know it, so that two nodes get theirs at once; else as much as
+//! is left. pShift ([`tidegate_algo::pshift`]) does both at once for all tenants. It gives no node
+//! more than its capacity, and moves the excess to other nodes. No share exceeds the most that the
+//! clients at a node can be promised.
 //!
-//! What a tenant did beyond its share does not count: it had that of what others left, and may lose
-//! it. Counted, it would draw the promise to where it is needed least.
+//! Operations beyond a share do not count: the tenant used tokens that other tenants left, and may
+//! lose them. Counted, they would draw the promise to where it is needed least.
 //!
-//! What is not asked for stands by, half of it evenly at all nodes and half where the tenant is
-//! active, as far as nodes have capacity left. So a tenant that begins somewhere has something
-//! there at once. Until anybody has reported anything this is all there is: equal parts.
+//! The part of a promise without demand stands by, half of it evenly at all nodes and half where
+//! the tenant is active, as far as nodes have capacity left. So a tenant that begins at a node has
+//! a share there at once. Before the first report all of the promise stands by: in equal parts.
 //!
-//! Limits are divided likewise, by all that is done and not only what is reserved. Where a tenant
-//! has clients it always keeps a small part ([`KEPT_PART`]) of its limit, for one that may do
-//! nothing cannot show that it wants to.
+//! Limits are divided likewise, by all operations and not only the reserved ones. Where a tenant
+//! has clients it always keeps a small part ([`KEPT_PART`]) of its limit: a tenant without tokens
+//! cannot show its demand.
 
 use alloc::vec::Vec;
 
@@ -94,7 +94,7 @@ impl Aim {
             if tenant.is_limited { budget.allowed.saturating_sub(reserved) } else { 0 }
         };
         let wants: Vec<u64> = tenants.iter().zip(budgets).zip(&*rows).map(rest).collect();
-        // Who is allowed something may still find others in front of it.
+        // A limit promises no capacity: requests of other tenants may still go first.
         let boundless: Vec<u64> = nodes.iter().map(|_| MOST).collect();
         let (found, _) = solve(&mut self.allowed, (&wants, ALLOWED), rows, &boundless);
         allow(rows, &wants, &found);
@@ -103,7 +103,7 @@ impl Aim {
     }
 }
 
-/// What may be divided: what was promised, without what those hold who can be told nothing.
+/// The counts that may be divided: the promise, without the bounds of nodes that are not open.
 fn budget(tenant: &Tenant, nodes: &[Node]) -> Counts {
     let closed = tenant.entries.iter().zip(nodes).filter(|(_, node)| !node.is_open());
     let held =
@@ -115,15 +115,15 @@ fn budget(tenant: &Tenant, nodes: &[Node]) -> Counts {
     left
 }
 
-/// What a node has said of a tenant.
+/// The last report of a node on a tenant; zeros without one on this connection.
 fn told(number: u16, node: &Node) -> TenantReport {
     let tenants = node.report.iter().filter(|_| node.is_known).flat_map(|it| &it.tenants);
     let mut told = tenants.filter(|told| told.tenant == number);
     told.next().copied().unwrap_or_default()
 }
 
-/// How much a tenant wanted at a node, if its clients know it; else it may be any number more than
-/// it did.
+/// The demand of a tenant at a node, per second; [`MOST`] if it wanted more and its clients do not
+/// know how much.
 fn wanted(told: &TenantReport) -> u64 {
     match (told.wants_more, told.unmet) {
         (false, _) => told.done,
@@ -132,7 +132,7 @@ fn wanted(told: &TenantReport) -> u64 {
     }
 }
 
-/// How much of its reservation a tenant is to have where.
+/// The demand of a tenant for its reservation, by node.
 fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
     let cell = |(entry, node): (&super::Entry, &Node)| {
         let told = told(number, node);
@@ -152,10 +152,10 @@ fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
     tenant.entries.iter().zip(nodes).map(cell).collect()
 }
 
-/// Gives out what nobody asks for, as far as nodes have capacity left and no more than the most
-/// that the tenant can be promised at each.
+/// Gives out the reservation without demand, as far as nodes have capacity left and no more than
+/// the most that the tenant can be promised at each.
 fn stand_by(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: &[u64]) {
-    // In each turn all is given out, or somebody has no room any more.
+    // Each pass gives out all, or fills at least one more node.
     for _ in 0..=row.len() {
         let room = |cell: &Cell| {
             let place = usize::from(cell.node);

@@ -1,10 +1,10 @@
-//! What tenants wanted and got at a data node in the last minute: the data nodes' part of `tidegate
-//! explain`.
+//! Demand and service of tenants at a data node in the last minute: the data nodes' part of
+//! `tidegate explain`.
 //!
 //! # Mechanism
-//! A report says of each tenant what it did in the last period and whether it wanted more. Each new
-//! period that is reported goes into a part of the minute, five seconds long. Periods in which a
-//! tenant did nothing and wanted nothing are left out of what is told of its rate.
+//! A report has for each tenant the operations of the last period, and whether it wanted more. Each
+//! new period that is reported goes into a part of the minute, five seconds long. Periods in which
+//! a tenant did nothing and wanted nothing do not count in its rate.
 //!
 //! # Bound
 //! A part has an entry for each tenant that did or wanted something in it.
@@ -24,13 +24,13 @@ use crate::meters::delays::DelaysAtDataNode;
 const MINUTE: Span = Span(60 * Span::SECOND.0);
 const PART: Span = Span(5 * Span::SECOND.0);
 
-/// A report that follows another after more than this says nothing of the time in between.
+/// A report that follows another after more than this does not count for the time in between.
 const STALE: Span = Span(15 * Span::SECOND.0);
 
 /// A limit of which so much was used, in thousandths, was used up.
 const USED_UP_PERMILLE: u128 = 970;
 
-/// What a tenant did and wanted.
+/// Operations and demand of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Demand {
     /// For how long it did or wanted something, wanted more, and had used up its limit.
@@ -121,7 +121,7 @@ impl Minute {
         }
     }
 
-    /// How long was looked at, and what the tenant at this place wanted.
+    /// The time for which there are reports, and the demand of the tenant with this index.
     fn of(&self, now: Time, place: u16) -> (Span, Demand) {
         let (mut span, mut sum) = (Span::ZERO, Demand::default());
         for part in self.parts.iter().filter(|part| now.since(part.began) <= MINUTE) {
@@ -235,14 +235,14 @@ mod tests {
         }
     }
 
-    /// What is told of a node whose tenant did this in each second.
+    /// The delays at a node that reports these numbers of its tenant, one a second.
     fn of(seconds: &[TenantReport]) -> DelaysAtDataNode {
         let (mut minute, mut before) = (Minute::default(), None::<Report>);
         for (at, told) in (0u64..).zip(seconds) {
             let tenants = [*told].into();
             let report = Report { periods: at, tenants, ..Report::default() };
             let now = Time(at * Span::SECOND.0);
-            // Five rounds in a period are told the same.
+            // Five rounds in a period get the same report.
             for round in 0..5 {
                 minute.read(now.after(Span(round)), before.as_ref(), &report);
                 before = Some(report.clone());

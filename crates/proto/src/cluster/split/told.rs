@@ -1,4 +1,4 @@
-//! What data nodes tell, for people and programs: how they fare, and what is to be known of it.
+//! Status and events of data nodes, for people and programs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use super::{Node, Split};
 use crate::cluster::status::{DataNodeStatus, TenantAtDataNode};
 use crate::data_node::message::{Notice, Report, TenantReport};
 
-/// Who has not answered for so many rounds, and so long, is silent.
+/// A data node is silent once it has not answered for this many rounds and for this long.
 const SILENT_ROUNDS: u64 = 3;
 const SILENT: Span = Span::SECOND;
 
@@ -17,11 +17,11 @@ const SILENT: Span = Span::SECOND;
 /// exact.
 const KEPT_PERMILLE: u128 = 970;
 
-/// A capacity that differs by this part, one in so many, is worth a word.
+/// A capacity that changes by more than one part in so many causes an event.
 const STEP_PART: u64 = 20;
 
 impl Split {
-    /// How all data nodes fare.
+    /// The status of all data nodes.
     pub fn status(&self, now: Time) -> Vec<DataNodeStatus> {
         let names = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let names: Vec<&str> = names.map(|tenant| tenant.name.as_str()).collect();
@@ -30,7 +30,7 @@ impl Split {
         self.nodes.iter().map(status).collect()
     }
 
-    /// What is to be known of a report that follows another.
+    /// Compares a report with the last one, and returns the events that result.
     pub(super) fn compare(&mut self, place: usize, report: &Report) -> Vec<Event> {
         let mut events = Vec::new();
         let node = &mut self.nodes[place];
@@ -102,13 +102,13 @@ fn tenant(name: &str, told: &TenantReport) -> TenantAtDataNode {
     }
 }
 
-/// Whether a tenant got its share, or what it asked for.
+/// Whether a tenant got its share, or all that it asked for.
 fn is_met(told: &TenantReport) -> bool {
     let promised = u128::from(told.reserved.min(told.most));
     !told.wants_more || u128::from(told.done) * 1000 >= promised * KEPT_PERMILLE
 }
 
-/// What a data node has noticed, as everybody hears it.
+/// Turns a notice of a data node into an event.
 pub(super) fn event(node: &str, notice: Notice) -> Event {
     let node = String::from(node);
     match notice {
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// What is heard of a report that answers the last question.
+    /// Answers the last question with a report, and returns the events that result.
     fn report(split: &mut Split, now: u64, report: Report) -> Vec<Event> {
         let report = Report { round: split.round, ..report };
         split.on_message(Time(now), LINK, FromDataNode::Report(report));

@@ -1,4 +1,4 @@
-//! What a gate of a segment is to do.
+//! The setup of a gate in a segment.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use tidegate_model::gate::Unit;
 
 use super::Gate;
 
-/// What a gate does, in numbers.
+/// The behaviour of a gate, in numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setup {
     /// Lets everything pass.
@@ -17,7 +17,7 @@ pub enum Setup {
     Transform,
     /// A token bucket.
     Bucket {
-        /// What it counts.
+        /// The unit that it counts.
         unit: Unit,
         /// Per second; `u64::MAX` for no limit.
         rate: u64,
@@ -28,9 +28,9 @@ pub enum Setup {
     Queue {
         /// Which one.
         queue: u8,
-        /// Who is next.
+        /// The order in which requests are served.
         order: Order,
-        /// How many in service.
+        /// The most requests in service at a time.
         depth: u32,
         /// By flow.
         weights: Vec<u32>,
@@ -38,7 +38,7 @@ pub enum Setup {
 }
 
 impl Setup {
-    /// What `gate` is to do.
+    /// Returns the setup of `gate`.
     pub(super) fn of(gate: &Gate) -> Self {
         let queue = gate.queue.unwrap_or(0);
         match (&gate.spec, gate.rate) {
