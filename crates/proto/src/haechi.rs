@@ -36,7 +36,7 @@ use tidegate_model::Span;
 /// How often both sides look at what time has changed, as it ships.
 pub const TICK: Span = Grain::CHOSEN.tick;
 
-/// What client and data node agree on when they meet.
+/// Parameters that client and data node agree on when they meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The rules, the same for all.

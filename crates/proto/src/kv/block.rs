@@ -27,14 +27,14 @@ pub const VALUE_MAX: usize = 4096;
 /// Bytes of the longest key and value together: a value of 4,096 bytes leaves 48 for its key.
 pub const ENTRY_MAX: usize = BLOCK as usize - HEAD;
 
-/// What one look at a block has shown.
+/// The content of a block, as one read has shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// The key, and where its value is.
     Value { from: u32, length: u32 },
     /// Another key.
     Other,
-    /// Not what was written with that version: it is being written, or was.
+    /// Bytes other than those written with that version: the block is being rewritten, or was.
     Torn,
 }
 
@@ -47,12 +47,12 @@ pub(super) const fn mark(hash: u64, version: u16) -> u64 {
     MARK | hash & !(VERSION_MAX as u64) | version as u64
 }
 
-/// What is left of it when the block's slot no longer points to it.
+/// The word that replaces a mark when the block's slot no longer points to the block.
 pub(super) const fn unmarked(version: u16) -> u64 {
     version as u64
 }
 
-/// The version of what was last written to the block that has this mark, or this instead of one.
+/// The version of the last write to a block, from its mark or from the word instead of one.
 pub(super) const fn version(mark: u64) -> u16 {
     mark as u16 & VERSION_MAX
 }

@@ -91,7 +91,7 @@ impl core::error::Error for Refused {}
 /// The end of one operation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What it was begun with.
+    /// The token that the operation was begun with.
     pub token: u64,
     /// How it ended.
     pub answer: Answer,
@@ -142,7 +142,7 @@ pub struct Client<F> {
     /// Tasks that do nothing, and buffers that hold nothing.
     idle: Vec<u32>,
     buffers: Vec<u32>,
-    /// What the fabric had no room for.
+    /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
     /// Puts that wait for a block, and deletes for the store to know of us.
@@ -278,12 +278,12 @@ impl<F: Fabric> Client<F> {
         &self.fabric.buffer(value.buffer)[value.from as usize..][..value.length as usize]
     }
 
-    /// Gives back what a value took.
+    /// Gives back the buffer of a value.
     pub fn release(&mut self, value: Value) {
         self.buffers.push(value.buffer);
     }
 
-    /// What it works on.
+    /// The fabric that the client works on.
     pub fn fabric(&self) -> &F {
         &self.fabric
     }

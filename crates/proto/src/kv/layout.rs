@@ -25,7 +25,7 @@ use super::block;
 use super::slot::BLOCKS_MAX;
 use crate::one_sided::{BUFFER, WORD};
 
-/// What a header begins with.
+/// The first bytes of a header.
 const MAGIC: [u8; 8] = *b"TIDEGTKV";
 
 /// The layout that is described here.
@@ -182,7 +182,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What the header says. Whoever writes it to an area of zeros has made an empty store.
+    /// The header's bytes. Written to an area of zeros, they make an empty store.
     pub fn header(&self) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(&MAGIC);
@@ -302,8 +302,8 @@ impl Layout {
     }
 }
 
-/// What a word of the ring says, and what it is made of: a block that nobody has, and the word
-/// that it has instead of a mark.
+/// A word of the ring: a block that no client has, and the word that the block has instead of a
+/// mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Free {
     pub(super) block: u32,
@@ -311,13 +311,13 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// What the word at a place of the ring says, in a store of so many blocks.
+    /// Decodes the word at index `place` of the ring, in a store of so many blocks.
     pub(super) const fn read(word: u64, place: u32, blocks: u32) -> Self {
         let block = (word as u32 as u64 + place as u64) % blocks as u64;
         Self { block: block as u32, mark: block::swept_again((word >> 32) as u32) }
     }
 
-    /// The word that says this at a place.
+    /// Encodes it as the word at index `place` of the ring.
     pub(super) const fn word(self, place: u32, blocks: u32) -> u64 {
         let distance = (self.block as u64 + blocks as u64 - place as u64) % blocks as u64;
         (self.mark as u32 as u64) << 32 | distance

@@ -1,12 +1,14 @@
 //! The blocks that a client may write next.
 //!
 //! A client takes some from the store's pool at a time: one at first, then twice as many as the
-//! last time, so that one that puts once takes no more. What it removes from the index is its own
-//! from then on, and rests until nobody can still be reading it by an old location. Readers would
-//! notice if they did: resting saves them the second look, and keeps versions from coming around.
+//! last time, so that one that puts once takes no more. Blocks that it removes from the index are
+//! its own from then on, and rest until no client can still be reading them by an old location.
+//! Readers would notice if they did: resting saves them the second look, and keeps versions from
+//! coming around.
 //!
-//! What a client has and does not use is swept in time, as that of a client that died. So a block
-//! is known by the *round* since which the client has it; in a later one it has to be kept first.
+//! Blocks that a client has and does not use are swept in time, as those of a client that died. So
+//! the client notes for each block the *round* since which it has it; in a later round it has to
+//! keep the block first.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

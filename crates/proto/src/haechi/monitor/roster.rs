@@ -1,4 +1,4 @@
-//! Who has which seat of a data node, and how each behaves.
+//! The clients in a data node's session slots, and the behaviour of each.
 
 use alloc::vec::Vec;
 
@@ -63,7 +63,7 @@ impl Seat {
     }
 }
 
-/// Who has which seat.
+/// The session slots of a data node, and their clients.
 #[derive(Debug)]
 pub(super) struct Roster {
     seats: Vec<Option<Seat>>,
@@ -91,12 +91,12 @@ impl Roster {
         self.seats.get_mut(usize::from(seat))?.as_mut()
     }
 
-    /// What a seat is promised from the next period on, if it is taken.
+    /// The promise to a session slot from the next period on; none for a free slot.
     pub(super) fn next(&self, seat: u16) -> Option<Promise> {
         self.get(seat).map(|seat| seat.next)
     }
 
-    /// What each seat is promised.
+    /// The present promise of each session slot; none for a free slot.
     pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
         self.seats.iter().map(|seat| seat.as_ref().map(|seat| seat.promise))
     }
@@ -126,7 +126,7 @@ impl Roster {
         }
     }
 
-    /// What a seat may do in this period.
+    /// Operations that a session slot may do in this period; 0 if it is not in the period.
     pub(super) fn allowed(&self, seat: u16) -> u64 {
         let seat = self.get(seat).filter(|seat| seat.is_in || seat.is_early);
         seat.map_or(0, |seat| seat.promise.limit)
@@ -201,7 +201,7 @@ impl Roster {
         let pooled = report.obtained.min(granted).saturating_sub(in_hand);
         let issued = before.completed + before.in_flight;
         let tokens = own + pooled;
-        // What was under way when the period began counts in it.
+        // Operations that were under way when the period began count in it.
         let slack = 2 * u64::from(window);
         if issued <= tokens + slack || seat.has_overstepped {
             return None;

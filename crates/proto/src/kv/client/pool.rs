@@ -1,9 +1,9 @@
-//! What a client has to do with the store's pool: it takes blocks, and tells since when it has had
-//! those that it has. Why it tells, [`sweep`](super::super::sweep) says.
+//! A client's use of the store's pool: it takes blocks, and announces since which round it has had
+//! its blocks. [`sweep`](super::super::sweep) says why.
 //!
-//! Taking blocks is three steps: the pool's words, the places of the ring that are next, and a swap
-//! of the word that says how many were taken. The places are read before the swap, and stay as they
-//! were until somebody takes them, so what was read is right if the swap succeeds.
+//! Taking blocks is three steps: the pool's words, the next slots of the ring, and a swap of the
+//! word that counts the blocks taken. The slots are read before the swap, and stay as they were
+//! until a client takes them. So they were read right if the swap succeeds.
 //!
 //! A client that writes looks at the round once per rest, which costs one operation. Nothing that
 //! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
@@ -29,7 +29,7 @@ const LOOK: u64 = POOL - 1;
 const TOLD: u64 = POOL - 2;
 pub(super) const TASKS_MAX: u64 = POOL - 3;
 
-/// What the client is asking the pool, with the buffer of the first operation that waits.
+/// The step of the client's request to the pool, which uses the buffer of the first waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
@@ -48,11 +48,11 @@ enum Step {
     },
 }
 
-/// What a client has asked the pool, and told the census.
+/// A client's request to the pool, and its word in the census.
 #[derive(Debug)]
 pub(super) struct Asking {
     step: Step,
-    /// Since which round it has what it has, as the census says; none if it has nothing.
+    /// The round since which it has its blocks, as the census says; none if it has no block.
     told: Option<u64>,
     /// How often it looks, when it did last, and whether it is about to.
     interval: Span,

@@ -60,7 +60,8 @@ impl<F: Fabric> Client<F> {
         let round = task.round.unwrap_or_default();
         match task.spare.take() {
             Some(spare) if told == spare.mark => {
-                // What may have been noted of it must not come back, so it skips a version.
+                // A sweep may have noted the block's old word, which must not come back; so it
+                // skips a version.
                 self.go_on_put(at, Spare { round, ..spare.next() });
             }
             _ => {
@@ -285,7 +286,8 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Replace;
         let Sight { slot, word } = task.sight;
         let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
-        // Whoever comes late must not change what the block is used for by then.
+        // A client that comes late must not change the block's next use, so the swap expects the
+        // mark.
         let version = word.version();
         let (expected, new_mark) = (block::mark(task.home.hash, version), block::unmarked(version));
         let operation =
