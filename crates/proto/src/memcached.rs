@@ -48,7 +48,7 @@ pub const LINE_MAX: usize = 2_048;
 /// The longest line of a command that asks for keys, in bytes, with its end: 4,000 of the longest.
 pub const LINE_OF_KEYS_MAX: usize = 1 << 20;
 
-/// What a command does.
+/// A command of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the command of that name")]
 pub enum Verb {
@@ -118,7 +118,7 @@ impl Verb {
         })
     }
 
-    /// What it does to its keys; none if it is about no key.
+    /// The operation on its keys; none if it is about no key.
     pub const fn operation(self) -> Option<Operation> {
         Some(match self {
             Self::Get | Self::Gets | Self::Gat | Self::Gats => Operation::Get,
@@ -132,7 +132,7 @@ impl Verb {
         })
     }
 
-    /// What its reply looks like if it is not quiet.
+    /// The shape of its reply if it is not quiet.
     pub const fn shape(self) -> reply::Shape {
         match self {
             Self::Get | Self::Gets | Self::Gat | Self::Gats => reply::Shape::Values,

@@ -18,13 +18,13 @@
 //!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
 //!   served as nobody's. Another discipline alone changes the order of what waits.
 //!
-//! What is decided a few times in a period, the [`Steward`] does; what is decided for each
-//! request, schedulers do, each with a part of the tenants. A [`Node`] is a steward with one
-//! scheduler, for a world with one thread. A world with many threads has a scheduler for each, with
-//! locks ([`Site`], [`tidegate_algo::lanes`]), and the steward behind another.
+//! The [`Steward`] makes the few decisions of a period; schedulers make those for each request,
+//! each with a part of the tenants. A [`Node`] is a steward with one scheduler, for a caller with
+//! one thread. A caller with many threads has a scheduler for each, with locks ([`Site`],
+//! [`tidegate_algo::lanes`]), and the steward behind another.
 //!
-//! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
-//! it is empty after each of the other calls, and [`Node::on_deadline`] at
+//! After each of the other calls, the caller repeats [`Node::next_dispatch`] until it gives nothing
+//! and [`Node::poll_output`] until it is empty. It calls [`Node::on_deadline`] at
 //! [`Node::next_deadline`].
 //!
 //! ```
@@ -70,11 +70,11 @@ pub struct Config {
     /// with a reservation is served; the larger, the more a device can do at once. Capacity is
     /// measured while there are as many, so clients are to be able to have more outstanding.
     pub depth: u32,
-    /// What the device can do, in units of cost per second, if that is known.
+    /// The device's capacity, in units of cost per second, if that is known.
     pub capacity: Option<Iops>,
-    /// Whether what limited tenants are allowed is spread over the period.
+    /// Whether a limited tenant's allowance is spread over the period.
     pub pacing: Pacing,
-    /// By which rule it decides who is next, until a plan names another.
+    /// The rule by which it decides which request is next, until a plan names another.
     pub discipline: Discipline,
 }
 
@@ -85,16 +85,16 @@ impl Default for Config {
     }
 }
 
-/// What the world is to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a message to the controller.
     Send(FromNode),
-    /// Tell those who watch.
+    /// Report an event to observers.
     Event(Event),
 }
 
-/// A storage node with one lane. `J` is whatever the world needs to serve a request.
+/// A storage node with one lane. `J` is the data that the caller needs to serve a request.
 #[derive(Debug)]
 pub struct Node<J> {
     steward: Steward,
@@ -146,7 +146,7 @@ impl<J> Node<J> {
         self.measured = DeviceTime::new(servers);
     }
 
-    /// Who the node is, for its next hello.
+    /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
         self.steward.info()
     }
@@ -289,12 +289,12 @@ impl<J> Node<J> {
         self.room.note(now);
     }
 
-    /// What the world is to do next.
+    /// The next action for the caller.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.steward.poll_output()
     }
 
-    /// What the node does, and with which counts.
+    /// The node's state, and the counts in force.
     pub fn status(&self, now: Time) -> NodeStatus {
         self.steward.status(now, &self.room)
     }

@@ -44,7 +44,8 @@ pub const PART_REPLY_MAX: u32 = 16 << 20;
 /// keys.
 const PART_KEYS_MAX: u32 = 256;
 
-/// What the protocol here is that of, for clients that look before they use a command.
+/// The version of memcached that this protocol follows, for clients that look before they use a
+/// command.
 const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
 
 const OK: &str = "OK\r\n";
@@ -54,11 +55,11 @@ const OK: &str = "OK\r\n";
 pub struct Ask<'a, P> {
     /// Comes back with the reply.
     pub ticket: Ticket,
-    /// Where.
+    /// Its destination.
     pub place: P,
     /// The command, to be sent as it is.
     pub bytes: &'a [u8],
-    /// What it does; [`Operation::Delete`] for `flush_all`.
+    /// The operation; [`Operation::Delete`] for `flush_all`.
     pub operation: Operation,
     /// How many keys it is about; at least one.
     pub keys: u32,
@@ -132,7 +133,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Conversation<P, R> {
     value_max: u32,
-    /// Who has to hear `flush_all`.
+    /// The destinations of `flush_all`.
     everywhere: Vec<P>,
     /// How many requests may be without a reply.
     ahead_max: usize,
@@ -246,7 +247,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             && self.credit > 0
             && self.unasked.is_empty()
         {
-            // What is skipped here has come, so it fits.
+            // Bytes that are skipped here have come, so their number fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
             self.skip -= skipped;
             consumed += skipped as usize;
@@ -396,8 +397,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.row.push_back(Seat::Taken(piece));
     }
 
-    /// What this connection knows of itself. What nodes and tenants do is told by their own
-    /// metrics, and what memcached does by its own `stats`.
+    /// Statistics of this connection. Nodes and tenants have metrics of their own, and memcached
+    /// has its own `stats`.
     fn stats(&self) -> Vec<u8> {
         let version = VERSION.trim_end().trim_start_matches("VERSION ");
         let ahead = self.row.len();
@@ -516,7 +517,7 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
             self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
         let mut made = Vec::new();
         if self.keys.is_empty() {
-            // Whoever did not do it is heard.
+            // The first part that failed gives the reply.
             let complaint = parts.iter().find(|part| **part != OK.as_bytes());
             made.extend_from_slice(complaint.unwrap_or(&OK.as_bytes()));
             return Piece::Made(made);

@@ -9,7 +9,7 @@ use super::*;
 
 type Client = Conversation<usize, Vec<u8>>;
 
-/// What was asked of whom.
+/// A sub-request: its ticket, destination and bytes.
 type Asked = (Ticket, usize, Vec<u8>);
 
 /// Keys live where their first byte says.

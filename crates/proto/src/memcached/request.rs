@@ -25,7 +25,7 @@ const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
 const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags too long\r\n";
 
-/// What stands at the beginning of the input.
+/// The parsed beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Not a whole request. It makes no sense to look again before there are this many bytes.
@@ -35,16 +35,16 @@ pub enum Step<'a> {
     },
     /// A request.
     Request(Request<'a>),
-    /// What is no request, or is refused.
+    /// An invalid request, or one that is refused.
     Refused {
-        /// What the client is to be told; empty if it does not want to hear.
+        /// The reply to the client; empty if it wants none.
         text: &'static str,
         /// How many bytes of input belong to it. They may not have come yet.
         length: u64,
     },
     /// The connection is of no use any more. The client is told `text` first, if that is not empty.
     Close {
-        /// What the client is told before the connection is closed.
+        /// The reply to the client before the connection is closed; empty for none.
         text: &'static str,
         /// Why it is closed.
         reason: Goodbye,
@@ -90,7 +90,7 @@ impl core::error::Error for Goodbye {}
 /// A request that every memcached understands, and ends where we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What it does.
+    /// Its command.
     pub verb: Verb,
     /// All of it: the line, and the value with its end.
     pub bytes: &'a [u8],
@@ -385,8 +385,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What a client may say the length of a value is, without being told that this makes no sense:
-/// `INT_MAX - 2`, as in memcached.
+/// The largest length that a client may claim for a value without a syntax error: `INT_MAX - 2`, as
+/// in memcached.
 const VALUE_CLAIM_MAX: u64 = i32::MAX as u64 - 2;
 
 /// The flags of a meta command that matter here. Only their first letter counts.
@@ -458,8 +458,8 @@ fn is_time(word: &[u8]) -> bool {
     number(word.strip_prefix(b"-").unwrap_or(word), i32::MAX as u64).is_some()
 }
 
-/// What `text` means in base64, as the number of bytes at the beginning of `space`; none if it
-/// means nothing, which is for the node to complain about.
+/// Decodes base64 `text` into the beginning of `space`, and returns the number of bytes. It returns
+/// none for invalid text, about which the node is to complain.
 fn decode_base64(text: &[u8], space: &mut [u8; KEY_MAX]) -> Option<usize> {
     let body = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
     if !text.len().is_multiple_of(4) || text.len() > KEY_MAX {

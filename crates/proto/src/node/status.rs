@@ -1,4 +1,4 @@
-//! What a node tells about itself and its tenants. Raw numbers; the unit is in the name.
+//! The status of a node and its tenants. Raw numbers; the unit is in the name.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,7 +77,7 @@ pub struct TenantStatus {
 }
 
 impl Steward {
-    /// What the node does, and with which counts.
+    /// The node's state, and the counts in force.
     pub fn status(&self, now: Time, site: &impl Site) -> NodeStatus {
         let ends = self.ledger.ends();
         let left = ends.since(now);

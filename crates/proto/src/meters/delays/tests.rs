@@ -44,7 +44,7 @@ fn meters() -> Meters {
     meters
 }
 
-/// What a tenant counts in a second: what it is served, and what holds how many of its requests.
+/// A tenant's counts per second: requests served, and requests that each rule holds.
 #[derive(Clone, Copy)]
 struct Pace {
     tenant: u16,
@@ -85,8 +85,8 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Meters
     meters
 }
 
-/// What the cluster says of itself: a node that can do 20k operations per second, 10k of which are
-/// kept for oltp.
+/// The cluster's status: a node that can do 20k operations per second, 10k of which are kept for
+/// oltp.
 fn status() -> ClusterStatus {
     let there = TenantAtNode { reserved_operations: 10_000, ..TenantAtNode::default() };
     let oltp = ClusterTenant { name: "oltp".into(), nodes: vec![there], ..Default::default() };
