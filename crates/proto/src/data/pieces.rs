@@ -1,15 +1,15 @@
-//! Large jobs in pieces: what goes through a node's scheduler and its device one by one, and is one
-//! answer to the gateway all the same.
+//! Large jobs in pieces: these go through a node's scheduler and its device one by one, and the
+//! gateway gets one answer all the same.
 //!
 //! # Problem
-//! A job of 32 MiB would be dispatched with the first token that is left, keep the device for as
-//! long as it takes, and everybody else would wait for that.
+//! A job of 32 MiB would be dispatched with the first token that is left and keep the device for
+//! its whole time, and all other requests would wait for that.
 //!
 //! # Mechanism
 //! Reads and writes are served in pieces of [`PIECE`] bytes. At most [`AHEAD`] of them wait or are
 //! at the device, so a device can work on several at a time, and requests of the same tenant that
 //! come later wait for those and not for all. Discards and zeroed ranges move nothing. Their pieces
-//! go one after the other, and are as long as what was seen to take [`RANGE_TIME`].
+//! go one after the other, and are as long as ranges that were seen to take [`RANGE_TIME`].
 //!
 //! A piece that fails is the last one that is begun. The job fails with the first piece of those
 //! that failed, in the order of the range. A durable range of zeros is zeroed piece by piece and
@@ -63,7 +63,8 @@ impl Command {
 pub fn next_range(size: u32, length: u32, took: Span) -> u32 {
     let size = size.clamp(PIECE, RANGE_MAX);
     if took > RANGE_TIME {
-        // What would have taken that time, and not less than a quarter of what it was.
+        // The length that would have taken that time, and not less than a quarter of the former
+        // size.
         let fits = u128::from(length) * u128::from(RANGE_TIME.0) / u128::from(took.0);
         let fits = u32::try_from(fits).unwrap_or(u32::MAX).max(1);
         let fits = 1 << fits.ilog2();
@@ -73,7 +74,7 @@ pub fn next_range(size: u32, length: u32, took: Span) -> u32 {
     if is_quick { (2 * size).min(RANGE_MAX) } else { size }
 }
 
-/// What is to be done next for a job.
+/// The next step of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<F> {
     /// These bytes of it are a piece.
@@ -131,8 +132,9 @@ impl<F: Copy> Pieces<F> {
         }
     }
 
-    /// What is next, with pieces of at most `size` bytes. To be called until it says to wait.
-    /// Pieces end at multiples of `size` in the part, for there what is zeroed may be given back.
+    /// The next step, with pieces of at most `size` bytes. The caller repeats this until it is to
+    /// wait. Pieces end at multiples of `size` in the part, for zeroed ranges may be given back
+    /// there.
     pub fn step(&mut self, size: u32) -> Step<F> {
         if self.is_over {
             return Step::Wait;

@@ -10,10 +10,9 @@
 //! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
 //! the latest, and what is learned from them counts from then on.
 //!
-//! A client that is [seated early](Monitor::seat_early) within a period need not wait for the next
-//! one. Its grant is written at the next tick, reserves nothing, and says that the period had
-//! begun. So a client that wants one value gets it at once if the pool has a token, and the
-//! promises to other clients stay as they were.
+//! A client that is [seated early](Monitor::seat_early) need not wait for the next period. Its
+//! grant is written at the next tick, reserves nothing, and says that the period had begun. So the
+//! client gets one value at once if the pool has a token, and promises to other clients stay.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the

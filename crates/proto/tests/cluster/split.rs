@@ -27,7 +27,7 @@ const CAPACITY: u64 = 1_000;
 const CLIENT: u64 = 800;
 const NODES: usize = 4;
 
-/// What each tenant is promised.
+/// The reservation of each tenant, in operations per second at a factor of 4.
 const PROMISED: [u64; 3] = [1_200, 600, 300];
 /// The last one has a limit.
 const LIMIT: u64 = 900;
@@ -45,7 +45,7 @@ fn policy(factor: u64) -> Policy {
     Policy::parse(&text).unwrap()
 }
 
-/// What a tenant holds at a node.
+/// A tenant's reservation and limit at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Holds {
     reserved: u64,
@@ -73,7 +73,7 @@ struct Fake {
     is_due: bool,
     ends: Time,
     wants: [u64; 3],
-    /// What it did in the last period, and what it wanted more.
+    /// Operations done in the last period, and the unmet ones.
     did: [(u64, u64); 3],
     /// Whether its clients know how much they want.
     knows: bool,
@@ -150,7 +150,7 @@ struct World {
     revision: u64,
     /// Until then more may be in force than the policy says.
     lenient: Time,
-    /// What a message takes.
+    /// The delay of a message.
     latency: Span,
 }
 
@@ -357,7 +357,7 @@ fn what_one_node_cannot_keep_stands_by_at_others() {
     assert_eq!(big.iter().sum::<u64>(), 1_200);
 }
 
-/// What is used stays, and what is left goes where more is wanted.
+/// Shares that are in use stay, and the rest goes where more is wanted.
 #[test]
 fn nodes_that_do_not_need_it_give_it_up() {
     let mut world = World::new();
@@ -370,7 +370,7 @@ fn nodes_that_do_not_need_it_give_it_up() {
     assert!(reserved[0] >= 100 && reserved[1] == 800 && reserved[2] >= 200, "{reserved:?}");
 }
 
-/// Who may do nothing at a node is seen to want something there.
+/// The demand of a tenant is seen at a node where the tenant may do nothing.
 #[test]
 fn a_limit_follows_its_tenant() {
     let mut world = World::new();
@@ -389,7 +389,7 @@ fn lost_reports_and_a_lost_controller_leave_the_last_division() {
     world.nodes[2].wants[1] = 600;
     world.run(SETTLED);
     let settled = world.reserved(1);
-    // What it would rather have now nobody knows.
+    // Its present demand is unknown.
     world.nodes[2].mute = Time::MAX;
     world.nodes[2].wants[1] = 0;
     world.run(Span(AWAY.0 - 2 * ROUND.0));
@@ -408,7 +408,7 @@ fn lost_reports_and_a_lost_controller_leave_the_last_division() {
     assert_eq!(world.reserved(1), settled);
 }
 
-/// What a node had that is gone for long goes to others.
+/// The shares of a node that is gone for long go to other nodes.
 #[test]
 fn who_does_not_come_back_loses_its_shares() {
     let mut world = World::new();
@@ -463,7 +463,7 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
     prop_oneof![8 => report, 2 => granted, 1 => Just(FromDataNode::Goodbye)]
 }
 
-/// What may happen.
+/// An event of a simulated run.
 #[derive(Clone, Debug)]
 enum Happening {
     Wants { node: usize, tenant: usize, amount: u64 },

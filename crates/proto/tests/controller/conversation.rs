@@ -1,4 +1,4 @@
-//! What is said when.
+//! Messages and their times.
 
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, Span, StageId};
@@ -257,7 +257,7 @@ fn what_a_stage_says_of_itself_is_told() {
     assert_eq!(status.pid, world.stage(stage).pid);
 }
 
-/// What was told about rules that were not taken.
+/// Refusals of rules that were reported: stage, revision and reason.
 fn refusals(world: &mut World) -> Vec<(StageId, u64, String)> {
     let told = |event| match event {
         Event::RulesRefused { stage, revision, reason } => Some((stage, revision, reason)),

@@ -99,7 +99,7 @@ impl Fake {
         }
     }
 
-    /// What its bucket of bytes lets through.
+    /// The rate of its bucket of bytes, per second; `u64::MAX` without one.
     pub(crate) fn rate(&self) -> u64 {
         let bucket = self.rates.get(&format!("{}:bandwidth", self.tenant));
         bucket.map_or(u64::MAX, |rate| rate.per_second())

@@ -64,7 +64,7 @@ struct Line {
     answers: VecDeque<Act>,
     is_held: bool,
     is_deaf: bool,
-    /// What a word was is told later than all else.
+    /// The former value of a word is reported later than all else.
     keeps_words: bool,
     is_cut: bool,
     /// All that has happened.
@@ -115,7 +115,7 @@ impl Line {
     }
 }
 
-/// What a test holds of a client's wire.
+/// A test's control of a client's wire.
 #[derive(Clone)]
 pub(crate) struct Lever(Rc<RefCell<Line>>);
 
@@ -154,7 +154,7 @@ impl Lever {
         line.asked.clear();
     }
 
-    /// What is posted and has not happened.
+    /// Operations that are posted and have not happened.
     pub(crate) fn asked(&self) -> Vec<Operation> {
         self.0.borrow().asked.iter().map(|act| act.post.operation).collect()
     }

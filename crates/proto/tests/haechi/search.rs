@@ -43,12 +43,12 @@ struct Client {
     /// The time that it knows of.
     seen: Time,
     is_sure: bool,
-    /// What the pool was when it took from it, until it hears of that.
+    /// The pool's value when the client took from it, until the client learns it.
     answer: Option<u64>,
     beat: u16,
 }
 
-/// What the monitor does next.
+/// The monitor's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Look,
@@ -87,7 +87,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whose it is, if it is a client's.
+    /// The client that takes this step, if any.
     const fn who(self) -> Option<usize> {
         match self {
             Self::Pass | Self::Monitor => None,
@@ -345,7 +345,7 @@ impl State {
         assert!(done[0] >= RESERVED[0] && done[1] >= RESERVED[1], "{done:?}: {self:#?}");
     }
 
-    /// What tells it from others.
+    /// A hash that tells this state from others.
     fn digest(&self) -> u64 {
         struct Digest(DefaultHasher);
         impl Write for Digest {

@@ -57,7 +57,7 @@ fn counts_that_do_not_fit_are_as_large_as_fits() {
 }
 
 proptest! {
-    /// What was unmet is told to a part in 32, and never as more than it was.
+    /// Unmet demand is reported to a part in 32, and never as more than it was.
     #[test]
     fn what_was_unmet_is_told_roughly(unmet in 0u64..(1 << 26) - 1, digits in 0u32..26) {
         let unmet = unmet >> digits;

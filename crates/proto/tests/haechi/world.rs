@@ -22,7 +22,7 @@ pub(crate) const STEP: Span = Span(50_000);
 /// C_L, in operations per period.
 pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / STEP.0;
 
-/// What is promised to who has no limit.
+/// The promise to a client without a limit.
 pub(crate) const fn reserve(reservation: u64) -> Promise {
     Promise { reservation, limit: u64::MAX }
 }
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) wants: u64,
     /// Its process stands still.
     pub(crate) is_stopped: bool,
-    /// What its clock shows beyond the node's, and parts of 10^6 by which it is fast.
+    /// The offset of its clock from the node's, and parts of 10^6 by which it is fast.
     pub(crate) ahead: Span,
     pub(crate) drift: i64,
     /// How many times it was looked after.
@@ -199,7 +199,7 @@ impl World {
         issued
     }
 
-    /// What was told of periods that are over.
+    /// The summaries of completed periods.
     pub(crate) fn summaries(&self) -> impl DoubleEndedIterator<Item = &Summary> {
         self.events.iter().filter_map(|event| match event {
             Event::Over(summary) => Some(summary),
@@ -216,7 +216,7 @@ impl World {
     }
 }
 
-/// What may be issued in a period beyond Ω: what was under way, and what is used of old tokens in
+/// Operations that may be issued in a period beyond Ω: those under way, and uses of old tokens in
 /// the millisecond in which clocks may differ, twice.
 pub(crate) fn slack(clients: usize) -> u64 {
     clients as u64 * u64::from(WINDOW) + 2 * CAPACITY / 100

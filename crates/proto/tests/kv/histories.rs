@@ -12,7 +12,7 @@ use tidegate_proto::kv::{Answer, Client, Layout, Settings};
 use crate::double::{Double, Memory};
 use crate::{INDEX, LEFT, fresh};
 
-/// What the next step is, of so many.
+/// Chooses the next step, out of so many.
 trait Chooser {
     fn choose(&mut self, ways: usize) -> usize;
 }
@@ -66,7 +66,7 @@ enum Act {
     Delete,
 }
 
-/// What was answered: the value, or whether there was one.
+/// The answer to an operation: the value, or whether the key had one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Value(Option<u32>),
@@ -154,7 +154,7 @@ struct Game {
     players: Vec<Player>,
     history: Vec<Entry>,
     clock: usize,
-    /// What the node does meanwhile, if it does something.
+    /// The node's move meanwhile, if it makes one.
     moves: Option<Move>,
 }
 
@@ -358,7 +358,7 @@ fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bo
     assert!(!is_calm || claims == 0, "{claims} claims are left");
 }
 
-/// What a random game is like.
+/// The parameters of a random game.
 #[derive(Clone, Copy)]
 struct Kind {
     /// Of eight operations, so many are gets, so many puts, and the rest deletes.

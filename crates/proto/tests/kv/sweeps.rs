@@ -13,7 +13,7 @@ use crate::{INDEX, blocks_at, fresh};
 
 const BUCKETS: u32 = 3;
 
-/// What a value is made of: the number of its put, in every four bytes.
+/// The bytes of a value: the number of its put, in every four bytes.
 fn value(number: u32) -> Vec<u8> {
     number.to_le_bytes().repeat(1 + number as usize % 30)
 }
@@ -226,7 +226,7 @@ proptest! {
             world.check();
         }
         world.players.clear();
-        // What is under way ends. Claims of the dead are emptied by the second whole pass, and
+        // Operations under way end. Claims of the dead are emptied by the second whole pass, and
         // their blocks are swept by the fourth.
         for _ in 0..5 {
             let pass = world.pass();

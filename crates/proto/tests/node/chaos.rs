@@ -167,7 +167,7 @@ impl Chaos {
                 !is_limited || !has_grown || tenant.served < most.saturating_add(COST_MAX),
                 "{tenant:?}"
             );
-            // What can be served is: nobody waits who has tokens on his pace.
+            // No tenant waits while it has tokens, unless pacing holds it back.
             let may_wait = is_limited && tenant.served >= tenant.allowed.unwrap_or(0);
             let is_paced = self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || may_wait || (is_limited && is_paced), "{tenant:?}");

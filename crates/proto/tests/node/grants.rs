@@ -82,7 +82,7 @@ fn the_counts_of_the_next_period_wait_for_it() {
     // One that comes after the period has begun says what holds anew, too.
     assert_eq!(world.grant(1_300, first_grant(5, 11, &[(1, 1, 7)])), [(1, 1, 7)]);
     assert_eq!(world.grant(1_400, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 1, 7)]);
-    // Who is not named in what a period begins with has nothing in it.
+    // A tenant that the first grant of a period does not name has nothing in it.
     world.grant(1_500, first_grant(6, 12, &[(0, 1, 0)]));
     assert_eq!(world.grant(1_600, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 0, 0)]);
     assert_eq!(world.serve(2_999).len(), 0);

@@ -50,8 +50,7 @@ fn a_controller_sets_the_clock() {
     assert_eq!(world.period_end(2_200), at(2_500));
 }
 
-/// What limited tenants are allowed and have reserved in the periods after the last word, and what
-/// a tenant is allowed that was never granted anything.
+/// Limit and reservation of a limited tenant in each period after the last message.
 fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
     let mut world = World::with_plan(plan(1, &["limited"], fallback));
     world.grant(500, first_grant(1, 11, &[(0, 20, 30)]));
@@ -104,7 +103,7 @@ fn connections_come_and_go_and_requests_do_not_notice() {
     }
     assert_eq!(served.iter().sum::<usize>(), 1_000);
     assert!(served[1..].iter().all(|served| *served == 1), "{served:?}");
-    // What was on its way to a controller that is gone goes nowhere.
+    // Messages to a controller that is gone are dropped.
     let turn = Turn { period: 10, round: 4 };
     let collect = ToNode::Collect { turn, into: Span(999 * MS), complete: true };
     world.node.on_message(at(999), collect);

@@ -1,4 +1,4 @@
-//! What the tests share: messages with little to say, and a node that answers them.
+//! Helpers of the tests: messages with little to say, and a node that answers them.
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time};

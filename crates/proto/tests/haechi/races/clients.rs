@@ -99,8 +99,8 @@ fn r08_a_torn_report_accuses_nobody() {
     }
 }
 
-/// Who does more than it has tokens for is told of. (So that the test before this one means
-/// something.)
+/// The monitor reports a client that does more than it has tokens for. (So that the test before
+/// this one means something.)
 #[test]
 fn who_oversteps_is_told_of() {
     let mut world = World::new(Rules::SOUND, &[reserve(500), reserve(500)]);
@@ -198,8 +198,8 @@ fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
     }
 }
 
-/// Who comes back reads its grant before it is void, and the monitor makes it void without knowing:
-/// it gives nothing away before it has looked for reports again, and finds one.
+/// A client that comes back reads its grant before it is void, and the monitor makes it void
+/// without knowing: it gives nothing away before it has looked for reports again, and finds one.
 #[test]
 fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
     for rules in RULES {
@@ -273,13 +273,13 @@ fn r11_clocks_that_drift_meet_once_a_period() {
     }
 }
 
-/// What is done between the last report and the end of a period is counted in it, and nothing of it
+/// Operations between the last report and the end of a period are counted in it, and none of them
 /// in the next.
 #[test]
 fn r16_the_last_millisecond_counts() {
     for rules in RULES {
         let mut world = World::new(rules, &[reserve(5_000), reserve(2_000)]);
-        // What the client itself counts at the moment at which a period ends for it.
+        // The client's own count at the moment at which a period ends for it.
         let mut counted = Vec::new();
         let mut epochs = [0; 2];
         let mut before = [0; 2];
@@ -325,8 +325,9 @@ fn r17_limits_are_not_a_lack_of_capacity() {
     }
 }
 
-/// Who joins within a period has a part from the next on; who leaves keeps its own until then; a
-/// seat is given to another only afterwards, and the last words of who left are not its words.
+/// A client that joins within a period has a part from the next on; one that leaves keeps its own
+/// until then. Its session slot is given to another client only afterwards, and its last words do
+/// not count as the other client's.
 #[test]
 fn r18_who_joins_or_leaves_does_so_between_periods() {
     for rules in RULES {
@@ -364,7 +365,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         assert_eq!(world.clients[4].seat, 1, "{rules:?}");
         let left = world.clients[1].lever.clone();
         let (before, lever) = (left.issued(), world.clients[4].lever.clone());
-        // Who has left is fenced off before its seat is another's.
+        // A client that has left is fenced off before its session slot is another's.
         world.clients[1].is_stopped = true;
         world.run_into_next(percent(90));
         assert!(lever.issued() > 2_400, "{rules:?}: {}", lever.issued());
@@ -372,9 +373,9 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
     }
 }
 
-/// Who is seated early has what is nobody's within a few ticks, as far as it is allowed. Nobody
-/// loses what is reserved for it, no more is issued than the node can do, and the next period is
-/// one for all.
+/// A client that is seated early gets spare tokens within a few ticks, as far as it is allowed. No
+/// client loses its reservation, no more is issued than the node can do, and the next period is one
+/// for all.
 #[test]
 fn r20_who_comes_early_takes_nothing_that_is_promised() {
     for rules in RULES {
@@ -406,8 +407,8 @@ fn r20_who_comes_early_takes_nothing_that_is_promised() {
     }
 }
 
-/// What a client is promised changes between periods, also if grants are written anew within one
-/// because somebody is not heard of: nobody is accused of what it was granted.
+/// A client's promise changes between periods, also if grants are written anew within one because a
+/// client is silent: no client is accused of the use of its grant.
 #[test]
 fn r18_a_promise_changes_between_periods() {
     for rules in RULES {

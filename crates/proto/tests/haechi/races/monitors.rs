@@ -161,7 +161,7 @@ fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
         let issued = world.issued() - before;
         assert!((4 * 5_000 - slack(2)..=5 * 5_000).contains(&issued), "{rules:?}: {issued}");
         assert_eq!(takes(&world), taken);
-        // Who waits for its deadlines only is not woken all the time.
+        // A client that waits for its deadlines only is not woken all the time.
         let client = &mut world.clients[1];
         client.wants = 0;
         let (end, mut turns) = (world.now.after(PERIOD), 0);

@@ -195,7 +195,7 @@ fn r15_reports_come_though_the_pool_never_shrinks() {
     }
 }
 
-/// What pools say, in other words: used by the tests beside this one.
+/// Pool words and their decoded form: used by the tests beside this one.
 #[test]
 fn a_pool_that_many_take_from_keeps_its_period() {
     let word = Pool::word(7, 10);
