@@ -289,8 +289,9 @@ pub enum FromNode {
         /// Its state, or the reason why it is refused, for people.
         opened: Result<PartState, String>,
     },
-    /// The node is there, and what it owes is under way: said every [`ALIVE_EVERY`] while nothing
-    /// else is. Nobody asks for it, because a node that is at its bounds does not read.
+    /// The node is there, and the answers that it owes are under way: sent every [`ALIVE_EVERY`]
+    /// while nothing else is. The gateway does not ask for it, because a node at its bounds does
+    /// not read.
     Alive,
     /// Acknowledged writes to an open part may have been lost since it was opened.
     Incarnation {

@@ -175,8 +175,8 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
 }
 
 impl Visitor {
-    /// Somebody on another machine, whose certificate bears this name: a user of that name, with a
-    /// number that no user has, of whom nothing else is known.
+    /// A client on another machine, whose certificate bears this name: a user of that name, with a
+    /// number that no user has. Nothing else is known of it.
     pub fn far(name: &str) -> Self {
         let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
         Self { peer, certificate: Some(name.into()), ..Self::default() }

@@ -7,10 +7,10 @@
 //! order in which it asked.
 //!
 //! **Model.** Most of a command is none of a gate's business: flags, times and values go to the
-//! node as they came. What matters is the *boundary*. Bytes after a request that gate and node cut
-//! at different places would be somebody's data to one and a command to the other, so a request is
-//! passed on only if every memcached cuts it where we do. Whatever else comes is answered here,
-//! with the words that memcached has for it, and never reaches a node.
+//! node as they came. The gate needs the *boundary*. Bytes after a request that gate and node cut
+//! at different places would be data to one and a command to the other, so a request is passed on
+//! only if every memcached cuts it where we do. All other input is answered here, with the words
+//! that memcached has for it, and never reaches a node.
 //!
 //! **Mechanism.** [`request::next`] finds the next request in what a client sent; [`conversation`]
 //! is the client's side of a gateway as a machine: requests in, parts of them to the nodes that own

@@ -20,7 +20,7 @@
 //! Example: a gateway is read at 100 and 250, dies, and its next incarnation is read at 40. In all
 //! there were 290 requests. Those of the first incarnation after 250 are unknown.
 //!
-//! Nothing is decided by these numbers, and nobody waits for them.
+//! Nothing is decided by these numbers, and no request waits for them.
 //!
 //! # Bound
 //! One question and answer per party and [`INTERVAL`]. An answer is as long as the tenants that had
@@ -236,8 +236,8 @@ impl Meters {
         self.revision = revision;
     }
 
-    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with a
-    /// name that nobody has is not read.
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with an
+    /// unknown name is not read.
     pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
         let Some(place) = self.nodes.iter().position(|node| node.name == name) else { return };
         let node = &mut self.nodes[place];
@@ -277,7 +277,7 @@ impl Meters {
                 return false;
             }
         };
-        // The process that was here before is gone, or its connection is and nobody has noticed.
+        // The process that was here before is gone, or its connection is gone unnoticed.
         if let Some(earlier) = self.gateways[place].line.connection {
             self.outputs.push_back(Output::Close { connection: earlier });
             self.on_closed(earlier, "it has connected anew");
@@ -334,7 +334,7 @@ impl Meters {
         self.gateways.iter().filter_map(|gateway| gateway.line.connection)
     }
 
-    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while nobody is there.
+    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while no party is connected.
     pub const fn next_deadline(&self) -> Time {
         self.next_at
     }

@@ -7,16 +7,16 @@
 //! controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]).
 //! Nothing that the controller does or fails to do keeps the node from serving:
 //!
-//! - **Before the first plan** everybody is nobody: served in turn, without limits.
+//! - **Before the first plan** no request has a tenant: all are served in turn, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
 //!   until it begins; those of the present one hold from the moment they come.
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
 //!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant of which no
 //!   grant ever said what it may is then let through. The first grant ends this.
 //! - **A new plan** is one of which anything but the discipline differs, for a controller that lost
-//!   its state may give the same revision to another. It keeps the requests, the slots and what was
-//!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
-//!   served as nobody's. Another discipline alone changes the order of what waits.
+//!   its state may give the same revision to another. It keeps the requests, the slots and the
+//!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves
+//!   are served as unattributed. Another discipline alone changes the order of waiting requests.
 //!
 //! The [`Steward`] makes the few decisions of a period; schedulers make those for each request,
 //! each with a part of the tenants. A [`Node`] is a steward with one scheduler, for a caller with
@@ -130,7 +130,7 @@ impl<J> Site for Room<J> {
 }
 
 impl<J> Node<J> {
-    /// A node that serves everybody alike, and waits for a controller.
+    /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
         let mut room = Room {
             scheduler: Scheduler::new(config.discipline, config.pacing),
@@ -161,8 +161,8 @@ impl<J> Node<J> {
         self.steward.plans()
     }
 
-    /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
-    /// same as long as the name stays in the plan.
+    /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
+    /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
         self.steward.slot(tenant)
     }

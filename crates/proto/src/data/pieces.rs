@@ -38,11 +38,11 @@ pub const RANGE_TIME: Span = Span(2 * Span::MILLISECOND.0);
 pub const RANGE_FIRST: u32 = 1 << 20;
 const RANGE_MAX: u32 = 256 << 20;
 
-/// The longest range of which holes are told in one answer: who wants to know more asks again.
+/// The longest range of which holes are told in one answer: a client asks again for more.
 pub const MAP_MAX: u32 = 1 << 30;
 
 impl Command {
-    /// Whether it moves nothing, or nobody knows what, and costs the time that it took.
+    /// Whether it costs the time that it took, as it moves nothing or an unknown amount.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::Discard { .. } | Self::Zero { .. } | Self::Map)
     }

@@ -198,7 +198,7 @@ impl Book {
         self.guests.retain(|guest| guest.seat != seat);
     }
 
-    /// The tenant of a seat; empty for a free one, and for nobody's.
+    /// The tenant of a session slot; empty for a free one, and for a client without tenant.
     pub fn tenant(&self, seat: u16) -> &str {
         let guest = self.guests.iter().find(|guest| guest.seat == seat);
         guest.map_or("", |guest| &guest.tenant)

@@ -69,7 +69,7 @@ pub enum FromDataNode {
     },
     /// The node ends. Clients that it has left go on by what they were promised last.
     Goodbye,
-    /// Something happened that somebody should know.
+    /// An event that the controller should know.
     Noticed(Notice),
     /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
     /// and the beginning of a connection.
@@ -97,14 +97,14 @@ pub enum Notice {
     },
     /// A client was silent for three periods, and is shut out.
     Evicted {
-        /// The tenant that it acts for; empty if nobody's.
+        /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its seat.
         seat: u16,
     },
     /// A client has not used what is reserved for it.
     Unused {
-        /// The tenant that it acts for; empty if nobody's.
+        /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its seat.
         seat: u16,

@@ -159,8 +159,8 @@ impl Steward {
         }
     }
 
-    /// Promises all clients what they are to have, from the next period on; to whom that cannot be
-    /// promised, later. Says whether it is less than before for anybody.
+    /// Gives all clients their promises, from the next period on; those that cannot be given yet,
+    /// later. Returns whether any client's promise is less than before.
     pub fn settle<F: Fabric>(&mut self, monitor: &mut Monitor<F>) -> bool {
         self.is_owed = false;
         let promises = self.book.promises(self.policy());
@@ -180,8 +180,8 @@ impl Steward {
         is_less
     }
 
-    /// Whether somebody could not be promised what it is to have: [`Self::settle`] is to be tried
-    /// again when a period is over.
+    /// Whether some client could not be given its promise: [`Self::settle`] is to be tried again
+    /// when a period is over.
     pub const fn is_owed(&self) -> bool {
         self.is_owed
     }
@@ -220,7 +220,7 @@ impl Steward {
         }
     }
 
-    /// Nobody has anything here any more that could be taken away: all shares are in force.
+    /// No client has anything here any more that could be taken away: all shares are in force.
     pub fn on_nobody(&mut self) {
         self.rest();
         if !core::mem::take(&mut self.due).is_empty() {
@@ -255,7 +255,7 @@ impl Steward {
         }
     }
 
-    /// Nobody has done or wanted anything.
+    /// Clears the counts of the last period: no client has done or wanted anything.
     fn rest(&mut self) {
         self.pool = 0;
         for tally in self.tallies.values_mut() {

@@ -255,8 +255,8 @@ impl<F: Fabric> Monitor<F> {
         self.estimator.capacity()
     }
 
-    /// Whether it waits for operations of its own. Where nobody tells when they are done it is to
-    /// be polled until it does not.
+    /// Whether it waits for operations of its own. Where no thread announces their completion, the
+    /// monitor is to be polled until it waits no more.
     pub fn is_waiting(&self) -> bool {
         self.pending > 0
     }

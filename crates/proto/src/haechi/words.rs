@@ -49,7 +49,7 @@ const fn is_of(number: u64, epoch: u64, bits: u32) -> bool {
     number == epoch & ((1 << bits) - 1)
 }
 
-/// The pool: of which period, and how many tokens. Below zero somebody took too many.
+/// The pool: its period, and its tokens. Below zero, clients took too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The last 16 bits of the period's number.

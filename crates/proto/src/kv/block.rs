@@ -8,9 +8,9 @@
 //! ```
 //!
 //! All but the mark stays as it was written until the block is used anew. The mark is there while
-//! the block is what its slot points to; before that ends, only the version is left of it. See
-//! [`super`] for why. A block that nobody points to says in the same word whether it was swept, or
-//! kept since: see the sweep.
+//! the block's slot points to it; before that ends, only the version is left of it. See [`super`]
+//! for why. A block that no slot points to says in the same word whether it was swept, or kept
+//! since: see the sweep.
 
 use super::layout::{BLOCK, LINE, word};
 use super::slot::VERSION_MAX;

@@ -42,8 +42,8 @@ pub struct Settings {
     /// How many blocks to take from the store at a time at most, from 1 to 512. More save round
     /// trips.
     pub extent: u32,
-    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none where
-    /// nobody sweeps.
+    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none if the
+    /// store is not swept.
     pub seat: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With

@@ -9,10 +9,10 @@
 //!    ...     blocks of 4,160 bytes
 //! ```
 //!
-//! The *pool* is the blocks that nobody has. The ring's places from `taken` on name them, which is
-//! counted from the beginning and goes around: as many as there are blocks, and `given` more. So
-//! clients move one end and the sweep the other. What the *round* and the census are for, the sweep
-//! says.
+//! The *pool* is the blocks that no client has. The ring's slots from `taken` on name them, up to
+//! `given` and as many more as there are blocks; both are counted from the beginning, and go
+//! around. So clients move one end and the sweep the other. The sweep explains the *round* and the
+//! census.
 //!
 //! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
 //! words say how far a block is from the place's own number, so that zeros name each block once.
@@ -46,7 +46,7 @@ pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 /// Bytes of a block: what a buffer holds.
 pub const BLOCK: u32 = BUFFER;
 
-/// Seats that a store knows: clients that write to it where somebody sweeps.
+/// Session slots that a store knows: clients that write to it while it is swept.
 pub const HOLDERS: u16 = 256;
 
 /// Bytes from the beginning of an area to the pool's words, the census and the index.
@@ -148,9 +148,9 @@ impl Home {
 }
 
 impl Layout {
-    /// As many blocks as the area has room for, and an index that is full to 0.6 when all of them
-    /// are in use, where a key as good as always finds a slot. Take the seed at random: nobody can
-    /// aim at one bucket then.
+    /// As many blocks as the area has headroom for, and an index that is full to 0.6 when all of
+    /// them are in use, where a key as good as always finds a slot. Take the seed at random: then
+    /// no client can aim at one bucket.
     ///
     /// # Errors
     /// If the area is no place for a store.

@@ -54,7 +54,7 @@ pub(super) struct Supply {
     rest: Span,
     /// Removed from the index, in the order in which they may be used again.
     resting: VecDeque<(Time, Spare)>,
-    /// Never seen by anybody.
+    /// Blocks that no reader has seen.
     spare: Vec<Spare>,
     round: u64,
     /// How many to take from the pool the next time, and at most.
@@ -93,7 +93,7 @@ impl Supply {
         resting(&mut self.resting).or_else(|| self.spare.pop())
     }
 
-    /// Takes back a block that nobody has seen.
+    /// Takes back a block that no reader has seen.
     pub(super) fn give_back(&mut self, spare: Spare) {
         self.spare.push(spare);
     }

@@ -67,7 +67,7 @@ pub enum Pass {
     Over {
         /// Blocks that came back to the pool.
         swept: u32,
-        /// Blocks that nobody points to, which the next pass may sweep.
+        /// Blocks that no word points to, which the next pass may sweep.
         noted: u32,
     },
 }
@@ -132,8 +132,8 @@ pub struct Sweep<F> {
 }
 
 impl<F: Fabric> Sweep<F> {
-    /// Of the store with this layout, through a fabric with at least one buffer that nobody else
-    /// uses.
+    /// A sweep of the store with this layout, through a fabric with at least one buffer that is not
+    /// in use.
     pub fn new(fabric: F, layout: Layout) -> Self {
         Self {
             fabric,
@@ -259,7 +259,7 @@ impl<F: Fabric> Sweep<F> {
     fn read_index(&mut self, bucket: u32) {
         let count = (self.layout.buckets() - bucket).min(BUFFER / BUCKET);
         if count == 0 {
-            // Anybody can have written anything there: there are not more places than blocks.
+            // Clients can have written anything there: there are not more places than blocks.
             let blocks = u64::from(self.layout.blocks());
             self.given = self.given.clamp(self.taken.saturating_sub(blocks), self.taken);
             return self.read_ring(self.taken);

@@ -10,11 +10,11 @@
 //! have left.
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
-//! the first of them has left, so the row is as long as that at most. Whoever has many clients may
-//! allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is cut
-//! so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked for
-//! as far as the credit goes. Once one of them has failed, so has the request, and the others are
-//! not asked for.
+//! the first of them has left, so the row is as long as that at most. A gateway with many clients
+//! may allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is
+//! cut so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked
+//! for as far as the credit goes. Once one of them has failed, so has the request, and the others
+//! are not asked for.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -143,7 +143,7 @@ pub struct Conversation<P, R> {
     reply_estimate: usize,
     /// The bytes of replies that are here and have not left.
     stored: usize,
-    /// How many bytes of input are nobody's.
+    /// Bytes of input that are still to be skipped.
     skip: u64,
     /// Parts of the last request that are not asked for yet, and how many requests and parts are.
     unasked: VecDeque<(Ticket, Part<P>)>,
@@ -167,7 +167,7 @@ struct Part<P> {
 #[derive(Debug)]
 enum Seat<R> {
     Taken(Piece<R>),
-    /// Nobody wants to hear what goes wrong if it is `hushed`.
+    /// The client wants no error reply if it is `hushed`.
     Empty {
         hushed: bool,
     },
@@ -179,7 +179,7 @@ enum Seat<R> {
 struct Shared<R> {
     parts: Vec<Option<Piece<R>>>,
     missing: usize,
-    /// Nobody wants to hear what goes wrong.
+    /// The client wants no error reply.
     hushed: bool,
     /// The keys, one after the other, each with its end and its part; none for `flush_all`.
     text: Vec<u8>,
@@ -536,7 +536,8 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
 }
 
 impl Request<'_> {
-    /// Whether nobody hears what goes wrong, as with `noreply`. The flag `q` hushes good news only.
+    /// Whether the client gets no error reply, as with `noreply`. The flag `q` hushes good news
+    /// only.
     fn is_hushed(&self) -> bool {
         let is_meta = self.verb.shape() == super::reply::Shape::Meta;
         self.quiet && !is_meta

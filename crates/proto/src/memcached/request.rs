@@ -63,7 +63,7 @@ impl Step<'_> {
 pub enum Goodbye {
     /// A line is too long.
     Endless,
-    /// Somebody speaks HTTP, as a browser does that was led here.
+    /// A client speaks HTTP, as a browser does that was led here.
     Http,
     /// A request is in memcached's binary protocol.
     Binary,
@@ -247,7 +247,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Refuses a storage command whose line does not say where its value ends. To go on would read
-    /// the value as commands, and whoever chose the value would choose the commands.
+    /// the value as commands, and the author of the value would choose the commands.
     fn unbounded(&self, text: &'static str) -> Step<'a> {
         Step::Close { text, reason: Goodbye::ValueLength }
     }

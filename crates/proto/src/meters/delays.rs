@@ -16,8 +16,8 @@
 //!   reserved.
 //! - **turn**: the tenants that took turns with it, its part of their weights, and the service that
 //!   it got; and the effect of twice the weight.
-//! - **device**: how often the store was full, how much of what it did was the tenant's own. One
-//!   that was never full held nobody up: that is how long it takes.
+//! - **device**: how often the store was full, and how much of its work was the tenant's own. A
+//!   store that was never full held no requests up: that is how long it takes.
 //!
 //! # Bound
 //! An answer looks at one tenant at all nodes, and at all tenants of at most four.

@@ -77,7 +77,7 @@ pub struct GatewayPressure {
 /// Requests that went to nodes and were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// The name of the volume, pool or tenant they were for; empty for nobody.
+    /// The name of their volume, pool or tenant; empty for requests without a tenant.
     pub name: String,
     /// How many.
     pub requests: u64,

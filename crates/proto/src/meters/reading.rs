@@ -1,4 +1,4 @@
-//! A number that only grows, but for the times that whoever counts it begins anew.
+//! A number that only grows, except when another process begins to count it from zero.
 
 use alloc::string::String;
 

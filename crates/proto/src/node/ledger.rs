@@ -92,10 +92,10 @@ pub(super) struct Ledger {
     /// The number of the period that is running.
     number: u64,
     ends: Time,
-    /// Whether somebody has said in this period how long it has been running.
+    /// Whether a message has said in this period how long it has been running.
     is_aligned: bool,
-    /// Whether nobody has said anything since the connection was made, so that the controller may
-    /// be another one, with another count of periods.
+    /// Whether no message has said anything since the connection was made, so that the controller
+    /// may be another one, with another count of periods.
     is_fresh: bool,
     /// The serial of the last grant that was taken.
     pub(super) serial: u64,

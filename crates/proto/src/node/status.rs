@@ -132,7 +132,8 @@ impl Steward {
     }
 }
 
-/// Nobody, who is in every lane: what waited for a tenant when it left stays in its lane.
+/// The default tenant, which is in every lane: requests that waited for a tenant when it left stay
+/// in their lane.
 fn nobody(now: Time, site: &impl Site) -> TenantStatus {
     let mut nobody = TenantStatus::default();
     for lane in 0..site.lanes() {

@@ -79,8 +79,8 @@ impl Steward {
         self.ledger.plans
     }
 
-    /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
-    /// same as long as the name stays in the plan.
+    /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
+    /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
         self.ledger.slot(tenant)
     }
@@ -233,8 +233,8 @@ impl Steward {
             self.look_at = self.ledger.next_round(now);
             return Some(rest);
         }
-        // Before anything is looked at, so that whatever comes meanwhile is seen by the next look.
-        // Requests of no tenant are told to nobody, but while they come the node would never rest.
+        // Before the tallies are read, so that the next look sees requests that come meanwhile.
+        // Unattributed requests are not reported, but while they come the node would never rest.
         let done = unchanged(now, site);
         let may_rest = done.is_some() && core::mem::replace(&mut self.seen, done) == done;
         let question = (turn, is_complete, may_rest);

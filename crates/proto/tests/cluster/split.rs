@@ -1,5 +1,5 @@
 //! Promises that hold for several data nodes: shares add up to no more than is promised, whatever
-//! is lost or late and whoever dies, and go where they are wanted.
+//! is lost or late and whichever process dies, and go where they are wanted.
 //!
 //! Data nodes are pretended ones here. Each has periods of its own, holds shares from the beginning
 //! of one, and says so when that has come. What it serves of a tenant is what this wants or, if
@@ -324,7 +324,7 @@ fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
     }
 }
 
-/// Where nobody knows how much is wanted, two nodes have equal parts at first, of which one gives
+/// Where no client knows how much it wants, two nodes have equal parts at first, of which one gives
 /// some back.
 #[test]
 fn who_knows_what_it_wants_has_it_at_two_nodes_at_once() {
@@ -441,7 +441,7 @@ fn strangers_are_refused() {
     assert_eq!(reasons.len(), 2);
 }
 
-/// Anything at all, from a node that may be somebody else.
+/// Anything at all, from a node that may be another program.
 fn anything() -> impl Strategy<Value = FromDataNode> {
     let number = || prop_oneof![0..9u64, 0..2_000u64, Just(u64::MAX)];
     let numbers = || (number(), number(), number(), number());

@@ -73,7 +73,7 @@ struct Held {
     /// While the period runs there, up to what count it may be served.
     allowed: Option<u64>,
     is_over: bool,
-    /// Whether its lease was over in the period: nobody answers for its limits then.
+    /// Whether its lease was over in the period: its limits are not guaranteed then.
     is_abandoned: bool,
 }
 

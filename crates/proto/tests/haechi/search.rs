@@ -15,7 +15,7 @@
 //!   is not overdrawn by more than two batches.
 //!
 //! And from every state at the end of time, if all go on, both clients have their reservations: so
-//! nobody waits for ever.
+//! no client waits for ever.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;

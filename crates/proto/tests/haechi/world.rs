@@ -17,7 +17,7 @@ pub(crate) const PERIOD: Span = Span(100 * Span::MILLISECOND.0);
 pub(crate) const CAPACITY: u64 = 10_000;
 /// Operations that a client has under way at most.
 pub(crate) const WINDOW: u32 = 8;
-/// How often everybody is looked after: a window in each is what a client can do.
+/// The time between polls of all clients: a window in each is what a client can do.
 pub(crate) const STEP: Span = Span(50_000);
 /// C_L, in operations per period.
 pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / STEP.0;
@@ -65,7 +65,7 @@ impl Client {
     pub(crate) fn turn(&mut self, now: Time) {
         let now = self.time(now);
         self.polls += 1;
-        // Answers first: nobody reads a clock and then sleeps with answers in hand.
+        // Answers first: no client reads a clock and then sleeps with answers in hand.
         self.port.poll(now, &mut self.done).unwrap();
         self.completed += self.done.len() as u64;
         self.done.clear();
@@ -146,7 +146,7 @@ impl World {
         (former, core::mem::replace(&mut self.lever, lever))
     }
 
-    /// Everybody who is not stopped takes a turn, then it is a little later.
+    /// The monitor and all clients that are not stopped take a turn, then it is a little later.
     pub(crate) fn step(&mut self) {
         if !self.is_monitor_stopped {
             self.monitor.poll(self.now, &mut self.events).unwrap();

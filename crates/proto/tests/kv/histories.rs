@@ -1,7 +1,7 @@
-//! Clients at the same keys, in any order of what their fabrics do, with torn reads and writes and
-//! sudden deaths, and while the node goes on with a copy of the memory and asks nobody. Every
-//! history must be one that a map could have given to clients one after another (linearizability,
-//! by search), and must leave one slot for each key that has a value.
+//! Clients at the same keys, in any order of their fabrics' operations, with torn reads and writes
+//! and sudden deaths, and while the node goes on with a copy of the memory without asking any
+//! client. Every history must be one that a map could have given to clients one after another
+//! (linearizability, by search), and must leave one slot for each key that has a value.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -343,8 +343,8 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
     Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }
 
-/// After all, one client asks for every key: what it is told belongs to the history, and the index
-/// has a slot for each value that it found and, if nobody died, no claim.
+/// After all, one client asks for every key: its answers belong to the history, and the index has a
+/// slot for each value that it found and, if no client died, no claim.
 fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bool) {
     let mut auditor = player(memory, layout, 1, Some(9));
     auditor.plan = (0..keys).map(|key| (key, Act::Get)).collect();

@@ -1,5 +1,5 @@
-//! Clients that come, die and leave at any point while the store is swept: no block is anybody's
-//! twice, and when all have gone, two passes bring back whatever no key has.
+//! Clients that come, die and leave at any point while the store is swept: no block belongs to two
+//! clients, and when all have gone, passes bring back all blocks without a key.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -304,7 +304,7 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
     }
 }
 
-/// Nobody looks for blocks as long as there are enough.
+/// The sweep looks for no blocks as long as there are enough.
 #[test]
 fn a_store_with_enough_blocks_is_not_swept() {
     let mut world = World::new(8, 5);

@@ -1,4 +1,4 @@
-//! When periods begin, what holds while nobody says anything, and what is reported.
+//! The beginnings of periods, the counts in force without messages, and the reports.
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Span, Time};
@@ -188,7 +188,7 @@ fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
     }
 }
 
-/// Requests that wait for their limit wake nobody up: the node asks to be woken when a period
+/// Requests that wait for their limit wake no thread up: the node asks to be woken when a period
 /// begins, and when the pace lets the next one go.
 #[test]
 fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {

@@ -68,7 +68,7 @@ fn another_discipline_changes_the_order_and_nothing_else() {
     world.node.on_message(at(0), ToNode::Plan(with(Some(Discipline::Fifo))));
     assert_eq!((world.node.poll_output(), world.node.plans()), (None, 1));
     assert_eq!(world.node.discipline(), Discipline::Fifo);
-    // Nobody is limited by it; but counts are there for the one that comes next.
+    // This discipline limits no tenant; but counts are there for the one that comes next.
     assert_eq!((world.tenant(0, "a").reserved, world.tenant(0, "limited").allowed), (1, Some(4)));
     let first = world.node.next_dispatch(at(0)).unwrap();
     assert_eq!(first.job, 0);

@@ -24,7 +24,7 @@ const REPORT: [u64; 2] = [2, 5];
 /// Operations for which a report is worth its own.
 const PER_REPORT: u64 = 512;
 
-/// Pool tokens for which it is worth asking for them. Whoever gets fewer waits longer.
+/// Pool tokens for which it is worth asking for them. A client that gets fewer waits longer.
 const PER_TAKE: u64 = 256;
 
 const LOOKED: u64 = OWN | 1;

@@ -68,7 +68,7 @@ impl Asking {
 }
 
 impl<F: Fabric> Client<F> {
-    /// Whether it may write: the census knows of it, or nobody asks.
+    /// Whether it may write: the census knows of it, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
         self.seat.is_none() || self.asking.told.is_some()
     }

@@ -171,9 +171,10 @@ impl<F: Fabric> Client<F> {
         self.compare_next(at, outcomes);
     }
 
-    /// The block of a slot with the key's fingerprint is damaged. Nobody can be given its value any
-    /// more, so a put replaces it and a delete removes it; else its key would be lost for good. In
-    /// one of 4,096 cases that is another key of the same bucket, which has no value from then on.
+    /// The block of a slot with the key's fingerprint is damaged. No client can be given its value
+    /// any more, so a put replaces it and a delete removes it; else its key would be lost for good.
+    /// In one of 4,096 cases that is another key of the same bucket, which has no value from then
+    /// on.
     fn on_damaged(&mut self, at: u32, torn: Sight, outcomes: &mut Vec<Outcome>) {
         let task = &mut self.tasks[at as usize];
         if task.kind == Kind::Get || torn.word.is_claim() {
@@ -311,7 +312,7 @@ impl<F: Fabric> Client<F> {
         }
         self.locations.forget(hash);
         if task.kind == Kind::Put && task.is_verified {
-            // As if it had come just before whoever was faster.
+            // As if it had come just before the faster client.
             return self.finish(at, Answer::Stored, outcomes);
         }
         self.again(at, outcomes);
@@ -369,8 +370,8 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// A task's own claim is no claim any more. If nobody has expelled it, somebody has given it
-    /// its value, whatever has become of that since.
+    /// A task's own claim is no claim any more. If no client has expelled it, some client has given
+    /// it its value, whatever has become of that since.
     fn on_claim_gone(
         &mut self,
         at: u32,

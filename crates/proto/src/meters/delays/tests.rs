@@ -35,7 +35,7 @@ fn second(count: u64) -> Time {
     Time(count * Span::SECOND.0)
 }
 
-/// Two nodes with a policy, of which one was read at second 0, before anybody asked for anything.
+/// Two nodes with a policy, of which one was read at second 0, before any request.
 fn meters() -> Meters {
     let mut meters = Meters::new(&["a".into(), "b".into()], &[]);
     meters.apply(1, &Policy::parse(POLICY).unwrap());
@@ -289,8 +289,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, a minute has all that was looked at in its last 55 seconds, nothing that
-    /// began before it, and nothing that was counted while nobody looked.
+    /// Whatever happens, a minute has all that was counted in its last 55 seconds, nothing that
+    /// began before it, and nothing from times without readings.
     #[test]
     fn a_minute_is_the_last_one(steps in steps()) {
         let mut meters = meters();

@@ -65,8 +65,8 @@ fn r07_a_report_of_another_period_counts_for_nothing() {
     assert!(world.monitor.books().report(1).is_some());
 }
 
-/// The words of a report are seen one after the other, in either order, with any delay: nobody is
-/// accused, words of two periods are no report, and nothing is made of it.
+/// The words of a report are seen one after the other, in either order, with any delay: no client
+/// is accused, words of two periods are no report, and nothing is made of it.
 #[test]
 fn r08_a_torn_report_accuses_nobody() {
     for rules in RULES {
@@ -248,7 +248,7 @@ fn r11_clocks_that_drift_meet_once_a_period() {
     world.clients[0].ahead = Span(5 * Span::SECOND.0);
     world.clients[1].drift = 300;
     world.clients[2].drift = -300;
-    // Nobody takes from the pool, which would tell.
+    // No client takes from the pool, which would tell.
     let mut apart = Span::ZERO;
     for period in 0..300 {
         for client in &mut world.clients {
@@ -307,8 +307,8 @@ fn r16_the_last_millisecond_counts() {
     }
 }
 
-/// All have reached their limits and the node stands still: that says nothing of what it can do.
-/// And nobody passes its limit.
+/// All clients have reached their limits and the node stands still: that says nothing of its
+/// capacity. And no client passes its limit.
 #[test]
 fn r17_limits_are_not_a_lack_of_capacity() {
     for rules in RULES {
@@ -429,7 +429,7 @@ fn r18_a_promise_changes_between_periods() {
             .collect();
         assert_eq!(promised, [8_000, 500], "{rules:?}");
         assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
-        // A node that can do less than all take less from may still take more from somebody.
+        // A promise is refused if all promises together exceed the capacity; the former one stays.
         assert!(world.monitor.renew(0, reserve(9_001)).is_err());
         assert_eq!(world.monitor.promise(0), Some(reserve(500)));
     }

@@ -33,7 +33,7 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
                 world.step();
             }
             assert_eq!(world.epoch(), epoch);
-            // A look at a time at which nobody takes anything, and no word of theirs.
+            // A look at a time at which no client takes anything, and no report of theirs comes.
             world.clients.iter().for_each(|client| client.lever.hold());
             world.now = world.now.after(TICK);
             world.monitor.poll(world.now, &mut world.events).unwrap();
@@ -46,7 +46,7 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
     }
 }
 
-/// A word is atomic among operations of one card only. So nobody writes the pool or reads it by
+/// A word is atomic among operations of one card only. So no party writes the pool or reads it by
 /// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
 /// fabric is a queue pair of the same card is the business of the fabric that is made for it.)
 #[test]
@@ -57,7 +57,7 @@ fn r02_the_pool_is_changed_by_fetch_and_add_only() {
         let clients = world.clients.iter().map(|client| &client.lever);
         let mut adds = 0;
         for lever in clients.chain([&world.lever]) {
-            // The monitor's first look at the region is before anybody is there.
+            // The monitor's first look at the region is before any client is there.
             for operation in &lever.log()[usize::from(lever.log().len() > 1)..] {
                 let (at, length) = operation.touches();
                 if at < place::POOL + 8 && at + length > place::POOL {
