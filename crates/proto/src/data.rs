@@ -23,7 +23,7 @@
 //! does not speak its version says so and closes.
 //!
 //! # Bounds
-//! No payload is longer than 32 MiB. Whatever a head has that no version of it has (a kind, a flag,
+//! No payload is longer than 32 MiB. Anything in a head that no version of it has (a kind, a flag,
 //! a byte that is to be zero) is an error with a reason, and ends the connection: after a wrong
 //! head nothing on it can be trusted.
 

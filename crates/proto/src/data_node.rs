@@ -1,11 +1,12 @@
-//! A data node and its clients until all is one-sided: who comes, for whom, for which promise.
+//! A data node and its clients until all is one-sided: identity, tenant and promise of a client.
 //!
 //! # Mechanism
-//! A client says [`Hello`] where the data node listens, and hears [`ToClient`]: it has a seat, and
-//! the descriptor of the memory comes with that message; or it has none, and why. Where cards reach
-//! the memory no descriptor comes, and the client asks for the way there ([`card`]). After that the
-//! connection is a lifeline only. When it ends, so does the seat; when the data node moves to other
-//! memory, the client hears [`ToClient::Moving`] and comes again.
+//! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a
+//! session slot, and the descriptor of the memory comes with that message; or it has none, and the
+//! reason. Where cards reach the memory no descriptor comes, and the client asks for the way there
+//! ([`card`]). After that the connection is a lifeline only. When it ends, so does the session
+//! slot; when the data node moves to other memory, the client receives [`ToClient::Moving`] and
+//! comes again.
 //!
 //! A client names its tenant, if the policy lets its user act for that tenant. Otherwise the
 //! policy's first matching rule names the tenant, of the rules that ask only for facts that the
@@ -136,7 +137,7 @@ pub struct Visitor {
     pub certificate: Option<String>,
 }
 
-/// For which tenant of the policy a client comes; for none, if it is one of those who may do that.
+/// The tenant of the policy that a client acts for; none for an operator that no rule gives one.
 ///
 /// # Errors
 /// Why it may not come in, in words for people.

@@ -220,8 +220,7 @@ impl Meters {
         }
     }
 
-    /// The tenants are those of this policy from now on. What was counted for those that stay is
-    /// kept.
+    /// The tenants are those of this policy from now on. Counts of tenants that stay are kept.
     pub fn apply(&mut self, revision: u64, policy: &Policy) {
         let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
         let places = names.zip(0..).collect::<BTreeMap<_, _>>();

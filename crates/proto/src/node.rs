@@ -1,11 +1,11 @@
-//! A storage node's part: who is served next, up to what counts, and what the controller is told.
+//! A storage node's part: the order of service, its limits, and the reports to the controller.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
-//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller says who the
-//! tenants are, up to what counts each is served in a period, and, if it likes, by which
-//! discipline; gateways say what tenants were served at other nodes. The node answers the
-//! controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]).
-//! Nothing that the controller does or fails to do keeps the node from serving:
+//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller sends the
+//! tenants, the count up to which each is served in a period, and, if it likes, the discipline;
+//! gateways send the service of tenants at other nodes. The node answers the controller's questions
+//! with the service so far and the demand that it expects ([`tidegate_algo::estimate`]). Nothing
+//! that the controller does or fails to do keeps the node from serving:
 //!
 //! - **Before the first plan** no request has a tenant: all are served in turn, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
@@ -167,7 +167,7 @@ impl<J> Node<J> {
         self.steward.slot(tenant)
     }
 
-    /// By which rule it decides who is next.
+    /// The rule by which it decides which request is next.
     pub fn discipline(&self) -> Discipline {
         self.room.scheduler.discipline()
     }
@@ -213,8 +213,8 @@ impl<J> Node<J> {
         self.measured.on_dispatch(moment);
     }
 
-    /// Such a request has been served, or has failed. What it took beyond its cost is charged, at
-    /// `unit_work` in the fair order for a unit. Says how many units it took in all.
+    /// Such a request has been served, or has failed. Its time beyond its cost is charged, at
+    /// `unit_work` in the fair order for a unit. Returns how many units it took in all.
     pub fn on_measured_completion<I>(
         &mut self,
         now: Time,

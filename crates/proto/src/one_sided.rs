@@ -213,11 +213,11 @@ pub trait Fabric {
     /// If the region is lost.
     fn flush(&mut self, now: Time) -> Result<(), Lost>;
 
-    /// Appends what is done by now. What was posted before the last [`Self::flush`] comes to its
-    /// end without further calls of it.
+    /// Appends the operations that are done by now. Operations that were posted before the last
+    /// [`Self::flush`] come to their end without further calls of it.
     ///
     /// # Errors
-    /// If the region is lost. What it tells until then has happened in time.
+    /// If the region is lost. Operations that it returns until then have happened in time.
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost>;
 
     /// How many buffers there are.

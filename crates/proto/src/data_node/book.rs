@@ -157,7 +157,7 @@ impl Book {
         here.saturating_sub(given).min(limit)
     }
 
-    /// Notes who has a seat now.
+    /// Notes the client of a session slot.
     pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
         self.last.insert(seat, tenant.into());
         self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });

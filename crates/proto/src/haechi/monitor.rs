@@ -128,8 +128,9 @@ pub struct Monitor<F> {
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero. Of a fabric that
-    /// answers at once it knows then who has which seat, else when it was [polled](Self::poll).
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the fabric
+    /// answers at once, the monitor then knows the client of each session slot, else when it was
+    /// [polled](Self::poll).
     ///
     /// # Errors
     /// The fabric, if its region has no control area or it has too few buffers for the seats.
@@ -484,8 +485,8 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Makes the grants of those void of whom nothing has been heard, until the next period, if
-    /// there are any. They are still to be written.
+    /// Makes the grants of silent clients void until the next period, if there are any. The grants
+    /// are still to be written.
     fn doubt(&mut self, now: Time) -> bool {
         let doubted = self.books.doubts(now);
         for seat in &doubted {

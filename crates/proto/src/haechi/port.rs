@@ -228,9 +228,9 @@ impl<F: Fabric> Port<F> {
     }
 
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
-    /// that may be are with it. What was said last is told the monitor with the period's outcome,
-    /// so that what is promised can go where it is wanted. A caller that does not know how many
-    /// there are says nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
+    /// that may be are with it. The monitor gets the last number with the period's outcome, so that
+    /// it can move promises to clients that want them. A caller that does not know how many there
+    /// are notes nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
     /// already be about the next, for a caller that has periods of its own; so nothing is noted
     /// then.
     pub fn note_unmet(&mut self, count: u64) {

@@ -109,8 +109,8 @@ pub enum Answer {
     Stored,
     /// Of a delete: the value is gone.
     Deleted,
-    /// Of a put: no block is free. What deletes and puts have freed comes back after its rest to
-    /// the client that freed it, and to others when the store was swept.
+    /// Of a put: no block is free. Blocks that deletes and puts have freed come back after their
+    /// rest to the client that freed them, and to other clients when the store was swept.
     Full,
     /// Of a put: both buckets of the key are full.
     Crowded,

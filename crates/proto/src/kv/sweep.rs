@@ -294,7 +294,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// Reads who is in the pool, from a place on.
+    /// Reads the ring of the pool, from this slot on.
     fn read_ring(&mut self, place: u64) {
         let blocks = u64::from(self.layout.blocks());
         let left = self.given.saturating_add(blocks).saturating_sub(place);

@@ -3,11 +3,10 @@
 //! **Problem.** A client asks ahead and expects the replies in its order. Nodes answer when they
 //! can, and a request for several keys is several requests to several nodes.
 //!
-//! **Mechanism.** Every request takes the next seat in a row of replies, and the replies of nodes
-//! are put on their seats by a ticket. What stands at the head of the row and is complete may
-//! leave. With it come the meta commands' quiet semantics for nothing: a quiet request's reply is
-//! empty, unless something has to be said, and the reply to `mn` leaves only when all before it
-//! have left.
+//! **Mechanism.** Every request takes the next slot in a row of replies, and a ticket puts a node's
+//! reply into its slot. A complete reply at the head of the row may leave. With it come the meta
+//! commands' quiet semantics for nothing: a quiet request's reply is empty, unless something has to
+//! be said, and the reply to `mn` leaves only when all before it have left.
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
 //! the first of them has left, so the row is as long as that at most. A gateway with many clients
@@ -232,8 +231,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.everywhere = everywhere;
     }
 
-    /// Takes in what the client has sent and is not consumed yet. `place` says who has a key, and
-    /// `ask` takes what is to be asked, which ends in [`Self::on_reply`].
+    /// Takes in the client's input that is not consumed yet. `place` names the owner of a key, and
+    /// `ask` takes each sub-request, which ends in [`Self::on_reply`].
     pub fn on_input(
         &mut self,
         input: &[u8],

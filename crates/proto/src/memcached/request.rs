@@ -112,8 +112,8 @@ impl<'a> Request<'a> {
         words(self.text)
     }
 
-    /// Its first key as it is stored, which decides who owns it: what is written, or what that
-    /// means in base64. `space` is where it is put then.
+    /// Its first key as it is stored, which decides its owner: the key as written, or decoded from
+    /// base64. `space` takes the decoded key.
     pub fn stored_key<'s>(&self, space: &'s mut [u8; KEY_MAX]) -> &'s [u8]
     where
         'a: 's,

@@ -209,7 +209,7 @@ impl Ledger {
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
         let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
-        // Those who come go where there is the least weight.
+        // New tenants go to the lane with the least weight.
         let mut loads = alloc::vec![0; site.lanes()];
         for plan in &plans {
             if let Some(tenant) = old.get(&plan.name) {

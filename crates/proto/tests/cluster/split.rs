@@ -2,8 +2,7 @@
 //! is lost or late and whichever process dies, and go where they are wanted.
 //!
 //! Data nodes are pretended ones here. Each has periods of its own, holds shares from the beginning
-//! of one, and says so when that has come. What it serves of a tenant is what this wants or, if
-//! that is more, its share.
+//! of one, and says so when that has come. It serves a tenant the smaller of demand and share.
 
 use std::collections::VecDeque;
 
@@ -525,7 +524,8 @@ proptest! {
     }
 
     /// At any time shares in force add up to the promise or less, and at no node to more than it
-    /// can do; and when things have calmed down, who wants its promise at one node has it there.
+    /// can do; and when things have calmed down, a tenant that wants its promise at one node has it
+    /// there.
     #[test]
     fn shares_add_up_to_no_more_than_is_promised(
         happenings in prop::collection::vec((happening(), 1..80u64), 1..40),

@@ -1,10 +1,10 @@
 //! A data node's memory without time: operations happen and are answered when a test says so.
 //!
-//! Each client has a [`Wire`], which keeps what it posts in order. A [`Lever`] on it holds back
-//! what is posted, or the answers; lets through so many steps of it (a word of a write is one, so a
-//! write can be seen half done); or cuts it, as if the client had died. Without a lever pulled,
-//! everything happens when it is posted. What one wire writes stays in order; between wires a test
-//! may choose any.
+//! Each client has a [`Wire`], which keeps its posts in order. A [`Lever`] on it holds back posts,
+//! or the answers; lets through so many steps of it (a word of a write is one, so a write can be
+//! seen half done); or cuts it, as if the client had died. Without a lever pulled, everything
+//! happens when it is posted. Writes of one wire stay in order; between wires a test may choose
+//! any.
 
 use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;

@@ -297,7 +297,7 @@ impl State {
         let is_new = self.doubt();
         let add = (self.books.target(now) - tokens) as u64;
         self.next = if is_new { Next::Write(add, false) } else { Next::Add(add, false) };
-        // Those who are doubted are looked at again.
+        // Clients that are doubted are looked at again.
         self.looked = (!is_new).then_some(now);
     }
 

@@ -235,7 +235,7 @@ impl Game {
         ways
     }
 
-    /// Those who know that their memory was left come again, once there is other.
+    /// Players that know that their memory was left come again, once there is other.
     fn come_again(&mut self) {
         let Some(moves) = self.moves.as_ref().filter(|moves| moves.is_over()) else { return };
         for lost in self.players.iter_mut().filter(|player| player.is_lost) {
@@ -430,7 +430,7 @@ fn nothing_that_was_told_is_lost_when_the_node_moves_at_any_point() {
     random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0, moves: true });
 }
 
-/// Every order of what two clients do who insert the same new key, in whole operations; both
+/// Every order of the steps of two clients that insert the same new key, in whole operations; both
 /// buckets are read at once, except in a long run. Another key is deleted after the first has read
 /// the index, so that each sees a different slot empty and both have a claim.
 #[test]

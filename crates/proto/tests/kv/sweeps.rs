@@ -23,7 +23,7 @@ struct Player {
     client: Client<Double>,
 }
 
-/// A store, its clients, and who sweeps it.
+/// A store, its clients, and the sweep.
 struct World {
     memory: Memory,
     layout: Layout,

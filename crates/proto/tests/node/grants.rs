@@ -40,7 +40,7 @@ fn a_grant_counts_once_and_in_order() {
     assert_eq!(world.grant(16, first_grant(9, 12, &[(1, 9, 90)])), []);
     assert_eq!(world.grant(17, now_grant(10, 10, 17, &[(7, 9, 90), (1, 6, 60)])), [(1, 6, 60)]);
     assert_eq!(world.tenant(17, "limited").allowed, Some(60));
-    // More reserved than allowed is as much allowed; who has no limit is not given one.
+    // More reserved than allowed is as much allowed; a tenant without limit is not given one.
     assert_eq!(
         world.grant(18, now_grant(11, 10, 18, &[(1, 8, 3), (0, 1, 2)])),
         [(1, 8, 8), (0, 1, u64::MAX)]

@@ -80,7 +80,7 @@ fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
     assert_eq!((world.serve(999), world.serve(1_999)), (vec![], vec![]));
     assert_eq!(world.serve(2_000), [0, 1, 2]);
     assert!(world.node.status(at(2_000)).is_abandoned);
-    // The first grant ends it, for those whom it does not name as well.
+    // The first grant ends it, for tenants that it does not name as well.
     world.grant(2_100, now_grant(1, 12, 100, &[]));
     world.push(2_100, "limited", 3..5);
     assert!(world.serve(2_200).is_empty());

@@ -101,7 +101,7 @@ impl Roster {
         self.seats.iter().map(|seat| seat.as_ref().map(|seat| seat.promise))
     }
 
-    /// Takes over a seat from what a former monitor granted.
+    /// Takes over a session slot from the grant of a former monitor.
     pub(super) fn take_over(&mut self, seat: u16, grant: Option<Grant>) {
         self.seats[usize::from(seat)] = grant.map(|grant| Seat::new(grant.promise));
     }
@@ -132,7 +132,7 @@ impl Roster {
         seat.map_or(0, |seat| seat.promise.limit)
     }
 
-    /// Those who come early are in this period from now on, with these limits.
+    /// Clients that come early are in this period from now on, with these limits.
     pub(super) fn come(&mut self) -> Vec<(u16, u64)> {
         let mut come = Vec::new();
         for (number, seat) in (0..).zip(&mut self.seats) {
@@ -210,8 +210,8 @@ impl Roster {
         Some(Event::Overstepped { seat: number, issued, tokens })
     }
 
-    /// Frees the seats of those who left and of those who were silent for too long. The others are
-    /// in the next period.
+    /// Frees the session slots of clients that left, and of clients that were silent for too long.
+    /// The others are in the next period.
     pub(super) fn sweep(&mut self, events: &mut Vec<Event>) {
         for (number, place) in self.seats.iter_mut().enumerate() {
             let Some(seat) = place else { continue };

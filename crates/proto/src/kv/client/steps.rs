@@ -239,7 +239,8 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Claim;
         task.sight = Sight { slot, word: Slot::EMPTY };
         if let Some(spare) = task.spare.filter(|_| task.is_published) {
-            // No claim is made twice: who has seen the last one would take this for the same.
+            // No claim is made twice: a client that has seen the last one would take this for the
+            // same.
             self.write_block(at, spare.next());
         }
         let mine = self.tasks[at as usize].mine;
@@ -274,7 +275,7 @@ impl<F: Fabric> Client<F> {
             return self.compare_next(at, outcomes);
         }
         if task.claim.is_some() {
-            // The index is read again without the claim, and shows whom to replace.
+            // The index is read again without the claim, and shows the slot to replace.
             return self.withdraw(at, None);
         }
         task.is_verified = true;

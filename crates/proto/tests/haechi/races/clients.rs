@@ -340,7 +340,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         assert!(world.monitor.admit(reserve(1)).is_err(), "all is promised");
         world.run_into_next(percent(90));
         assert!(lever.issued() > 1_500, "{rules:?}: {}", lever.issued());
-        // One leaves: its part is promised to another, who gets it when it is gone.
+        // One leaves: its part is promised to another client, which gets it when the first is gone.
         world.run_into_next(percent(10));
         world.clients[1].port.leave();
         world.run(Span(5 * TICK.0));
@@ -353,7 +353,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         world.run_into_next(percent(50));
         assert!(world.events.contains(&Event::Left(1)));
         assert!(world.clients[3].lever.issued() > 1_000);
-        // The seat is free now, and who left has nothing, now and later.
+        // The session slot is free now, and the client that left has nothing, now and later.
         let before = world.clients[1].lever.issued();
         world.clients.truncate(4);
         let issued = world.issued_in(4);

@@ -83,8 +83,8 @@ fn r12_what_a_former_monitor_still_adds_is_taken_away() {
     assert_eq!(told, [Event::Superseded]);
 }
 
-/// Both begin a period at the same time, and the pool is of neither: who has the lease begins
-/// another.
+/// Both begin a period at the same time, and the pool is of neither: the one that has the lease
+/// begins another.
 #[test]
 fn r12_two_monitors_that_begin_together_leave_one_pool() {
     let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);

@@ -181,8 +181,8 @@ fn r05_an_old_answer_is_not_of_the_new_period() {
     assert_eq!(obtained, 0, "what was asked before the period began");
 }
 
-/// The pool never shrinks, as all of the node is reserved: who has nothing to do is heard of all
-/// the same, and what it yields is for others.
+/// The pool never shrinks, as all of the node is reserved: a client with nothing to do reports all
+/// the same, and others get the tokens that it yields.
 #[test]
 fn r15_reports_come_though_the_pool_never_shrinks() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
