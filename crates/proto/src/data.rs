@@ -175,7 +175,7 @@ pub enum Fault {
     ReadOnly = 2,
     /// The store is full.
     NoSpace = 3,
-    /// The store or the node cannot do what was asked.
+    /// The store or the node cannot carry out the command.
     Unsupported = 4,
     /// The node is away, or the store is broken.
     Io = 5,

@@ -59,7 +59,7 @@ pub struct Hello {
     /// The seat that it had, if the data node is gone that gave it the memory. The descriptor of
     /// that comes with this message, so that another node can go on with it.
     pub seat: Option<u16>,
-    /// Whether it wants the memory without a seat, tokens and limits: to measure what those cost.
+    /// Whether it wants the memory without a seat, tokens and limits: to measure their cost.
     pub is_bare: bool,
 }
 

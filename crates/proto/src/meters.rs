@@ -100,7 +100,7 @@ pub enum Output {
         /// The message.
         message: ToGateway,
     },
-    /// Close a connection, after what was said on it.
+    /// Close a connection, after the messages on it.
     Close {
         /// Which.
         connection: ConnectionId,
@@ -130,7 +130,7 @@ impl Line {
         self.read.replace(now).map(|before| now.since(before))
     }
 
-    /// Whether what was read of late is still true.
+    /// Whether the connection is open, and its last reading at most `STALE` old.
     fn is_fresh(&self, now: Time) -> bool {
         self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
     }
@@ -289,7 +289,7 @@ impl Meters {
         true
     }
 
-    /// A node has said what it counted.
+    /// A node has reported its counts.
     pub fn on_node_counts(&mut self, now: Time, connection: ConnectionId, counts: NodeCounts) {
         let Some(Party::Node(place)) = self.connections.get(&connection) else { return };
         let is_current = counts.revision == self.revision;

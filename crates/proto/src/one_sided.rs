@@ -70,14 +70,14 @@ pub enum Operation {
         /// Where, a multiple of [`WORD`].
         to: u64,
     },
-    /// Adds to a word, around 2^64, and tells what it was.
+    /// Adds to a word, around 2^64, and returns its former value.
     FetchAdd {
         /// Where, a multiple of [`WORD`].
         at: u64,
         /// How much. To subtract, add the two's complement.
         add: u64,
     },
-    /// Replaces a word if it is what is expected, and tells what it was.
+    /// Replaces a word if it is the expected one, and returns its former value.
     CompareSwap {
         /// Where, a multiple of [`WORD`].
         at: u64,

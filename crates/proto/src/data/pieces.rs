@@ -23,7 +23,7 @@ use tidegate_model::Span;
 
 use super::Command;
 
-/// Bytes of a piece of a read or a write, and what one unit of cost pays for.
+/// Bytes of a piece of a read or a write, and the bytes that one unit of cost pays for.
 pub const PIECE: u32 = 128 << 10;
 
 /// Pieces of one job that wait or are at the device at a time. Chosen by hand: 2 MiB, enough for

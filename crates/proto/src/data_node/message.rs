@@ -62,7 +62,7 @@ pub struct Grant {
 pub enum FromDataNode {
     /// The answer to [`ToDataNode::Collect`].
     Report(Report),
-    /// All shares up to this grant are in force: what they were before is not any more.
+    /// All shares up to this grant are in force, and the former ones are not any more.
     Granted {
         /// The last of those grants.
         serial: u64,
@@ -102,7 +102,7 @@ pub enum Notice {
         /// Its seat.
         seat: u16,
     },
-    /// A client has not used what is reserved for it.
+    /// A client has not used its reservation.
     Unused {
         /// The tenant that it acts for; empty for none.
         tenant: String,
@@ -125,7 +125,7 @@ pub enum Notice {
     Damaged {
         /// Which structure.
         structure: String,
-        /// Whether what was stored is still there.
+        /// Whether the stored values are still there.
         is_store_kept: bool,
         /// How long nothing was answered.
         took: Span,
@@ -139,7 +139,7 @@ pub struct Report {
     pub revision: u64,
     /// That of the question.
     pub round: u64,
-    /// Ω: what it can do, as far as it has learned.
+    /// Ω: the node's capacity, as far as it has learned.
     pub capacity: Iops,
     /// Periods that were over since its process began.
     pub periods: u64,

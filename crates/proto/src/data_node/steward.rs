@@ -186,7 +186,7 @@ impl Steward {
         self.is_owed
     }
 
-    /// A period is over, and what was learned of it told.
+    /// A period is over: the monitor has sent its summary.
     pub fn on_period(&mut self, summary: &Summary) {
         self.periods += 1;
         self.rest();

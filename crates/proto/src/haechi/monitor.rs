@@ -1,4 +1,4 @@
-//! The data node's monitor: it opens periods, keeps the pool, and learns what the node can do.
+//! The data node's monitor: it opens periods, keeps the pool, and learns the node's capacity.
 //!
 //! # Mechanism
 //! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::haechi::monitor)
@@ -114,7 +114,7 @@ pub struct Monitor<F> {
     lease: u64,
     /// The lease as it was read in this step, if it was asked for.
     seen_lease: Option<u64>,
-    /// The pool as it was seen last, and what is being added to it.
+    /// The pool as it was seen last, and the tokens that are being added to it.
     seen: u64,
     added: u64,
     epoch: u64,
@@ -277,7 +277,7 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Goes on as far as can be, and tells what happened.
+    /// Goes on as far as can be, and reports events.
     ///
     /// # Errors
     /// If the region is lost.
@@ -303,7 +303,7 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Takes in what is done, if something is.
+    /// Takes in completed operations, if there are any.
     fn hearken(&mut self, now: Time) -> Result<bool, Lost> {
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);

@@ -12,7 +12,7 @@ pub const VERSION: u64 = 1;
 /// Clients of one data node.
 pub const SEATS: u16 = 256;
 
-/// Bytes of a cache line, which is what a grant and a report take.
+/// Bytes of a cache line: the size of a grant and of a report.
 pub const LINE: u64 = 64;
 
 /// [`MAGIC`].

@@ -1,4 +1,4 @@
-//! A client's engine: a fabric that lets through what has a token.
+//! A client's engine: a fabric that lets through the operations that have a token.
 //!
 //! # Mechanism
 //! Operations wait in the order in which they were posted until there is a token for each, which is
@@ -362,7 +362,7 @@ impl<F: Fabric> Port<F> {
         }
     }
 
-    /// Issues what there are tokens for.
+    /// Issues the operations for which there are tokens.
     fn issue(&mut self, now: Time) {
         if now < self.again {
             return;

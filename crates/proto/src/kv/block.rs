@@ -1,4 +1,4 @@
-//! A block: one key with its value, and what proves that they belong together.
+//! A block: one key with its value, and the proof that they belong together.
 //!
 //! ```text
 //! +0   mark     1, 51 bits of the key's hash, and the version

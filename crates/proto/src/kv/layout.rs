@@ -43,7 +43,7 @@ pub(super) const BUCKET_SLOTS: u32 = 8;
 /// Bytes of a bucket.
 pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 
-/// Bytes of a block: what a buffer holds.
+/// Bytes of a block: the size of a buffer.
 pub const BLOCK: u32 = BUFFER;
 
 /// Session slots that a store knows: clients that write to it while it is swept.

@@ -39,7 +39,7 @@ impl Locations {
         Self { sets: vec![Set([NOTHING; WAYS]); (keys as usize).div_ceil(WAYS)] }
     }
 
-    /// The slot where a key was, and what was in it.
+    /// The slot where a key was, and the slot's word.
     pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
         let set = self.set(hash)?;
         // Without a branch: which of them it is can't be guessed, and a processor that guesses

@@ -19,12 +19,12 @@ use super::block;
 use super::layout::Free;
 use super::slot::{Slot, VERSION_MAX};
 
-/// A block, and the version of what will be written to it.
+/// A block, and the version of the next write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spare {
     pub(super) block: u32,
     pub(super) version: u16,
-    /// Its mark, or what it has instead.
+    /// Its mark, or the word that it has instead.
     pub(super) mark: u64,
     /// The round in which the client came by it.
     pub(super) round: u64,
@@ -116,7 +116,7 @@ impl Supply {
         self.extent.max(waiting).min(self.extent_max)
     }
 
-    /// Takes what was taken out of the pool, to be used in this order.
+    /// Takes the blocks that came out of the pool, to be used in this order.
     pub(super) fn extend(&mut self, free: impl DoubleEndedIterator<Item = Free>) {
         let round = self.round;
         self.spare.splice(0..0, free.rev().map(|free| Spare::free(free, round)));

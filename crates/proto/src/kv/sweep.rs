@@ -100,7 +100,7 @@ enum Phase {
     Round,
 }
 
-/// A block and its mark, or a slot and what was in it.
+/// A block and its mark, or a slot and its word.
 type Note = (u64, u64);
 
 /// Sweeps one store. There is one of these at a time.
@@ -195,7 +195,7 @@ impl<F: Fabric> Sweep<F> {
         let polled = self.fabric.poll(now, &mut done);
         self.pending -= done.len();
         for Done { id, word } in done.drain(..) {
-            // A swap that did not find what it expected.
+            // A swap that did not find the expected word.
             if let Some(note) = self.batch.get_mut(id as usize)
                 && matches!(self.phase, Phase::Sweeping)
                 && word != note.1
@@ -361,7 +361,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// Puts what was swept into the pool.
+    /// Puts the swept blocks into the pool.
     fn on_swept(&mut self) {
         self.batch.retain(|note| note.0 != u64::MAX);
         let (blocks, count) = (self.layout.blocks(), self.batch.len());
@@ -404,7 +404,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// The first words of what was read.
+    /// The first words that were read.
     fn words(&self, count: u32) -> Vec<u64> {
         let bytes = &self.fabric.buffer(0)[..(count * WORD as u32) as usize];
         bytes.chunks_exact(WORD as usize).map(word).collect()

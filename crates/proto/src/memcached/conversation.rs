@@ -85,7 +85,7 @@ impl Ticket {
     }
 }
 
-/// A piece of what the client is to be sent.
+/// A piece of the client's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<R> {
     /// Words that are always the same.
@@ -154,7 +154,7 @@ pub struct Conversation<P, R> {
     goodbye: Option<Goodbye>,
 }
 
-/// A part of a request for several keys: what is asked of one place.
+/// A part of a request for several keys: a sub-request to one place.
 #[derive(Debug)]
 struct Part<P> {
     place: P,
@@ -463,7 +463,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.asked -= 1;
     }
 
-    /// The next piece of what the client is to be sent.
+    /// The next piece of the client's output.
     pub fn poll_output(&mut self) -> Option<Piece<R>> {
         if !matches!(self.row.front(), Some(Seat::Taken(_))) {
             return None;

@@ -10,7 +10,7 @@ use super::request::{number, words};
 pub enum Shape {
     /// One line.
     Line,
-    /// Any number of `VALUE` blocks and `END`, or one line that says what is wrong.
+    /// Any number of `VALUE` blocks and `END`, or one line that names the error.
     Values,
     /// One line, or `VA` and a block of data.
     Meta,

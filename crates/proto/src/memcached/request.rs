@@ -1,4 +1,4 @@
-//! The next request in what a client has sent.
+//! The next request in a client's input.
 //!
 //! Nothing is copied: a [`Request`] is a view of the bytes. A small `get` takes two passes over its
 //! line, one for its end and one for its words, and no more.
@@ -197,7 +197,7 @@ fn longest(input: &[u8]) -> usize {
     }
 }
 
-/// One line, and what follows it.
+/// One line, and the input behind it.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     input: &'a [u8],

@@ -22,7 +22,7 @@ pub struct NodeCounts {
     pub in_flight: u32,
     /// The most requests at its store at a time.
     pub depth: u32,
-    /// In what order it serves.
+    /// The order in which it serves.
     pub discipline: Discipline,
     /// Service and waiting times, by the tenant's index in the plan, since the tenant has been in
     /// it. Only where they differ from the last report of this plan on this connection, or are not

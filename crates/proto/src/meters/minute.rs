@@ -83,7 +83,7 @@ pub(super) struct Minute {
 }
 
 impl Minute {
-    /// Adds what was done between `since` and `now`.
+    /// Adds the work between `since` and `now`.
     pub(super) fn add(&mut self, since: Time, now: Time, work: Work) {
         while self.parts.front().is_some_and(|part| now.since(part.began) > MINUTE) {
             self.parts.pop_front();
@@ -97,7 +97,7 @@ impl Minute {
         }
     }
 
-    /// Adds what a tenant did while the node did this, to what was added last.
+    /// Adds a tenant's counts while the node did this, to the last addition.
     pub(super) fn add_tenant(&mut self, place: u16, doing: Doing) {
         if let Some(part) = self.parts.back_mut().filter(|_| !doing.is_nothing()) {
             *part.tenants.entry(place).or_default() += doing;

@@ -21,7 +21,7 @@ pub(super) struct NodeMeters {
     tenants: Vec<WaitMeter>,
     last: NodeCounts,
     pub(super) minute: Minute,
-    /// When it was read last with the policy in force, and what it had served in all by then.
+    /// When it was read last with the policy in force, and its service in all by then.
     watched: Option<(Time, u64)>,
 }
 
@@ -101,7 +101,7 @@ impl NodeMeters {
         self.tenants.get(place).map_or(Waits::ZERO, WaitMeter::total)
     }
 
-    /// In what order it served when it was read last.
+    /// The order in which it served when it was read last.
     pub(super) const fn discipline(&self) -> Discipline {
         self.last.discipline
     }

@@ -56,7 +56,7 @@ pub(super) struct WaitMeter {
 }
 
 impl WaitMeter {
-    /// Takes a reading, and says what was added since the one before.
+    /// Takes a reading, and returns the growth since the one before.
     pub(super) fn read(&mut self, stands: Waits) -> Waits {
         if stands.operations < self.last.operations {
             self.replace();

@@ -34,7 +34,7 @@ pub trait Site {
         (0..self.lanes()).for_each(|lane| self.change(lane, &mut what));
     }
 
-    /// Says up to what counts a slot is served in this period.
+    /// Sets the counts up to which a slot is served in this period.
     fn grant(&mut self, now: Time, slot: Slot, counts: Counts) {
         self.change(slot.lane(), |scheduler| scheduler.grant(now, slot, counts));
     }

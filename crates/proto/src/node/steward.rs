@@ -194,7 +194,7 @@ impl Steward {
         }
     }
 
-    /// Estimates anew what the device can do and what tenants will ask for.
+    /// Estimates anew the device's capacity and the tenants' demand.
     fn observe(&mut self, now: Time, site: &impl Site) {
         site.note(now);
         let interval = now.since(self.observed);

@@ -29,7 +29,7 @@ pub(super) struct Closing {
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// Notes what is known of a period that is over.
+    /// Notes the facts that are known of a period that is over.
     pub(super) fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
         if self.closing.is_some() {
             self.close(events);

@@ -73,7 +73,7 @@ impl<F: Fabric> Client<F> {
         self.seat.is_none() || self.asking.told.is_some()
     }
 
-    /// Begins what waits, as far as there are blocks for it; asks the store for more.
+    /// Begins waiting tasks, as far as there are blocks for them; asks the store for more.
     pub(super) fn serve_waiting(&mut self) {
         if self.asking.step != Step::Nothing {
             return;
@@ -94,7 +94,7 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Looks at the round if that is due, and tells the census what it has learned.
+    /// Looks at the round if that is due, and tells the census the round that it has learned.
     pub(super) fn look(&mut self) {
         let Some(seat) = self.seat else { return };
         let Some(told) = self.asking.told else { return };
@@ -185,7 +185,7 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Takes what it has swapped for.
+    /// Takes the blocks in the ring slots that it has swapped for.
     fn take_places(&mut self, taken: u64, count: u32) {
         let Some(at) = self.waiting.front() else { return };
         let buffer = self.tasks[*at as usize].read;

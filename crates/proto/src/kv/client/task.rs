@@ -47,7 +47,7 @@ pub(super) enum Failure {
     Corrupt,
 }
 
-/// A slot, and what was in it.
+/// A slot, and its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     pub(super) slot: u64,
