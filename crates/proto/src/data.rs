@@ -23,7 +23,7 @@
 //! does not speak its version says so and closes.
 //!
 //! # Bounds
-//! No payload is longer than 32 MiB. Whatever a head has that no version of it has (a kind, a flag,
+//! No payload is longer than 32 MiB. Anything in a head that no version of it has (a kind, a flag,
 //! a byte that is to be zero) is an error with a reason, and ends the connection: after a wrong
 //! head nothing on it can be trusted.
 
@@ -58,14 +58,14 @@ pub const TOLD_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 /// machine is gone without a word.
 pub const SILENCE_MAX: Span = Span(5 * Span::SECOND.0);
 
-/// How long a node that ends goes on to serve what it was sent, after [`FromNode::Ending`].
+/// Time for which a node that ends still serves jobs that it was sent, after [`FromNode::Ending`].
 pub const DRAIN_MAX: Span = Span(5 * Span::SECOND.0);
 
 /// The longest message of kind 0, in bytes: some thousand names of tenants. More are told in
 /// several.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
-/// What is asked of a node.
+/// A command to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Fill the buffer from the part.
@@ -134,11 +134,11 @@ impl Command {
         if command.to_bytes() == [kind, flags] { Ok(command) } else { Err(FrameError::Reserved) }
     }
 
-    /// What a job over so many bytes weighs in the fair order of a node. Gateways and nodes have to
-    /// agree on that, for what goes to one node counts at the others. A job that is served in
-    /// [`pieces`] weighs what these do. What is [measured](Self::is_measured) weighs what moves
-    /// nothing until a node knows better. A request for several keys has their number as the cost
-    /// in its tag; each takes at least a byte, whatever that says.
+    /// The weight of a job over so many bytes in the fair order of a node. Gateways and nodes have
+    /// to agree on it, for work at one node counts at the others. A job that is served in
+    /// [`pieces`] weighs as much as these. A [measured](Self::is_measured) job weighs as much as
+    /// one that moves nothing, until a node knows better. A request for several keys has their
+    /// number as the cost in its tag; each takes at least a byte, whatever the tag says.
     pub fn work(self, model: &CostModel, length: u32, tag: &Tag) -> u32 {
         let rest = length % pieces::PIECE;
         if length > pieces::PIECE && matches!(self, Self::Read | Self::Write { .. }) {
@@ -175,7 +175,7 @@ pub enum Fault {
     ReadOnly = 2,
     /// The store is full.
     NoSpace = 3,
-    /// The store or the node cannot do what was asked.
+    /// The store or the node cannot carry out the command.
     Unsupported = 4,
     /// The node is away, or the store is broken.
     Io = 5,
@@ -207,8 +207,8 @@ pub enum ToNode {
         /// The release of Tidegate that it runs.
         release: String,
     },
-    /// Who the tenants are: the first of them is [`tidegate_model::TenantId`] 1 in every job from
-    /// here on.
+    /// The names of the tenants: the first of them is [`tidegate_model::TenantId`] 1 in every job
+    /// from here on.
     Tenants(Vec<String>),
     /// Makes a part of a volume ready, under a number of the gateway's choice. Jobs on it may
     /// follow at once, and fail if it is refused.
@@ -223,25 +223,25 @@ pub enum ToNode {
         length: Bytes,
         /// Where it begins in a store that is one device.
         offset: Bytes,
-        /// What the gateway knows of the whole volume; a part of another one is refused.
+        /// The geometry of the whole volume; a part that has another one is refused.
         geometry: Geometry,
     },
-    /// Whoever asked for the jobs with these tickets has gone. Those that still wait need not be
-    /// done; each is answered nevertheless, with [`Fault::Ending`].
+    /// The clients that asked for the jobs with these tickets have gone. Jobs that still wait need
+    /// not be done; each is answered nevertheless, with [`Fault::Ending`].
     Cancel(Vec<u64>),
-    /// What tenants were sent at other nodes, by the cluster's cost, that no job has told and none
-    /// will tell any more: it delays the tenant's next request, whoever sends that.
+    /// Work of tenants at other nodes, by the cluster's cost, that no job has told and none will
+    /// tell any more: it delays the tenant's next request, from any gateway.
     Elsewhere(Vec<(TenantId, u64)>),
     /// More tenants, behind those that [`Self::Tenants`] and others of these have named.
     MoreTenants(Vec<String>),
-    /// This connection carries long requests and replies: what is passed on for it need not be
-    /// quick, and short ones on another connection do not wait behind it.
+    /// This connection carries long requests and replies: forwarding for it need not be quick, and
+    /// short ones on another connection do not wait behind it.
     Bulk,
 }
 
 impl ToNode {
-    /// The messages that say who the tenants are, in their order: as many names in each as it can
-    /// have, whatever their lengths.
+    /// The messages that name the tenants, in their order: as many names in each as it can have,
+    /// whatever their lengths.
     pub fn tenants(names: &[String]) -> Vec<Self> {
         // A name is a length of at most ten bytes, and the name.
         let most = MESSAGE_MAX - 16;
@@ -289,8 +289,9 @@ pub enum FromNode {
         /// Its state, or the reason why it is refused, for people.
         opened: Result<PartState, String>,
     },
-    /// The node is there, and what it owes is under way: said every [`ALIVE_EVERY`] while nothing
-    /// else is. Nobody asks for it, because a node that is at its bounds does not read.
+    /// The node is there, and the answers that it owes are under way: sent every [`ALIVE_EVERY`]
+    /// while nothing else is. The gateway does not ask for it, because a node at its bounds does
+    /// not read.
     Alive,
     /// Acknowledged writes to an open part may have been lost since it was opened.
     Incarnation {
@@ -321,9 +322,9 @@ pub struct PartState {
 pub struct JobHead {
     /// The gateway's number for it; comes back in the answer.
     pub ticket: u64,
-    /// Whose it is, what it does and what it costs.
+    /// Its tenant, operation and cost.
     pub tag: Tag,
-    /// What is asked.
+    /// The command.
     pub command: Command,
     /// The part, by the number that it was opened with.
     pub part: u32,
@@ -344,12 +345,12 @@ pub struct AnswerHead {
     pub length: u32,
 }
 
-/// What begins a frame.
+/// The head of a frame.
 pub trait Head: Copy {
     /// Its length on the wire, in bytes; at most 48.
     const LENGTH: usize;
 
-    /// What the bytes, [`Self::LENGTH`] of them, stand for.
+    /// Decodes [`Self::LENGTH`] bytes.
     ///
     /// # Errors
     /// If no frame begins so.
@@ -359,7 +360,7 @@ pub trait Head: Copy {
     fn payload(&self) -> usize;
 }
 
-/// What a node hears: the head of a message or a job.
+/// The head of a message or a job, as a node receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestHead {
     /// A [`ToNode`] of so many bytes follows; see [`decode`].
@@ -368,7 +369,7 @@ pub enum RequestHead {
     Job(JobHead),
 }
 
-/// What a gateway hears: the head of a message or an answer.
+/// The head of a message or an answer, as a gateway receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyHead {
     /// A [`FromNode`] of so many bytes follows; see [`decode`].
@@ -527,7 +528,7 @@ pub fn decode<M: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<M, Frame
 pub enum FrameError {
     /// It is longer than its kind may be.
     TooLong {
-        /// What it says.
+        /// The length that it claims, in bytes.
         length: u32,
         /// How long it may be.
         maximum: usize,

@@ -1,20 +1,21 @@
-//! A data node and its clients until all is one-sided: who comes, for whom, for which promise.
+//! A data node and its clients until all is one-sided: identity, tenant and promise of a client.
 //!
 //! # Mechanism
-//! A client says [`Hello`] where the data node listens, and hears [`ToClient`]: it has a seat, and
-//! the descriptor of the memory comes with that message; or it has none, and why. Where cards reach
-//! the memory no descriptor comes, and the client asks for the way there ([`card`]). After that the
-//! connection is a lifeline only. When it ends, so does the seat; when the data node moves to other
-//! memory, the client hears [`ToClient::Moving`] and comes again.
+//! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a
+//! session slot, and the descriptor of the memory comes with that message; or it has none, and the
+//! reason. Where cards reach the memory no descriptor comes, and the client asks for the way there
+//! ([`card`]). After that the connection is a lifeline only. When it ends, so does the session
+//! slot; when the data node moves to other memory, the client receives [`ToClient::Moving`] and
+//! comes again.
 //!
-//! Whose client it is says the client, if the policy lets its user act for that tenant; or else the
-//! first rule of the policy that asks for nothing but what the kernel says of a process: user,
-//! executable and control group. Of one on another machine a certificate tells the user, and nobody
-//! the rest.
+//! A client names its tenant, if the policy lets its user act for that tenant. Otherwise the
+//! policy's first matching rule names the tenant, of the rules that ask only for facts that the
+//! kernel tells of a process: user, executable and control group. A client on another machine has a
+//! certificate that names its user, and nothing tells the rest.
 //!
-//! What a tenant is promised holds for all data nodes together. The controller says which part of
-//! it is kept here, its *share* ([`message`]), and changes that as clients want more here or there.
-//! The share is divided over the tenant's clients of this node ([`book`]). [`Steward`] does all of
+//! A tenant's promise holds for all data nodes together. The controller sets the part of it that is
+//! kept here, its *share* ([`message`]), and changes that as clients want more here or there. The
+//! share is divided over the tenant's clients of this node ([`book`]). [`Steward`] does all of
 //! that, between the controller and the node's monitor.
 
 pub mod book;
@@ -48,17 +49,17 @@ pub struct Hello {
     pub version: u16,
     /// The tenant it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// What of its tenant's reservation it wants to have; none for its part of it.
+    /// The reservation that it asks for, out of its tenant's; none for its part of that.
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
-    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
-    /// not say how much: of 1 for all that is left.
+    /// The number of equal parts of its tenant's promise of which it asks for one, where it does
+    /// not say how much: 1 for all that is left.
     pub parts: u32,
     /// The seat that it had, if the data node is gone that gave it the memory. The descriptor of
     /// that comes with this message, so that another node can go on with it.
     pub seat: Option<u16>,
-    /// Whether it wants the memory without a seat, tokens and limits: to measure what those cost.
+    /// Whether it wants the memory without a seat, tokens and limits: to measure their cost.
     pub is_bare: bool,
 }
 
@@ -81,14 +82,14 @@ pub enum ToClient {
     Reach(card::Answer),
 }
 
-/// What a client needs to know of the memory that it was given.
+/// Facts that a client needs about the memory that it was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The tenant that it acts for; empty if nobody's.
+    /// The tenant that it acts for; empty for none.
     pub tenant: String,
     /// Its seat; none for one that goes without.
     pub seat: Option<Seat>,
-    /// What carries out operations.
+    /// The kind of fabric that carries out operations.
     pub fabric: Fabric,
     /// Operations that it keeps under way at most.
     pub window: u32,
@@ -96,7 +97,7 @@ pub struct Welcome {
     pub store: u64,
 }
 
-/// A seat, and what its client goes by.
+/// A session slot, and the parameters for its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
     /// Its number.
@@ -121,7 +122,7 @@ pub const fn rules(rules: TokenRules) -> Rules {
     }
 }
 
-/// Who comes, as the kernel says, or a certificate.
+/// The identity of a connecting client, by the kernel or by a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Visitor {
     /// The process and its user.
@@ -136,7 +137,7 @@ pub struct Visitor {
     pub certificate: Option<String>,
 }
 
-/// For which tenant of the policy a client comes; for none, if it is one of those who may do that.
+/// The tenant of the policy that a client acts for; none for an operator that no rule gives one.
 ///
 /// # Errors
 /// Why it may not come in, in words for people.
@@ -175,8 +176,8 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
 }
 
 impl Visitor {
-    /// Somebody on another machine, whose certificate bears this name: a user of that name, with a
-    /// number that no user has, of whom nothing else is known.
+    /// A client on another machine, whose certificate bears this name: a user of that name, with a
+    /// number that no user has. Nothing else is known of it.
     pub fn far(name: &str) -> Self {
         let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
         Self { peer, certificate: Some(name.into()), ..Self::default() }
@@ -190,7 +191,7 @@ impl Visitor {
         }
     }
 
-    /// What to call it in a log: its process, or its user if that is on another machine.
+    /// The name for a log: its process, or its user if that is on another machine.
     pub fn name(&self) -> String {
         match self.peer.pid {
             0 => self.peer.user.clone(),
@@ -296,7 +297,7 @@ mod tests {
             "user client may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann";
         assert_eq!(error, wanted);
         assert_eq!(whose(&Visitor::far("client"), "batch"), Ok("batch"));
-        // What nobody tells of it is nothing that a rule can hold for.
+        // A fact that no source tells matches no rule.
         assert!(whose(&Visitor::far("bob"), "").is_err());
         assert!(!Visitor::far("root").is_operator);
     }

@@ -1,9 +1,9 @@
 //! Guarantees for one-sided I/O: the engine at the client and the monitor at the data node.
 //!
 //! # Problem
-//! Both sides must agree on who may issue how much, over the same one-sided operations that they
-//! are about: neither side waits for the other, and each may stop, start again or be late at any
-//! moment.
+//! Both sides must agree how many operations each client may issue, over the same one-sided
+//! operations that they are about: neither side waits for the other, and each may stop, start again
+//! or be late at any moment.
 //!
 //! # Mechanism
 //! They talk through *words* at fixed places of the region ([`words`] and [`place`]). The monitor
@@ -20,7 +20,7 @@
 //! report as long as they have something to do: nothing is sent that could be lost.
 //!
 //! Bounds. Counts are below 2^26 per client and period. The period's number in a word comes round
-//! after 2^12 periods, and who was silent for three has been evicted.
+//! after 2^12 periods, and a client that was silent for three has been evicted.
 
 pub mod monitor;
 pub mod place;
@@ -36,7 +36,7 @@ use tidegate_model::Span;
 /// How often both sides look at what time has changed, as it ships.
 pub const TICK: Span = Grain::CHOSEN.tick;
 
-/// What client and data node agree on when they meet.
+/// Parameters that client and data node agree on when they meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The rules, the same for all.

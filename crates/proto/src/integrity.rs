@@ -1,33 +1,33 @@
-//! The structures of a data node's memory, by which a damage is reported.
+//! Which structures a data node's memory has, to say which of them is damaged.
 //!
 //! # Problem
 //! Every client of a data node can write to all of its memory. A wild or hostile write to the words
 //! that the node and its clients share leaves the memory useless for all of them.
 //!
 //! # Mechanism
-//! The node compares its own words with the memory, and the words of clients with the values that a
-//! client could have written: [`Monitor::inspect`](crate::haechi::Monitor::inspect) does that for
-//! the control words, and the store's inspector for the index and the pool. A damaged structure is
-//! named by a [`Structure`]; the node then gives its clients other memory.
+//! The node compares the words that it has written with the memory, and clients' words with those
+//! that a client could have written. [`Monitor::inspect`](crate::haechi::Monitor::inspect) does
+//! that for the words of control, and the store's inspector for the index and the pool. A damaged
+//! structure is named by a [`Structure`]; the node then gives its clients other memory.
 //!
 //! # Bound
-//! Damage that looks like a client's write is not found: an index entry that was zeroed is a key
-//! without a value, and the bytes of a value are checked by its reader.
+//! Damage that looks like a client's own write is not found: an index entry that was zeroed is a
+//! key that has no value. The reader of a value checks the value's own bytes.
 
 use core::fmt;
 
 /// A structure in a data node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
-    /// The words that identify the memory, and its version.
+    /// The word that tells the memory from other memory, and its version.
     Header,
     /// The word of pool tokens.
     TokenPool,
     /// The number of the monitor that is at work.
     Lease,
-    /// The capacity that the node has learned.
+    /// The learned capacity of the node.
     Capacity,
-    /// The word that marks that the node goes on with other memory.
+    /// The word that says that the node goes on with other memory.
     Left,
     /// The words of the modelled network card.
     Card,
@@ -35,15 +35,15 @@ pub enum Structure {
     Grants,
     /// The store's header.
     StoreHeader,
-    /// How many of the store's blocks were taken and given.
+    /// The counts of the store's blocks that were taken and given.
     BlockPool,
-    /// Since when clients have had blocks.
+    /// The rounds since which clients have had blocks.
     Census,
-    /// Which block has the value of which key.
+    /// The index: the block with the value of each key.
     Index,
-    /// Which blocks are free.
+    /// The ring of free blocks.
     FreeBlocks,
-    /// None in particular: the node's own thread failed on the content of the memory.
+    /// None in particular: the node's own thread could not go on with the memory's content.
     Unknown,
 }
 

@@ -1,8 +1,8 @@
 //! A key-value store in the memory of a data node, whose processor takes no part in it.
 //!
 //! # Problem
-//! Clients get, put and delete values of up to 4 KiB by one-sided operations alone. Nobody locks
-//! anything, as a client may stop or die between any two operations. A read of more than a word can
+//! Clients get, put and delete values of up to 4 KiB by one-sided operations alone. They take no
+//! locks, as a client may stop or die between any two operations. A read of more than a word can
 //! show half of a write, so clients must see to it that no torn value is ever returned; that a get
 //! takes one read wherever possible; and that two who insert the same key leave one of it.
 //!
@@ -31,20 +31,20 @@
 //! that the word names. Whether it is still the key's value, the *mark* shows: each put and delete
 //! takes the mark off the old block before it swaps the slot. While the mark is there, no such swap
 //! has been made, so the value was the key's at the moment when the mark was read. Without a mark
-//! the get goes the cold way, where the slot decides: whoever took the mark off may have died
-//! before its swap.
+//! the get goes the cold way, where the slot decides: the client that took the mark off may have
+//! died before its swap.
 //!
 //! **Put of a new key** takes two swaps: an empty slot becomes a *claim*, and the claim becomes
-//! valid. Only valid slots have a value. Whoever makes a claim valid, its owner or not, must have
-//! read both buckets once with the claim already in them, and found no other slot for the key. If
-//! there are several claims, whoever sees them expels all but the one in the first slot, or takes
-//! its own back. Nobody waits for anybody: a claim that is alone is made valid by whoever needs the
-//! key, and is replaced like any value then.
+//! valid. Only valid slots have a value. A client that makes a claim valid, its owner or not, must
+//! have read both buckets once with the claim already in them, and found no other slot for the key.
+//! If there are several claims, a client that sees them expels all but the one in the first slot,
+//! or takes its own back. No client waits for another: a client that needs the key makes a claim
+//! that is alone valid, and then replaces it like any value.
 //!
 //! *Why a key never has two valid slots.* Say it has, and the claim of one, s, was made before that
-//! of the other, t. Whoever made t valid had read both buckets when t was claimed, thus when s was,
-//! and would have seen s. That s was taken away meanwhile and came back cannot be, as each claim is
-//! made with a version of its own.
+//! of the other, t. The client that made t valid had read both buckets when t was claimed, thus
+//! when s was, and would have seen s. That s was taken away meanwhile and came back cannot be, as
+//! each claim is made with a version of its own.
 //!
 //! *Why a key that stays is always found.* From when its slot is valid until the key is deleted it
 //! is the same slot, and a get reads every slot where it can be. So one reading of the index is
@@ -61,8 +61,8 @@
 //!
 //! **Torn blocks.** The sum (CRC-32C) of each block that is returned or that decides anything is
 //! compared. If it is wrong and the slot has changed meanwhile, the operation looks again; if the
-//! slot has not, the block is *corrupt*, as nobody writes to a block that a slot points to. Of 2^32
-//! torn blocks one would pass.
+//! slot has not, the block is *corrupt*, as no client writes to a block that a slot points to. Of
+//! 2^32 torn blocks one would pass.
 //!
 //! # Bound
 //! A hot get takes 1 read in 1 round trip, a cold one 3 in 2. A put of a key whose place was seen

@@ -7,10 +7,10 @@
 //! order in which it asked.
 //!
 //! **Model.** Most of a command is none of a gate's business: flags, times and values go to the
-//! node as they came. What matters is the *boundary*. Bytes after a request that gate and node cut
-//! at different places would be somebody's data to one and a command to the other, so a request is
-//! passed on only if every memcached cuts it where we do. Whatever else comes is answered here,
-//! with the words that memcached has for it, and never reaches a node.
+//! node as they came. The gate needs the *boundary*. Bytes after a request that gate and node cut
+//! at different places would be data to one and a command to the other, so a request is passed on
+//! only if every memcached cuts it where we do. All other input is answered here, with the words
+//! that memcached has for it, and never reaches a node.
 //!
 //! **Mechanism.** [`request::next`] finds the next request in what a client sent; [`conversation`]
 //! is the client's side of a gateway as a machine: requests in, parts of them to the nodes that own
@@ -48,7 +48,7 @@ pub const LINE_MAX: usize = 2_048;
 /// The longest line of a command that asks for keys, in bytes, with its end: 4,000 of the longest.
 pub const LINE_OF_KEYS_MAX: usize = 1 << 20;
 
-/// What a command does.
+/// A command of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the command of that name")]
 pub enum Verb {
@@ -118,7 +118,7 @@ impl Verb {
         })
     }
 
-    /// What it does to its keys; none if it is about no key.
+    /// The operation on its keys; none if it is about no key.
     pub const fn operation(self) -> Option<Operation> {
         Some(match self {
             Self::Get | Self::Gets | Self::Gat | Self::Gats => Operation::Get,
@@ -132,7 +132,7 @@ impl Verb {
         })
     }
 
-    /// What its reply looks like if it is not quiet.
+    /// The shape of its reply if it is not quiet.
     pub const fn shape(self) -> reply::Shape {
         match self {
             Self::Get | Self::Gets | Self::Gat | Self::Gats => reply::Shape::Values,

@@ -1,26 +1,26 @@
-//! What nodes and gateways have done in all, read from them once a second, as a machine without
-//! I/O.
+//! Totals of nodes and gateways, read from them once a second, as a machine without I/O.
 //!
 //! # Problem
-//! Those who watch a cluster want sums: how much each node served, what each gateway was asked.
-//! Each process counts what it does from zero on, and processes end and begin anew. Sums must not
-//! go back then, and nothing is to be counted twice or lost because an answer was.
+//! Operators who watch a cluster want sums: how much each node served, and each gateway was asked.
+//! Each process counts from zero on, and processes end and begin anew. Sums must not go back then,
+//! and a lost answer must neither lose counts nor double them.
 //!
 //! # Mechanism
-//! Like the meters of a house. Whoever reads a meter writes down where it stands, not what was used
-//! since; so a reading that is left out costs nothing. Where a meter was replaced, the last reading
-//! of the old one is added to all of the new one. How a new one is known:
+//! It works like the meters of a house. The reader of a meter writes down its position, and not the
+//! use since the last reading; so a reading that is left out costs nothing. Where a meter was
+//! replaced, the last reading of the old one is added to all of the new one. How a new one is
+//! known:
 //!
-//! - A gateway says when its process began, and no other life of it says the same.
+//! - A gateway says when its process began, and no other incarnation of it says the same.
 //! - A node that says hello with no plan is another process than one that had told counts of a
 //!   plan.
-//! - Whatever stands lower than before is another meter: a tenant that was taken out of the policy
-//!   and came back, seen by nobody in between.
+//! - A meter that stands lower than before is another one: a tenant was taken out of the policy and
+//!   came back between two readings.
 //!
-//! Example: a gateway is read at 100 and 250, dies, and its next life is read at 40. In all there
-//! were 290 requests. What the first life did after 250 nobody knows.
+//! Example: a gateway is read at 100 and 250, dies, and its next incarnation is read at 40. In all
+//! there were 290 requests. Those of the first incarnation after 250 are unknown.
 //!
-//! Nothing is decided by these numbers, and nobody waits for them.
+//! Nothing is decided by these numbers, and no request waits for them.
 //!
 //! # Bound
 //! One question and answer per party and [`INTERVAL`]. An answer is as long as the tenants that had
@@ -76,36 +76,36 @@ mod tests;
 /// that is said.
 pub const INTERVAL: Span = Span::SECOND;
 
-/// Readings that may be missing until nobody is told a rate any more, and the party is silent.
+/// Time without readings after which no rate is reported any more, and the party is silent.
 const STALE: Span = Span(3 * INTERVAL.0);
 
 /// Kinds of faults, and reasons to turn a client away, that are told apart; there are six kinds and
 /// seven reasons.
 const KINDS_MAX: usize = 16;
 
-/// What the world is to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Say something to a node.
     ToNode {
         /// Where.
         to: ConnectionId,
-        /// What.
+        /// The message.
         message: ToNode,
     },
     /// Say something to a gateway.
     ToGateway {
         /// Where.
         to: ConnectionId,
-        /// What.
+        /// The message.
         message: ToGateway,
     },
-    /// Close a connection, after what was said on it.
+    /// Close a connection, after the messages on it.
     Close {
         /// Which.
         connection: ConnectionId,
     },
-    /// Tell those who watch.
+    /// Report an event to observers.
     Event(Event),
 }
 
@@ -130,7 +130,7 @@ impl Line {
         self.read.replace(now).map(|before| now.since(before))
     }
 
-    /// Whether what was read of late is still true.
+    /// Whether the connection is open, and its last reading at most `STALE` old.
     fn is_fresh(&self, now: Time) -> bool {
         self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
     }
@@ -168,7 +168,7 @@ struct GatewayMeters {
     last: GatewayCounts,
 }
 
-/// What a tenant may have at nodes, in units of cost per second.
+/// A tenant's parameters at nodes, in units of cost per second.
 #[derive(Clone, Debug)]
 struct Terms {
     name: String,
@@ -197,7 +197,7 @@ pub struct Meters {
     revision: u64,
     /// Where each tenant stands in the policy.
     places: BTreeMap<String, usize>,
-    /// What the policy says of each, in its order.
+    /// The policy's parameters of each tenant, in its order.
     terms: Vec<Terms>,
     next_at: Time,
     outputs: VecDeque<Output>,
@@ -220,8 +220,7 @@ impl Meters {
         }
     }
 
-    /// The tenants are those of this policy from now on. What was counted for those that stay is
-    /// kept.
+    /// The tenants are those of this policy from now on. Counts of tenants that stay are kept.
     pub fn apply(&mut self, revision: u64, policy: &Policy) {
         let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
         let places = names.zip(0..).collect::<BTreeMap<_, _>>();
@@ -236,8 +235,8 @@ impl Meters {
         self.revision = revision;
     }
 
-    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with a
-    /// name that nobody has is not read.
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with an
+    /// unknown name is not read.
     pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
         let Some(place) = self.nodes.iter().position(|node| node.name == name) else { return };
         let node = &mut self.nodes[place];
@@ -277,7 +276,7 @@ impl Meters {
                 return false;
             }
         };
-        // The process that was here before is gone, or its connection is and nobody has noticed.
+        // The process that was here before is gone, or its connection is gone unnoticed.
         if let Some(earlier) = self.gateways[place].line.connection {
             self.outputs.push_back(Output::Close { connection: earlier });
             self.on_closed(earlier, "it has connected anew");
@@ -290,7 +289,7 @@ impl Meters {
         true
     }
 
-    /// A node has said what it counted.
+    /// A node has reported its counts.
     pub fn on_node_counts(&mut self, now: Time, connection: ConnectionId, counts: NodeCounts) {
         let Some(Party::Node(place)) = self.connections.get(&connection) else { return };
         let is_current = counts.revision == self.revision;
@@ -334,7 +333,7 @@ impl Meters {
         self.gateways.iter().filter_map(|gateway| gateway.line.connection)
     }
 
-    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while nobody is there.
+    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while no party is connected.
     pub const fn next_deadline(&self) -> Time {
         self.next_at
     }
@@ -348,12 +347,12 @@ impl Meters {
         }
     }
 
-    /// What to do next, if anything.
+    /// The next action for the caller, if any.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Adds what was read to what the cluster says of itself.
+    /// Adds the readings to the cluster's status.
     pub fn tell(&self, now: Time, status: &mut ClusterStatus) {
         for (meters, node) in self.nodes.iter().zip(&mut status.nodes) {
             meters.tell(now, node);
@@ -544,7 +543,7 @@ fn read_all(meters: &mut Vec<FlowMeter>, flows: Vec<Flow>, apart: Option<Span>) 
     }));
 }
 
-/// What is said of a tenant at the node with this number.
+/// A tenant's entry for the node with this number, which is added if it is missing.
 fn at<'a>(nodes: &'a mut Vec<TenantAtNode>, id: u16, name: &str) -> &'a mut TenantAtNode {
     let place = nodes.binary_search_by_key(&id, |node| node.id).unwrap_or_else(|place| {
         let new = TenantAtNode { id, node: name.into(), ..TenantAtNode::default() };

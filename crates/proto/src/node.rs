@@ -1,30 +1,30 @@
-//! A storage node's part: who is served next, up to what counts, and what the controller is told.
+//! A storage node's part: the order of service, its limits, and the reports to the controller.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
-//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller says who the
-//! tenants are, up to what counts each is served in a period, and, if it likes, by which
-//! discipline; gateways say what tenants were served at other nodes. The node answers the
-//! controller's questions with what was served and what it expects ([`tidegate_algo::estimate`]).
-//! Nothing that the controller does or fails to do keeps the node from serving:
+//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller sends the
+//! tenants, the count up to which each is served in a period, and, if it likes, the discipline;
+//! gateways send the service of tenants at other nodes. The node answers the controller's questions
+//! with the service so far and the demand that it expects ([`tidegate_algo::estimate`]). Nothing
+//! that the controller does or fails to do keeps the node from serving:
 //!
-//! - **Before the first plan** everybody is nobody: served in turn, without limits.
+//! - **Before the first plan** no request has a tenant: all are served in turn, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
 //!   until it begins; those of the present one hold from the moment they come.
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
 //!   over nothing is reserved, and for limits the policy's `fallback` holds; a tenant of which no
 //!   grant ever said what it may is then let through. The first grant ends this.
 //! - **A new plan** is one of which anything but the discipline differs, for a controller that lost
-//!   its state may give the same revision to another. It keeps the requests, the slots and what was
-//!   served of tenants that stay; their counts are void. What waits for a tenant that leaves is
-//!   served as nobody's. Another discipline alone changes the order of what waits.
+//!   its state may give the same revision to another. It keeps the requests, the slots and the
+//!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves
+//!   are served as unattributed. Another discipline alone changes the order of waiting requests.
 //!
-//! What is decided a few times in a period, the [`Steward`] does; what is decided for each
-//! request, schedulers do, each with a part of the tenants. A [`Node`] is a steward with one
-//! scheduler, for a world with one thread. A world with many threads has a scheduler for each, with
-//! locks ([`Site`], [`tidegate_algo::lanes`]), and the steward behind another.
+//! The [`Steward`] makes the few decisions of a period; schedulers make those for each request,
+//! each with a part of the tenants. A [`Node`] is a steward with one scheduler, for a caller with
+//! one thread. A caller with many threads has a scheduler for each, with locks ([`Site`],
+//! [`tidegate_algo::lanes`]), and the steward behind another.
 //!
-//! The world calls [`Node::next_dispatch`] until it gives nothing and [`Node::poll_output`] until
-//! it is empty after each of the other calls, and [`Node::on_deadline`] at
+//! After each of the other calls, the caller repeats [`Node::next_dispatch`] until it gives nothing
+//! and [`Node::poll_output`] until it is empty. It calls [`Node::on_deadline`] at
 //! [`Node::next_deadline`].
 //!
 //! ```
@@ -70,11 +70,11 @@ pub struct Config {
     /// with a reservation is served; the larger, the more a device can do at once. Capacity is
     /// measured while there are as many, so clients are to be able to have more outstanding.
     pub depth: u32,
-    /// What the device can do, in units of cost per second, if that is known.
+    /// The device's capacity, in units of cost per second, if that is known.
     pub capacity: Option<Iops>,
-    /// Whether what limited tenants are allowed is spread over the period.
+    /// Whether a limited tenant's allowance is spread over the period.
     pub pacing: Pacing,
-    /// By which rule it decides who is next, until a plan names another.
+    /// The rule by which it decides which request is next, until a plan names another.
     pub discipline: Discipline,
 }
 
@@ -85,16 +85,16 @@ impl Default for Config {
     }
 }
 
-/// What the world is to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send a message to the controller.
     Send(FromNode),
-    /// Tell those who watch.
+    /// Report an event to observers.
     Event(Event),
 }
 
-/// A storage node with one lane. `J` is whatever the world needs to serve a request.
+/// A storage node with one lane. `J` is the data that the caller needs to serve a request.
 #[derive(Debug)]
 pub struct Node<J> {
     steward: Steward,
@@ -130,7 +130,7 @@ impl<J> Site for Room<J> {
 }
 
 impl<J> Node<J> {
-    /// A node that serves everybody alike, and waits for a controller.
+    /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
         let mut room = Room {
             scheduler: Scheduler::new(config.discipline, config.pacing),
@@ -146,7 +146,7 @@ impl<J> Node<J> {
         self.measured = DeviceTime::new(servers);
     }
 
-    /// Who the node is, for its next hello.
+    /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
         self.steward.info()
     }
@@ -161,13 +161,13 @@ impl<J> Node<J> {
         self.steward.plans()
     }
 
-    /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
-    /// same as long as the name stays in the plan.
+    /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
+    /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
         self.steward.slot(tenant)
     }
 
-    /// By which rule it decides who is next.
+    /// The rule by which it decides which request is next.
     pub fn discipline(&self) -> Discipline {
         self.room.scheduler.discipline()
     }
@@ -213,8 +213,8 @@ impl<J> Node<J> {
         self.measured.on_dispatch(moment);
     }
 
-    /// Such a request has been served, or has failed. What it took beyond its cost is charged, at
-    /// `unit_work` in the fair order for a unit. Says how many units it took in all.
+    /// Such a request has been served, or has failed. Its time beyond its cost is charged, at
+    /// `unit_work` in the fair order for a unit. Returns how many units it took in all.
     pub fn on_measured_completion<I>(
         &mut self,
         now: Time,
@@ -289,12 +289,12 @@ impl<J> Node<J> {
         self.room.note(now);
     }
 
-    /// What the world is to do next.
+    /// The next action for the caller.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.steward.poll_output()
     }
 
-    /// What the node does, and with which counts.
+    /// The node's state, and the counts in force.
     pub fn status(&self, now: Time) -> NodeStatus {
         self.steward.status(now, &self.room)
     }

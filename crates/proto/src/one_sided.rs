@@ -1,27 +1,27 @@
-//! One-sided access to the memory of a data node: what can be asked of it, and what is promised.
+//! One-sided access to the memory of a data node: its operations, and their guarantees.
 //!
 //! # Problem
-//! The processor of a data node takes no part in reads and writes of its memory, so whoever reads
-//! and writes must get along with four operations and the order in which they take effect. The
-//! machines on top (the key-value client, the engine, the monitor) are to be the same over shared
-//! memory, over a modelled network card, in simulated time and over RDMA.
+//! The processor of a data node takes no part in reads and writes of its memory, so clients must
+//! get along with four operations and the order in which they take effect. The machines on top (the
+//! key-value client, the engine, the monitor) are to be the same over shared memory, over a
+//! modelled network card, in simulated time and over RDMA.
 //!
 //! # Model
 //! A data node has one *region*, named by offsets from its beginning; a client has *buffers* of
 //! [`BUFFER`] bytes. An operation moves bytes between the two, or changes a word of the region.
 //!
-//! - Operations of one fabric begin in the order of their posts. Nothing else is promised of a read
-//!   and what follows it: whoever needs its result waits until it is done.
-//! - What one fabric writes is seen by others in the order of its writes. A word that it swaps or
+//! - Operations of one fabric begin in the order of their posts. A read has no other guarantee: a
+//!   client that needs its result waits until it is done.
+//! - Other fabrics see one fabric's writes in the order of these writes. A word that it swaps or
 //!   adds to is written, too.
 //! - A word is eight bytes at a multiple of eight. It is never seen half-written. Everything longer
 //!   can be, so it needs a checksum.
 //! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among
 //!   fabrics only: a word that is changed by them is changed by nothing else, not by the node's own
 //!   processor either (an RDMA card need not agree with it).
-//! - A region can be *lost*: its node has shut this client out, or goes on with other memory. What
-//!   was told as done before was done while the region was the node's, and is in whatever memory
-//!   the node goes on with. What was not told may or may not have happened.
+//! - A region can be *lost*: its node has shut this client out, or goes on with other memory.
+//!   Operations that were reported as done before were done while the region was the node's, and
+//!   are in the memory that the node goes on with. Others may or may not have happened.
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -36,13 +36,13 @@ pub const WORD: u64 = 8;
 /// One operation, and the name that its completion will have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Whatever the caller wants to know it by.
+    /// The caller's name for it.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// What can be done to a region.
+/// An operation on a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Copies bytes of the region into a buffer.
@@ -65,25 +65,25 @@ pub enum Operation {
     },
     /// Writes one word, which needs no buffer.
     WriteWord {
-        /// What.
+        /// The word.
         word: u64,
         /// Where, a multiple of [`WORD`].
         to: u64,
     },
-    /// Adds to a word, around 2^64, and tells what it was.
+    /// Adds to a word, around 2^64, and returns its former value.
     FetchAdd {
         /// Where, a multiple of [`WORD`].
         at: u64,
         /// How much. To subtract, add the two's complement.
         add: u64,
     },
-    /// Replaces a word if it is what is expected, and tells what it was.
+    /// Replaces a word if it is the expected one, and returns its former value.
     CompareSwap {
         /// Where, a multiple of [`WORD`].
         at: u64,
-        /// What it must be.
+        /// The word that must be there.
         expected: u64,
-        /// What it becomes.
+        /// The word that replaces it.
         new: u64,
     },
 }
@@ -157,7 +157,7 @@ impl Place {
 pub struct Done {
     /// The name that it was posted with.
     pub id: u64,
-    /// What the word was, for the two operations that tell; else 0.
+    /// The former value of the word, for the two operations that return it; else 0.
     pub word: u64,
 }
 
@@ -185,7 +185,7 @@ impl fmt::Display for PostError {
 impl core::error::Error for PostError {}
 
 /// The region cannot be reached any more: the client was fenced off, or the connection broke.
-/// What was under way may or may not have happened.
+/// Operations that were under way may or may not have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -213,11 +213,11 @@ pub trait Fabric {
     /// If the region is lost.
     fn flush(&mut self, now: Time) -> Result<(), Lost>;
 
-    /// Appends what is done by now. What was posted before the last [`Self::flush`] comes to its
-    /// end without further calls of it.
+    /// Appends the operations that are done by now. Operations that were posted before the last
+    /// [`Self::flush`] come to their end without further calls of it.
     ///
     /// # Errors
-    /// If the region is lost. What it tells until then has happened in time.
+    /// If the region is lost. Operations that it returns until then have happened in time.
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost>;
 
     /// How many buffers there are.

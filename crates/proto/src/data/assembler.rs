@@ -1,7 +1,7 @@
 //! From bytes as they arrive to whole frames.
 //!
 //! A payload is copied once, from the bytes that came with other frames into memory of its own; and
-//! not even once if it is long, because whoever reads the socket may read the rest of it straight
+//! not even once if it is long, because the reader of the socket may read the rest of it straight
 //! to its place ([`Assembler::room`]).
 
 use super::{FrameError, Head, RequestHead};
@@ -110,8 +110,8 @@ impl<H: Head, P: Payload> Assembler<H, P> {
         H::parse(&self.bytes[..H::LENGTH]).map(Some)
     }
 
-    /// Where the rest of a payload that has begun is to go; empty if none has. Whoever puts the
-    /// next bytes of the connection there says how many with [`Self::filled`].
+    /// The space for the rest of a payload that has begun; empty if none has. A reader that puts
+    /// the next bytes of the connection there says how many with [`Self::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         match &mut self.begun {
             Some((_, payload, filled)) => &mut payload.as_mut()[*filled..],

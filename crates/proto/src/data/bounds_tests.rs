@@ -223,7 +223,7 @@ fn a_job_weighs_what_its_pieces_do() {
     assert_eq!(read(2 * piece), 2 * whole);
     assert_eq!(read(2 * piece + 4096), 2 * whole + read(4096));
     assert_eq!(read(piece - 4096), 1_000 + 1024 - 32);
-    // What moves nothing is one job, however long.
+    // A command that moves no bytes is one job, however long.
     let discard = Command::Discard { durable: false };
     let tag = tag(Operation::Write, 1);
     assert_eq!(discard.work(&CostModel::Device(device), u32::MAX, &tag), 1_000);

@@ -1,15 +1,15 @@
-//! Large jobs in pieces: what goes through a node's scheduler and its device one by one, and is one
-//! answer to the gateway all the same.
+//! Large jobs in pieces: these go through a node's scheduler and its device one by one, and the
+//! gateway gets one answer all the same.
 //!
 //! # Problem
-//! A job of 32 MiB would be dispatched with the first token that is left, keep the device for as
-//! long as it takes, and everybody else would wait for that.
+//! A job of 32 MiB would be dispatched with the first token that is left and keep the device for
+//! its whole time, and all other requests would wait for that.
 //!
 //! # Mechanism
 //! Reads and writes are served in pieces of [`PIECE`] bytes. At most [`AHEAD`] of them wait or are
 //! at the device, so a device can work on several at a time, and requests of the same tenant that
 //! come later wait for those and not for all. Discards and zeroed ranges move nothing. Their pieces
-//! go one after the other, and are as long as what was seen to take [`RANGE_TIME`].
+//! go one after the other, and are as long as ranges that were seen to take [`RANGE_TIME`].
 //!
 //! A piece that fails is the last one that is begun. The job fails with the first piece of those
 //! that failed, in the order of the range. A durable range of zeros is zeroed piece by piece and
@@ -23,7 +23,7 @@ use tidegate_model::Span;
 
 use super::Command;
 
-/// Bytes of a piece of a read or a write, and what one unit of cost pays for.
+/// Bytes of a piece of a read or a write, and the bytes that one unit of cost pays for.
 pub const PIECE: u32 = 128 << 10;
 
 /// Pieces of one job that wait or are at the device at a time. Chosen by hand: 2 MiB, enough for
@@ -38,11 +38,11 @@ pub const RANGE_TIME: Span = Span(2 * Span::MILLISECOND.0);
 pub const RANGE_FIRST: u32 = 1 << 20;
 const RANGE_MAX: u32 = 256 << 20;
 
-/// The longest range of which holes are told in one answer: who wants to know more asks again.
+/// The longest range of which holes are told in one answer: a client asks again for more.
 pub const MAP_MAX: u32 = 1 << 30;
 
 impl Command {
-    /// Whether it moves nothing, or nobody knows what, and costs the time that it took.
+    /// Whether it costs the time that it took, as it moves nothing or an unknown amount.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::Discard { .. } | Self::Zero { .. } | Self::Map)
     }
@@ -63,7 +63,8 @@ impl Command {
 pub fn next_range(size: u32, length: u32, took: Span) -> u32 {
     let size = size.clamp(PIECE, RANGE_MAX);
     if took > RANGE_TIME {
-        // What would have taken that time, and not less than a quarter of what it was.
+        // The length that would have taken that time, and not less than a quarter of the former
+        // size.
         let fits = u128::from(length) * u128::from(RANGE_TIME.0) / u128::from(took.0);
         let fits = u32::try_from(fits).unwrap_or(u32::MAX).max(1);
         let fits = 1 << fits.ilog2();
@@ -73,7 +74,7 @@ pub fn next_range(size: u32, length: u32, took: Span) -> u32 {
     if is_quick { (2 * size).min(RANGE_MAX) } else { size }
 }
 
-/// What is to be done next for a job.
+/// The next step of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<F> {
     /// These bytes of it are a piece.
@@ -131,8 +132,9 @@ impl<F: Copy> Pieces<F> {
         }
     }
 
-    /// What is next, with pieces of at most `size` bytes. To be called until it says to wait.
-    /// Pieces end at multiples of `size` in the part, for there what is zeroed may be given back.
+    /// The next step, with pieces of at most `size` bytes. The caller repeats this until it is to
+    /// wait. Pieces end at multiples of `size` in the part, for zeroed ranges may be given back
+    /// there.
     pub fn step(&mut self, size: u32) -> Step<F> {
         if self.is_over {
             return Step::Wait;

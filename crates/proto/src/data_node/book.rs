@@ -1,13 +1,14 @@
-//! Who has a seat of a data node, and what each client is promised of its tenant's share here.
+//! The clients with a session slot on a data node, and the promise to each from its tenant's share.
 //!
 //! # Mechanism
-//! A share is divided over the tenant's clients in the order in which they came: each gets what it
-//! asks for of all that the tenant is promised, or an equal part of that, or whatever is left, as
-//! far as the share goes; where it does not suffice for all equal parts they are smaller. Shares
-//! change, so a client is refused only for what no share could give: more than the tenant is
-//! promised at all nodes together, without what its clients here asked for. A client that had a
-//! seat in memory that the node has left, or that a former process of it had, is not refused even
-//! then: a client that came to the new memory before does not keep it away. It has what is left.
+//! A share is divided over the tenant's clients in the order in which they came. Each gets the
+//! amount that it asks for, of all that the tenant is promised, or an equal part of that, or the
+//! rest, as far as the share goes. Where the share does not suffice for all equal parts they are
+//! smaller. Shares change, so a client is refused only if it asks for more than any share could
+//! give: the tenant's promise at all nodes together, without the amounts that its clients here
+//! asked for. A client that had a session slot in memory that the node has left, or that a former
+//! process of it had, is not refused even then: a client that came to the new memory before does
+//! not keep it away. It gets the rest.
 //!
 //! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
 //! and another for nothing in particular: they get 30 and 70. A third that asks for some is
@@ -25,21 +26,21 @@ use tidegate_model::{Iops, Policy, Span};
 
 use super::Hello;
 
-/// What a tenant is promised here, in operations per second.
+/// A tenant's promise here, in operations per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What is reserved.
+    /// The reservation.
     pub reserved: u64,
     /// The most that it may do; `u64::MAX` for no limit.
     pub allowed: u64,
 }
 
 impl Part {
-    /// Of a tenant of which nobody has said anything.
+    /// The share of a tenant for which no grant has come.
     pub const NOTHING: Self = Self { reserved: 0, allowed: u64::MAX };
 }
 
-/// What a client asked for when it came.
+/// A client with a session slot, and the promise that it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Guest {
     seat: u16,
@@ -47,7 +48,7 @@ struct Guest {
     ask: Ask,
 }
 
-/// How much of what its tenant is promised a client wants to have.
+/// The part of its tenant's promise that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ask {
     reservation: Option<Iops>,
@@ -62,7 +63,7 @@ impl Ask {
     }
 }
 
-/// Who has a seat, in the order in which they came, and what each is promised.
+/// The clients with a session slot, in the order in which they came, and the tenants' shares.
 #[derive(Clone, Debug)]
 pub struct Book {
     period: Span,
@@ -70,13 +71,13 @@ pub struct Book {
     local: u64,
     guests: Vec<Guest>,
     shares: BTreeMap<String, Part>,
-    /// Whose each seat is, or was last.
+    /// The tenant of each session slot's present or last client.
     last: BTreeMap<u16, String>,
 }
 
 impl Book {
-    /// One without guests and shares, of a node whose period is so long, and of which one client
-    /// alone can do so much.
+    /// An empty book of a node with this period, on which one client alone can do `client`
+    /// operations per second.
     pub fn new(period: Span, client: Iops) -> Self {
         let (guests, shares, last) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let mut book = Self { period, local: 0, guests, shares, last };
@@ -84,12 +85,12 @@ impl Book {
         book
     }
 
-    /// What a tenant is promised here.
+    /// A tenant's promise here.
     pub fn share(&self, tenant: &str) -> Part {
         self.shares.get(tenant).copied().unwrap_or(Part::NOTHING)
     }
 
-    /// Notes what a tenant is promised here from now on.
+    /// Sets a tenant's promise here from now on.
     pub fn set_share(&mut self, tenant: &str, share: Part) {
         self.shares.insert(tenant.into(), share);
     }
@@ -99,8 +100,8 @@ impl Book {
         self.shares.retain(|tenant, _| policy.tenant_named(tenant).is_some());
     }
 
-    /// What another client of a tenant is promised at first beside those that are there. Who is
-    /// nobody's is promised nothing.
+    /// The first promise to another client of a tenant, beside its present clients. A client
+    /// without a tenant has no reservation.
     ///
     /// # Errors
     /// If it asks for more than any share could give it, in words for people.
@@ -134,18 +135,18 @@ impl Book {
                 tenant.name
             ));
         }
-        // Who came before makes room for an equal part when all are told what they have.
+        // Earlier clients make headroom for an equal part when all promises are renewed.
         let (_, here) = self.divide(all, self.here(&tenant.name), guests());
         Ok(self.part(all, here, Ask::of(hello), [1, 1]))
     }
 
-    /// What a client of a tenant that was offered `limit` may do in the rest of the period that
-    /// runs, if each seat is `allowed` so much in it: what the limit leaves of all that clients of
-    /// that tenant were allowed, whether they have left since or not.
+    /// The limit of a client in the rest of the running period, if it was offered `limit`. It is at
+    /// most the tenant's limit here, less the operations `allowed` to each session slot of the
+    /// tenant in this period, also if its client has left since.
     ///
     /// Example: a tenant may do 100 operations per period here, and a client of it 60. Another that
-    /// comes may do 40 until the next period, and whoever comes after the first has left no more
-    /// than that, as the first may have done its 60.
+    /// comes may do 40 until the next period. A client that comes after the first has left may do
+    /// no more than that, as the first may have done its 60.
     pub fn rest(&self, tenant: &str, limit: u64, allowed: impl Fn(u16) -> u64) -> u64 {
         let here = self.here(tenant).limit;
         if here == u64::MAX {
@@ -156,7 +157,7 @@ impl Book {
         here.saturating_sub(given).min(limit)
     }
 
-    /// Notes who has a seat now.
+    /// Notes the client of a session slot.
     pub fn seat(&mut self, seat: u16, tenant: &str, hello: &Hello) {
         self.last.insert(seat, tenant.into());
         self.guests.push(Guest { seat, tenant: tenant.into(), ask: Ask::of(hello) });
@@ -197,7 +198,7 @@ impl Book {
         self.guests.retain(|guest| guest.seat != seat);
     }
 
-    /// The tenant of a seat; empty for a free one, and for nobody's.
+    /// The tenant of a session slot; empty for a free one, and for a client without tenant.
     pub fn tenant(&self, seat: u16) -> &str {
         let guest = self.guests.iter().find(|guest| guest.seat == seat);
         guest.map_or("", |guest| &guest.tenant)
@@ -214,8 +215,8 @@ impl Book {
         (guests.count() as u32, self.per_second(most))
     }
 
-    /// What each seat is promised, with the shares as they are and a policy that may be another
-    /// than when its client came: whatever is left for it of what it asked for.
+    /// The promise to each session slot, with the present shares and a policy that may have changed
+    /// since its client came: as much as is left of its request.
     pub fn promises(&self, policy: Option<&Policy>) -> Vec<(u16, Promise)> {
         let of_tenant = |name: &str| {
             let guests = self.guests.iter().filter(move |guest| guest.tenant == name);
@@ -238,7 +239,7 @@ impl Book {
         u64::try_from(count).unwrap_or(u64::MAX)
     }
 
-    /// What so many operations in a period are in a second, rounded down.
+    /// Converts operations per period to operations per second, rounded down.
     pub fn per_second(&self, count: u64) -> u64 {
         let rate = u128::from(count) * u128::from(Span::SECOND.0);
         u64::try_from(rate / u128::from(self.period.0.max(1))).unwrap_or(u64::MAX)
@@ -248,7 +249,7 @@ impl Book {
         limit.map_or(u64::MAX, |limit| self.count(limit).max(1))
     }
 
-    /// All that a tenant is promised, here and elsewhere.
+    /// A tenant's promise at all nodes together, in operations per period.
     fn all(&self, tenant: &Tenant) -> Promise {
         let count = |rate: Option<Iops>| rate.map(|rate| self.count(rate));
         Promise {
@@ -257,15 +258,15 @@ impl Book {
         }
     }
 
-    /// What of that is kept here.
+    /// The part of a tenant's promise that is kept here, in operations per period.
     fn here(&self, tenant: &str) -> Promise {
         let Part { reserved, allowed } = self.share(tenant);
         let limit = if allowed == u64::MAX { allowed } else { self.count(Iops(allowed)) };
         Promise { reservation: self.count(Iops(reserved)), limit }
     }
 
-    /// What a client gets of what is left, if its tenant is promised `all`; of its limit, and of
-    /// its reservation, no more than one of so many equal parts if it asks for one.
+    /// A client's part of `left`, if its tenant is promised `all`. A client that asks for an equal
+    /// part gets no more of limit and reservation than one of so many equal parts.
     fn part(&self, all: Promise, left: Promise, ask: Ask, parts: [u64; 2]) -> Promise {
         let even = |left: u64, parts: u64| if ask.parts > 1 { left / parts } else { left };
         let limit = match ask.limit {
@@ -284,8 +285,8 @@ impl Book {
         Promise { reservation: reservation.min(left.reservation).min(limit), limit }
     }
 
-    /// What each of a tenant's clients gets of what there is, if it is promised `all`; and what
-    /// they leave.
+    /// The promise to each of a tenant's clients out of `left`, if the tenant is promised `all`;
+    /// and the rest.
     fn divide<'a>(
         &'a self,
         all: Promise,

@@ -1,13 +1,14 @@
-//! What a client and a data node say to each other so that their RDMA cards are connected.
+//! Messages between a client and a data node that connect their RDMA network cards (RNICs).
 //!
 //! # Problem
 //! A client on another machine cannot be handed memory. It can be handed the right to have a card
 //! reach it: a key, an address, and queue pairs at both ends that know each other's numbers.
 //!
 //! # Mechanism
-//! Hello and welcome come first, as for every client, so it is known who comes and it has a seat.
-//! Then the client, which knows by the welcome how much it may have under way, makes its queue
-//! pairs and says a [`Request`]; the node makes as many, connects them, and answers an [`Answer`].
+//! Hello and welcome come first, as for every client, so the node knows the client and has given it
+//! a session slot. Then the client, which knows by the welcome how much it may have under way,
+//! makes its queue pairs and sends a [`Request`]. The node makes as many, connects them, and sends
+//! an [`Answer`].
 //!
 //! ```text
 //!  client ── Hello ──▶ node        who, for whom
@@ -17,8 +18,8 @@
 //! ```
 //!
 //! # Bound
-//! A key is 32 bits that a card accepts from connected queue pairs only: whoever was not answered
-//! cannot use one. Nothing here is secret for those who were.
+//! A key is 32 bits that a card accepts from connected queue pairs only: a client without an answer
+//! cannot use one. Nothing here is secret from a client with an answer.
 
 use alloc::vec::Vec;
 
@@ -50,14 +51,14 @@ pub struct QueueAddress {
     pub first: u32,
 }
 
-/// What a client says so that the node's card lets it in.
+/// A client's request to connect its card to the node's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Its side.
     pub client: Endpoint,
 }
 
-/// What the node answers.
+/// The node's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Its side: as many queue pairs as the request has.
@@ -66,7 +67,7 @@ pub struct Answer {
     pub address: u64,
     /// How many bytes it has.
     pub length: u64,
-    /// What gives the right to it, together with a queue pair of this node.
+    /// The key that gives access to the region, together with a queue pair of this node.
     pub key: u32,
 }
 

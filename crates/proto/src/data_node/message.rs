@@ -1,10 +1,10 @@
-//! What a controller and its data nodes say to each other about who is promised how much where.
+//! Messages between a controller and its data nodes about each tenant's promise at each node.
 //!
-//! A tenant is promised operations per second at all data nodes together. Which part of that is
-//! kept at which node, its *share* there, says the controller in a [`Grant`]. A share stands until
-//! it is told otherwise: nothing runs out while nobody says anything. It takes effect when the
-//! node's next period begins, and the node says so ([`FromDataNode::Granted`]), because only then
-//! may what it has lost be given to another.
+//! A tenant is promised operations per second at all data nodes together. The controller sets in a
+//! [`Grant`] the part of that which a node keeps, the tenant's *share* there. A share stands until
+//! a grant changes it: nothing expires while no message comes. It takes effect when the node's next
+//! period begins, and the node reports that ([`FromDataNode::Granted`]), because only then may
+//! another node get the amount that this one has lost.
 //!
 //! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
 
@@ -26,7 +26,7 @@ pub enum ToDataNode {
     Policy {
         /// Its revision.
         revision: u64,
-        /// What it says.
+        /// The policy itself.
         policy: Policy,
     },
     /// The data node is not accepted; the connection ends.
@@ -41,11 +41,11 @@ pub enum ToDataNode {
         /// Comes back in the report.
         round: u64,
     },
-    /// What is promised here.
+    /// Promises to tenants at this data node.
     Grant(Grant),
 }
 
-/// What tenants are promised at one data node.
+/// Promises to tenants at one data node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The revision of the policy in which tenants have their places. One of another revision says
@@ -62,14 +62,14 @@ pub struct Grant {
 pub enum FromDataNode {
     /// The answer to [`ToDataNode::Collect`].
     Report(Report),
-    /// All shares up to this grant are in force: what they were before is not any more.
+    /// All shares up to this grant are in force, and the former ones are not any more.
     Granted {
         /// The last of those grants.
         serial: u64,
     },
     /// The node ends. Clients that it has left go on by what they were promised last.
     Goodbye,
-    /// Something happened that somebody should know.
+    /// An event that the controller should know.
     Noticed(Notice),
     /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
     /// and the beginning of a connection.
@@ -81,12 +81,12 @@ pub enum FromDataNode {
     },
 }
 
-/// What a data node has noticed.
+/// An event that a data node has noticed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
     /// A client did more than it had tokens for, and is shut out.
     Overstepped {
-        /// The tenant that it acts for; empty if nobody's.
+        /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its seat.
         seat: u16,
@@ -97,14 +97,14 @@ pub enum Notice {
     },
     /// A client was silent for three periods, and is shut out.
     Evicted {
-        /// The tenant that it acts for; empty if nobody's.
+        /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its seat.
         seat: u16,
     },
-    /// A client has not used what is reserved for it.
+    /// A client has not used its reservation.
     Unused {
-        /// The tenant that it acts for; empty if nobody's.
+        /// The tenant that it acts for; empty for none.
         tenant: String,
         /// Its seat.
         seat: u16,
@@ -125,21 +125,21 @@ pub enum Notice {
     Damaged {
         /// Which structure.
         structure: String,
-        /// Whether what was stored is still there.
+        /// Whether the stored values are still there.
         is_store_kept: bool,
         /// How long nothing was answered.
         took: Span,
     },
 }
 
-/// What a data node has seen of its clients, in words that they have written.
+/// A data node's report on its clients, from the words that they write to its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The revision of the policy that it has; 0 for none.
     pub revision: u64,
     /// That of the question.
     pub round: u64,
-    /// Ω: what it can do, as far as it has learned.
+    /// Ω: the node's capacity, as far as it has learned.
     pub capacity: Iops,
     /// Periods that were over since its process began.
     pub periods: u64,

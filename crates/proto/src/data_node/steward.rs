@@ -1,22 +1,23 @@
-//! A data node's part in promises that hold for several: what its clients wanted, told to the
-//! controller, and the shares that the controller says, given to the monitor.
+//! A data node's part in promises that hold for several nodes. It reports its clients' demand to
+//! the controller, and gives the controller's shares to the monitor.
 //!
 //! # Mechanism
-//! What tenants want is known from what their clients report when a period is over: what each did,
-//! for which part it had work and no token, and for which part as much under way as may be. Who was
-//! in one of these two states for half of it and still had something to do at its end wants more
-//! than it had; who was not wanted what it did. One that is done before the end, which is what
-//! tokens are paced for, does not want more, however long it took. How much more it is, only a
-//! client knows that has a queue of its own; where one of a tenant's does not, nothing is told of
-//! that.
+//! A tenant's demand follows from its clients' reports at the end of a period. Each tells the
+//! operations that it did, and for which part of the period it had work and no token, or as much
+//! under way as may be. A client that was in one of these two states for half of the period, and
+//! still had something to do at its end, wants more than it had. Any other client wanted as much as
+//! it did. One that is done before the end, which is the aim of token pacing, does not want more,
+//! however long it took. Only a client with a queue of its own knows how much more it wants. Where
+//! one of a tenant's clients does not know, that amount is not reported.
 //!
-//! A share that is told goes to the monitor at once and takes effect when the next period begins.
-//! Falls go before rises, so that the monitor has room for these. When that period has begun, the
-//! controller hears it ([`FromDataNode::Granted`]); at once, if nobody here has anything to lose.
+//! A share that the controller sends goes to the monitor at once and takes effect when the next
+//! period begins. Falls go before rises, so that the monitor has headroom for these. When that
+//! period has begun, the node reports it to the controller ([`FromDataNode::Granted`]); at once, if
+//! no client here has anything to lose.
 //!
 //! # Bounds
-//! What a client does between the beginning of a period and the moment at which it has read its
-//! grant, some 50 us, counts by what it was promised before.
+//! Operations of a client between the beginning of a period and the moment at which it has read its
+//! grant, some 50 us, count by its former promise.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString as _};
@@ -34,17 +35,17 @@ use crate::haechi::monitor::{Denied, Summary};
 use crate::integrity::Structure;
 use crate::one_sided::Fabric;
 
-/// Who has had work and no token, or as much under way as may be, for this part of a period or more
-/// may want more: half, in 255ths.
+/// The part of a period, in 255ths, from which a client may want more: half. For that long it had
+/// work and no token, or as much under way as may be.
 const LONG: u16 = WHOLE as u16 / 2;
 
-/// What a tenant did here.
+/// A tenant's demand and counts here.
 #[derive(Clone, Copy, Debug)]
 struct Tally {
     /// In the last period.
     done: u64,
     wants_more: bool,
-    /// How many more; none if somebody who wants more does not know.
+    /// How many more; none if a client that wants more does not know.
     unmet: Option<u64>,
     /// Since the process began.
     operations: u64,
@@ -57,10 +58,10 @@ impl Default for Tally {
     }
 }
 
-/// Which shares hold, and who has a seat. See the head of this file.
+/// The shares in force, and the clients with session slots. See the head of this file.
 #[derive(Debug)]
 pub struct Steward {
-    /// Who has a seat.
+    /// The clients with session slots.
     pub book: Book,
     policy: Option<(u64, Policy)>,
     /// The most that was in force before the grants that are not yet.
@@ -68,7 +69,7 @@ pub struct Steward {
     /// Grants that are not in force before these periods are over.
     due: VecDeque<(u64, u64)>,
     serial: u64,
-    /// Whether somebody could not be promised what it is to have.
+    /// Whether some client could not be given its promise.
     is_owed: bool,
     tallies: BTreeMap<String, Tally>,
     periods: u64,
@@ -158,8 +159,8 @@ impl Steward {
         }
     }
 
-    /// Promises all clients what they are to have, from the next period on; to whom that cannot be
-    /// promised, later. Says whether it is less than before for anybody.
+    /// Gives all clients their promises, from the next period on; those that cannot be given yet,
+    /// later. Returns whether any client's promise is less than before.
     pub fn settle<F: Fabric>(&mut self, monitor: &mut Monitor<F>) -> bool {
         self.is_owed = false;
         let promises = self.book.promises(self.policy());
@@ -179,13 +180,13 @@ impl Steward {
         is_less
     }
 
-    /// Whether somebody could not be promised what it is to have: [`Self::settle`] is to be tried
-    /// again when a period is over.
+    /// Whether some client could not be given its promise: [`Self::settle`] is to be tried again
+    /// when a period is over.
     pub const fn is_owed(&self) -> bool {
         self.is_owed
     }
 
-    /// A period is over, and what was learned of it told.
+    /// A period is over: the monitor has sent its summary.
     pub fn on_period(&mut self, summary: &Summary) {
         self.periods += 1;
         self.rest();
@@ -219,7 +220,7 @@ impl Steward {
         }
     }
 
-    /// Nobody has anything here any more that could be taken away: all shares are in force.
+    /// No client has anything here any more that could be taken away: all shares are in force.
     pub fn on_nobody(&mut self) {
         self.rest();
         if !core::mem::take(&mut self.due).is_empty() {
@@ -254,7 +255,7 @@ impl Steward {
         }
     }
 
-    /// Nobody has done or wanted anything.
+    /// Clears the counts of the last period: no client has done or wanted anything.
     fn rest(&mut self) {
         self.pool = 0;
         for tally in self.tallies.values_mut() {
@@ -273,7 +274,7 @@ impl Steward {
         self.outputs.push_back(FromDataNode::Goodbye);
     }
 
-    /// What is to be said to the controller next.
+    /// The next message to the controller.
     pub fn poll_output(&mut self) -> Option<FromDataNode> {
         self.outputs.pop_front()
     }

@@ -1,4 +1,4 @@
-//! The data node's monitor: it opens periods, keeps the pool, and learns what the node can do.
+//! The data node's monitor: it opens periods, keeps the pool, and learns the node's capacity.
 //!
 //! # Mechanism
 //! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::haechi::monitor)
@@ -10,9 +10,9 @@
 //! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
 //! the latest, and what is learned from them counts from then on.
 //!
-//! Who comes within a period need not wait for the next: its grant is written at the next tick,
-//! with nothing reserved, and says that the period had begun. So whoever wants one value has it at
-//! once if the pool has a token, and what is promised to others is what it was.
+//! A client that is [seated early](Monitor::seat_early) need not wait for the next period. Its
+//! grant is written at the next tick, reserves nothing, and says that the period had begun. So the
+//! client gets one value at once if the pool has a token, and promises to other clients stay.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -60,23 +60,23 @@ const PER_BUFFER: u16 = (BUFFER as u64 / place::LINE) as u16;
 /// Words of a line.
 const LINE: usize = (place::LINE / WORD) as usize;
 
-/// What a monitor is told when it is made.
+/// The settings that a monitor is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What it agrees on with its clients.
+    /// Parameters that the monitor agrees on with its clients.
     pub terms: Terms,
-    /// What the node can do, from profiling.
+    /// The measured performance of the node, from profiling.
     pub profile: Profile,
-    /// Seats that there are.
+    /// Session slots of the node.
     pub seats: u16,
     /// Operations that a client keeps under way at most.
     pub window: u32,
 }
 
-/// What is under way.
+/// The step that the monitor is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Finding out what there is in the region.
+    /// Reading the region's control words and grants.
     Opening,
     /// Taking the lease.
     Taking,
@@ -112,9 +112,9 @@ pub struct Monitor<F> {
     pending: u32,
     done: Vec<Done>,
     lease: u64,
-    /// What the lease was in this step, if it was asked for.
+    /// The lease as it was read in this step, if it was asked for.
     seen_lease: Option<u64>,
-    /// The pool as it was seen last, and what is being added to it.
+    /// The pool as it was seen last, and the tokens that are being added to it.
     seen: u64,
     added: u64,
     epoch: u64,
@@ -123,13 +123,14 @@ pub struct Monitor<F> {
     closing: Option<Closing>,
     held: Span,
     looked: Time,
-    /// What the region says of the capacity that was learned.
+    /// The learned capacity as the region states it, in operations per period.
     told_capacity: u64,
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero. Of a fabric that
-    /// answers at once it knows then who has which seat, else when it was [polled](Self::poll).
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the fabric
+    /// answers at once, the monitor then knows the client of each session slot, else when it was
+    /// [polled](Self::poll).
     ///
     /// # Errors
     /// The fabric, if its region has no control area or it has too few buffers for the seats.
@@ -192,8 +193,8 @@ impl<F: Fabric> Monitor<F> {
         self.roster.seat_early(seat, limit);
     }
 
-    /// What a seat is allowed in the period that runs, also if its client has left since; nothing
-    /// for one that is not in it.
+    /// Operations that a session slot may do in the running period, also if its client has left
+    /// since; 0 for a slot that is not in the period.
     pub fn allowed(&self, seat: u16) -> u64 {
         self.roster.allowed(seat)
     }
@@ -207,8 +208,8 @@ impl<F: Fabric> Monitor<F> {
         self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
     }
 
-    /// What a former monitor has promised would take the place of what is promised before it is
-    /// read.
+    /// Fails while the promises of a former monitor are not read yet: they would replace a new
+    /// promise.
     const fn must_know(&self) -> Result<(), Denied> {
         if matches!(self.step, Step::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }
@@ -220,7 +221,7 @@ impl<F: Fabric> Monitor<F> {
         rules.capacity == Mode::Sound && !rules.paces
     }
 
-    /// What the node and a client can do, as far as is known.
+    /// The known capacity of the node and of one client, in operations per period.
     fn limits(&self) -> Capacity {
         Capacity { global: self.estimator.capacity(), local: self.settings.profile.local }
     }
@@ -230,7 +231,7 @@ impl<F: Fabric> Monitor<F> {
         self.roster.dismiss(seat);
     }
 
-    /// What a seat is promised from the next period on, if it is taken.
+    /// The promise to a session slot from the next period on; none for a free slot.
     pub fn promise(&self, seat: u16) -> Option<Promise> {
         self.roster.next(seat)
     }
@@ -255,8 +256,8 @@ impl<F: Fabric> Monitor<F> {
         self.estimator.capacity()
     }
 
-    /// Whether it waits for operations of its own. Where nobody tells when they are done it is to
-    /// be polled until it does not.
+    /// Whether it waits for operations of its own. Where no thread announces their completion, the
+    /// monitor is to be polled until it waits no more.
     pub fn is_waiting(&self) -> bool {
         self.pending > 0
     }
@@ -276,7 +277,7 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Goes on as far as can be, and tells what happened.
+    /// Goes on as far as can be, and reports events.
     ///
     /// # Errors
     /// If the region is lost.
@@ -302,7 +303,7 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Takes in what is done, if something is.
+    /// Takes in completed operations, if there are any.
     fn hearken(&mut self, now: Time) -> Result<bool, Lost> {
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
@@ -382,7 +383,7 @@ impl<F: Fabric> Monitor<F> {
         for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
             self.post(WRITE, Operation::WriteWord { word, to: place });
         }
-        // What stands there may be anything: clients can write to it.
+        // The lease word may hold any value: clients can write to it.
         let (expected, new) = (self.lease, self.lease.wrapping_add(1));
         self.post(LEASE, Operation::CompareSwap { at: place::LEASE, expected, new });
         self.step = Step::Taking;
@@ -425,8 +426,8 @@ impl<F: Fabric> Monitor<F> {
 
     /// All that is to be known is known.
     fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
-        // What was taken since the pool was changed is gone: it is not to be given out again. And
-        // clients may have said so already.
+        // Tokens that were taken since the pool was changed are gone, and must not be given out
+        // again. Clients may have reported them already.
         let tokens = Pool::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
         self.hear(now, events);
@@ -484,8 +485,8 @@ impl<F: Fabric> Monitor<F> {
         }
     }
 
-    /// Makes the grants of those void of whom nothing has been heard, until the next period, if
-    /// there are any. They are still to be written.
+    /// Makes the grants of silent clients void until the next period, if there are any. The grants
+    /// are still to be written.
     fn doubt(&mut self, now: Time) -> bool {
         let doubted = self.books.doubts(now);
         for seat in &doubted {
@@ -517,7 +518,7 @@ impl<F: Fabric> Monitor<F> {
         batch.clamp(window, most) as u16
     }
 
-    /// What is due of `count` in a part of a period.
+    /// The number of `count` operations that is due after `part` of a period.
     fn due(&self, count: u64, part: Span) -> u64 {
         let length = self.settings.terms.period;
         Period { epoch: 0, begun: Time::ZERO, length }.due(count, Time::ZERO.after(part))
@@ -550,7 +551,8 @@ impl<F: Fabric> Monitor<F> {
             let first = at as u16 * PER_BUFFER;
             let seats = (self.settings.seats - first).min(PER_BUFFER);
             for number in first..first + seats {
-                // Who came in this period has a part only in the next, but for who is early.
+                // A client that came in this period takes part from the next one on, unless it was
+                // seated early.
                 let seat = self.roster.get(number).filter(|seat| seat.is_in);
                 let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
                 let line = usize::from(number - first) * place::LINE as usize;

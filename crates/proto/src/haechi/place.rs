@@ -1,9 +1,9 @@
 //! Where the control words are, in bytes from the beginning of the region.
 //!
-//! What different parties write is in different cache lines. A region begins with a megabyte of
-//! control area, of which little is used; data begins at [`DATA`].
+//! Different parties write to different cache lines. A region begins with a megabyte of control
+//! area, most of it unused; data begins at [`DATA`].
 
-/// What tells a region from other memory: "tidegate" as bytes.
+/// The number that marks memory as a region: "tidegate" as bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"tidegate");
 
 /// The version of this layout.
@@ -12,7 +12,7 @@ pub const VERSION: u64 = 1;
 /// Clients of one data node.
 pub const SEATS: u16 = 256;
 
-/// Bytes of a cache line, which is what a grant and a report take.
+/// Bytes of a cache line: the size of a grant and of a report.
 pub const LINE: u64 = 64;
 
 /// [`MAGIC`].
@@ -23,16 +23,16 @@ pub const LAYOUT: u64 = 8;
 /// The pool.
 pub const POOL: u64 = 128;
 
-/// Which monitor is at work: a number that grows with each.
+/// The lease: the number of the monitor at work, which grows with each new monitor.
 pub const LEASE: u64 = 256;
-/// What it has learned of the node's capacity, in operations per period.
+/// The learned capacity of the node, in operations per period.
 pub const LEARNED: u64 = 264;
 
-/// Zero, until the node goes on with a copy of the region: it writes something else here before it
-/// begins to copy. Nobody else ever writes to its line, so that to look at it costs nothing.
+/// Zero, until the node goes on with a copy of the region: it writes another value here before it
+/// begins to copy. No other party ever writes to this line, so a look at it costs nothing.
 pub const LEFT: u64 = 384;
 
-/// A line for each of what the model of a network card shares.
+/// The shared state of the modelled network card, a line for each item.
 pub const CARD: u64 = 512;
 
 /// The grants, a line each.

@@ -1,25 +1,27 @@
-//! A client's engine: a fabric that lets through what has a token.
+//! A client's engine: a fabric that lets through the operations that have a token.
 //!
 //! # Mechanism
 //! Operations wait in the order in which they were posted until there is a token for each, which is
 //! one whatever the operation: none moves more than a block. On the way there is a comparison and
 //! a decrement; all else happens when the clock says that it is time.
 //!
-//! A [`GUARD`] before a period is over by its own clock, a client begins to read its grant until
-//! that is a new one, often at first; its next period begins when it has it. So the clocks of both
-//! sides are set by each other once a period. Whoever finds a new grant and does not know for how
-//! long it has stood there, or that its period began before it came, goes on looking, once a tick,
-//! until it has seen one come. Old tokens are void a [`GUARD`] after the end. A pool that shows a
-//! later period than the client's is another reason to look.
+//! A [`GUARD`] before a period ends by its own clock, a client begins to read its grant until that
+//! is a new one, often at first. Its next period begins when the new grant is there, so the clocks
+//! of both sides are set by each other once a period. A client that finds a new grant may not know
+//! how long the grant has stood there, or may read that its period began before the client came. It
+//! then reads the grant once a tick until it has seen one come. Old tokens are void a [`GUARD`]
+//! after the end. A pool that shows a later period than the client's is another reason to read the
+//! grant.
 //!
-//! Who was away for longer than [`AWAY`] (stopped, or its thread waited for a processor), or whose
-//! reports do not arrive, may have been given up meanwhile. It reports, then reads its grant, and
-//! issues nothing before it knows. The monitor makes a grant void, then reads reports, and gives
-//! nothing away before. So one of them sees what the other wrote.
+//! The monitor may have given up a client that was away for longer than [`AWAY`] (stopped, or its
+//! thread waited for a processor), or whose reports do not arrive. Such a client reports, then
+//! reads its grant, and issues nothing before it has the grant. The monitor makes a grant void,
+//! then reads reports, and gives nothing away before. So one of the two sees the other's write.
 //!
 //! If no monitor has begun a period for [`ALONE`] of them, the client goes on by itself with its
 //! reservation, and takes nothing from the pool. That is safe, as all reservations together are
-//! within what the node can do. Who reads that it has no seat any more does not.
+//! within the node's capacity. A client that reads that it has no session slot any more does not go
+//! on.
 //!
 //! Bounds. Beyond its tokens a client issues nothing. At most one window's worth was taken before
 //! it noticed that it had been away.
@@ -41,10 +43,11 @@ mod own;
 /// For how long tokens of a period that is over may be used, for clocks are not the same.
 pub const GUARD: Span = TICK;
 
-/// Who did not look at the clock for so long asks whether its tokens are still its own.
+/// Time without a look at the clock after which a client checks that its tokens are still its own.
 pub const AWAY: Span = Span(5 * Span::MILLISECOND.0);
 
-/// And so does who has not been heard for so long, half of what makes the monitor doubt.
+/// Time since the last report that arrived after which it checks that, too: half of the time after
+/// which the monitor doubts the client.
 const UNHEARD: Span = Span(SUSPECT.0 / 2);
 
 /// After so many periods without a monitor a client goes on by itself.
@@ -68,7 +71,7 @@ const OWN_BUFFERS: u32 = 2;
 /// window.
 pub const OWN_OPERATIONS: u32 = 4;
 
-/// What it takes to issue.
+/// The client's right to issue operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Tokens are its own.
@@ -79,7 +82,7 @@ enum State {
     Alone,
 }
 
-/// What the engine itself has under way.
+/// Operations of the engine itself that are under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     look: bool,
@@ -89,7 +92,7 @@ struct Own {
     take: Option<u64>,
 }
 
-/// What a client's engine has counted since it began.
+/// Counts of a client's engine since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Operations of callers.
@@ -145,7 +148,8 @@ pub struct Port<F> {
     /// as may be.
     starved: Span,
     backlogged: Span,
-    /// What its caller could not give it yet, as it said last in this period.
+    /// Operations that the caller could not hand over yet, by the last `note_unmet` of this period;
+    /// none if the caller did not say.
     unmet: Option<u64>,
     counts: Counts,
 }
@@ -208,7 +212,7 @@ impl<F: Fabric> Port<F> {
         &self.purse
     }
 
-    /// What was counted.
+    /// The engine's counts since it began.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -224,9 +228,9 @@ impl<F: Fabric> Port<F> {
     }
 
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
-    /// that may be are with it. What was said last is told the monitor with the period's outcome,
-    /// so that what is promised can go where it is wanted. A caller that does not know how many
-    /// there are says nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
+    /// that may be are with it. The monitor gets the last number with the period's outcome, so that
+    /// it can move promises to clients that want them. A caller that does not know how many there
+    /// are notes nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
     /// already be about the next, for a caller that has periods of its own; so nothing is noted
     /// then.
     pub fn note_unmet(&mut self, count: u64) {
@@ -276,7 +280,7 @@ impl<F: Fabric> Port<F> {
         let before = self.now;
         self.now = self.now.max(now);
         if passed.0 > 0 {
-            // Whom its limit holds is neither.
+            // A client that only its limit holds back is neither backlogged nor starved.
             if self.in_flight >= self.window {
                 self.backlogged.0 += passed.0;
             } else if self.is_out_of_tokens() && self.purse.lacks() > 0 {
@@ -358,7 +362,7 @@ impl<F: Fabric> Port<F> {
         }
     }
 
-    /// Issues what there are tokens for.
+    /// Issues the operations for which there are tokens.
     fn issue(&mut self, now: Time) {
         if now < self.again {
             return;

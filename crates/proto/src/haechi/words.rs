@@ -23,8 +23,8 @@ const LONG_EPOCH: u32 = 16;
 /// Bits of a count.
 const COUNT: u32 = 26;
 
-/// What an empty pool reads, below the period's number. Whoever takes too much makes it less, and
-/// must not borrow from that number: there is room for 7 × 10^10 batches of 1,000.
+/// The value of an empty pool, below the period's number. Clients that take too many tokens lower
+/// it, and must not borrow from that number: there is headroom for 7 × 10^10 batches of 1,000.
 const EMPTY: u64 = 1 << 46;
 
 /// Bits below the period's number, of a pool or a grant.
@@ -49,7 +49,7 @@ const fn is_of(number: u64, epoch: u64, bits: u32) -> bool {
     number == epoch & ((1 << bits) - 1)
 }
 
-/// The pool: of which period, and how many tokens. Below zero somebody took too many.
+/// The pool: its period, and its tokens. Below zero, clients took too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The last 16 bits of the period's number.
@@ -64,7 +64,7 @@ impl Pool {
         epoch << LOW | EMPTY.wrapping_add_signed(tokens)
     }
 
-    /// What a word says.
+    /// Decodes a pool word.
     pub const fn read(word: u64) -> Self {
         let tokens = bits(word, 0, LOW) as i64 - EMPTY as i64;
         Self { epoch: (word >> LOW) as u16, tokens }
@@ -76,19 +76,19 @@ impl Pool {
     }
 }
 
-/// What the monitor grants a client for a period.
+/// A grant from the monitor to a client, for one period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The period.
     pub epoch: u64,
-    /// What was granted is void: nothing has been heard of the client for too long.
+    /// The grant is void: the client has not reported for too long.
     pub is_void: bool,
     /// The period had begun before the client came, so its end cannot be told from when this was
     /// read.
     pub is_late: bool,
     /// How many pool tokens to take at a time.
     pub batch: u16,
-    /// What the client is promised.
+    /// The promise to the client.
     pub promise: Promise,
 }
 
@@ -108,8 +108,9 @@ impl Grant {
         ]
     }
 
-    /// What words say, if all are of one period. Its number is the nearest to the last one that is
-    /// known, `epoch`, or as it stands there if that is 0. Words that are zero grant nothing.
+    /// Decodes a grant, if all words are of one period. Its number is the nearest to the last one
+    /// that is known, `epoch`, or as it stands there if that is 0. Words that are zero grant
+    /// nothing.
     pub fn read(words: [u64; GRANT], epoch: u64) -> Option<Self> {
         let [head, reservation, limit] = words;
         let number = head >> LOW;
@@ -165,7 +166,7 @@ pub const fn beat(words: [u64; REPORT]) -> u16 {
     words[1] as u16
 }
 
-/// What words say of a period, if all of them are of it.
+/// Decodes a report, if all of its words are of this period.
 pub fn read_report(words: [u64; REPORT], epoch: u64) -> Option<Report> {
     let of = |word: &u64| is_of(word >> (u64::BITS - EPOCH), epoch, EPOCH);
     words.iter().all(of).then(|| Report {
@@ -206,7 +207,7 @@ const fn count(rough: u64) -> u64 {
     }
 }
 
-/// What a client did in a period that is over, as its final word.
+/// Encodes a client's outcome of a completed period as its final word.
 pub const fn last(epoch: u64, outcome: &Outcome) -> u64 {
     let unmet = match outcome.unmet {
         None => 0,
@@ -219,7 +220,7 @@ pub const fn last(epoch: u64, outcome: &Outcome) -> u64 {
         | outcome.backlogged as u64
 }
 
-/// What a final word says of a period, if it is of it.
+/// Decodes a final word, if it is of this period.
 pub const fn read_last(word: u64, epoch: u64) -> Option<Outcome> {
     if !is_of(word >> (u64::BITS - EPOCH), epoch, EPOCH) {
         return None;

@@ -1,4 +1,4 @@
-//! A block: one key with its value, and what proves that they belong together.
+//! A block: one key with its value, and the proof that they belong together.
 //!
 //! ```text
 //! +0   mark     1, 51 bits of the key's hash, and the version
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! All but the mark stays as it was written until the block is used anew. The mark is there while
-//! the block is what its slot points to; before that ends, only the version is left of it. See
-//! [`super`] for why. A block that nobody points to says in the same word whether it was swept, or
-//! kept since: see the sweep.
+//! the block's slot points to it; before that ends, only the version is left of it. See [`super`]
+//! for why. A block that no slot points to says in the same word whether it was swept, or kept
+//! since: see the sweep.
 
 use super::layout::{BLOCK, LINE, word};
 use super::slot::VERSION_MAX;
@@ -27,14 +27,14 @@ pub const VALUE_MAX: usize = 4096;
 /// Bytes of the longest key and value together: a value of 4,096 bytes leaves 48 for its key.
 pub const ENTRY_MAX: usize = BLOCK as usize - HEAD;
 
-/// What one look at a block has shown.
+/// The content of a block, as one read has shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// The key, and where its value is.
     Value { from: u32, length: u32 },
     /// Another key.
     Other,
-    /// Not what was written with that version: it is being written, or was.
+    /// Bytes other than those written with that version: the block is being rewritten, or was.
     Torn,
 }
 
@@ -47,12 +47,12 @@ pub(super) const fn mark(hash: u64, version: u16) -> u64 {
     MARK | hash & !(VERSION_MAX as u64) | version as u64
 }
 
-/// What is left of it when the block's slot no longer points to it.
+/// The word that replaces a mark when the block's slot no longer points to the block.
 pub(super) const fn unmarked(version: u16) -> u64 {
     version as u64
 }
 
-/// The version of what was last written to the block that has this mark, or this instead of one.
+/// The version of the last write to a block, from its mark or from the word instead of one.
 pub(super) const fn version(mark: u64) -> u16 {
     mark as u16 & VERSION_MAX
 }

@@ -42,8 +42,8 @@ pub struct Settings {
     /// How many blocks to take from the store at a time at most, from 1 to 512. More save round
     /// trips.
     pub extent: u32,
-    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none where
-    /// nobody sweeps.
+    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none if the
+    /// store is not swept.
     pub seat: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
@@ -91,7 +91,7 @@ impl core::error::Error for Refused {}
 /// The end of one operation.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What it was begun with.
+    /// The token that the operation was begun with.
     pub token: u64,
     /// How it ended.
     pub answer: Answer,
@@ -109,8 +109,8 @@ pub enum Answer {
     Stored,
     /// Of a delete: the value is gone.
     Deleted,
-    /// Of a put: no block is free. What deletes and puts have freed comes back after its rest to
-    /// the client that freed it, and to others when the store was swept.
+    /// Of a put: no block is free. Blocks that deletes and puts have freed come back after their
+    /// rest to the client that freed them, and to other clients when the store was swept.
     Full,
     /// Of a put: both buckets of the key are full.
     Crowded,
@@ -142,7 +142,7 @@ pub struct Client<F> {
     /// Tasks that do nothing, and buffers that hold nothing.
     idle: Vec<u32>,
     buffers: Vec<u32>,
-    /// What the fabric had no room for.
+    /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
     /// Puts that wait for a block, and deletes for the store to know of us.
@@ -278,12 +278,12 @@ impl<F: Fabric> Client<F> {
         &self.fabric.buffer(value.buffer)[value.from as usize..][..value.length as usize]
     }
 
-    /// Gives back what a value took.
+    /// Gives back the buffer of a value.
     pub fn release(&mut self, value: Value) {
         self.buffers.push(value.buffer);
     }
 
-    /// What it works on.
+    /// The fabric that the client works on.
     pub fn fabric(&self) -> &F {
         &self.fabric
     }

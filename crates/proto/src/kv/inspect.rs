@@ -1,4 +1,4 @@
-//! Whether a store's structures are what its clients and its sweep can have made of them.
+//! Whether a store's structures are such as its clients and its sweep can have made.
 //!
 //! # Mechanism
 //! Each word is judged by itself, so what is changed meanwhile is never taken for damage: an entry
@@ -99,7 +99,7 @@ impl Inspector {
         self.check(read).or_else(|| self.scan(u64::MAX, read))
     }
 
-    /// What is damaged if this word stands there, so many bytes behind the beginning of the index.
+    /// The structure that is damaged if `word` stands `at` bytes behind the beginning of the index.
     fn judge(&self, at: u64, word: u64) -> Option<Structure> {
         let blocks = self.layout.blocks();
         if at < self.layout.ring(0) - self.layout.bucket(0) {

@@ -9,10 +9,10 @@
 //!    ...     blocks of 4,160 bytes
 //! ```
 //!
-//! The *pool* is the blocks that nobody has. The ring's places from `taken` on name them, which is
-//! counted from the beginning and goes around: as many as there are blocks, and `given` more. So
-//! clients move one end and the sweep the other. What the *round* and the census are for, the sweep
-//! says.
+//! The *pool* is the blocks that no client has. The ring's slots from `taken` on name them, up to
+//! `given` and as many more as there are blocks; both are counted from the beginning, and go
+//! around. So clients move one end and the sweep the other. The sweep explains the *round* and the
+//! census.
 //!
 //! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
 //! words say how far a block is from the place's own number, so that zeros name each block once.
@@ -25,7 +25,7 @@ use super::block;
 use super::slot::BLOCKS_MAX;
 use crate::one_sided::{BUFFER, WORD};
 
-/// What a header begins with.
+/// The first bytes of a header.
 const MAGIC: [u8; 8] = *b"TIDEGTKV";
 
 /// The layout that is described here.
@@ -43,10 +43,10 @@ pub(super) const BUCKET_SLOTS: u32 = 8;
 /// Bytes of a bucket.
 pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 
-/// Bytes of a block: what a buffer holds.
+/// Bytes of a block: the size of a buffer.
 pub const BLOCK: u32 = BUFFER;
 
-/// Seats that a store knows: clients that write to it where somebody sweeps.
+/// Session slots that a store knows: clients that write to it while it is swept.
 pub const HOLDERS: u16 = 256;
 
 /// Bytes from the beginning of an area to the pool's words, the census and the index.
@@ -148,9 +148,9 @@ impl Home {
 }
 
 impl Layout {
-    /// As many blocks as the area has room for, and an index that is full to 0.6 when all of them
-    /// are in use, where a key as good as always finds a slot. Take the seed at random: nobody can
-    /// aim at one bucket then.
+    /// As many blocks as the area has headroom for, and an index that is full to 0.6 when all of
+    /// them are in use, where a key as good as always finds a slot. Take the seed at random: then
+    /// no client can aim at one bucket.
     ///
     /// # Errors
     /// If the area is no place for a store.
@@ -182,7 +182,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What the header says. Whoever writes it to an area of zeros has made an empty store.
+    /// The header's bytes. Written to an area of zeros, they make an empty store.
     pub fn header(&self) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         header[..8].copy_from_slice(&MAGIC);
@@ -302,8 +302,8 @@ impl Layout {
     }
 }
 
-/// What a word of the ring says, and what it is made of: a block that nobody has, and the word
-/// that it has instead of a mark.
+/// A word of the ring: a block that no client has, and the word that the block has instead of a
+/// mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Free {
     pub(super) block: u32,
@@ -311,13 +311,13 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// What the word at a place of the ring says, in a store of so many blocks.
+    /// Decodes the word at index `place` of the ring, in a store of so many blocks.
     pub(super) const fn read(word: u64, place: u32, blocks: u32) -> Self {
         let block = (word as u32 as u64 + place as u64) % blocks as u64;
         Self { block: block as u32, mark: block::swept_again((word >> 32) as u32) }
     }
 
-    /// The word that says this at a place.
+    /// Encodes it as the word at index `place` of the ring.
     pub(super) const fn word(self, place: u32, blocks: u32) -> u64 {
         let distance = (self.block as u64 + blocks as u64 - place as u64) % blocks as u64;
         (self.mark as u32 as u64) << 32 | distance

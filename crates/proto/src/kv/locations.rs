@@ -1,10 +1,10 @@
 //! Where a client last saw keys: a bounded table that may be wrong, and costs one cache line.
 //!
 //! Sets of four entries of 16 bytes, each set one cache line. A key's hash chooses its set and is
-//! told apart there by 32 more of its bits. What is found moves one place up and what is new takes
-//! the last but one, so that popular keys stay under a skewed load. An entry that belongs to
-//! another key, or that is old, costs the round trip that it was to save and nothing else, as a
-//! location is checked against the block.
+//! told apart there by 32 more of its bits. An entry that is found moves one slot up and a new
+//! entry takes the last slot but one, so that popular keys stay under a skewed load. An entry that
+//! belongs to another key, or that is old, costs the round trip that it was to save and nothing
+//! else, as a location is checked against the block.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,7 +39,7 @@ impl Locations {
         Self { sets: vec![Set([NOTHING; WAYS]); (keys as usize).div_ceil(WAYS)] }
     }
 
-    /// The slot where a key was, and what was in it.
+    /// The slot where a key was, and the slot's word.
     pub(super) fn find(&mut self, hash: u64) -> Option<(u64, Slot)> {
         let set = self.set(hash)?;
         // Without a branch: which of them it is can't be guessed, and a processor that guesses

@@ -44,8 +44,8 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl<F: Fabric> Opening<F> {
-    /// Of the store that begins at `at`, through a fabric with at least one buffer that nobody else
-    /// uses.
+    /// Opens the store that begins at `at`, through a fabric with at least one buffer that is not
+    /// in use.
     pub fn new(fabric: F, at: u64) -> Self {
         Self { fabric, at, is_posted: false, done: Vec::new(), layout: None }
     }

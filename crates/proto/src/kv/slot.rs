@@ -17,7 +17,7 @@ pub(super) const VERSION_MAX: u16 = 0xfff;
 /// Blocks have numbers from 0, and there are at most so many.
 pub(super) const BLOCKS_MAX: u32 = (1 << 31) - 1;
 
-/// What a word of the index says.
+/// A word of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 

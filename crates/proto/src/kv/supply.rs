@@ -1,12 +1,14 @@
 //! The blocks that a client may write next.
 //!
 //! A client takes some from the store's pool at a time: one at first, then twice as many as the
-//! last time, so that one that puts once takes no more. What it removes from the index is its own
-//! from then on, and rests until nobody can still be reading it by an old location. Readers would
-//! notice if they did: resting saves them the second look, and keeps versions from coming around.
+//! last time, so that one that puts once takes no more. Blocks that it removes from the index are
+//! its own from then on, and rest until no client can still be reading them by an old location.
+//! Readers would notice if they did: resting saves them the second look, and keeps versions from
+//! coming around.
 //!
-//! What a client has and does not use is swept in time, as that of a client that died. So a block
-//! is known by the *round* since which the client has it; in a later one it has to be kept first.
+//! Blocks that a client has and does not use are swept in time, as those of a client that died. So
+//! the client notes for each block the *round* since which it has it; in a later round it has to
+//! keep the block first.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -17,12 +19,12 @@ use super::block;
 use super::layout::Free;
 use super::slot::{Slot, VERSION_MAX};
 
-/// A block, and the version of what will be written to it.
+/// A block, and the version of the next write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spare {
     pub(super) block: u32,
     pub(super) version: u16,
-    /// Its mark, or what it has instead.
+    /// Its mark, or the word that it has instead.
     pub(super) mark: u64,
     /// The round in which the client came by it.
     pub(super) round: u64,
@@ -52,7 +54,7 @@ pub(super) struct Supply {
     rest: Span,
     /// Removed from the index, in the order in which they may be used again.
     resting: VecDeque<(Time, Spare)>,
-    /// Never seen by anybody.
+    /// Blocks that no reader has seen.
     spare: Vec<Spare>,
     round: u64,
     /// How many to take from the pool the next time, and at most.
@@ -91,7 +93,7 @@ impl Supply {
         resting(&mut self.resting).or_else(|| self.spare.pop())
     }
 
-    /// Takes back a block that nobody has seen.
+    /// Takes back a block that no reader has seen.
     pub(super) fn give_back(&mut self, spare: Spare) {
         self.spare.push(spare);
     }
@@ -114,7 +116,7 @@ impl Supply {
         self.extent.max(waiting).min(self.extent_max)
     }
 
-    /// Takes what was taken out of the pool, to be used in this order.
+    /// Takes the blocks that came out of the pool, to be used in this order.
     pub(super) fn extend(&mut self, free: impl DoubleEndedIterator<Item = Free>) {
         let round = self.round;
         self.spare.splice(0..0, free.rev().map(|free| Spare::free(free, round)));

@@ -1,34 +1,36 @@
-//! The sweep: blocks that nobody has any more come back to the pool.
+//! The sweep: blocks that no client uses any more come back to the pool.
 //!
 //! # Problem
 //! A client has blocks that no slot points to: those that it took out of the pool, those that it
-//! removed from the index, and those that it is writing. When it dies nobody else knows which they
-//! were, and on the way of a put there is no operation to spare for writing it down.
+//! removed from the index, and those that it is writing. When it dies no other client knows which
+//! they were, and a put has no operation to spare for writing it down.
 //!
 //! # Model
-//! Whoever sweeps knows which clients live, by number (*seats*). A client that lives may be late
-//! with anything, for as long as it likes; what a dead one has posted has happened or never will.
+//! The sweeper knows which clients live, by number (*session slots*). A client that lives may be
+//! late with anything, for as long as it likes; an operation of a dead one has happened or never
+//! will.
 //!
 //! # Mechanism
-//! The sweep goes over the store in *passes*. In each it reads the index and the pool, and what all
-//! other blocks have instead of a mark. What it had already noted in the last pass and finds as it
-//! was is swept, if whoever lives has told meanwhile that it is not about to use it. The rest is
-//! noted for the next pass. Nobody has to wait for a sweep, or for whoever sweeps.
+//! The sweep goes over the store in *passes*. In each it reads the index and the pool, and the word
+//! that each other block has instead of a mark. It sweeps a block that it noted in the last pass
+//! and finds unchanged, if each living client has announced meanwhile that it is not about to use
+//! the block. It notes the rest for the next pass. No client has to wait for a sweep or for the
+//! sweeper.
 //!
-//! - **Who uses a block changes its mark.** Writing a block makes it one of a new version, and
+//! - **Use of a block changes its mark.** Writing a block makes it one of a new version, and
 //!   removing one leaves the version alone. So a block that has been used since it was noted either
 //!   is in the index or has something else where its mark was.
 //! - **Rounds.** The store's round is a word that grows with each pass. Each client that writes has
 //!   a word in the *census*: since which round it has the oldest block that it may be about to
 //!   write with operations under way. It looks at the round now and then, and raises its word as
-//!   soon as all puts and deletes of earlier rounds have ended. What was noted in a round is swept
-//!   only when each living client's word is of a later one.
-//! - **What a client merely keeps,** it may lose: sweeping a block is a swap of what it has instead
-//!   of a mark. A client that wants to use a block of an earlier round swaps that word, too, and so
-//!   keeps it ([`super::supply`]). Only one of the two can succeed.
+//!   soon as all puts and deletes of earlier rounds have ended. A note of one round is swept only
+//!   when each living client's word is of a later one.
+//! - **A client may lose blocks that it merely keeps:** sweeping a block is a swap of the word that
+//!   it has instead of a mark. A client that wants to use a block of an earlier round swaps that
+//!   word, too, and so keeps it ([`super::supply`]). Only one of the two can succeed.
 //!
 //! Claims of clients that died, expelled or not, are noted and emptied in the same way: after the
-//! round nobody is left who could be their owner.
+//! round no client is left that could be their owner.
 //!
 //! Example: client 1 has died with blocks 7 and 8, and client 2 keeps 9 and is writing 10, all in
 //! round 4. The first pass notes 7, 8, 9 and 10, and the round is 5. Client 2 ends its put, which
@@ -36,9 +38,9 @@
 //! Client 2 wants to use 9, finds that it was swept, and takes another.
 //!
 //! # Bound
-//! A pass reads the index, the pool's places, and a word of each other block; it posts 520
-//! operations at most at a time, and remembers 16 bytes for each block that nobody points to. What
-//! somebody leaves is in the pool after two passes, and not before the slowest put or delete that
+//! A pass reads the index, the pool's ring, and a word of each other block; it posts 520 operations
+//! at most at a time, and remembers 16 bytes for each block that no word points to. Blocks that a
+//! client leaves are in the pool after two passes, and not before the slowest put or delete that
 //! was under way has ended. As long as a client that lives does not poll, nothing is swept.
 
 use alloc::collections::VecDeque;
@@ -65,7 +67,7 @@ pub enum Pass {
     Over {
         /// Blocks that came back to the pool.
         swept: u32,
-        /// Blocks that nobody points to, which the next pass may sweep.
+        /// Blocks that no word points to, which the next pass may sweep.
         noted: u32,
     },
 }
@@ -75,11 +77,11 @@ pub enum Pass {
 pub struct Stock {
     /// In the store.
     pub blocks: u32,
-    /// In the pool, for whoever asks next.
+    /// In the pool, for the next client that asks.
     pub free: u32,
 }
 
-/// What is waited for.
+/// The phase of a pass, by the operations that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Rest,
@@ -89,7 +91,7 @@ enum Phase {
     Claims(u32),
     /// Places of the ring, from this one on, up to another.
     Ring(u64),
-    /// What the blocks of a batch have instead of a mark; and those that are to be swept.
+    /// Words that the blocks of a batch have instead of marks; and swaps that sweep blocks.
     Marks,
     Sweeping,
     /// Words of the ring and of the pool, which say so.
@@ -98,7 +100,7 @@ enum Phase {
     Round,
 }
 
-/// A block and its mark, or a slot and what was in it.
+/// A block and its mark, or a slot and its word.
 type Note = (u64, u64);
 
 /// Sweeps one store. There is one of these at a time.
@@ -108,7 +110,7 @@ pub struct Sweep<F> {
     layout: Layout,
     phase: Phase,
     pending: usize,
-    /// What the fabric had no room for.
+    /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
     /// The round, and places of the ring that were taken and given.
@@ -117,21 +119,21 @@ pub struct Sweep<F> {
     given: u64,
     /// A bit for each block that a slot points to, or that is in the pool.
     used: Vec<u64>,
-    /// What the last pass has noted, in which round; and what this one does.
+    /// The round of the last pass, its notes, and the notes of this pass.
     noted_in: u64,
     blocks: Vec<Note>,
     claims: Vec<Note>,
     blocks_next: Vec<Note>,
     claims_next: Vec<Note>,
-    /// What is looked at together, and the block that comes next.
+    /// The notes that are examined together, and the block that comes next.
     batch: Vec<Note>,
     next: u32,
     swept: u32,
 }
 
 impl<F: Fabric> Sweep<F> {
-    /// Of the store with this layout, through a fabric with at least one buffer that nobody else
-    /// uses.
+    /// A sweep of the store with this layout, through a fabric with at least one buffer that is not
+    /// in use.
     pub fn new(fabric: F, layout: Layout) -> Self {
         Self {
             fabric,
@@ -155,7 +157,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// What it works on.
+    /// The fabric that the sweep works on.
     pub fn fabric_mut(&mut self) -> &mut F {
         &mut self.fabric
     }
@@ -193,7 +195,7 @@ impl<F: Fabric> Sweep<F> {
         let polled = self.fabric.poll(now, &mut done);
         self.pending -= done.len();
         for Done { id, word } in done.drain(..) {
-            // A swap that did not find what it expected.
+            // A swap that did not find the expected word.
             if let Some(note) = self.batch.get_mut(id as usize)
                 && matches!(self.phase, Phase::Sweeping)
                 && word != note.1
@@ -257,7 +259,7 @@ impl<F: Fabric> Sweep<F> {
     fn read_index(&mut self, bucket: u32) {
         let count = (self.layout.buckets() - bucket).min(BUFFER / BUCKET);
         if count == 0 {
-            // Anybody can have written anything there: there are not more places than blocks.
+            // Clients can have written anything there: there are not more places than blocks.
             let blocks = u64::from(self.layout.blocks());
             self.given = self.given.clamp(self.taken.saturating_sub(blocks), self.taken);
             return self.read_ring(self.taken);
@@ -292,7 +294,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// Reads who is in the pool, from a place on.
+    /// Reads the ring of the pool, from this slot on.
     fn read_ring(&mut self, place: u64) {
         let blocks = u64::from(self.layout.blocks());
         let left = self.given.saturating_add(blocks).saturating_sub(place);
@@ -359,7 +361,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// Puts what was swept into the pool.
+    /// Puts the swept blocks into the pool.
     fn on_swept(&mut self) {
         self.batch.retain(|note| note.0 != u64::MAX);
         let (blocks, count) = (self.layout.blocks(), self.batch.len());
@@ -402,7 +404,7 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// The first words of what was read.
+    /// The first words that were read.
     fn words(&self, count: u32) -> Vec<u64> {
         let bytes = &self.fabric.buffer(0)[..(count * WORD as u32) as usize];
         bytes.chunks_exact(WORD as usize).map(word).collect()

@@ -3,18 +3,17 @@
 //! **Problem.** A client asks ahead and expects the replies in its order. Nodes answer when they
 //! can, and a request for several keys is several requests to several nodes.
 //!
-//! **Mechanism.** Every request takes the next seat in a row of replies, and the replies of nodes
-//! are put on their seats by a ticket. What stands at the head of the row and is complete may
-//! leave. With it come the meta commands' quiet semantics for nothing: a quiet request's reply is
-//! empty, unless something has to be said, and the reply to `mn` leaves only when all before it
-//! have left.
+//! **Mechanism.** Every request takes the next slot in a row of replies, and a ticket puts a node's
+//! reply into its slot. A complete reply at the head of the row may leave. With it come the meta
+//! commands' quiet semantics for nothing: a quiet request's reply is empty, unless something has to
+//! be said, and the reply to `mn` leaves only when all before it have left.
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
-//! the first of them has left, so the row is as long as that at most. Whoever has many clients may
-//! allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is cut
-//! so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked for
-//! as far as the credit goes. Once one of them has failed, so has the request, and the others are
-//! not asked for.
+//! the first of them has left, so the row is as long as that at most. A gateway with many clients
+//! may allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is
+//! cut so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked
+//! for as far as the credit goes. Once one of them has failed, so has the request, and the others
+//! are not asked for.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -44,7 +43,8 @@ pub const PART_REPLY_MAX: u32 = 16 << 20;
 /// keys.
 const PART_KEYS_MAX: u32 = 256;
 
-/// What the protocol here is that of, for clients that look before they use a command.
+/// The version of memcached that this protocol follows, for clients that look before they use a
+/// command.
 const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
 
 const OK: &str = "OK\r\n";
@@ -54,11 +54,11 @@ const OK: &str = "OK\r\n";
 pub struct Ask<'a, P> {
     /// Comes back with the reply.
     pub ticket: Ticket,
-    /// Where.
+    /// Its destination.
     pub place: P,
     /// The command, to be sent as it is.
     pub bytes: &'a [u8],
-    /// What it does; [`Operation::Delete`] for `flush_all`.
+    /// The operation; [`Operation::Delete`] for `flush_all`.
     pub operation: Operation,
     /// How many keys it is about; at least one.
     pub keys: u32,
@@ -85,7 +85,7 @@ impl Ticket {
     }
 }
 
-/// A piece of what the client is to be sent.
+/// A piece of the client's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<R> {
     /// Words that are always the same.
@@ -132,7 +132,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Conversation<P, R> {
     value_max: u32,
-    /// Who has to hear `flush_all`.
+    /// The destinations of `flush_all`.
     everywhere: Vec<P>,
     /// How many requests may be without a reply.
     ahead_max: usize,
@@ -142,7 +142,7 @@ pub struct Conversation<P, R> {
     reply_estimate: usize,
     /// The bytes of replies that are here and have not left.
     stored: usize,
-    /// How many bytes of input are nobody's.
+    /// Bytes of input that are still to be skipped.
     skip: u64,
     /// Parts of the last request that are not asked for yet, and how many requests and parts are.
     unasked: VecDeque<(Ticket, Part<P>)>,
@@ -154,7 +154,7 @@ pub struct Conversation<P, R> {
     goodbye: Option<Goodbye>,
 }
 
-/// A part of a request for several keys: what is asked of one place.
+/// A part of a request for several keys: a sub-request to one place.
 #[derive(Debug)]
 struct Part<P> {
     place: P,
@@ -166,7 +166,7 @@ struct Part<P> {
 #[derive(Debug)]
 enum Seat<R> {
     Taken(Piece<R>),
-    /// Nobody wants to hear what goes wrong if it is `hushed`.
+    /// The client wants no error reply if it is `hushed`.
     Empty {
         hushed: bool,
     },
@@ -178,7 +178,7 @@ enum Seat<R> {
 struct Shared<R> {
     parts: Vec<Option<Piece<R>>>,
     missing: usize,
-    /// Nobody wants to hear what goes wrong.
+    /// The client wants no error reply.
     hushed: bool,
     /// The keys, one after the other, each with its end and its part; none for `flush_all`.
     text: Vec<u8>,
@@ -231,8 +231,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.everywhere = everywhere;
     }
 
-    /// Takes in what the client has sent and is not consumed yet. `place` says who has a key, and
-    /// `ask` takes what is to be asked, which ends in [`Self::on_reply`].
+    /// Takes in the client's input that is not consumed yet. `place` names the owner of a key, and
+    /// `ask` takes each sub-request, which ends in [`Self::on_reply`].
     pub fn on_input(
         &mut self,
         input: &[u8],
@@ -246,7 +246,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             && self.credit > 0
             && self.unasked.is_empty()
         {
-            // What is skipped here has come, so it fits.
+            // Bytes that are skipped here have come, so their number fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
             self.skip -= skipped;
             consumed += skipped as usize;
@@ -396,8 +396,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.row.push_back(Seat::Taken(piece));
     }
 
-    /// What this connection knows of itself. What nodes and tenants do is told by their own
-    /// metrics, and what memcached does by its own `stats`.
+    /// Statistics of this connection. Nodes and tenants have metrics of their own, and memcached
+    /// has its own `stats`.
     fn stats(&self) -> Vec<u8> {
         let version = VERSION.trim_end().trim_start_matches("VERSION ");
         let ahead = self.row.len();
@@ -463,7 +463,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.asked -= 1;
     }
 
-    /// The next piece of what the client is to be sent.
+    /// The next piece of the client's output.
     pub fn poll_output(&mut self) -> Option<Piece<R>> {
         if !matches!(self.row.front(), Some(Seat::Taken(_))) {
             return None;
@@ -516,7 +516,7 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
             self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
         let mut made = Vec::new();
         if self.keys.is_empty() {
-            // Whoever did not do it is heard.
+            // The first part that failed gives the reply.
             let complaint = parts.iter().find(|part| **part != OK.as_bytes());
             made.extend_from_slice(complaint.unwrap_or(&OK.as_bytes()));
             return Piece::Made(made);
@@ -535,7 +535,8 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
 }
 
 impl Request<'_> {
-    /// Whether nobody hears what goes wrong, as with `noreply`. The flag `q` hushes good news only.
+    /// Whether the client gets no error reply, as with `noreply`. The flag `q` hushes good news
+    /// only.
     fn is_hushed(&self) -> bool {
         let is_meta = self.verb.shape() == super::reply::Shape::Meta;
         self.quiet && !is_meta

@@ -9,7 +9,7 @@ use super::*;
 
 type Client = Conversation<usize, Vec<u8>>;
 
-/// What was asked of whom.
+/// A sub-request: its ticket, destination and bytes.
 type Asked = (Ticket, usize, Vec<u8>);
 
 /// Keys live where their first byte says.
@@ -242,8 +242,8 @@ fn tickets_that_mean_nothing_are_ignored() {
 }
 
 proptest! {
-    /// However the input is cut, whatever the credit, and whoever answers first: the same requests,
-    /// the same replies.
+    /// However the input is cut, whatever the credit, and in whichever order nodes answer: the same
+    /// requests, the same replies.
     #[test]
     fn neither_cuts_nor_the_order_of_replies_can_be_seen(
         commands in prop::collection::vec(prop::sample::select(&[

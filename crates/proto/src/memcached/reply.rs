@@ -5,17 +5,17 @@
 
 use super::request::{number, words};
 
-/// What the reply to a request looks like.
+/// The shape of the reply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One line.
     Line,
-    /// Any number of `VALUE` blocks and `END`, or one line that says what is wrong.
+    /// Any number of `VALUE` blocks and `END`, or one line that names the error.
     Values,
     /// One line, or `VA` and a block of data.
     Meta,
-    /// What may or may not come for a quiet request, and then the answer to the `version` that was
-    /// sent behind it (see [`BARRIER`]).
+    /// Any reply or none to a quiet request, and then the answer to the `version` that was sent
+    /// behind it (see [`BARRIER`]).
     Quiet,
 }
 
@@ -50,7 +50,7 @@ pub struct Whole {
     pub with_barrier: usize,
 }
 
-/// What the other side says is not the memcached protocol, or not the answer to what was asked.
+/// The other side's bytes are not the memcached protocol, or do not answer the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 

@@ -1,4 +1,4 @@
-//! The next request in what a client has sent.
+//! The next request in a client's input.
 //!
 //! Nothing is copied: a [`Request`] is a view of the bytes. A small `get` takes two passes over its
 //! line, one for its end and one for its words, and no more.
@@ -25,7 +25,7 @@ const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
 const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags too long\r\n";
 
-/// What stands at the beginning of the input.
+/// The parsed beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Not a whole request. It makes no sense to look again before there are this many bytes.
@@ -35,16 +35,16 @@ pub enum Step<'a> {
     },
     /// A request.
     Request(Request<'a>),
-    /// What is no request, or is refused.
+    /// An invalid request, or one that is refused.
     Refused {
-        /// What the client is to be told; empty if it does not want to hear.
+        /// The reply to the client; empty if it wants none.
         text: &'static str,
         /// How many bytes of input belong to it. They may not have come yet.
         length: u64,
     },
     /// The connection is of no use any more. The client is told `text` first, if that is not empty.
     Close {
-        /// What the client is told before the connection is closed.
+        /// The reply to the client before the connection is closed; empty for none.
         text: &'static str,
         /// Why it is closed.
         reason: Goodbye,
@@ -63,7 +63,7 @@ impl Step<'_> {
 pub enum Goodbye {
     /// A line is too long.
     Endless,
-    /// Somebody speaks HTTP, as a browser does that was led here.
+    /// A client speaks HTTP, as a browser does that was led here.
     Http,
     /// A request is in memcached's binary protocol.
     Binary,
@@ -90,7 +90,7 @@ impl core::error::Error for Goodbye {}
 /// A request that every memcached understands, and ends where we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What it does.
+    /// Its command.
     pub verb: Verb,
     /// All of it: the line, and the value with its end.
     pub bytes: &'a [u8],
@@ -112,8 +112,8 @@ impl<'a> Request<'a> {
         words(self.text)
     }
 
-    /// Its first key as it is stored, which decides who owns it: what is written, or what that
-    /// means in base64. `space` is where it is put then.
+    /// Its first key as it is stored, which decides its owner: the key as written, or decoded from
+    /// base64. `space` takes the decoded key.
     pub fn stored_key<'s>(&self, space: &'s mut [u8; KEY_MAX]) -> &'s [u8]
     where
         'a: 's,
@@ -197,7 +197,7 @@ fn longest(input: &[u8]) -> usize {
     }
 }
 
-/// One line, and what follows it.
+/// One line, and the input behind it.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     input: &'a [u8],
@@ -247,7 +247,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Refuses a storage command whose line does not say where its value ends. To go on would read
-    /// the value as commands, and whoever chose the value would choose the commands.
+    /// the value as commands, and the author of the value would choose the commands.
     fn unbounded(&self, text: &'static str) -> Step<'a> {
         Step::Close { text, reason: Goodbye::ValueLength }
     }
@@ -385,8 +385,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What a client may say the length of a value is, without being told that this makes no sense:
-/// `INT_MAX - 2`, as in memcached.
+/// The largest length that a client may claim for a value without a syntax error: `INT_MAX - 2`, as
+/// in memcached.
 const VALUE_CLAIM_MAX: u64 = i32::MAX as u64 - 2;
 
 /// The flags of a meta command that matter here. Only their first letter counts.
@@ -458,8 +458,8 @@ fn is_time(word: &[u8]) -> bool {
     number(word.strip_prefix(b"-").unwrap_or(word), i32::MAX as u64).is_some()
 }
 
-/// What `text` means in base64, as the number of bytes at the beginning of `space`; none if it
-/// means nothing, which is for the node to complain about.
+/// Decodes base64 `text` into the beginning of `space`, and returns the number of bytes. It returns
+/// none for invalid text, about which the node is to complain.
 fn decode_base64(text: &[u8], space: &mut [u8; KEY_MAX]) -> Option<usize> {
     let body = text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text);
     if !text.len().is_multiple_of(4) || text.len() > KEY_MAX {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What becomes of all of `input`, in words: requests with their bytes, and what was refused.
+/// The steps for all of `input`, in words: requests with their bytes, and refusals.
 fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
     let mut story = Vec::new();
     while !input.is_empty() {
@@ -126,7 +126,8 @@ fn a_refused_line_does_not_run_its_value_as_commands() {
         tells(&format!("{line}\r\nflush_all\r\nversion\r\n"), &[told, "Version "]);
         tells(&format!("{line}\nflush_all\r\nversion\r\n"), &[told, "Version "]);
     }
-    // Who can put a blank into a key moves every word behind it: no length is to be believed.
+    // A client that can put a blank into a key moves every word behind it: no length is to be
+    // believed.
     let closed = [
         ("set a 0 0", "ERROR"),
         ("set  0 0 9", "ERROR"),

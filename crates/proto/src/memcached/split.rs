@@ -34,7 +34,7 @@ pub fn end(out: &mut Vec<u8>) {
 /// wrong, and is the reply.
 ///
 /// # Errors
-/// If a part is not a reply of memcached, or has values that nobody asked for.
+/// If a part is not a reply of memcached, or has values that were not asked for.
 pub fn join<'a>(
     keys: impl Iterator<Item = (&'a [u8], usize)>,
     parts: &[&[u8]],

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::super::request::{Step, next};
 use super::*;
 
-/// What a memcached with these values answers to `get` (or `gat`).
+/// The answer of a memcached with these values to `get` (or `gat`).
 fn answer(values: &BTreeMap<u8, Vec<u8>>, text: &[u8]) -> Vec<u8> {
     let Step::Request(request) = next(text, 100) else { panic!("{text:?}") };
     let mut reply = Vec::new();

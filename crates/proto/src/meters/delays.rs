@@ -2,21 +2,22 @@
 //! `GET /v1/tenants/{name}/delays`.
 //!
 //! # Problem
-//! Whoever waits wants to know for what, and what would change it. A number of milliseconds says
-//! neither, and a guess is worse than none: only what was counted is told.
+//! A client that waits wants to know the cause and the remedy. A number of milliseconds gives
+//! neither, and a guess is worse than none: only counted facts are told.
 //!
 //! # Mechanism
 //! Nodes count for which rule requests waited ([`tidegate_model::waits`]), and are read once a
 //! second. For each rule that held at least a tenth of the waiting, a [`Cause`] names the node
-//! where it held most, who else was there, with how much, and what would change it:
+//! where it held most, the other tenants there with their amounts, and a remedy:
 //!
-//! - **limit**: whether the limit was used up over all nodes, or was met by bursts. How much the
-//!   tenant would ask for without it, nobody knows, and it is not told.
-//! - **reservation**: whose reservations were served there, and how much can still be reserved.
-//! - **turn**: who took turns with it, its part of their weights, and what it got; and what twice
-//!   the weight would be of them.
-//! - **device**: how often the store was full, how much of what it did was the tenant's own. One
-//!   that was never full held nobody up: that is how long it takes.
+//! - **limit**: whether the limit was used up over all nodes, or was met by bursts. The tenant's
+//!   demand without it is unknown, and is not told.
+//! - **reservation**: the tenants whose reservations were served there, and how much can still be
+//!   reserved.
+//! - **turn**: the tenants that took turns with it, its part of their weights, and the service that
+//!   it got; and the effect of twice the weight.
+//! - **device**: how often the store was full, and how much of its work was the tenant's own. A
+//!   store that was never full held no requests up: that is how long it takes.
 //!
 //! # Bound
 //! An answer looks at one tenant at all nodes, and at all tenants of at most four.
@@ -144,7 +145,7 @@ pub struct Cause {
 /// The policy does not have a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownTenant {
-    /// Who was asked for.
+    /// The name that was asked for.
     pub name: String,
     /// The tenants that it has.
     pub known: Vec<String>,
@@ -208,7 +209,7 @@ struct Case<'a> {
     now: Time,
     /// The tenant's.
     place: u16,
-    /// What it did at each node.
+    /// Its counts at each node.
     there: &'a [Doing],
     all: Doing,
     status: &'a ClusterStatus,
@@ -249,12 +250,12 @@ impl Case<'_> {
         &self.meters.terms[usize::from(self.place)]
     }
 
-    /// What the node did while the tenant had requests there.
+    /// The node's work while the tenant had requests there.
     fn work(&self, at: usize) -> Work {
         self.there[at].beside
     }
 
-    /// What each of the others did at a node, and on what terms; who did most first.
+    /// The parameters and counts of each other tenant at a node; most operations first.
     fn others(&self, at: usize) -> Vec<(&Terms, Doing)> {
         let all = self.meters.nodes[at].minute.all(self.now).into_iter();
         let others = all.filter(|(place, _)| *place != self.place);
@@ -413,7 +414,7 @@ impl Case<'_> {
         (why, help.into())
     }
 
-    /// What is kept of reservations at a node, per second, by the tenant's name.
+    /// Reservations kept at a node, per second, by the tenant's name.
     fn reserved(&self, at: usize) -> BTreeMap<&str, u64> {
         let Some(node) = self.status.nodes.get(at) else { return BTreeMap::new() };
         let period = Span(self.status.period_ns);
@@ -425,13 +426,14 @@ impl Case<'_> {
         tenants.collect()
     }
 
-    /// What a node can do, per second, whatever it is declared to do; zero if that is not known.
+    /// A node's measured capacity per second, else the one that reservations are divided by; zero
+    /// if that is not known.
     fn measured(&self, at: usize) -> u64 {
         let node = self.status.nodes.get(at);
         node.and_then(|node| node.measured_operations_per_second).unwrap_or(self.capacity(at))
     }
 
-    /// What reservations at a node are divided by, per second; zero if that is not known.
+    /// The capacity that reservations at a node are divided by, per second; zero if not known.
     fn capacity(&self, at: usize) -> u64 {
         let capacity = self.status.nodes.get(at).map_or(0, |node| node.capacity_operations);
         per_second(capacity, Span(self.status.period_ns))
@@ -439,7 +441,7 @@ impl Case<'_> {
 }
 
 impl Doing {
-    /// What it was served, of the time in which it had requests.
+    /// Operations served per second of the time in which it had requests.
     fn per_second(&self) -> u64 {
         per_second(self.waits.operations, self.beside.span)
     }
@@ -455,14 +457,14 @@ fn mean(waits: &Waits) -> Option<u64> {
     waits.total_ns().checked_div(waits.operations)
 }
 
-/// What a count in a span is per second, to the nearest.
+/// Converts a count in a span to a rate per second, to the nearest.
 fn per_second(count: u64, span: Span) -> u64 {
     let count = u128::from(count) * u128::from(Span::SECOND.0) + u128::from(span.0 / 2);
     let rate = count.checked_div(u128::from(span.0)).unwrap_or(0);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// At most all of it: what was counted of the part may be ahead of the whole.
+/// At most 1,000: the count of the part may be ahead of the whole.
 fn permille(part: u64, whole: u64) -> u64 {
     let part = u128::from(part.min(whole)) * 1000;
     part.checked_div(u128::from(whole)).unwrap_or(0) as u64

@@ -1,4 +1,4 @@
-//! What nodes and gateways say that they have counted.
+//! Counts that nodes and gateways report.
 //!
 //! Counts only grow while their process lives, so an answer that is lost loses nothing. They have
 //! the version of [`crate::message::VERSION`]; a change to a field, an order or a type raises it.
@@ -9,28 +9,28 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use tidegate_model::{Discipline, Waits};
 
-/// What a storage node has done since its process began, and what it does now.
+/// A storage node's counts since its process began, and its present load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
     /// The revision of the plan that it has; zero for none.
     pub revision: u64,
-    /// Units of cost that its store has finished, for everybody, failed ones included.
+    /// Units of cost that its store has finished, for all tenants, failed ones included.
     pub served: u64,
-    /// Units of cost that wait, for everybody.
+    /// Units of cost that wait, for all tenants.
     pub waiting: u64,
     /// Requests at its store.
     pub in_flight: u32,
     /// The most requests at its store at a time.
     pub depth: u32,
-    /// In what order it serves.
+    /// The order in which it serves.
     pub discipline: Discipline,
-    /// What was served and how long it was there, by the tenant's place in the plan, since the
-    /// tenant has been in it. Only where that differs from what was told last of this plan on this
-    /// connection, or is not zero if nothing was told.
+    /// Service and waiting times, by the tenant's index in the plan, since the tenant has been in
+    /// it. Only where they differ from the last report of this plan on this connection, or are not
+    /// zero if there was none.
     pub tenants: Vec<(u16, Waits)>,
 }
 
-/// What a gateway has done since its process began, and who it is.
+/// A gateway's counts since its process began, and its identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayCounts {
     /// When it began to count, in milliseconds since 1970: another one counts from zero.
@@ -55,11 +55,11 @@ pub struct GatewayCounts {
     pub refused: u64,
     /// Requests that failed at nodes, by the kind of fault; only where that is not zero.
     pub faults: Vec<(String, u64)>,
-    /// What each volume was asked, in the gateway's order.
+    /// Requests to each volume, in the gateway's order.
     pub volumes: Vec<Flow>,
-    /// What each pool was asked, likewise.
+    /// Requests to each pool, likewise.
     pub pools: Vec<Flow>,
-    /// What was asked for each tenant, those without requests left out.
+    /// Requests for each tenant, those without requests left out.
     pub tenants: Vec<Flow>,
 }
 
@@ -77,7 +77,7 @@ pub struct GatewayPressure {
 /// Requests that went to nodes and were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// The name of the volume, pool or tenant they were for; empty for nobody.
+    /// The name of their volume, pool or tenant; empty for requests without a tenant.
     pub name: String,
     /// How many.
     pub requests: u64,

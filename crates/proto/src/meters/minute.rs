@@ -1,7 +1,7 @@
-//! What a node did in the last minute, and what held whose requests.
+//! A node's work in the last minute, and the rules that held each tenant's requests.
 //!
-//! A node is read once a second. What was added between two readings goes into a part of the
-//! minute, five seconds long; parts that began more than a minute ago are dropped, so that between
+//! A node is read once a second. Counts that were added between two readings go into a part of the
+//! minute, five seconds long. Parts that began more than a minute ago are dropped, so that between
 //! 55 seconds and a minute are left.
 //!
 //! # Bound
@@ -20,14 +20,14 @@ pub(super) const MINUTE: Span = Span(60 * Span::SECOND.0);
 /// How long a part is, at least.
 const PART: Span = Span(5 * Span::SECOND.0);
 
-/// What one tenant did.
+/// One tenant's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Doing {
     pub(super) waits: Waits,
     /// Readings between which its limit held requests.
     pub(super) limited: u32,
-    /// What the node did, for everybody, between the readings between which this tenant had
-    /// requests there: what it did while the tenant wanted nothing says nothing of it.
+    /// The node's work for all tenants, between the readings between which this tenant had requests
+    /// there: its other work says nothing of this tenant.
     pub(super) beside: Work,
 }
 
@@ -45,16 +45,16 @@ impl AddAssign for Doing {
     }
 }
 
-/// What the node did.
+/// A node's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
-    /// How long was looked at.
+    /// The time that was observed.
     pub(super) span: Span,
     /// Readings.
     pub(super) readings: u32,
     /// Those at which its store had as many requests as it takes.
     pub(super) full: u32,
-    /// Units of cost that its store finished, for everybody.
+    /// Units of cost that its store finished, for all tenants.
     pub(super) operations: u64,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Minute {
 }
 
 impl Minute {
-    /// Adds what was done between `since` and `now`.
+    /// Adds the work between `since` and `now`.
     pub(super) fn add(&mut self, since: Time, now: Time, work: Work) {
         while self.parts.front().is_some_and(|part| now.since(part.began) > MINUTE) {
             self.parts.pop_front();
@@ -97,7 +97,7 @@ impl Minute {
         }
     }
 
-    /// Adds what a tenant did while the node did this, to what was added last.
+    /// Adds a tenant's counts while the node did this, to the last addition.
     pub(super) fn add_tenant(&mut self, place: u16, doing: Doing) {
         if let Some(part) = self.parts.back_mut().filter(|_| !doing.is_nothing()) {
             *part.tenants.entry(place).or_default() += doing;
@@ -112,7 +112,7 @@ impl Minute {
         }
     }
 
-    /// What the node did.
+    /// The node's work in the last minute.
     pub(super) fn work(&self, now: Time) -> Work {
         self.parts(now).fold(Work::default(), |mut sum, part| {
             sum += part.work;
@@ -120,7 +120,7 @@ impl Minute {
         })
     }
 
-    /// What one tenant did there.
+    /// One tenant's counts there in the last minute.
     pub(super) fn doing(&self, now: Time, place: u16) -> Doing {
         let parts = self.parts(now).filter_map(|part| part.tenants.get(&place));
         parts.fold(Doing::default(), |mut sum, doing| {
@@ -129,7 +129,7 @@ impl Minute {
         })
     }
 
-    /// What each tenant did there, by place.
+    /// All tenants' counts there in the last minute, by index.
     pub(super) fn all(&self, now: Time) -> BTreeMap<u16, Doing> {
         let mut all = BTreeMap::<u16, Doing>::new();
         for (place, doing) in self.parts(now).flat_map(|part| &part.tenants) {

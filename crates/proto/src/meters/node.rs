@@ -21,7 +21,7 @@ pub(super) struct NodeMeters {
     tenants: Vec<WaitMeter>,
     last: NodeCounts,
     pub(super) minute: Minute,
-    /// When it was read last with the policy in force, and what it had served in all by then.
+    /// When it was read last with the policy in force, and its service in all by then.
     watched: Option<(Time, u64)>,
 }
 
@@ -61,7 +61,7 @@ impl NodeMeters {
         if is_current {
             let total = self.served.total();
             let watched = self.watched.replace((now, total));
-            // What it did while nobody looked may be of any time.
+            // Counts since a reading that is too old may be of any time.
             let watched = watched.filter(|(since, _)| now.since(*since) <= STALE);
             let mut work = Work::default();
             if let Some((since, before)) = watched {
@@ -96,12 +96,12 @@ impl NodeMeters {
         node.counted_ns = self.line.age(now);
     }
 
-    /// What a tenant was served in all, and how long its requests waited.
+    /// A tenant's service in all, and the waiting times of its requests.
     pub(super) fn waits(&self, place: usize) -> Waits {
         self.tenants.get(place).map_or(Waits::ZERO, WaitMeter::total)
     }
 
-    /// In what order it served when it was read last.
+    /// The order in which it served when it was read last.
     pub(super) const fn discipline(&self) -> Discipline {
         self.last.discipline
     }

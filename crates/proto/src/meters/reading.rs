@@ -1,4 +1,4 @@
-//! A number that only grows, but for the times that whoever counts it begins anew.
+//! A number that only grows, except when another process begins to count it from zero.
 
 use alloc::string::String;
 
@@ -6,12 +6,12 @@ use tidegate_model::{Span, Waits};
 
 use super::message::Flow;
 
-/// What one number has come to, over all who have counted it.
+/// The total of one number, over all processes that have counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meter {
-    /// Counted by those who are gone.
+    /// Counted by former processes.
     before: u64,
-    /// Where the present one stood when it was read last.
+    /// The last reading of the present process.
     last: u64,
     per_second: u64,
 }
@@ -28,12 +28,12 @@ impl Meter {
         self.last = stands;
     }
 
-    /// Whoever counts is another one from now on.
+    /// Begins with a new process that counts from zero.
     pub(super) fn replace(&mut self) {
         *self = Self { before: self.total(), ..Self::default() };
     }
 
-    /// Where the present one stood last.
+    /// The last reading of the present process.
     pub(super) const fn last(&self) -> u64 {
         self.last
     }
@@ -42,13 +42,13 @@ impl Meter {
         self.before.saturating_add(self.last)
     }
 
-    /// What was added between the last two readings, per second; nothing of readings that are old.
+    /// Growth per second between the last two readings; zero if the readings are old.
     pub(super) const fn per_second(&self, is_fresh: bool) -> u64 {
         if is_fresh { self.per_second } else { 0 }
     }
 }
 
-/// The same for what a tenant was served at a node, and how long its requests waited.
+/// The same for a tenant's service at a node, and the waiting times of its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WaitMeter {
     before: Waits,
@@ -56,7 +56,7 @@ pub(super) struct WaitMeter {
 }
 
 impl WaitMeter {
-    /// Takes a reading, and says what was added since the one before.
+    /// Takes a reading, and returns the growth since the one before.
     pub(super) fn read(&mut self, stands: Waits) -> Waits {
         if stands.operations < self.last.operations {
             self.replace();
@@ -66,7 +66,7 @@ impl WaitMeter {
         added
     }
 
-    /// Whoever counts is another one from now on.
+    /// Begins with a new process that counts from zero.
     pub(super) fn replace(&mut self) {
         *self = Self { before: self.total(), last: Waits::ZERO };
     }

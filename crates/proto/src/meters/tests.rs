@@ -33,7 +33,7 @@ fn flow(name: &str, requests: u64) -> Flow {
     Flow { name: name.into(), requests, bytes: 4096 * requests, errors: 0 }
 }
 
-/// What a life of the gateway says after so many requests, all for one volume and tenant.
+/// Counts of one incarnation of the gateway after so many requests, all for one volume and tenant.
 fn gateway_counts(life: u64, requests: u64) -> FromGateway {
     FromGateway::Counts(GatewayCounts {
         started_ms: life,

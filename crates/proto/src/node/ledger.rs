@@ -24,16 +24,16 @@ const PLAN_LEASE: u32 = 1;
 pub(super) struct Tenant {
     pub(super) plan: TenantPlan,
     pub(super) slot: Slot,
-    /// With what a period begins while nobody says otherwise; none if no grant has said it.
+    /// The counts with which a period begins without a grant; none if no grant has set them.
     first: Option<Counts>,
-    /// With what the next period begins, if a grant for it has come.
+    /// The counts of the next period, if a grant for it has come.
     coming: Counts,
     pub(super) demand: Demand,
-    /// Up to what counts its scheduler serves it.
+    /// The counts up to which its scheduler serves it.
     holds: Counts,
-    /// What had happened when the demand was estimated last.
+    /// The tally when the demand was estimated last.
     seen: Tally,
-    /// What was told last.
+    /// The last report.
     told: Option<TenantReport>,
     /// The counts that were last reported on this connection.
     pub(super) counted: Waits,
@@ -46,12 +46,12 @@ impl Tenant {
         Self { plan, slot, first: None, coming, holds, demand, seen, told: None, counted }
     }
 
-    /// What holds for it in a period in which no grant has named it.
+    /// The counts in force in a period in which no grant has named it.
     fn unnamed(&self) -> Counts {
         if self.plan.is_limited { Counts::NOTHING } else { Counts::UNLIMITED }
     }
 
-    /// With what it begins the next period.
+    /// The counts with which it begins the next period.
     fn upcoming(&self, coming: Option<u32>, lease: u32, fallback: Fallback) -> Counts {
         match (coming, lease) {
             (Some(_), _) => self.coming,
@@ -60,7 +60,7 @@ impl Tenant {
         }
     }
 
-    /// What holds for it when nobody says anything any more.
+    /// The counts in force when the lease is over.
     fn abandoned(&self, fallback: Fallback) -> Counts {
         let allowed = match (self.first, fallback) {
             (Some(first), Fallback::Keep) => first.allowed,
@@ -70,7 +70,7 @@ impl Tenant {
         Counts { reserved: 0, allowed }
     }
 
-    /// What a share says about it.
+    /// The counts that a share gives it.
     fn counts(&self, share: &Share) -> Counts {
         let Share { reserved, allowed, .. } = *share;
         let allowed = if self.plan.is_limited { allowed.max(reserved) } else { u64::MAX };
@@ -92,10 +92,10 @@ pub(super) struct Ledger {
     /// The number of the period that is running.
     number: u64,
     ends: Time,
-    /// Whether somebody has said in this period how long it has been running.
+    /// Whether a message has said in this period how long it has been running.
     is_aligned: bool,
-    /// Whether nobody has said anything since the connection was made, so that the controller may
-    /// be another one, with another count of periods.
+    /// Whether no message has said anything since the connection was made, so that the controller
+    /// may be another one, with another count of periods.
     is_fresh: bool,
     /// The serial of the last grant that was taken.
     pub(super) serial: u64,
@@ -209,7 +209,7 @@ impl Ledger {
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
         let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
-        // Those who come go where there is the least weight.
+        // New tenants go to the lane with the least weight.
         let mut loads = alloc::vec![0; site.lanes()];
         for plan in &plans {
             if let Some(tenant) = old.get(&plan.name) {
@@ -244,8 +244,8 @@ impl Ledger {
 
     /// The controller says that `period` has been running for `into`.
     ///
-    /// What is said took some time on its way, so the earliest beginning of a period that was heard
-    /// is nearest to the truth.
+    /// A message took some time on its way, so the earliest reported beginning of a period is
+    /// nearest to the truth.
     pub(super) fn align(&mut self, now: Time, period: u64, into: Span, site: &mut impl Site) {
         if self.revision == 0 {
             return;
@@ -442,7 +442,7 @@ impl Ledger {
         }
     }
 
-    /// What is in force for a tenant that a grant names, in the grant's period.
+    /// The share in force for a tenant that a grant names, in the grant's period.
     fn in_force(&self, grant: &Grant, share: &Share, site: &impl Site) -> Option<Share> {
         let tenant = self.tenants.get(usize::from(share.tenant))?;
         let (counts, served) = if self.is_present(grant) {
@@ -544,7 +544,7 @@ impl Ledger {
     }
 }
 
-/// What the scheduler needs to know of a tenant whose plan has so much weight in all.
+/// The scheduler's parameters of a tenant whose plan has so much weight in all.
 fn terms(plan: &TenantPlan, weights: u64) -> Terms {
     Terms {
         weight: plan.weight,

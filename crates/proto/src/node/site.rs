@@ -11,10 +11,10 @@ use tidegate_model::Time;
 /// microseconds, for which requests of the lane wait.
 const BATCH: usize = 64;
 
-/// The lanes ([`tidegate_algo::lanes`]) and the device of a node. A world with one thread has a
+/// The lanes ([`tidegate_algo::lanes`]) and the device of a node. A caller with one thread has a
 /// single lane; one with many has a lock for each, which these calls take.
 pub trait Site {
-    /// What it needs to serve a request.
+    /// The data that the caller needs to serve a request.
     type Job;
 
     /// How many lanes there are.
@@ -34,7 +34,7 @@ pub trait Site {
         (0..self.lanes()).for_each(|lane| self.change(lane, &mut what));
     }
 
-    /// Says up to what counts a slot is served in this period.
+    /// Sets the counts up to which a slot is served in this period.
     fn grant(&mut self, now: Time, slot: Slot, counts: Counts) {
         self.change(slot.lane(), |scheduler| scheduler.grant(now, slot, counts));
     }
@@ -53,8 +53,8 @@ pub trait Site {
         }
     }
 
-    /// What has happened at these slots so far, in their order: a lane's lock is taken once for
-    /// [`BATCH`] of them.
+    /// The tallies of these slots so far, in their order. It takes a lane's lock once for [`BATCH`]
+    /// of them.
     fn tallies(&self, now: Time, slots: &[Slot]) -> Vec<Tally> {
         let mut tallies = vec![Tally::default(); slots.len()];
         for lane in 0..self.lanes() {

@@ -1,4 +1,4 @@
-//! What a node tells about itself and its tenants. Raw numbers; the unit is in the name.
+//! The status of a node and its tenants. Raw numbers; the unit is in the name.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,7 +77,7 @@ pub struct TenantStatus {
 }
 
 impl Steward {
-    /// What the node does, and with which counts.
+    /// The node's state, and the counts in force.
     pub fn status(&self, now: Time, site: &impl Site) -> NodeStatus {
         let ends = self.ledger.ends();
         let left = ends.since(now);
@@ -132,7 +132,8 @@ impl Steward {
     }
 }
 
-/// Nobody, who is in every lane: what waited for a tenant when it left stays in its lane.
+/// The default tenant, which is in every lane: requests that waited for a tenant when it left stay
+/// in their lane.
 fn nobody(now: Time, site: &impl Site) -> TenantStatus {
     let mut nobody = TenantStatus::default();
     for lane in 0..site.lanes() {

@@ -1,9 +1,9 @@
-//! What a node decides for all its lanes together: which plan and which counts hold, from when to
-//! when, what it can do and what it tells its controller.
+//! Decisions of a node for all its lanes together: the plan and the counts in force, the periods,
+//! its capacity, and its reports to the controller.
 //!
 //! None of this is done for each request, so a live node has the steward behind a lock that is
-//! rarely taken. Whoever holds it may lock lanes, one at a time, and nobody locks it who holds a
-//! lane.
+//! rarely taken. A thread that holds it may lock lanes, one at a time. No thread that holds a lane
+//! takes that lock.
 
 use alloc::collections::VecDeque;
 
@@ -24,11 +24,11 @@ pub struct Steward {
     pub(super) info: NodeInfo,
     /// The number that the controller gave, while it is connected.
     pub(super) number: Option<NodeId>,
-    /// What decides who is next while the plan does not say.
+    /// The discipline while the plan names none.
     discipline: Discipline,
     pub(super) ledger: Ledger,
     pub(super) capacity: Capacity,
-    /// When the capacity was estimated last, and what the device had done by then.
+    /// The time of the last estimate of the capacity, and the device's work by then.
     observed: Time,
     done: Done,
     /// The device's count when the controller asked last, if the device was idle then.
@@ -43,9 +43,9 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a node that serves everybody alike, and waits for a controller.
+    /// A steward of a node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config, site: &mut impl Site) -> Self {
-        // What comes before the plan is to be served after it, too, and not to starve.
+        // Requests from before the plan are to be served after it, too, and not to starve.
         let terms = Terms::of_weight(Policy::WEIGHT);
         site.change_all(|scheduler| scheduler.set_terms(now, Slot::NOBODY, terms));
         Self {
@@ -64,7 +64,7 @@ impl Steward {
         }
     }
 
-    /// Who the node is, for its next hello.
+    /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
         NodeInfo { revision: self.revision(), ..self.info.clone() }
     }
@@ -79,8 +79,8 @@ impl Steward {
         self.ledger.plans
     }
 
-    /// The slot of the tenant with this name; nobody's if the plan does not have it. It stays the
-    /// same as long as the name stays in the plan.
+    /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
+    /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
         self.ledger.slot(tenant)
     }
@@ -91,8 +91,7 @@ impl Steward {
         self.ledger.ends().min(self.look_at)
     }
 
-    /// What the device is taken to be able to do, in units of cost per second, if that was declared
-    /// or ever seen.
+    /// The device's capacity, in units of cost per second, if it was declared or ever seen.
     pub fn capacity(&self) -> Option<Iops> {
         self.capacity.known()
     }
@@ -156,7 +155,7 @@ impl Steward {
         self.outputs.push_back(Output::Send(FromNode::Goodbye));
     }
 
-    /// What the world is to do next.
+    /// The next action for the caller.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -195,7 +194,7 @@ impl Steward {
         }
     }
 
-    /// Estimates anew what the device can do and what tenants will ask for.
+    /// Estimates anew the device's capacity and the tenants' demand.
     fn observe(&mut self, now: Time, site: &impl Site) {
         site.note(now);
         let interval = now.since(self.observed);
@@ -234,8 +233,8 @@ impl Steward {
             self.look_at = self.ledger.next_round(now);
             return Some(rest);
         }
-        // Before anything is looked at, so that whatever comes meanwhile is seen by the next look.
-        // Requests of no tenant are told to nobody, but while they come the node would never rest.
+        // Before the tallies are read, so that the next look sees requests that come meanwhile.
+        // Unattributed requests are not reported, but while they come the node would never rest.
         let done = unchanged(now, site);
         let may_rest = done.is_some() && core::mem::replace(&mut self.seen, done) == done;
         let question = (turn, is_complete, may_rest);

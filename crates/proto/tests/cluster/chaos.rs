@@ -58,14 +58,14 @@ fn heal(world: &mut World) {
     }
 }
 
-/// Nobody asks for anything for a while, so that nodes rest where they can.
+/// No tenant asks for anything for a while, so that nodes rest where they can.
 fn hush(world: &mut World) {
     world.nodes.iter_mut().for_each(|node| node.asks.clear());
     let pause = 500 + world.dice.roll(1_000);
     world.run(Span(pause * MS));
 }
 
-/// So many faults; nobody asks for anything after some of them if `rests`.
+/// So many faults; no tenant asks for anything after some of them if `rests`.
 fn run(seed: u64, faults: u32, rests: bool) {
     // Shown if it fails.
     println!("seed {seed}");

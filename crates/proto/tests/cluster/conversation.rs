@@ -1,4 +1,4 @@
-//! What is said, when, and what follows from it.
+//! Messages, their times, and their effects.
 
 use tidegate_model::{Event, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
@@ -55,7 +55,7 @@ fn a_silent_nodes_part_is_moved_when_its_lease_is_over() {
     assert!(!status.is_abandoned && status.lease_periods > 0, "{status:?}");
 }
 
-/// What nobody asks for waits at a tenant's nodes alike, also at one whose process is new.
+/// Tokens without demand wait at a tenant's nodes alike, also at one whose process is new.
 #[test]
 fn a_node_that_returns_has_its_part_of_what_nobody_asks_for() {
     let mut world = World::new(&policy(GOLD), &[2_000; 2]);
@@ -83,7 +83,7 @@ fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
     world.kill_controller();
     world.run(Span(300 * MS));
     world.start_controller();
-    // What is asked moves to one node; the new controller moves the tokens after it.
+    // The demand moves to one node; the new controller moves the tokens after it.
     world.asks(0, "gold", 200);
     world.asks(1, "gold", 1200);
     world.run(Span(6 * PERIOD.0));

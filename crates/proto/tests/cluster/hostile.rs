@@ -13,7 +13,7 @@ use crate::world::{Link, MS, World};
 const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
 
-/// What is sent to anybody.
+/// The messages to all nodes.
 fn sent(cluster: &mut Cluster) -> VecDeque<ToNode> {
     let mut sent = VecDeque::new();
     while let Some(output) = cluster.poll_output() {

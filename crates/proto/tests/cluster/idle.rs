@@ -69,7 +69,7 @@ fn only_what_changes_is_renewed_while_one_tenant_of_many_is_busy() {
 
 #[test]
 fn a_tenant_that_wakes_has_its_tokens_within_an_interval() {
-    // Whenever it wakes, and for how long nobody had asked for anything.
+    // Whenever it wakes, and for how long no tenant had asked for anything.
     for moment in [1, 99, 150, 199, 270, 560, 790, 810, 970, 999] {
         let mut world = idle(3);
         world.run(Span(2 * PERIOD.0 + (moment + 950) * MS));

@@ -1,4 +1,4 @@
-//! What the paper shows, with nodes that serve.
+//! The paper's examples, with nodes that serve.
 
 use tidegate_model::Span;
 

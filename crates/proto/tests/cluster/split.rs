@@ -1,9 +1,8 @@
 //! Promises that hold for several data nodes: shares add up to no more than is promised, whatever
-//! is lost or late and whoever dies, and go where they are wanted.
+//! is lost or late and whichever process dies, and go where they are wanted.
 //!
 //! Data nodes are pretended ones here. Each has periods of its own, holds shares from the beginning
-//! of one, and says so when that has come. What it serves of a tenant is what this wants or, if
-//! that is more, its share.
+//! of one, and says so when that has come. It serves a tenant the smaller of demand and share.
 
 use std::collections::VecDeque;
 
@@ -27,7 +26,7 @@ const CAPACITY: u64 = 1_000;
 const CLIENT: u64 = 800;
 const NODES: usize = 4;
 
-/// What each tenant is promised.
+/// The reservation of each tenant, in operations per second at a factor of 4.
 const PROMISED: [u64; 3] = [1_200, 600, 300];
 /// The last one has a limit.
 const LIMIT: u64 = 900;
@@ -45,7 +44,7 @@ fn policy(factor: u64) -> Policy {
     Policy::parse(&text).unwrap()
 }
 
-/// What a tenant holds at a node.
+/// A tenant's reservation and limit at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Holds {
     reserved: u64,
@@ -73,7 +72,7 @@ struct Fake {
     is_due: bool,
     ends: Time,
     wants: [u64; 3],
-    /// What it did in the last period, and what it wanted more.
+    /// Operations done in the last period, and the unmet ones.
     did: [(u64, u64); 3],
     /// Whether its clients know how much they want.
     knows: bool,
@@ -150,7 +149,7 @@ struct World {
     revision: u64,
     /// Until then more may be in force than the policy says.
     lenient: Time,
-    /// What a message takes.
+    /// The delay of a message.
     latency: Span,
 }
 
@@ -324,7 +323,7 @@ fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
     }
 }
 
-/// Where nobody knows how much is wanted, two nodes have equal parts at first, of which one gives
+/// Where no client knows how much it wants, two nodes have equal parts at first, of which one gives
 /// some back.
 #[test]
 fn who_knows_what_it_wants_has_it_at_two_nodes_at_once() {
@@ -357,7 +356,7 @@ fn what_one_node_cannot_keep_stands_by_at_others() {
     assert_eq!(big.iter().sum::<u64>(), 1_200);
 }
 
-/// What is used stays, and what is left goes where more is wanted.
+/// Shares that are in use stay, and the rest goes where more is wanted.
 #[test]
 fn nodes_that_do_not_need_it_give_it_up() {
     let mut world = World::new();
@@ -370,7 +369,7 @@ fn nodes_that_do_not_need_it_give_it_up() {
     assert!(reserved[0] >= 100 && reserved[1] == 800 && reserved[2] >= 200, "{reserved:?}");
 }
 
-/// Who may do nothing at a node is seen to want something there.
+/// The demand of a tenant is seen at a node where the tenant may do nothing.
 #[test]
 fn a_limit_follows_its_tenant() {
     let mut world = World::new();
@@ -389,7 +388,7 @@ fn lost_reports_and_a_lost_controller_leave_the_last_division() {
     world.nodes[2].wants[1] = 600;
     world.run(SETTLED);
     let settled = world.reserved(1);
-    // What it would rather have now nobody knows.
+    // Its present demand is unknown.
     world.nodes[2].mute = Time::MAX;
     world.nodes[2].wants[1] = 0;
     world.run(Span(AWAY.0 - 2 * ROUND.0));
@@ -408,7 +407,7 @@ fn lost_reports_and_a_lost_controller_leave_the_last_division() {
     assert_eq!(world.reserved(1), settled);
 }
 
-/// What a node had that is gone for long goes to others.
+/// The shares of a node that is gone for long go to other nodes.
 #[test]
 fn who_does_not_come_back_loses_its_shares() {
     let mut world = World::new();
@@ -441,7 +440,7 @@ fn strangers_are_refused() {
     assert_eq!(reasons.len(), 2);
 }
 
-/// Anything at all, from a node that may be somebody else.
+/// Anything at all, from a node that may be another program.
 fn anything() -> impl Strategy<Value = FromDataNode> {
     let number = || prop_oneof![0..9u64, 0..2_000u64, Just(u64::MAX)];
     let numbers = || (number(), number(), number(), number());
@@ -463,7 +462,7 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
     prop_oneof![8 => report, 2 => granted, 1 => Just(FromDataNode::Goodbye)]
 }
 
-/// What may happen.
+/// An event of a simulated run.
 #[derive(Clone, Debug)]
 enum Happening {
     Wants { node: usize, tenant: usize, amount: u64 },
@@ -525,7 +524,8 @@ proptest! {
     }
 
     /// At any time shares in force add up to the promise or less, and at no node to more than it
-    /// can do; and when things have calmed down, who wants its promise at one node has it there.
+    /// can do; and when things have calmed down, a tenant that wants its promise at one node has it
+    /// there.
     #[test]
     fn shares_add_up_to_no_more_than_is_promised(
         happenings in prop::collection::vec((happening(), 1..80u64), 1..40),

@@ -30,8 +30,8 @@ impl Dice {
     }
 }
 
-/// What happens to messages. All that may happen to one may happen to the next of a connection,
-/// so they overtake each other.
+/// Delays, losses and doubling of messages. Each message of a connection has its own, so they
+/// overtake each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
     pub(crate) delay_ms: (u64, u64),
@@ -65,7 +65,7 @@ pub(crate) struct Machine {
     due: BTreeMap<String, u64>,
 }
 
-/// What one process had of one tenant in one period.
+/// One tenant's counts at one process in one period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     served: u64,
@@ -73,7 +73,7 @@ struct Held {
     /// While the period runs there, up to what count it may be served.
     allowed: Option<u64>,
     is_over: bool,
-    /// Whether its lease was over in the period: nobody answers for its limits then.
+    /// Whether its lease was over in the period: its limits are not guaranteed then.
     is_abandoned: bool,
 }
 
@@ -358,7 +358,7 @@ impl World {
         held.for_each(|(_, held)| held.is_over = true);
     }
 
-    /// What was served in a period by all processes.
+    /// Operations served in a period by all processes.
     pub(crate) fn served(&self, period: u64, tenant: &str) -> u64 {
         let held = self.held.iter().filter(|((p, name, ..), _)| (*p, &**name) == (period, tenant));
         held.map(|(_, held)| held.served).sum()

@@ -1,4 +1,4 @@
-//! What is said when.
+//! Messages and their times.
 
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, Span, StageId};
@@ -89,7 +89,7 @@ fn who_is_refused_and_whether_it_may_come_again() {
     for (told, (_, wanted)) in reasons(&world).iter().zip(cases) {
         assert!(told.starts_with(wanted) || told.contains(wanted), "{told}");
     }
-    // Nobody but user 1000 reaches the backup's channel by rules either.
+    // Only user 1000 reaches the backup's channel, by rules too.
     let other = world.hello(VERSION, 1_001, info(""));
     assert_eq!(world.stage(other).channels.iter().collect::<Vec<_>>(), ["oltp"]);
     // A policy that no longer admits a stage refuses it; it may ask again.
@@ -107,7 +107,7 @@ fn a_stage_comes_back_under_its_number() {
     let id = world.stage(first).id;
     assert_eq!(id, StageId(1));
     let again = |pid| StageInfo { stage: id, tenant: "oltp".into(), pid, ..StageInfo::default() };
-    // Its old connection is still open because nobody noticed its end: the same process goes on.
+    // Its old connection is still open because its end went unnoticed: the same process goes on.
     let pid = world.stage(first).pid;
     let second = world.hello(VERSION, 1_000, again(pid));
     assert_eq!(world.closed, [first]);
@@ -257,7 +257,7 @@ fn what_a_stage_says_of_itself_is_told() {
     assert_eq!(status.pid, world.stage(stage).pid);
 }
 
-/// What was told about rules that were not taken.
+/// Refusals of rules that were reported: stage, revision and reason.
 fn refusals(world: &mut World) -> Vec<(StageId, u64, String)> {
     let told = |event| match event {
         Event::RulesRefused { stage, revision, reason } => Some((stage, revision, reason)),

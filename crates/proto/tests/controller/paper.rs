@@ -21,8 +21,8 @@ fn policy(more: &str) -> String {
     text
 }
 
-/// Plays `steps`, each a second and what changes at its beginning, and prints a line per second:
-/// who is there, what each did, and the sum. Checks the promises as it goes.
+/// Plays `steps`, each a second and the changes at its beginning, and prints a line per second: the
+/// present tenants, the work of each, and the sum. Checks the promises as it goes.
 fn play(world: &mut World, seconds: u64, steps: &[(u64, Step)]) -> String {
     let mut table = String::from("second  present     i1    i2    i3    i4    sum\n");
     let mut present: BTreeMap<usize, ConnectionId> = BTreeMap::new();

@@ -175,7 +175,7 @@ fn what_a_stage_cannot_do_is_known_to_its_controller() {
     let reason = "a compress gate needs the layered interface; this stage has none";
     assert_eq!(told(&pair), (1, Some(reason.into())));
     assert_eq!(pair.stage.plan().gates().count(), 6, "it keeps what it had");
-    // What it is sent for gates that it has does not make up for the rest.
+    // Rates for the gates that it has do not make up for the rest.
     pair.run(Span(3 * Span::SECOND.0));
     assert_eq!(told(&pair), (1, Some(reason.into())));
     pair.controller.apply(pair.now, 3, Policy::parse(POLICY).unwrap());

@@ -29,7 +29,7 @@ pub(crate) struct Fake {
     pub(crate) gates: BTreeSet<String>,
     pub(crate) channels: BTreeSet<String>,
     pub(crate) default: Option<String>,
-    /// Everything that was said to it since somebody last looked.
+    /// Messages to it since the last look.
     pub(crate) heard: Vec<ToStage>,
     /// Whether it answers.
     pub(crate) is_deaf: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Fake {
     pub(crate) device_permille: u64,
     pub(crate) done_bytes: u64,
     pub(crate) device_bytes: u64,
-    /// Requests and how long they waited, by histogram bucket, told to whoever asks for it.
+    /// Requests and how long they waited, by histogram bucket, reported on request.
     pub(crate) operations: u64,
     pub(crate) waiting: Vec<(u16, u64)>,
     waited_ns: u64,
@@ -99,7 +99,7 @@ impl Fake {
         }
     }
 
-    /// What its bucket of bytes lets through.
+    /// The rate of its bucket of bytes, per second; `u64::MAX` without one.
     pub(crate) fn rate(&self) -> u64 {
         let bucket = self.rates.get(&format!("{}:bandwidth", self.tenant));
         bucket.map_or(u64::MAX, |rate| rate.per_second())
@@ -142,7 +142,7 @@ impl Fake {
     }
 }
 
-/// The controller and everybody connected.
+/// The controller and all connected stages.
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) controller: Controller,
@@ -176,7 +176,7 @@ impl World {
         id
     }
 
-    /// Somebody of user `uid` says hello. Without a process number in `info` it has one of its own.
+    /// A stage of user `uid` says hello. Without a process number in `info` it has one of its own.
     pub(crate) fn hello(&mut self, version: u16, uid: u32, info: StageInfo) -> ConnectionId {
         self.last += 1;
         let connection = ConnectionId(self.last);
@@ -212,7 +212,7 @@ impl World {
         self.settle();
     }
 
-    /// Delivers messages until nobody has anything to say.
+    /// Delivers messages until none is left.
     pub(crate) fn settle(&mut self) {
         while let Some(output) = self.controller.poll_output() {
             match output {
@@ -268,7 +268,7 @@ impl World {
         self.stages.get_mut(&connection).unwrap()
     }
 
-    /// Changes that a stage was told since somebody last asked.
+    /// Changes that a stage was sent since the last call.
     pub(crate) fn changes(&mut self, connection: ConnectionId) -> Vec<Vec<Rule>> {
         let heard = std::mem::take(&mut self.stage(connection).heard);
         let rules = |message| match message {

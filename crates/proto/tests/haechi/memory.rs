@@ -1,10 +1,10 @@
 //! A data node's memory without time: operations happen and are answered when a test says so.
 //!
-//! Each client has a [`Wire`], which keeps what it posts in order. A [`Lever`] on it holds back
-//! what is posted, or the answers; lets through so many steps of it (a word of a write is one, so a
-//! write can be seen half done); or cuts it, as if the client had died. Without a lever pulled,
-//! everything happens when it is posted. What one wire writes stays in order; between wires a test
-//! may choose any.
+//! Each client has a [`Wire`], which keeps its posts in order. A [`Lever`] on it holds back posts,
+//! or the answers; lets through so many steps of it (a word of a write is one, so a write can be
+//! seen half done); or cuts it, as if the client had died. Without a lever pulled, everything
+//! happens when it is posted. Writes of one wire stay in order; between wires a test may choose
+//! any.
 
 use std::cell::{Ref, RefCell};
 use std::collections::VecDeque;
@@ -64,7 +64,7 @@ struct Line {
     answers: VecDeque<Act>,
     is_held: bool,
     is_deaf: bool,
-    /// What a word was is told later than all else.
+    /// The former value of a word is reported later than all else.
     keeps_words: bool,
     is_cut: bool,
     /// All that has happened.
@@ -115,7 +115,7 @@ impl Line {
     }
 }
 
-/// What a test holds of a client's wire.
+/// A test's control of a client's wire.
 #[derive(Clone)]
 pub(crate) struct Lever(Rc<RefCell<Line>>);
 
@@ -154,7 +154,7 @@ impl Lever {
         line.asked.clear();
     }
 
-    /// What is posted and has not happened.
+    /// Operations that are posted and have not happened.
     pub(crate) fn asked(&self) -> Vec<Operation> {
         self.0.borrow().asked.iter().map(|act| act.post.operation).collect()
     }

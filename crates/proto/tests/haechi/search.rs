@@ -15,7 +15,7 @@
 //!   is not overdrawn by more than two batches.
 //!
 //! And from every state at the end of time, if all go on, both clients have their reservations: so
-//! nobody waits for ever.
+//! no client waits for ever.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -43,12 +43,12 @@ struct Client {
     /// The time that it knows of.
     seen: Time,
     is_sure: bool,
-    /// What the pool was when it took from it, until it hears of that.
+    /// The pool's value when the client took from it, until the client learns it.
     answer: Option<u64>,
     beat: u16,
 }
 
-/// What the monitor does next.
+/// The monitor's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Look,
@@ -87,7 +87,7 @@ enum Step {
 }
 
 impl Step {
-    /// Whose it is, if it is a client's.
+    /// The client that takes this step, if any.
     const fn who(self) -> Option<usize> {
         match self {
             Self::Pass | Self::Monitor => None,
@@ -297,7 +297,7 @@ impl State {
         let is_new = self.doubt();
         let add = (self.books.target(now) - tokens) as u64;
         self.next = if is_new { Next::Write(add, false) } else { Next::Add(add, false) };
-        // Those who are doubted are looked at again.
+        // Clients that are doubted are looked at again.
         self.looked = (!is_new).then_some(now);
     }
 
@@ -345,7 +345,7 @@ impl State {
         assert!(done[0] >= RESERVED[0] && done[1] >= RESERVED[1], "{done:?}: {self:#?}");
     }
 
-    /// What tells it from others.
+    /// A hash that tells this state from others.
     fn digest(&self) -> u64 {
         struct Digest(DefaultHasher);
         impl Write for Digest {

@@ -96,7 +96,7 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(stand.promised(), [2_000; 2]);
     stand.run_into_next(percent(30));
     stand.run_into_next(percent(30));
-    // What falls is in force as it was until the period is over, and is said to be.
+    // A falling share is in force as it was until the period is over, and is reported so.
     stand.grant(2, 1_000);
     stand.grant(3, 1_200);
     assert_eq!(stand.said(), []);
@@ -107,10 +107,10 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(stand.said(), [granted(3)]);
     assert_eq!(stand.report().reserved, 1_200 * PERIODS);
     assert_eq!(stand.promised(), [600; 2]);
-    // What rises takes nothing from anybody.
+    // A rising share takes nothing from any client.
     stand.grant(4, 2_000);
     assert_eq!(stand.said(), [granted(4)]);
-    // Who has lost its connection confirms nothing of it.
+    // After a new connection the node confirms no grant of the former one.
     stand.grant(5, 1_000);
     stand.steward.on_connected();
     stand.run_into_next(Span(2 * GRACE.0));

@@ -1,4 +1,4 @@
-//! The words that both sides write, as bytes: whoever changes one makes another version of them.
+//! The words that both sides write, as bytes: a change to one makes another version of them.
 
 use proptest::prelude::*;
 use tidegate_algo::haechi::capacity::Outcome;
@@ -57,7 +57,7 @@ fn counts_that_do_not_fit_are_as_large_as_fits() {
 }
 
 proptest! {
-    /// What was unmet is told to a part in 32, and never as more than it was.
+    /// Unmet demand is reported to a part in 32, and never as more than it was.
     #[test]
     fn what_was_unmet_is_told_roughly(unmet in 0u64..(1 << 26) - 1, digits in 0u32..26) {
         let unmet = unmet >> digits;
@@ -75,7 +75,7 @@ proptest! {
         prop_assert!(pool.is_of(epoch) && !pool.is_of(epoch + 1) && pool.is_of(epoch + (1 << 16)));
     }
 
-    /// Also by whoever has missed up to half of all numbers, or is ahead by as many.
+    /// Also by a client that has missed up to half of all numbers, or is ahead by as many.
     #[test]
     fn a_grant_is_read_as_it_was_written(
         epoch in 1u64 << 15..1 << 40,

@@ -17,12 +17,12 @@ pub(crate) const PERIOD: Span = Span(100 * Span::MILLISECOND.0);
 pub(crate) const CAPACITY: u64 = 10_000;
 /// Operations that a client has under way at most.
 pub(crate) const WINDOW: u32 = 8;
-/// How often everybody is looked after: a window in each is what a client can do.
+/// The time between polls of all clients: a window in each is what a client can do.
 pub(crate) const STEP: Span = Span(50_000);
 /// C_L, in operations per period.
 pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / STEP.0;
 
-/// What is promised to who has no limit.
+/// The promise to a client without a limit.
 pub(crate) const fn reserve(reservation: u64) -> Promise {
     Promise { reservation, limit: u64::MAX }
 }
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) wants: u64,
     /// Its process stands still.
     pub(crate) is_stopped: bool,
-    /// What its clock shows beyond the node's, and parts of 10^6 by which it is fast.
+    /// The offset of its clock from the node's, and parts of 10^6 by which it is fast.
     pub(crate) ahead: Span,
     pub(crate) drift: i64,
     /// How many times it was looked after.
@@ -65,7 +65,7 @@ impl Client {
     pub(crate) fn turn(&mut self, now: Time) {
         let now = self.time(now);
         self.polls += 1;
-        // Answers first: nobody reads a clock and then sleeps with answers in hand.
+        // Answers first: no client reads a clock and then sleeps with answers in hand.
         self.port.poll(now, &mut self.done).unwrap();
         self.completed += self.done.len() as u64;
         self.done.clear();
@@ -146,7 +146,7 @@ impl World {
         (former, core::mem::replace(&mut self.lever, lever))
     }
 
-    /// Everybody who is not stopped takes a turn, then it is a little later.
+    /// The monitor and all clients that are not stopped take a turn, then it is a little later.
     pub(crate) fn step(&mut self) {
         if !self.is_monitor_stopped {
             self.monitor.poll(self.now, &mut self.events).unwrap();
@@ -199,7 +199,7 @@ impl World {
         issued
     }
 
-    /// What was told of periods that are over.
+    /// The summaries of completed periods.
     pub(crate) fn summaries(&self) -> impl DoubleEndedIterator<Item = &Summary> {
         self.events.iter().filter_map(|event| match event {
             Event::Over(summary) => Some(summary),
@@ -216,7 +216,7 @@ impl World {
     }
 }
 
-/// What may be issued in a period beyond Ω: what was under way, and what is used of old tokens in
+/// Operations that may be issued in a period beyond Ω: those under way, and uses of old tokens in
 /// the millisecond in which clocks may differ, twice.
 pub(crate) fn slack(clients: usize) -> u64 {
     clients as u64 * u64::from(WINDOW) + 2 * CAPACITY / 100

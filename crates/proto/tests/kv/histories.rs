@@ -1,7 +1,7 @@
-//! Clients at the same keys, in any order of what their fabrics do, with torn reads and writes and
-//! sudden deaths, and while the node goes on with a copy of the memory and asks nobody. Every
-//! history must be one that a map could have given to clients one after another (linearizability,
-//! by search), and must leave one slot for each key that has a value.
+//! Clients at the same keys, in any order of their fabrics' operations, with torn reads and writes
+//! and sudden deaths, and while the node goes on with a copy of the memory without asking any
+//! client. Every history must be one that a map could have given to clients one after another
+//! (linearizability, by search), and must leave one slot for each key that has a value.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -12,7 +12,7 @@ use tidegate_proto::kv::{Answer, Client, Layout, Settings};
 use crate::double::{Double, Memory};
 use crate::{INDEX, LEFT, fresh};
 
-/// What the next step is, of so many.
+/// Chooses the next step, out of so many.
 trait Chooser {
     fn choose(&mut self, ways: usize) -> usize;
 }
@@ -66,7 +66,7 @@ enum Act {
     Delete,
 }
 
-/// What was answered: the value, or whether there was one.
+/// The answer to an operation: the value, or whether the key had one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Value(Option<u32>),
@@ -154,7 +154,7 @@ struct Game {
     players: Vec<Player>,
     history: Vec<Entry>,
     clock: usize,
-    /// What the node does meanwhile, if it does something.
+    /// The node's move meanwhile, if it makes one.
     moves: Option<Move>,
 }
 
@@ -235,7 +235,7 @@ impl Game {
         ways
     }
 
-    /// Those who know that their memory was left come again, once there is other.
+    /// Players that know that their memory was left come again, once there is other.
     fn come_again(&mut self) {
         let Some(moves) = self.moves.as_ref().filter(|moves| moves.is_over()) else { return };
         for lost in self.players.iter_mut().filter(|player| player.is_lost) {
@@ -343,8 +343,8 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
     Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }
 
-/// After all, one client asks for every key: what it is told belongs to the history, and the index
-/// has a slot for each value that it found and, if nobody died, no claim.
+/// After all, one client asks for every key: its answers belong to the history, and the index has a
+/// slot for each value that it found and, if no client died, no claim.
 fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bool) {
     let mut auditor = player(memory, layout, 1, Some(9));
     auditor.plan = (0..keys).map(|key| (key, Act::Get)).collect();
@@ -358,7 +358,7 @@ fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bo
     assert!(!is_calm || claims == 0, "{claims} claims are left");
 }
 
-/// What a random game is like.
+/// The parameters of a random game.
 #[derive(Clone, Copy)]
 struct Kind {
     /// Of eight operations, so many are gets, so many puts, and the rest deletes.
@@ -430,7 +430,7 @@ fn nothing_that_was_told_is_lost_when_the_node_moves_at_any_point() {
     random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0, moves: true });
 }
 
-/// Every order of what two clients do who insert the same new key, in whole operations; both
+/// Every order of the steps of two clients that insert the same new key, in whole operations; both
 /// buckets are read at once, except in a long run. Another key is deleted after the first has read
 /// the index, so that each sees a different slot empty and both have a claim.
 #[test]

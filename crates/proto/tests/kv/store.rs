@@ -23,7 +23,7 @@ fn client(memory: &Memory, layout: Layout, settings: Settings) -> Client<Double>
     Client::new(Double::new(memory, buffers), layout, settings).unwrap()
 }
 
-/// What a single operation is told: the value if it found one, else its answer.
+/// Runs a single operation. Returns the value if it found one, else its answer.
 fn ask(
     client: &mut Client<Double>,
     now: u64,

@@ -1,5 +1,5 @@
-//! Clients that come, die and leave at any point while the store is swept: no block is anybody's
-//! twice, and when all have gone, two passes bring back whatever no key has.
+//! Clients that come, die and leave at any point while the store is swept: no block belongs to two
+//! clients, and when all have gone, passes bring back all blocks without a key.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::{INDEX, blocks_at, fresh};
 
 const BUCKETS: u32 = 3;
 
-/// What a value is made of: the number of its put, in every four bytes.
+/// The bytes of a value: the number of its put, in every four bytes.
 fn value(number: u32) -> Vec<u8> {
     number.to_le_bytes().repeat(1 + number as usize % 30)
 }
@@ -23,7 +23,7 @@ struct Player {
     client: Client<Double>,
 }
 
-/// A store, its clients, and who sweeps it.
+/// A store, its clients, and the sweep.
 struct World {
     memory: Memory,
     layout: Layout,
@@ -226,7 +226,7 @@ proptest! {
             world.check();
         }
         world.players.clear();
-        // What is under way ends. Claims of the dead are emptied by the second whole pass, and
+        // Operations under way end. Claims of the dead are emptied by the second whole pass, and
         // their blocks are swept by the fourth.
         for _ in 0..5 {
             let pass = world.pass();
@@ -304,7 +304,7 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
     }
 }
 
-/// Nobody looks for blocks as long as there are enough.
+/// The sweep looks for no blocks as long as there are enough.
 #[test]
 fn a_store_with_enough_blocks_is_not_swept() {
     let mut world = World::new(8, 5);

@@ -1,5 +1,5 @@
 //! Grants that come late, twice, in another order or not at all; plans, connections and periods
-//! that change meanwhile. Whatever happens: nobody is served beyond what was confirmed, and no
+//! that change meanwhile. Whatever happens: no tenant is served beyond its confirmed count, and no
 //! request is lost or served twice.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,7 +167,7 @@ impl Chaos {
                 !is_limited || !has_grown || tenant.served < most.saturating_add(COST_MAX),
                 "{tenant:?}"
             );
-            // What can be served is: nobody waits who has tokens on his pace.
+            // No tenant waits while it has tokens, unless pacing holds it back.
             let may_wait = is_limited && tenant.served >= tenant.allowed.unwrap_or(0);
             let is_paced = self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || may_wait || (is_limited && is_paced), "{tenant:?}");
@@ -205,7 +205,7 @@ fn message() -> impl Strategy<Value = ToNode> {
 }
 
 proptest! {
-    /// Whatever a controller says, a node goes on, and whoever has no limit is served at once.
+    /// Whatever a controller says, a node goes on, and tenants without limit are served at once.
     #[test]
     fn no_message_stops_a_node(
         messages in prop::collection::vec((message(), 0u64..3_000), 0..40)

@@ -93,8 +93,8 @@ fn without_reservations_all_have_the_same() {
     assert_eq!(server.served(), [12_489, 12_488, 12_488, 12_488]);
 }
 
-/// What the node tells: the capacity that it has, and of tenants that ask for whatever they get
-/// that they could use all of it. Of one that has got nothing yet, nobody knows.
+/// The node reports its capacity, and as elastic the tenants that ask for all that they can get:
+/// they could use all of it. The demand of a tenant that has got nothing yet is unknown.
 #[test]
 fn capacity_and_demand_are_estimated() {
     let mut server = Server::new(&["b1", "b2"], &[(0, 30_000, 0)]);

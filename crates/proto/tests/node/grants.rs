@@ -40,7 +40,7 @@ fn a_grant_counts_once_and_in_order() {
     assert_eq!(world.grant(16, first_grant(9, 12, &[(1, 9, 90)])), []);
     assert_eq!(world.grant(17, now_grant(10, 10, 17, &[(7, 9, 90), (1, 6, 60)])), [(1, 6, 60)]);
     assert_eq!(world.tenant(17, "limited").allowed, Some(60));
-    // More reserved than allowed is as much allowed; who has no limit is not given one.
+    // More reserved than allowed is as much allowed; a tenant without limit is not given one.
     assert_eq!(
         world.grant(18, now_grant(11, 10, 18, &[(1, 8, 3), (0, 1, 2)])),
         [(1, 8, 8), (0, 1, u64::MAX)]
@@ -82,7 +82,7 @@ fn the_counts_of_the_next_period_wait_for_it() {
     // One that comes after the period has begun says what holds anew, too.
     assert_eq!(world.grant(1_300, first_grant(5, 11, &[(1, 1, 7)])), [(1, 1, 7)]);
     assert_eq!(world.grant(1_400, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 1, 7)]);
-    // Who is not named in what a period begins with has nothing in it.
+    // A tenant that the first grant of a period does not name has nothing in it.
     world.grant(1_500, first_grant(6, 12, &[(0, 1, 0)]));
     assert_eq!(world.grant(1_600, now_grant(0, 12, 0, &[(1, 0, 0)])), [(1, 0, 0)]);
     assert_eq!(world.serve(2_999).len(), 0);

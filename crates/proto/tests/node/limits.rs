@@ -17,7 +17,7 @@ const LIMIT: u64 = 50;
 const PERIODS: u64 = 10;
 const ZERO: Command = Command::Zero { allocate: false, durable: false };
 
-/// Whose a job is, and which piece of which request.
+/// The tenant of a job, with its request and the piece of it.
 #[derive(Clone, Copy, Debug)]
 enum Job {
     Piece { request: usize, begin: u32, length: u32, since: Time },
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// What the controller says once in a period: it has nothing to move.
+    /// The controller's one message of a period: it has nothing to move.
     fn grant(&mut self, period: u64) {
         let share = Share { tenant: 0, reserved: 0, allowed: LIMIT };
         let turn = Turn { period, round: 0 };

@@ -1,4 +1,4 @@
-//! When periods begin, what holds while nobody says anything, and what is reported.
+//! The beginnings of periods, the counts in force without messages, and the reports.
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Span, Time};
@@ -50,8 +50,7 @@ fn a_controller_sets_the_clock() {
     assert_eq!(world.period_end(2_200), at(2_500));
 }
 
-/// What limited tenants are allowed and have reserved in the periods after the last word, and what
-/// a tenant is allowed that was never granted anything.
+/// Limit and reservation of a limited tenant in each period after the last message.
 fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
     let mut world = World::with_plan(plan(1, &["limited"], fallback));
     world.grant(500, first_grant(1, 11, &[(0, 20, 30)]));
@@ -81,7 +80,7 @@ fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
     assert_eq!((world.serve(999), world.serve(1_999)), (vec![], vec![]));
     assert_eq!(world.serve(2_000), [0, 1, 2]);
     assert!(world.node.status(at(2_000)).is_abandoned);
-    // The first grant ends it, for those whom it does not name as well.
+    // The first grant ends it, for tenants that it does not name as well.
     world.grant(2_100, now_grant(1, 12, 100, &[]));
     world.push(2_100, "limited", 3..5);
     assert!(world.serve(2_200).is_empty());
@@ -104,7 +103,7 @@ fn connections_come_and_go_and_requests_do_not_notice() {
     }
     assert_eq!(served.iter().sum::<usize>(), 1_000);
     assert!(served[1..].iter().all(|served| *served == 1), "{served:?}");
-    // What was on its way to a controller that is gone goes nowhere.
+    // Messages to a controller that is gone are dropped.
     let turn = Turn { period: 10, round: 4 };
     let collect = ToNode::Collect { turn, into: Span(999 * MS), complete: true };
     world.node.on_message(at(999), collect);
@@ -189,7 +188,7 @@ fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
     }
 }
 
-/// Requests that wait for their limit wake nobody up: the node asks to be woken when a period
+/// Requests that wait for their limit wake no thread up: the node asks to be woken when a period
 /// begins, and when the pace lets the next one go.
 #[test]
 fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {

@@ -1,4 +1,4 @@
-//! Who the tenants are, before there is a plan and while plans change.
+//! A node's tenants, before there is a plan and while plans change.
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Event, Iops};
@@ -43,7 +43,7 @@ fn a_plan_keeps_what_stays() {
     assert_eq!((world.node.slot("a"), world.node.slot("l2")), (old[0], old[2]));
     assert_eq!(world.node.slot("limited"), NOBODY);
     assert!(!old.contains(&world.node.slot("new")) && world.node.slot("new") != NOBODY);
-    // What was granted is void, what was served is not; what waited is nobody's, and served.
+    // Grants are void, service stays; waiting requests of the tenant that left are unattributed.
     assert_eq!(world.tenant(500, "a").reserved, 0);
     assert_eq!((world.tenant(500, "a").served, world.tenant(500, "l2").served), (2, 1));
     let (nobody, l2) = (world.tenant(500, ""), world.tenant(500, "l2"));
@@ -68,7 +68,7 @@ fn another_discipline_changes_the_order_and_nothing_else() {
     world.node.on_message(at(0), ToNode::Plan(with(Some(Discipline::Fifo))));
     assert_eq!((world.node.poll_output(), world.node.plans()), (None, 1));
     assert_eq!(world.node.discipline(), Discipline::Fifo);
-    // Nobody is limited by it; but counts are there for the one that comes next.
+    // This discipline limits no tenant; but counts are there for the one that comes next.
     assert_eq!((world.tenant(0, "a").reserved, world.tenant(0, "limited").allowed), (1, Some(4)));
     let first = world.node.next_dispatch(at(0)).unwrap();
     assert_eq!(first.job, 0);
@@ -89,7 +89,7 @@ fn another_plan_of_the_same_revision_is_taken() {
     assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 1 })));
     assert_eq!(world.node.plans(), 2);
     assert_eq!((world.node.slot("a"), world.tenant(500, "b").reserved), (NOBODY, 0));
-    // What is granted by place is for those who are there now.
+    // A grant by index is for the tenants of the present plan.
     world.grant(500, now_grant(2, 10, 500, &[(0, 4, 0), (1, 3, 0)]));
     assert_eq!(world.tenant(500, "b").reserved, 4);
     assert_eq!(world.tenant(500, "c").reserved, 3);

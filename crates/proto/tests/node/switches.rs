@@ -129,7 +129,7 @@ impl Load {
         while self.node.poll_output().is_some() {}
     }
 
-    /// Nobody is limited any more.
+    /// Ends all limits.
     fn finish(&mut self) {
         self.plan = plan(self.plan.revision + 1, &["a"], Fallback::Keep);
         self.plan.discipline = Some(Discipline::Unified);

@@ -1,4 +1,4 @@
-//! What the tests share: messages with little to say, and a node that answers them.
+//! Helpers of the tests: messages with little to say, and a node that answers them.
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time};
@@ -124,7 +124,7 @@ impl World {
         at(now).after(Span(self.node.status(at(now)).period_left_ns.unwrap()))
     }
 
-    /// How a tenant fares; nobody's name is empty.
+    /// The status of a tenant; the default tenant's name is empty.
     pub(crate) fn tenant(&self, now: u64, name: &str) -> TenantStatus {
         let status = self.node.status(at(now));
         status.tenants.into_iter().find(|tenant| tenant.name == name).unwrap()
@@ -146,5 +146,5 @@ pub(crate) fn first_grant(serial: u64, period: u64, shares: &[(u16, u64, u64)]) 
     Grant { lease: 2, ..now_grant(serial, period, 0, shares) }
 }
 
-/// The slot that nobody has.
+/// The default tenant's slot.
 pub(crate) const NOBODY: Slot = Slot::NOBODY;

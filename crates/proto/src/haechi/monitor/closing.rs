@@ -1,5 +1,5 @@
-//! What the monitor makes of a period that is over, of which clients have not told all yet: their
-//! final words come when they have seen the next one begin. It reads them, learns, and tells.
+//! The end of a period whose final reports are still missing: clients send them when they see the
+//! next period begin. The monitor reads them, learns from them, and emits a summary.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ pub(super) struct Closing {
     minted: u64,
     granted: u64,
     held: u8,
-    /// What was yielded too late to be used, and what nobody took.
+    /// Reservation tokens that were yielded too late to be used; then tokens that no client took.
     late: u64,
     spare: u64,
     seats: Vec<Option<(Promise, Outcome)>>,
@@ -29,7 +29,7 @@ pub(super) struct Closing {
 }
 
 impl<F: Fabric> Monitor<F> {
-    /// Notes what is known of a period that is over.
+    /// Notes the facts that are known of a period that is over.
     pub(super) fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
         if self.closing.is_some() {
             self.close(events);

@@ -1,4 +1,4 @@
-//! What a monitor tells.
+//! Events that a monitor emits.
 
 use alloc::vec::Vec;
 
@@ -6,15 +6,15 @@ use tidegate_algo::haechi::admission::Refusal;
 use tidegate_algo::haechi::capacity::{Outcome, Verdict};
 use tidegate_algo::haechi::engine::Promise;
 
-/// What happened that somebody should know.
+/// An event of a monitor, for the data node that runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A period is over.
     Over(Summary),
-    /// A client stopped. Its tokens are given to others.
+    /// A client stopped. Its tokens are given to other clients.
     Silent(u16),
-    /// And has not come back: its seat is free. It is to be fenced off before the seat is given
-    /// away.
+    /// A silent client has not come back, so its session slot is free. It is to be fenced off
+    /// before the slot is given away.
     Evicted(u16),
     /// A client has given its seat back.
     Left(u16),
@@ -51,22 +51,22 @@ pub struct Summary {
     pub granted: u64,
     /// For which part of it pool tokens were held back, in 255ths.
     pub held: u8,
-    /// What was learned.
+    /// The verdict of the capacity estimator.
     pub verdict: Verdict,
-    /// What each client was promised and did, by seat; nothing for free seats.
+    /// Promise and outcome of each client, by session slot; none for free slots.
     pub seats: Vec<Option<(Promise, Outcome)>>,
-    /// Whether each had something to do when it ended, by what was last heard of it.
+    /// Whether each client had work when the period ended, by its last report.
     pub busy: Vec<bool>,
 }
 
 /// Why a client gets no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// What it asks for cannot be promised.
+    /// The requested promise cannot be kept.
     Infeasible(Refusal),
     /// There is no seat left, or no such seat.
     Full,
-    /// Who has which seat has not been read yet.
+    /// The monitor has not yet read which client has which session slot.
     Opening,
 }
 

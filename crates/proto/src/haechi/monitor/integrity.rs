@@ -57,8 +57,8 @@ impl<F: Fabric> Monitor<F> {
         None
     }
 
-    /// What other memory that the node goes on with is to have for words of control: where, and
-    /// what. The monitor of that begins another period.
+    /// The control words, as address and value, of other memory that the node goes on with. The
+    /// monitor of that memory begins another period.
     pub fn control_words(&self) -> [(u64, u64); 5] {
         [
             (place::HEADER, place::MAGIC),

@@ -1,4 +1,4 @@
-//! Who has which seat of a data node, and how each behaves.
+//! The clients in a data node's session slots, and the behaviour of each.
 
 use alloc::vec::Vec;
 
@@ -63,7 +63,7 @@ impl Seat {
     }
 }
 
-/// Who has which seat.
+/// The session slots of a data node, and their clients.
 #[derive(Debug)]
 pub(super) struct Roster {
     seats: Vec<Option<Seat>>,
@@ -91,17 +91,17 @@ impl Roster {
         self.seats.get_mut(usize::from(seat))?.as_mut()
     }
 
-    /// What a seat is promised from the next period on, if it is taken.
+    /// The promise to a session slot from the next period on; none for a free slot.
     pub(super) fn next(&self, seat: u16) -> Option<Promise> {
         self.get(seat).map(|seat| seat.next)
     }
 
-    /// What each seat is promised.
+    /// The present promise of each session slot; none for a free slot.
     pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
         self.seats.iter().map(|seat| seat.as_ref().map(|seat| seat.promise))
     }
 
-    /// Takes over a seat from what a former monitor granted.
+    /// Takes over a session slot from the grant of a former monitor.
     pub(super) fn take_over(&mut self, seat: u16, grant: Option<Grant>) {
         self.seats[usize::from(seat)] = grant.map(|grant| Seat::new(grant.promise));
     }
@@ -126,13 +126,13 @@ impl Roster {
         }
     }
 
-    /// What a seat may do in this period.
+    /// Operations that a session slot may do in this period; 0 if it is not in the period.
     pub(super) fn allowed(&self, seat: u16) -> u64 {
         let seat = self.get(seat).filter(|seat| seat.is_in || seat.is_early);
         seat.map_or(0, |seat| seat.promise.limit)
     }
 
-    /// Those who come early are in this period from now on, with these limits.
+    /// Clients that come early are in this period from now on, with these limits.
     pub(super) fn come(&mut self) -> Vec<(u16, u64)> {
         let mut come = Vec::new();
         for (number, seat) in (0..).zip(&mut self.seats) {
@@ -201,7 +201,7 @@ impl Roster {
         let pooled = report.obtained.min(granted).saturating_sub(in_hand);
         let issued = before.completed + before.in_flight;
         let tokens = own + pooled;
-        // What was under way when the period began counts in it.
+        // Operations that were under way when the period began count in it.
         let slack = 2 * u64::from(window);
         if issued <= tokens + slack || seat.has_overstepped {
             return None;
@@ -210,8 +210,8 @@ impl Roster {
         Some(Event::Overstepped { seat: number, issued, tokens })
     }
 
-    /// Frees the seats of those who left and of those who were silent for too long. The others are
-    /// in the next period.
+    /// Frees the session slots of clients that left, and of clients that were silent for too long.
+    /// The others are in the next period.
     pub(super) fn sweep(&mut self, events: &mut Vec<Event>) {
         for (number, place) in self.seats.iter_mut().enumerate() {
             let Some(seat) = place else { continue };

@@ -1,5 +1,5 @@
-//! What the engine itself asks of the fabric, and what it makes of the answers: grants, reports and
-//! the pool.
+//! Operations that the engine itself posts to the fabric, and the use of their answers: grants,
+//! reports and the pool.
 
 use tidegate_algo::haechi::Mode;
 use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
@@ -24,7 +24,7 @@ const REPORT: [u64; 2] = [2, 5];
 /// Operations for which a report is worth its own.
 const PER_REPORT: u64 = 512;
 
-/// Pool tokens for which it is worth asking for them. Whoever gets fewer waits longer.
+/// Pool tokens for which it is worth asking for them. A client that gets fewer waits longer.
 const PER_TAKE: u64 = 256;
 
 const LOOKED: u64 = OWN | 1;
@@ -140,7 +140,7 @@ impl<F: Fabric> Port<F> {
             return Ok(());
         }
         if self.state == State::Alone && !self.owes_report {
-            // What is done alone is of no period of a monitor's.
+            // Operations that are done alone belong to no period of a monitor.
             self.report = now.after(longest);
             return Ok(());
         }

@@ -1,9 +1,9 @@
-//! What a client has to do with the store's pool: it takes blocks, and tells since when it has had
-//! those that it has. Why it tells, [`sweep`](super::super::sweep) says.
+//! A client's use of the store's pool: it takes blocks, and announces since which round it has had
+//! its blocks. [`sweep`](super::super::sweep) says why.
 //!
-//! Taking blocks is three steps: the pool's words, the places of the ring that are next, and a swap
-//! of the word that says how many were taken. The places are read before the swap, and stay as they
-//! were until somebody takes them, so what was read is right if the swap succeeds.
+//! Taking blocks is three steps: the pool's words, the next slots of the ring, and a swap of the
+//! word that counts the blocks taken. The slots are read before the swap, and stay as they were
+//! until a client takes them. So they were read right if the swap succeeds.
 //!
 //! A client that writes looks at the round once per rest, which costs one operation. Nothing that
 //! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
@@ -29,7 +29,7 @@ const LOOK: u64 = POOL - 1;
 const TOLD: u64 = POOL - 2;
 pub(super) const TASKS_MAX: u64 = POOL - 3;
 
-/// What the client is asking the pool, with the buffer of the first operation that waits.
+/// The step of the client's request to the pool, which uses the buffer of the first waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
@@ -48,11 +48,11 @@ enum Step {
     },
 }
 
-/// What a client has asked the pool, and told the census.
+/// A client's request to the pool, and its word in the census.
 #[derive(Debug)]
 pub(super) struct Asking {
     step: Step,
-    /// Since which round it has what it has, as the census says; none if it has nothing.
+    /// The round since which it has its blocks, as the census says; none if it has no block.
     told: Option<u64>,
     /// How often it looks, when it did last, and whether it is about to.
     interval: Span,
@@ -68,12 +68,12 @@ impl Asking {
 }
 
 impl<F: Fabric> Client<F> {
-    /// Whether it may write: the census knows of it, or nobody asks.
+    /// Whether it may write: the census knows of it, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
         self.seat.is_none() || self.asking.told.is_some()
     }
 
-    /// Begins what waits, as far as there are blocks for it; asks the store for more.
+    /// Begins waiting tasks, as far as there are blocks for them; asks the store for more.
     pub(super) fn serve_waiting(&mut self) {
         if self.asking.step != Step::Nothing {
             return;
@@ -94,7 +94,7 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Looks at the round if that is due, and tells the census what it has learned.
+    /// Looks at the round if that is due, and tells the census the round that it has learned.
     pub(super) fn look(&mut self) {
         let Some(seat) = self.seat else { return };
         let Some(told) = self.asking.told else { return };
@@ -185,7 +185,7 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Takes what it has swapped for.
+    /// Takes the blocks in the ring slots that it has swapped for.
     fn take_places(&mut self, taken: u64, count: u32) {
         let Some(at) = self.waiting.front() else { return };
         let buffer = self.tasks[*at as usize].read;

@@ -60,7 +60,8 @@ impl<F: Fabric> Client<F> {
         let round = task.round.unwrap_or_default();
         match task.spare.take() {
             Some(spare) if told == spare.mark => {
-                // What may have been noted of it must not come back, so it skips a version.
+                // A sweep may have noted the block's old word, which must not come back; so it
+                // skips a version.
                 self.go_on_put(at, Spare { round, ..spare.next() });
             }
             _ => {
@@ -170,9 +171,10 @@ impl<F: Fabric> Client<F> {
         self.compare_next(at, outcomes);
     }
 
-    /// The block of a slot with the key's fingerprint is damaged. Nobody can be given its value any
-    /// more, so a put replaces it and a delete removes it; else its key would be lost for good. In
-    /// one of 4,096 cases that is another key of the same bucket, which has no value from then on.
+    /// The block of a slot with the key's fingerprint is damaged. No client can be given its value
+    /// any more, so a put replaces it and a delete removes it; else its key would be lost for good.
+    /// In one of 4,096 cases that is another key of the same bucket, which has no value from then
+    /// on.
     fn on_damaged(&mut self, at: u32, torn: Sight, outcomes: &mut Vec<Outcome>) {
         let task = &mut self.tasks[at as usize];
         if task.kind == Kind::Get || torn.word.is_claim() {
@@ -237,7 +239,8 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Claim;
         task.sight = Sight { slot, word: Slot::EMPTY };
         if let Some(spare) = task.spare.filter(|_| task.is_published) {
-            // No claim is made twice: who has seen the last one would take this for the same.
+            // No claim is made twice: a client that has seen the last one would take this for the
+            // same.
             self.write_block(at, spare.next());
         }
         let mine = self.tasks[at as usize].mine;
@@ -272,7 +275,7 @@ impl<F: Fabric> Client<F> {
             return self.compare_next(at, outcomes);
         }
         if task.claim.is_some() {
-            // The index is read again without the claim, and shows whom to replace.
+            // The index is read again without the claim, and shows the slot to replace.
             return self.withdraw(at, None);
         }
         task.is_verified = true;
@@ -285,7 +288,8 @@ impl<F: Fabric> Client<F> {
         task.step = Step::Replace;
         let Sight { slot, word } = task.sight;
         let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
-        // Whoever comes late must not change what the block is used for by then.
+        // A client that comes late must not change the block's next use, so the swap expects the
+        // mark.
         let version = word.version();
         let (expected, new_mark) = (block::mark(task.home.hash, version), block::unmarked(version));
         let operation =
@@ -309,7 +313,7 @@ impl<F: Fabric> Client<F> {
         }
         self.locations.forget(hash);
         if task.kind == Kind::Put && task.is_verified {
-            // As if it had come just before whoever was faster.
+            // As if it had come just before the faster client.
             return self.finish(at, Answer::Stored, outcomes);
         }
         self.again(at, outcomes);
@@ -367,8 +371,8 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// A task's own claim is no claim any more. If nobody has expelled it, somebody has given it
-    /// its value, whatever has become of that since.
+    /// A task's own claim is no claim any more. If no client has expelled it, some client has given
+    /// it its value, whatever has become of that since.
     fn on_claim_gone(
         &mut self,
         at: u32,

@@ -1,4 +1,4 @@
-//! What one get, put or delete knows while it is under way.
+//! The state of one get, put or delete while it is under way.
 
 use super::super::block::KEY_MAX;
 use super::super::layout::{BUCKET, BUCKET_SLOTS, Home, word};
@@ -17,10 +17,10 @@ pub(super) enum Kind {
     Delete,
 }
 
-/// What was posted, and is waited for.
+/// The operation that was posted, and is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Step {
-    /// What a put's block has instead of a mark, to be kept for it.
+    /// The swap that keeps a put's block: of the word that it has instead of a mark.
     Keep,
     /// The block that a location points to, before anything else is known.
     #[default]
@@ -47,7 +47,7 @@ pub(super) enum Failure {
     Corrupt,
 }
 
-/// A slot, and what was in it.
+/// A slot, and its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     pub(super) slot: u64,
@@ -208,7 +208,7 @@ impl Task {
         self.sights().skip(from).find(|sight| sight.word == Slot::EMPTY).map(|sight| sight.slot)
     }
 
-    /// What is in the slot that it has claimed.
+    /// The slot that the task has claimed, with its word as it was read.
     pub(super) fn claimed(&self) -> Option<Sight> {
         self.sights().find(|sight| Some(sight.slot) == self.claim)
     }

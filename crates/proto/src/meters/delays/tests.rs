@@ -35,7 +35,7 @@ fn second(count: u64) -> Time {
     Time(count * Span::SECOND.0)
 }
 
-/// Two nodes with a policy, of which one was read at second 0, before anybody asked for anything.
+/// Two nodes with a policy, of which one was read at second 0, before any request.
 fn meters() -> Meters {
     let mut meters = Meters::new(&["a".into(), "b".into()], &[]);
     meters.apply(1, &Policy::parse(POLICY).unwrap());
@@ -44,7 +44,7 @@ fn meters() -> Meters {
     meters
 }
 
-/// What a tenant counts in a second: what it is served, and what holds how many of its requests.
+/// A tenant's counts per second: requests served, and requests that each rule holds.
 #[derive(Clone, Copy)]
 struct Pace {
     tenant: u16,
@@ -85,8 +85,8 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Meters
     meters
 }
 
-/// What the cluster says of itself: a node that can do 20k operations per second, 10k of which are
-/// kept for oltp.
+/// The cluster's status: a node that can do 20k operations per second, 10k of which are kept for
+/// oltp.
 fn status() -> ClusterStatus {
     let there = TenantAtNode { reserved_operations: 10_000, ..TenantAtNode::default() };
     let oltp = ClusterTenant { name: "oltp".into(), nodes: vec![there], ..Default::default() };
@@ -289,8 +289,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, a minute has all that was looked at in its last 55 seconds, nothing that
-    /// began before it, and nothing that was counted while nobody looked.
+    /// Whatever happens, a minute has all that was counted in its last 55 seconds, nothing that
+    /// began before it, and nothing from times without readings.
     #[test]
     fn a_minute_is_the_last_one(steps in steps()) {
         let mut meters = meters();

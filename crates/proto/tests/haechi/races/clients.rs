@@ -65,8 +65,8 @@ fn r07_a_report_of_another_period_counts_for_nothing() {
     assert!(world.monitor.books().report(1).is_some());
 }
 
-/// The words of a report are seen one after the other, in either order, with any delay: nobody is
-/// accused, words of two periods are no report, and nothing is made of it.
+/// The words of a report are seen one after the other, in either order, with any delay: no client
+/// is accused, words of two periods are no report, and nothing is made of it.
 #[test]
 fn r08_a_torn_report_accuses_nobody() {
     for rules in RULES {
@@ -99,8 +99,8 @@ fn r08_a_torn_report_accuses_nobody() {
     }
 }
 
-/// Who does more than it has tokens for is told of. (So that the test before this one means
-/// something.)
+/// The monitor reports a client that does more than it has tokens for. (So that the test before
+/// this one means something.)
 #[test]
 fn who_oversteps_is_told_of() {
     let mut world = World::new(Rules::SOUND, &[reserve(500), reserve(500)]);
@@ -198,8 +198,8 @@ fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
     }
 }
 
-/// Who comes back reads its grant before it is void, and the monitor makes it void without knowing:
-/// it gives nothing away before it has looked for reports again, and finds one.
+/// A client that comes back reads its grant before it is void, and the monitor makes it void
+/// without knowing: it gives nothing away before it has looked for reports again, and finds one.
 #[test]
 fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
     for rules in RULES {
@@ -248,7 +248,7 @@ fn r11_clocks_that_drift_meet_once_a_period() {
     world.clients[0].ahead = Span(5 * Span::SECOND.0);
     world.clients[1].drift = 300;
     world.clients[2].drift = -300;
-    // Nobody takes from the pool, which would tell.
+    // No client takes from the pool, which would tell.
     let mut apart = Span::ZERO;
     for period in 0..300 {
         for client in &mut world.clients {
@@ -273,13 +273,13 @@ fn r11_clocks_that_drift_meet_once_a_period() {
     }
 }
 
-/// What is done between the last report and the end of a period is counted in it, and nothing of it
+/// Operations between the last report and the end of a period are counted in it, and none of them
 /// in the next.
 #[test]
 fn r16_the_last_millisecond_counts() {
     for rules in RULES {
         let mut world = World::new(rules, &[reserve(5_000), reserve(2_000)]);
-        // What the client itself counts at the moment at which a period ends for it.
+        // The client's own count at the moment at which a period ends for it.
         let mut counted = Vec::new();
         let mut epochs = [0; 2];
         let mut before = [0; 2];
@@ -307,8 +307,8 @@ fn r16_the_last_millisecond_counts() {
     }
 }
 
-/// All have reached their limits and the node stands still: that says nothing of what it can do.
-/// And nobody passes its limit.
+/// All clients have reached their limits and the node stands still: that says nothing of its
+/// capacity. And no client passes its limit.
 #[test]
 fn r17_limits_are_not_a_lack_of_capacity() {
     for rules in RULES {
@@ -325,8 +325,9 @@ fn r17_limits_are_not_a_lack_of_capacity() {
     }
 }
 
-/// Who joins within a period has a part from the next on; who leaves keeps its own until then; a
-/// seat is given to another only afterwards, and the last words of who left are not its words.
+/// A client that joins within a period has a part from the next on; one that leaves keeps its own
+/// until then. Its session slot is given to another client only afterwards, and its last words do
+/// not count as the other client's.
 #[test]
 fn r18_who_joins_or_leaves_does_so_between_periods() {
     for rules in RULES {
@@ -339,7 +340,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         assert!(world.monitor.admit(reserve(1)).is_err(), "all is promised");
         world.run_into_next(percent(90));
         assert!(lever.issued() > 1_500, "{rules:?}: {}", lever.issued());
-        // One leaves: its part is promised to another, who gets it when it is gone.
+        // One leaves: its part is promised to another client, which gets it when the first is gone.
         world.run_into_next(percent(10));
         world.clients[1].port.leave();
         world.run(Span(5 * TICK.0));
@@ -352,7 +353,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         world.run_into_next(percent(50));
         assert!(world.events.contains(&Event::Left(1)));
         assert!(world.clients[3].lever.issued() > 1_000);
-        // The seat is free now, and who left has nothing, now and later.
+        // The session slot is free now, and the client that left has nothing, now and later.
         let before = world.clients[1].lever.issued();
         world.clients.truncate(4);
         let issued = world.issued_in(4);
@@ -364,7 +365,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         assert_eq!(world.clients[4].seat, 1, "{rules:?}");
         let left = world.clients[1].lever.clone();
         let (before, lever) = (left.issued(), world.clients[4].lever.clone());
-        // Who has left is fenced off before its seat is another's.
+        // A client that has left is fenced off before its session slot is another's.
         world.clients[1].is_stopped = true;
         world.run_into_next(percent(90));
         assert!(lever.issued() > 2_400, "{rules:?}: {}", lever.issued());
@@ -372,9 +373,9 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
     }
 }
 
-/// Who is seated early has what is nobody's within a few ticks, as far as it is allowed. Nobody
-/// loses what is reserved for it, no more is issued than the node can do, and the next period is
-/// one for all.
+/// A client that is seated early gets spare tokens within a few ticks, as far as it is allowed. No
+/// client loses its reservation, no more is issued than the node can do, and the next period is one
+/// for all.
 #[test]
 fn r20_who_comes_early_takes_nothing_that_is_promised() {
     for rules in RULES {
@@ -406,8 +407,8 @@ fn r20_who_comes_early_takes_nothing_that_is_promised() {
     }
 }
 
-/// What a client is promised changes between periods, also if grants are written anew within one
-/// because somebody is not heard of: nobody is accused of what it was granted.
+/// A client's promise changes between periods, also if grants are written anew within one because a
+/// client is silent: no client is accused of the use of its grant.
 #[test]
 fn r18_a_promise_changes_between_periods() {
     for rules in RULES {
@@ -428,7 +429,7 @@ fn r18_a_promise_changes_between_periods() {
             .collect();
         assert_eq!(promised, [8_000, 500], "{rules:?}");
         assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
-        // A node that can do less than all take less from may still take more from somebody.
+        // A promise is refused if all promises together exceed the capacity; the former one stays.
         assert!(world.monitor.renew(0, reserve(9_001)).is_err());
         assert_eq!(world.monitor.promise(0), Some(reserve(500)));
     }

@@ -53,8 +53,8 @@ fn r12_a_second_monitor_ends_the_first() {
     }
 }
 
-/// The former has looked at the pool before, and adds to it after: what it adds is nobody's, and is
-/// taken away again.
+/// The former monitor has looked at the pool before, and adds to it after: these tokens belong to
+/// no client, and are taken away again.
 #[test]
 fn r12_what_a_former_monitor_still_adds_is_taken_away() {
     let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
@@ -68,7 +68,7 @@ fn r12_what_a_former_monitor_still_adds_is_taken_away() {
         world.monitor.poll(world.now, &mut world.events).unwrap();
     }
     let (mut former, lever) = world.take_over();
-    // Nobody takes anything while this goes on.
+    // No client takes anything while this goes on.
     world.clients.iter_mut().for_each(|client| client.is_stopped = true);
     world.run(Span(3 * TICK.0));
     world.node.set(place::POOL, world.node.word(place::POOL) + 3_000);
@@ -83,8 +83,8 @@ fn r12_what_a_former_monitor_still_adds_is_taken_away() {
     assert_eq!(told, [Event::Superseded]);
 }
 
-/// Both begin a period at the same time, and the pool is of neither: who has the lease begins
-/// another.
+/// Both begin a period at the same time, and the pool is of neither: the one that has the lease
+/// begins another.
 #[test]
 fn r12_two_monitors_that_begin_together_leave_one_pool() {
     let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
@@ -161,7 +161,7 @@ fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
         let issued = world.issued() - before;
         assert!((4 * 5_000 - slack(2)..=5 * 5_000).contains(&issued), "{rules:?}: {issued}");
         assert_eq!(takes(&world), taken);
-        // Who waits for its deadlines only is not woken all the time.
+        // A client that waits for its deadlines only is not woken all the time.
         let client = &mut world.clients[1];
         client.wants = 0;
         let (end, mut turns) = (world.now.after(PERIOD), 0);
@@ -198,7 +198,7 @@ fn r13_who_slept_is_not_alone() {
     assert!(world.issued() - before <= CAPACITY, "{}", lever.issued());
 }
 
-/// Periods' numbers come round in words of 12 and of 16 bits, and nobody notices.
+/// Periods' numbers come round in words of 12 and of 16 bits, without any effect.
 #[test]
 fn r14_numbers_of_periods_come_round() {
     for (rules, first) in RULES.into_iter().flat_map(|rules| [(rules, 4_092), (rules, 65_532)]) {

@@ -33,7 +33,7 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
                 world.step();
             }
             assert_eq!(world.epoch(), epoch);
-            // A look at a time at which nobody takes anything, and no word of theirs.
+            // A look at a time at which no client takes anything, and no report of theirs comes.
             world.clients.iter().for_each(|client| client.lever.hold());
             world.now = world.now.after(TICK);
             world.monitor.poll(world.now, &mut world.events).unwrap();
@@ -46,7 +46,7 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
     }
 }
 
-/// A word is atomic among operations of one card only. So nobody writes the pool or reads it by
+/// A word is atomic among operations of one card only. So no party writes the pool or reads it by
 /// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
 /// fabric is a queue pair of the same card is the business of the fabric that is made for it.)
 #[test]
@@ -57,7 +57,7 @@ fn r02_the_pool_is_changed_by_fetch_and_add_only() {
         let clients = world.clients.iter().map(|client| &client.lever);
         let mut adds = 0;
         for lever in clients.chain([&world.lever]) {
-            // The monitor's first look at the region is before anybody is there.
+            // The monitor's first look at the region is before any client is there.
             for operation in &lever.log()[usize::from(lever.log().len() > 1)..] {
                 let (at, length) = operation.touches();
                 if at < place::POOL + 8 && at + length > place::POOL {
@@ -181,8 +181,8 @@ fn r05_an_old_answer_is_not_of_the_new_period() {
     assert_eq!(obtained, 0, "what was asked before the period began");
 }
 
-/// The pool never shrinks, as all of the node is reserved: who has nothing to do is heard of all
-/// the same, and what it yields is for others.
+/// The pool never shrinks, as all of the node is reserved: a client with nothing to do reports all
+/// the same, and others get the tokens that it yields.
 #[test]
 fn r15_reports_come_though_the_pool_never_shrinks() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
@@ -195,7 +195,7 @@ fn r15_reports_come_though_the_pool_never_shrinks() {
     }
 }
 
-/// What pools say, in other words: used by the tests beside this one.
+/// Pool words and their decoded form: used by the tests beside this one.
 #[test]
 fn a_pool_that_many_take_from_keeps_its_period() {
     let word = Pool::word(7, 10);
