@@ -20,7 +20,8 @@
 //! Example with 512: 384 from one address; 448 of tenants without a reservation.
 //!
 //! # What is left out
-//! Who can connect from many addresses is many origins. Certificates do not tell origins apart.
+//! A client that can connect from many addresses counts as many origins. Certificates do not tell
+//! origins apart.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -106,7 +107,7 @@ pub enum QuotaExceeded {
     Origin(Origin, usize),
     /// There are as many of its tenant.
     Tenant(String, usize),
-    /// What is left is kept for tenants with a reservation.
+    /// The remaining connections are kept for tenants with a reservation.
     Reserve(usize),
 }
 

@@ -44,7 +44,7 @@ pub const NOTIFICATION: Span = Span(50_000);
 /// Bytes per second in a gigabit per second.
 const GIGABIT: f64 = 125_000_000.0;
 
-/// What a limiter goes by.
+/// The parameters of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The rate of the line: the first one, and the largest.

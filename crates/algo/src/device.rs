@@ -60,7 +60,7 @@ struct Finished {
     idle: AtomicU64,
 }
 
-/// What a device has done so far.
+/// The work of a device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// For how long it was busy.
@@ -175,7 +175,8 @@ impl Device {
         }
         let after = if is_busy { now.0 } else { IDLE };
         let order = Ordering::Relaxed;
-        // Whoever fails was overtaken by one who noted it, or the contrary, and is later.
+        // If the exchange fails, another thread has noted the same or the contrary, and this note
+        // is later.
         if self.since.compare_exchange(since, after, order, order).is_ok() && !is_busy {
             self.busy.fetch_add(now.since(Time(since)).0, order);
         }
@@ -187,7 +188,7 @@ impl Device {
         self.since.load(Ordering::Relaxed) != IDLE
     }
 
-    /// What it has done so far.
+    /// Returns the device's work up to `now`.
     pub fn done(&self, now: Time) -> Done {
         let busy = Span(self.busy.load(Ordering::Relaxed));
         let since = match self.since.load(Ordering::Relaxed) {

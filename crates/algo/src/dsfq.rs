@@ -8,8 +8,8 @@
 //! lie on this node alone.
 //!
 //! # Mechanism
-//! Whoever sends a tenant's requests, a gateway, tells each node with each request what it has
-//! sent to *other* nodes since its last request to this one: the *delay* of the request (Eq. 7 of
+//! A gateway that sends a tenant's requests reports to each node, with each request, the cost that
+//! it has sent to *other* nodes since its last request to this one: the request's *delay* (Eq. 7 of
 //! the paper: batchcost - cost). The node moves the request's start tag back by as much
 //! ([`crate::scheduler`]), as if the tenant had been served it here. No message is needed for that.
 //!
@@ -34,7 +34,7 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What one tenant's requests through one gateway cost, and what the nodes were told of it.
+/// The cost of one tenant's requests through one gateway, and the part of it reported to each node.
 ///
 /// ```
 /// use tidegate_algo::dsfq::Elsewhere;

@@ -62,16 +62,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// What one tenant may ask for and does ask for. All amounts are in the unit of the budget.
+/// One tenant's parameters and its demand. All amounts are in the unit of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// What it was promised, whoever else wants something.
+    /// The amount reserved for it, whatever other tenants want.
     pub reservation: u64,
-    /// What it must not exceed; [`u64::MAX`] is no limit. It wins over a larger reservation.
+    /// The most that it may get; [`u64::MAX`] is no limit. A limit wins over a larger reservation.
     pub limit: u64,
     /// Its part of the surplus, relative to the other weights.
     pub weight: NonZeroU32,
-    /// What it wants; [`u64::MAX`] is as much as it can get.
+    /// The amount that it wants; [`u64::MAX`] is as much as it can get.
     pub demand: u64,
 }
 
@@ -107,7 +107,7 @@ pub fn divide(rate: u64, demands: &[u64]) -> Vec<u64> {
     allocate(rate, &demands.iter().map(claim).collect::<Vec<_>>())
 }
 
-/// What has been handed out so far, and what is left.
+/// The shares handed out so far, and the amount that is left.
 struct Pool {
     left: u64,
     shares: Vec<u64>,

@@ -2,8 +2,8 @@
 //! so that threads seldom meet, and together as fair as one.
 //!
 //! # Problem
-//! A scheduler is one structure, and whoever pushes or pops has it alone. With requests that are
-//! served in a microsecond, on many processors, it is what all wait for. If every thread had a
+//! A scheduler is one structure, and a thread that pushes or pops has it alone. With requests that
+//! are served in a microsecond, on many processors, it is what all wait for. If every thread had a
 //! scheduler for itself, each would be fair to its own tenants only.
 //!
 //! # Mechanism
@@ -20,7 +20,7 @@
 //!   thread stays with its lane as long as that may go on, and else helps the lane that is most
 //!   behind ([`Fronts::next`]). The lead is a power of two, more than 16 ([`LEAD`]) and at most
 //!   32 times as long as the longest request that went from any lane in this period and the last.
-//! - **Whoever comes** to a lane in which nobody waits begins where the farthest lane is
+//! - **Tenants that come** to a lane without waiting requests begin where the farthest lane is
 //!   ([`crate::scheduler::Scheduler::heed`]): a lane that was idle gives no credit.
 //!
 //! # How fair it is
@@ -64,10 +64,10 @@ pub const LANES_MAX: usize = 16;
 /// are rounded down, by less than one part in 2^54: less than a request if they all are as long.
 const MANTISSA: u32 = 55;
 const STEP: u32 = 62;
-/// What is shown of a lane in which nobody waits: later than anything.
+/// The key that a lane without waiting requests shows: later than any other.
 const NOBODY: u64 = u64::MAX;
 
-/// What a lane shows of itself.
+/// The summary of a lane that the other lanes see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
     /// In which step its next request is, and where it starts.
@@ -78,7 +78,7 @@ pub struct Front {
     pub(crate) lead: u32,
     /// When the first of those who are ahead of their pace no longer is.
     pub(crate) next_eligible: Time,
-    /// What it has let through.
+    /// Units of cost that it has let through.
     pub(crate) passed: Passed,
 }
 
@@ -143,7 +143,7 @@ const fn key(step: Step, start: u128) -> u64 {
     (step as u64) << STEP | short(start)
 }
 
-/// What the lanes but one have shown.
+/// The combined summary of all lanes but one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Others {
     /// The earliest step in which somebody waits there, with the least start in it.
@@ -152,7 +152,7 @@ pub struct Others {
     pub(crate) races: [u128; Step::ALL.len()],
     /// How far they may be ahead, as a power of two.
     pub(crate) lead: u32,
-    /// What they have let through.
+    /// Units of cost that they have let through.
     pub(crate) passed: Passed,
 }
 
@@ -190,7 +190,7 @@ impl Others {
     }
 }
 
-/// What the lanes show to each other.
+/// The summaries that the lanes show to each other.
 ///
 /// ```
 /// use tidegate_algo::lanes::Fronts;
@@ -235,7 +235,7 @@ impl Fronts {
         self.shown[lane].write(front);
     }
 
-    /// What the others have shown.
+    /// Returns the combined summary of all lanes but `lane`.
     #[inline]
     pub fn others(&self, lane: usize) -> Others {
         let mut others = Others::NONE;
@@ -249,7 +249,8 @@ impl Fronts {
 
     /// Which lane to take requests from, if one prefers its own; none if nobody waits who may go.
     pub fn next(&self, now: Time, own: usize) -> Option<usize> {
-        // What others put in before they looked for room in vain is seen by those who made room.
+        // A thread that made room sees the requests that others put in before they looked for room
+        // in vain.
         fence(Ordering::SeqCst);
         let (mut ours, mut least, mut lead) = (NOBODY, (NOBODY, own), 0);
         for (lane, shown) in self.shown.iter().enumerate() {

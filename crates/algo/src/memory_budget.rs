@@ -27,7 +27,7 @@
 //! `limit + lane + clients * FLOOR` bytes. What a client has sent and the gateway has not looked at
 //! comes on top; the gateway bounds it by its read buffer.
 
-/// What each client may take up whatever the others do, in bytes: sixteen requests of 4 KiB.
+/// Memory that each client may use whatever other clients do, in bytes: sixteen requests of 4 KiB.
 /// Chosen by hand.
 pub const FLOOR: usize = 64 << 10;
 

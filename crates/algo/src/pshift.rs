@@ -33,7 +33,7 @@
 //!    there)`, which two shares of one bucket tell when they are looked at. What is made, when it
 //!    is first needed, is a list of each server's shares.
 //!
-//! What changes between two periods is told by [`Solver::set`] and [`Solver::set_capacity`]; it
+//! [`Solver::set`] and [`Solver::set_capacity`] apply the changes between two periods; the solver
 //! keeps the tokens that are still prudent, and [`Solver::shift`] goes on from there. So an
 //! unchanged configuration moves nothing, and the cost is that of the change.
 //!
@@ -188,13 +188,13 @@ impl Configuration {
         }
     }
 
-    /// What each server can do in the period.
+    /// Each server's capacity in the period.
     #[must_use]
     pub fn capacities(&self) -> &[u64] {
         &self.capacities
     }
 
-    /// What each bucket was promised.
+    /// Each bucket's reservation.
     #[must_use]
     pub fn reservations(&self) -> &[u64] {
         &self.reservations
@@ -214,7 +214,7 @@ impl Configuration {
         &self.shares
     }
 
-    /// What of a bucket's reservation it can consume at all: the number of its tokens.
+    /// The part of a bucket's reservation that it can consume at all: the number of its tokens.
     ///
     /// # Panics
     /// If there is no such bucket.
@@ -375,7 +375,7 @@ impl Solver {
         Ok(())
     }
 
-    /// What proves that the last solution is the best: see [`Certificate`].
+    /// Returns the proof that the last solution is optimal: see [`Certificate`].
     pub fn certificate(&mut self) -> Certificate {
         if !self.is_complete {
             self.start();

@@ -33,7 +33,7 @@ use crate::quality::Quality;
 pub enum Aim {
     /// The one before: the squeeze is taken back as fast as a cut.
     Before,
-    /// What the squeeze leaves of it.
+    /// The part of that rate that the squeeze leaves.
     #[default]
     After,
 }

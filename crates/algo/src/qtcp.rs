@@ -93,7 +93,7 @@ const SCALE_LEAST: f64 = 1.0 / 64.0;
 /// one to the next.
 const GAIN: f64 = 0.125;
 
-/// What flows without a promise leave to those with one.
+/// The fraction of the promises that flows without a promise leave to those with one.
 ///
 /// ```
 /// use tidegate_algo::qtcp::{Interference, SIGMA};
@@ -126,7 +126,7 @@ impl Interference {
         self.scale += GAIN * (kept - self.scale);
     }
 
-    /// What is left of each promise, more than 0 and at most 1.
+    /// The fraction of each promise that is left, more than 0 and at most 1.
     pub const fn scale(&self) -> f64 {
         self.scale
     }
@@ -194,7 +194,7 @@ impl Qtcp {
         self.quality.factor() * self.scale()
     }
 
-    /// What of the promise can be kept.
+    /// The fraction of the promise that can be kept.
     fn scale(&self) -> f64 {
         match (self.quality.objective(), &self.interference) {
             (Objective::Rate(_), Some(interference)) => interference.scale(),

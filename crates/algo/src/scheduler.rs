@@ -1,4 +1,4 @@
-//! Who is served next at a storage node: requests of many tenants, under one of seven disciplines
+//! Request scheduler of a storage node: requests of many tenants, under one of seven disciplines
 //! that may change at any time.
 //!
 //! # Problem
@@ -174,7 +174,7 @@ pub struct Scheduler<J> {
     /// Removed slots that can be used again.
     free: Vec<u32>,
     requests: Requests<J>,
-    /// What the next request is numbered at least.
+    /// The least number of the next request.
     number: u64,
     /// The latest time at which something came, went or was finished.
     latest: Time,
@@ -185,7 +185,7 @@ pub struct Scheduler<J> {
     waiting: u64,
     /// Whether somebody waits in another lane, as of the last look.
     is_contended: bool,
-    /// What it has let through, and that with what others have.
+    /// Units of cost that this lane has let through, and those of all lanes.
     own: Passed,
     passed: Passed,
     /// Where the fair race was, at most [`WINDOW`] periods ago and at least half of that.
@@ -360,7 +360,7 @@ impl<J> Scheduler<J> {
         Some(self.take(now, step, start, index))
     }
 
-    /// Who is next, in which step, and where in its race.
+    /// Returns the step of the next request, its start in the race, and its slot's index.
     fn first(&self) -> Option<(Step, u128, usize)> {
         Step::ALL.into_iter().find_map(|step| {
             let (start, index) = self.races[step as usize].heap.first()?;
@@ -476,13 +476,13 @@ impl<J> Scheduler<J> {
         cancelled
     }
 
-    /// What has happened at a slot so far, at least up to now.
+    /// Returns the counts of a slot so far, at least up to now.
     pub fn tally(&self, now: Time, slot: Slot) -> Tally {
         self.states[self.index(slot)].tally(now.max(self.latest))
     }
 
-    /// How long requests of a slot have waited, and for which rule, each as often as it costs. What
-    /// waits now counts up to now.
+    /// How long requests of a slot have waited, and for which rule, each as often as it costs.
+    /// Requests that wait now count up to now.
     pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
         let (now, index) = (now.max(self.latest), self.index(slot));
         self.tell(now, index);

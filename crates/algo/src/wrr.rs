@@ -78,10 +78,10 @@ impl Default for Weights {
     }
 }
 
-/// Who is next.
+/// The rule by which an arbiter picks the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arbitration {
-    /// Whoever came first, whatever its queue.
+    /// The command that came first, whatever its queue.
     Arrival,
     /// Each queue in turn, whatever its level.
     RoundRobin {

@@ -117,7 +117,7 @@ fn room_is_given_out_once() {
     });
 }
 
-/// Whoever sees the device become busy or idle last is right, and no time counts twice.
+/// The last thread that sees the device become busy or idle is right, and no time counts twice.
 #[test]
 fn time_is_busy_once() {
     orders(4, || {

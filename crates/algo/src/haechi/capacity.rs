@@ -26,8 +26,8 @@
 //!   by a step at least, but not below U.
 //! - Else nothing is learned.
 //!
-//! What clients yield in the last moments of a period comes too late to be used by others, and does
-//! not count as unused.
+//! Tokens that clients yield in the last moments of a period come too late for other clients, and
+//! do not count as unused.
 //!
 //! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
 //! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
@@ -57,7 +57,7 @@ const HELD: u8 = WHOLE / 16;
 /// And as backlogged.
 const BACKLOGGED: u8 = WHOLE / 2;
 
-/// What an estimate starts from and how it moves.
+/// The start value of an estimate and the parameters of its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Ω_prof: operations per period of the idle node.
@@ -86,7 +86,7 @@ impl Profile {
     }
 }
 
-/// What a client did in a period that is over.
+/// One client's use of a period that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Operations that were done in it.
@@ -111,11 +111,11 @@ pub struct Lesson<'a> {
     pub spare: u64,
     /// For which part of it the monitor held back pool tokens, in 255ths.
     pub held: u8,
-    /// What each client did.
+    /// The outcome of each client.
     pub outcomes: &'a [Outcome],
 }
 
-/// What was learned from a period.
+/// The effect of a period on the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The node can do more.

@@ -88,7 +88,7 @@ const STREAMS: u32 = 8;
 /// After so long without a word a client counts as stopped.
 pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
 
-/// What a client says of a period, of its own accord.
+/// A client's report about a period, sent of its own accord.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Reservation tokens left.
@@ -107,7 +107,7 @@ pub struct Report {
     pub is_busy: bool,
     /// It waits for tokens: fewer operations are under way than may be, and there is more to do.
     pub is_starved: bool,
-    /// What it could do its limit forbids.
+    /// Its limit forbids operations that it could do.
     pub is_limited: bool,
     /// It wants no tokens of the next period.
     pub is_leaving: bool,
@@ -166,10 +166,10 @@ impl Seat {
     /// How far it is behind its reservation, in operations, by what it said last.
     fn behind(&self, report: &Report, period: Period, margin: u64) -> u64 {
         let reservation = self.promise.reservation;
-        // What it said is as old as that.
+        // The report is as old as `heard`.
         let due = period.due_early(reservation, margin, self.heard);
-        // Whatever the tokens: who used pool tokens first has reservation tokens left, and is not
-        // behind.
+        // Operations count whatever their tokens: a client that used pool tokens first has
+        // reservation tokens left, and is not behind.
         let issued = report.completed + report.in_flight;
         let behind =
             report.residual.saturating_sub(reservation - due).min(due.saturating_sub(issued));
@@ -196,7 +196,7 @@ impl Seat {
         }
         let residual = report.residual;
         let first = self.wait.unwrap_or(Wait { since: now, behind, residual });
-        // What is in line at the node already makes it worse at first.
+        // Operations that are already in line at the node put it further behind at first.
         let mut wait = Some(Wait { behind: first.behind.max(behind), ..first });
         if now.since(first.since) >= HOPE {
             // Paced, the others use no more than what is theirs, so it must catch up. At once, they
@@ -214,9 +214,9 @@ impl Seat {
         }
     }
 
-    /// Paced reservation tokens that are due. Who has nothing to do yields its tokens by ρ(t),
-    /// without a margin: if more were kept for it than that and what it used, others would get that
-    /// part of what it yields when the period is over.
+    /// Paced reservation tokens that are due. A client with nothing to do yields its tokens by
+    /// ρ(t), without a margin: if more were kept for it than that and what it used, others would
+    /// get that part of what it yields when the period is over.
     fn due(&self, period: Period, margin: u64, now: Time) -> u64 {
         let reservation = self.promise.reservation;
         let early = period.due_early(reservation, margin, now);
@@ -234,7 +234,7 @@ pub struct Pool {
     /// Ω of this period.
     capacity: u64,
     seats: Vec<Option<Seat>>,
-    /// What the word was after it was last changed by the monitor.
+    /// The value of the word when the monitor last read or changed it.
     left: i64,
     granted: u64,
     minted: u64,
@@ -338,8 +338,8 @@ impl Pool {
         }
     }
 
-    /// Whom nobody has heard of for too long: their grants are to be made void now, before reports
-    /// are read again.
+    /// Marks and returns the clients that were silent for [`SUSPECT`]: the caller makes their
+    /// grants void now, before it reads reports again.
     pub fn doubts(&mut self, now: Time) -> Vec<usize> {
         let mut doubted = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
@@ -352,8 +352,7 @@ impl Pool {
         doubted
     }
 
-    /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
-    /// now.
+    /// Returns the doubted clients that stayed silent, and gives their tokens to other clients.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
         let (period, margin) = (self.period, self.rules.grain.margin);
         let mut gone = Vec::new();
@@ -379,19 +378,19 @@ impl Pool {
     /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now;
     /// the same if it only looked.
     pub fn changed(&mut self, before: i64, after: i64) {
-        // What is there and was not made is taken away with the next change.
+        // Tokens in the word that the monitor did not make are taken away with the next change.
         let kept = before.min(self.left);
         self.granted += self.left.max(0).abs_diff(kept.max(0));
         self.is_used |= kept < self.left;
         self.left = kept + (after - before);
     }
 
-    /// Takes in what the word is at the beginning of a period.
+    /// Takes in the value of the word at the beginning of a period.
     pub fn opened(&mut self, after: i64) {
         self.left = after;
     }
 
-    /// What the word is to be now, after all that was [seen](Self::changed).
+    /// Returns the value that the word is to have now, after all changes [seen](Self::changed).
     pub fn target(&mut self, now: Time) -> i64 {
         let left = self.left.max(0).unsigned_abs();
         let target = match (self.rules.pool, self.rules.paces) {
@@ -437,13 +436,13 @@ impl Pool {
         told.max(Time(now.0.saturating_sub(LATE.0)))
     }
 
-    /// L + H: what clients may still use of what they have.
+    /// L + H: tokens that clients have and may still use.
     fn owed(&self) -> u64 {
         let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
         let told: u64 = reports.map(|report| report.obtained).sum();
         let in_hand = self.active().filter_map(|seat| seat.report);
         let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
-        // What reports do not know of yet is in hand.
+        // Granted tokens that no report counts yet are in hand.
         self.residual() + in_hand + self.granted.saturating_sub(told)
     }
 
@@ -474,8 +473,8 @@ impl Pool {
         open
     }
 
-    /// What the word was when it was last looked at or changed: it only falls until it is changed
-    /// again.
+    /// The value of the word when the monitor last read or changed it. It only falls until the
+    /// monitor changes it again.
     pub fn left(&self) -> i64 {
         self.left
     }
@@ -512,7 +511,7 @@ impl Pool {
         self.period
     }
 
-    /// What a seat last said of this period.
+    /// The last report of session slot `seat` about this period.
     pub fn report(&self, seat: usize) -> Option<Report> {
         self.seats.get(seat).copied().flatten()?.report
     }

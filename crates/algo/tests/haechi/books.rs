@@ -93,8 +93,9 @@ fn who_comes_back_is_not_behind() {
     assert_eq!(held(255_000_000, on(0)), 255);
 }
 
-/// What is due a fiftieth of the period early is all that can be made good until its end: in 200 ms
-/// the valve is shut after 4 ms rather than 5, and in 50 ms after 1, and it begins at half of that.
+/// Only tokens that are due a fiftieth of the period early can be made good until its end. So in
+/// 200 ms the valve is shut after 4 ms rather than 5, in 50 ms after 1, and it begins to shut at
+/// half of that.
 #[test]
 fn in_a_short_period_the_valve_is_shut_early() {
     for (length, open, shut) in [(200, 99, 201), (50, 24, 51), (400, 99, 251)] {
@@ -117,8 +118,8 @@ fn in_a_short_period_the_valve_is_shut_early() {
     }
 }
 
-/// What is reserved for somebody who has nothing to do comes to others as if it were nobody's, at
-/// any time; with a margin, a part of it came when the period was over.
+/// Tokens reserved for an idle client come to other clients at any time, as if they were not
+/// reserved. With a margin, a part of them came when the period was over.
 #[test]
 fn what_an_idle_client_leaves_comes_in_time() {
     let (mut alone, _) = books(Rules::SOUND, 100_000, &[50_000]);
@@ -213,7 +214,7 @@ proptest! {
             word += add;
             prop_assert_eq!(pool.granted(), taken as u64);
             prop_assert!(pool.granted() <= pool.minted());
-            // Who is not heard of has what is its own, or it was given away.
+            // A silent client has its own tokens, or they were given away.
             let given: u64 = (0..reservations.len())
                 .map(|who| if pool.is_suspect(who) { reservations[who] } else { yielded[who] })
                 .sum();
@@ -222,7 +223,7 @@ proptest! {
         }
     }
 
-    /// What is in the word and was not made goes with the next change.
+    /// Tokens in the word that the monitor did not make go with the next change.
     #[test]
     fn what_nobody_made_is_taken_away(foreign in 1i64..10_000, take in 0i64..200) {
         let (mut pool, first) = books(Rules::UNPACED, 1_000, &[300]);

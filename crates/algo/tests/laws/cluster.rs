@@ -301,11 +301,11 @@ impl Cluster {
 /// Which service counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted {
-    /// What was dispatched at the node.
+    /// Work that was dispatched at the node.
     Dispatched,
-    /// What was completed at the node.
+    /// Work that was completed at the node.
     Completed,
-    /// What was completed at all nodes.
+    /// Work that was completed at all nodes.
     Everywhere,
 }
 

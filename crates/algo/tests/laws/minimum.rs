@@ -75,7 +75,8 @@ proptest! {
             })
             .collect();
         let mut waiting: Vec<VecDeque<u32>> = vec![VecDeque::new(); streams.len()];
-        // What a stream was served above its minimum: now, and at most since it has been waiting.
+        // Work that each stream was served above its minimum: now, and at most since it has been
+        // waiting.
         let mut above = vec![(0f64, 0f64); streams.len()];
         let mut is_away = vec![false; streams.len()];
         for _ in 0..600 {
