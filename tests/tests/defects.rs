@@ -357,7 +357,8 @@ fn descriptors_are_followed_wherever_they_go() {
     running.finish().success();
 }
 
-/// What a program did was lost when it ended in `_exit`, was killed, or became another program.
+/// The counts of a program were lost when it ended in `_exit`, was killed, or became another
+/// program.
 #[test]
 fn what_was_done_outlives_a_sudden_end() {
     let bed = Bed::new(FREE);
@@ -430,7 +431,7 @@ fn a_sandboxed_program_runs_on() {
         let running = process::spawn(command.arg(how).stdin(Stdio::piped()));
         running.hear("done");
         if how.is_empty() {
-            // What it said went through a pipe and is not counted.
+            // The program's output went through a pipe and is not counted.
             bytes_are(&bed, &[("kv", MIB)]);
         }
         let outcome = running.finish().success();

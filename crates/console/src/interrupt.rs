@@ -44,7 +44,7 @@ impl Interrupt {
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.load(Ordering::Relaxed) {
             0 => Ok(()),
-            // What shells say of a command that ended by a signal.
+            // The exit code that shells report for a command that ended by a signal.
             signal => Err(Failure::silent(Code::Other(
                 u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128)),
             ))),

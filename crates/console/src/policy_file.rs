@@ -63,7 +63,7 @@ impl PolicyFile {
         self.policy.feasible().map_err(|error| self.infeasible(error))
     }
 
-    /// What it says that cannot mean anything, a line each.
+    /// Returns the statements of the file that cannot mean anything, a line each.
     pub fn doubts(&self) -> Vec<String> {
         let is_user = |name: &str| match name.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)).is_ok_and(|user| user.is_some()),

@@ -1,4 +1,4 @@
-//! What is wrong with a file that an operator wrote, shown as every command shows it.
+//! Faults of a file that an operator wrote, in the form in which every command shows them.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::failure::{Code, Failure};
 /// The longest line of which the text is shown, in bytes.
 const LONGEST: usize = 1_000;
 
-/// What the reader of TOML says that it expected, and how that is written.
+/// Expectations in errors of the TOML parser, each with the way to write such a value.
 const WANTED: [(&str, &str); 9] = [
     (", expected a string", QUANTITY),
     (", expected a string or a list of strings", QUANTITY),

@@ -63,14 +63,14 @@ enum Letter {
     Closed,
 }
 
-/// What one process had of one tenant in one period.
+/// The tokens and the service of one tenant at one process in one period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     served: u64,
     reserved: u64,
     allowed: Option<u64>,
     is_over: bool,
-    /// Its process was killed: what it had of a reservation and did not report is given anew.
+    /// Its process was killed: reservation tokens that it had and did not report are granted anew.
     is_dead: bool,
     is_abandoned: bool,
 }

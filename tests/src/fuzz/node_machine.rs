@@ -93,7 +93,7 @@ impl World {
                 let revision = self.node.revision();
                 self.node.on_message(self.now, message);
                 if self.node.revision() != revision {
-                    // What is allowed is void, and what waits is to be confirmed anew.
+                    // The allowed counts are void, and waiting requests are to be confirmed anew.
                     self.node_said();
                     self.confirmed.clear();
                 }
@@ -181,7 +181,7 @@ impl World {
         assert_eq!(sum, status.waiting);
     }
 
-    /// Whoever may be served is, and everything else is still there.
+    /// Serves all requests that may go, and checks that all others are still there.
     fn end(&mut self) {
         loop {
             while let Some((slot, cost)) = self.at_device.pop() {

@@ -55,7 +55,7 @@ const KINDS: usize = 5;
 /// The largest `nice` value that Linux knows.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// What hostile clients share.
+/// The state that hostile clients share.
 struct Attack {
     nbd: PathBuf,
     memcached: PathBuf,
@@ -265,7 +265,7 @@ fn attack((what, lines): (&str, [&str; 2])) {
     println!(
         "{what}: p99 alone {alone:?}, beside {clients} hostile clients {beside:?}; {memory} KiB"
     );
-    // Whoever still waits is cut off with the gateway.
+    // Clients that still wait are cut off with the gateway.
     cluster.kill(GATEWAY);
     hostile.into_iter().for_each(|client| client.join().unwrap());
     assert!(memory < MEMORY_KIB, "{what}: {memory} KiB");

@@ -79,7 +79,7 @@ fn at_the_door_of_block_devices() {
         expect_closed(&mut stream);
         logged(cluster.part(GATEWAY), words, before);
     }
-    // Whoever leaves in the middle of a word is no reason for anything.
+    // A client that disconnects in the middle of a request has no effect.
     for said in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]] {
         cluster.enter("db").into_stream().write_all(said).unwrap();
     }
