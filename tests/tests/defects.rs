@@ -415,8 +415,9 @@ fn signal_handlers_may_write() {
     running.finish().success();
 }
 
-/// A sandbox that forbids sockets, clocks and mappings ends whoever uses them. What the program has
-/// open stays limited; where it may not even sleep, it runs on without, and that is counted.
+/// A sandbox that forbids sockets, clocks and mappings ends a program that uses them. Files that
+/// the program has open stay limited; where it may not even sleep, it runs on without, and that is
+/// counted.
 #[test]
 fn a_sandboxed_program_runs_on() {
     let bed = Bed::new("[[tenant]]\nname = \"kv\"\nlimit = \"4MiB/s\"\nburst = \"64KiB\"\n");

@@ -1,8 +1,8 @@
 //! The same bytes, output and exit codes with and without the shim.
 //!
 //! Each scenario is a script that runs twice in the same place: as it is, and under a policy that
-//! limits nothing but has every request pass its gates. What it said, how it ended and what it left
-//! behind must be the same.
+//! limits nothing but has every request pass its gates. Its output, its exit and the files that it
+//! left behind must be the same.
 
 use std::fs;
 use std::os::unix::fs::symlink;

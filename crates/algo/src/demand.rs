@@ -54,10 +54,10 @@ const WAIT_PART: u64 = 20;
 /// one that has all its headroom left uses 62.06 of them.
 const RATE_USED_64THS: u128 = 63;
 
-/// Headroom on top of what was used: one part in this many. It only has to be more than what
-/// measuring a steady tenant fluctuates by, for whoever grows beyond it waits, and is given its
-/// full share by the next cycle. What is kept free here is kept from tenants that can use it: with
-/// a quarter, three steady tenants left 7 % of a disk idle; with this, less than 2 %.
+/// Headroom on top of the used tokens: one part in this many. It only has to be more than the
+/// fluctuation of a steady tenant's measurements: a tenant that grows beyond it waits, and gets its
+/// full share by the next cycle. The headroom is lost to tenants that can use it: with a quarter,
+/// three steady tenants left 7 % of a disk idle; with this, less than 2 %.
 const HEADROOM_PART: u64 = 32;
 
 /// Cycles of which the busiest counts. Two is the least that forgives one quiet cycle, and the

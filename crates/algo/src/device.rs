@@ -1,17 +1,17 @@
 //! The device behind a scheduler, as far as many threads share it: how many requests are there, and
 //! for how long it has been busy.
 //!
-//! It is *busy* while it has as many requests as it may, or somebody waits who may go. What it has
-//! done in that time tells what it can do ([`crate::estimate`]).
+//! It is *busy* while it has as many requests as it may, or a tenant waits that may go. Its work in
+//! busy time tells its capacity ([`crate::estimate`]).
 //!
 //! A thread takes room for a batch at a time. When that is finished it keeps the room for what it
 //! takes out instead, and gives back what it cannot use, so that with enough to do it touches
 //! nothing here that others do.
 //!
-//! That the device becomes busy or idle is noted by whoever sees it; when two threads see different
-//! things at once, the next one to come by is right again, so what is counted is off by the time of
-//! a batch. One thread is always right. What is finished is counted by lane ([`crate::lanes`]),
-//! each in a cache line of its own.
+//! A thread that sees the device become busy or idle notes it. When two threads see different
+//! states at once, the next one to come by is right again, so the counted time is off by the time
+//! of a batch. A single thread is always right. Finished units are counted by lane
+//! ([`crate::lanes`]), each in a cache line of its own.
 
 use alloc::boxed::Box;
 

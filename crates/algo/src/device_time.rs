@@ -8,8 +8,8 @@
 //!
 //! # Model
 //! A device serves *P* requests at the same time, and *C* units per second if at least as many are
-//! there. With *k* of them it could do `C * min(k, P) / P`. What it did less than that while a
-//! *measured* request was there, it lost to measured requests.
+//! there. With *k* of them it could do `C * min(k, P) / P`. The units that it did less than that
+//! while a *measured* request was there are lost to measured requests.
 //!
 //! - *C* is the estimate of the node ([`crate::estimate::Capacity`]). Of a device that was neither
 //!   declared nor ever busy it is what `depth` requests can do that each take as long as a quick
@@ -18,7 +18,7 @@
 //!   unit, by Little's law, from 1 to `depth`.
 //!
 //! # Mechanism
-//! Whenever a measured request comes or is finished, what was lost since the last such moment is
+//! Whenever a measured request comes or is finished, the units lost since the last such moment are
 //! added to an account. One that is finished takes its even part of it, with those that are still
 //! there. So all that was lost is charged, and once. A charge is at least one unit and at most
 //! [`CHARGE_MAX`]: a device that hangs is no tenant's fault. When no measured request is there any

@@ -68,8 +68,8 @@ impl Elsewhere {
         Self { total: AtomicU64::new(0), nodes }
     }
 
-    /// A request of this cost goes to this node. Its delay: the cost of what was sent to other
-    /// nodes and was not yet told. What does not fit goes with the next one.
+    /// A request of this cost goes to this node. Returns its delay: the cost sent to other nodes
+    /// and not yet reported. A rest that does not fit goes with the next request.
     ///
     /// # Panics
     /// If there is no such node.

@@ -94,8 +94,8 @@ pub fn allocate(budget: u64, claims: &[Claim]) -> Vec<u64> {
     pool.shares
 }
 
-/// Divides one tenant's rate over its stages: equals with nothing but demands. What they do not
-/// want is spread evenly, so that every stage can grow before the next cycle.
+/// Divides one tenant's rate over its stages: equals with nothing but demands. The part beyond
+/// their demands is spread evenly, so that every stage can grow before the next cycle.
 ///
 /// ```
 /// use tidegate_algo::fair_share::divide;

@@ -9,9 +9,10 @@
 //! Time goes by in *periods*. The node can do so many operations in one, its *capacity* Ω, and
 //! promises each client R of them if it asks for them in time. One token is the right to one
 //! operation. At the beginning of a period each client is given R *reservation tokens*; the others,
-//! Ω − ΣR, are *pool tokens*, which whoever has used up its own takes in batches from one word in
-//! the node's memory, by a one-sided fetch-and-add. Who does not ask yields its reservation tokens
-//! bit by bit, and they become pool tokens (*conversion*), so that no operation is lost.
+//! Ω − ΣR, are *pool tokens*, which a client that has used up its own takes in batches from one
+//! word in the node's memory, by a one-sided fetch-and-add. A client that does not ask yields its
+//! reservation tokens bit by bit, and they become pool tokens (*conversion*), so that no operation
+//! is lost.
 //!
 //! # Mechanism
 //! [`engine`] holds the tokens of one client. [`monitor`] decides how many pool tokens there are.

@@ -25,14 +25,14 @@
 //!
 //! # How fair it is
 //! Let *f* and *g* wait in the same step in the lanes *i* and *j*, and *v* be where a lane's race
-//! is. What goes from *i* starts at most LEAD behind what waits in *j*, which never moves back; so
-//! the next request of *f* starts at most LEAD and one length of *f* behind that of *g*, and the
-//! other way round. At both ends of any interval, hence the work dispatched for each, per weight,
-//! differs by at most one request of each, as in one scheduler, and **two LEAD**. When requests
-//! finish that becomes the bound of Theorem 1 and two LEAD. What a thread has read may be old when
-//! it has the lock: fronts only move on, so it lets through too little rather than too much, except
-//! that the others may have been idle. Then a batch goes as though it had been taken out before
-//! they came, and is at the device, which Theorem 1 allows for.
+//! is. A request that goes from *i* starts at most LEAD behind those that wait in *j*, which never
+//! move back; so the next request of *f* starts at most LEAD and one length of *f* behind that of
+//! *g*, and the other way round. At both ends of any interval, hence the work dispatched for each,
+//! per weight, differs by at most one request of each, as in one scheduler, and **two LEAD**. When
+//! requests finish that becomes the bound of Theorem 1 and two LEAD. The fronts that a thread has
+//! read may be old when it has the lock: fronts only move on, so it lets through too little rather
+//! than too much, except that the others may have been idle. Then a batch goes as though it had
+//! been taken out before they came, and is at the device, which Theorem 1 allows for.
 //!
 //! # Nobody sleeps while somebody waits
 //! A thread that made a front, or room at the device ([`crate::device`]), looks at all fronts

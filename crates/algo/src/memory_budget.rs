@@ -24,8 +24,8 @@
 //! until its other requests are done, and then for the large lane.
 //!
 //! # Bound
-//! `limit + lane + clients * FLOOR` bytes. What a client has sent and the gateway has not looked at
-//! comes on top; the gateway bounds it by its read buffer.
+//! `limit + lane + clients * FLOOR` bytes. Bytes that a client has sent and the gateway has not
+//! looked at come on top; the gateway bounds them by its read buffer.
 
 /// Memory that each client may use whatever other clients do, in bytes: sixteen requests of 4 KiB.
 /// Chosen by hand.
@@ -69,7 +69,7 @@ impl MemoryBudget {
         self.clients += 1;
     }
 
-    /// A client with this charge has left. What it has at nodes, `remains`, is released as it comes
+    /// A client with this charge has left. Its memory at nodes, `remains`, is released as it comes
     /// back: see [`Self::release`].
     pub fn leave(&mut self, client: u64, charge: usize, remains: usize) {
         self.clients = self.clients.saturating_sub(1);

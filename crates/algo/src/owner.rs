@@ -7,8 +7,9 @@
 //! # Mechanism
 //! The first rule of the policy that asks for a volume or a key, and whose conditions all hold,
 //! names the tenant; if there is none, it is the tenant of the volume. Other rules are about
-//! programs and say nothing here. What a rule says about the volume is decided once, when the
-//! volume is opened; what remains is compared for each request, and for most volumes nothing does.
+//! programs and say nothing here. A rule's conditions on the volume are decided once, when the
+//! volume is opened; the other conditions are compared for each request, and most volumes have
+//! none.
 //!
 //! Example: `key = "session:"` for web, `volume = "logs*", operation = "write"` for etl. In pool
 //! `cache` of tenant kv the key `session:7` is web's and `user:7` is kv's; a write to volume

@@ -67,9 +67,9 @@
 //! flow's own is there because the paper has it ([`Qtcp::with_interference`]), and for flows that
 //! nobody else watches over.
 //!
-//! Left out: estimating the link. What it can carry must be known, and rather too low than too
-//! high: with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much
-//! the first of them never has slack, and the shares are lost.
+//! Left out: estimating the link. Its capacity must be known, and rather too low than too high:
+//! with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much the
+//! first of them never has slack, and the shares are lost.
 
 use tidegate_model::{Rate, Span};
 

@@ -267,9 +267,9 @@ impl<const L: usize> State<L> {
         (0..L).map(|index| word(HEAD_WORDS + index).count_ones()).sum()
     }
 
-    /// Sets who is next, how many may be in service (at least one), and the weight of each flow
-    /// (at least one; one for each flow that is not given). Who waits goes on waiting, and more
-    /// than `depth` requests that are in service stay there.
+    /// Sets the order, how many requests may be in service (at least one), and the weight of each
+    /// flow (at least one; one for each flow that is not given). Waiting requests go on waiting,
+    /// and more than `depth` requests that are in service stay there.
     ///
     /// A flow that is ahead keeps its debt in tokens, not in tags: when its weight grows tenfold,
     /// it has to wait for a tenth.

@@ -39,7 +39,7 @@
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
-//!   [bound](crate::dsfq::Bound) lets it (Eq. 12). What is cut off is forgotten.
+//!   [bound](crate::dsfq::Bound) lets it (Eq. 12). The part that is cut off is forgotten.
 //! - [`Discipline::Unified`]: what is cut off is a *debt*, which delays the next requests, each by
 //!   no more than its bound. So the minimum share is kept, for which the paper needs nothing but
 //!   that bound, and alternating bursts gain nothing. A debt is forgiven as the race passes what it
@@ -52,14 +52,14 @@
 //!
 //! # Debt
 //! A request starts if at least one token is left, and counts whole, so a tenant is served beyond
-//! its count by less than one request. What a request turned out to cost more
-//! ([`Scheduler::charge`]) counts as well. What went beyond a count is *owed*. The counts that
-//! follow, of this period and of later ones, pay it before they pay for anything else, and an even
-//! pace takes a payment for service. So in any row of periods a tenant has what they allow and one
-//! request, and by right what they reserve and one request. Debts outlive changes of counts, terms,
-//! plans and disciplines. Where no limit holds, nothing is owed. Example: 50 are allowed in a
-//! period, and a request costs 256. It goes with the first token. Then 206 are owed, which four
-//! periods pay whole and a fifth in part, so the next request goes in that one.
+//! its count by less than one request. A cost that shows after the dispatch ([`Scheduler::charge`])
+//! counts as well. Units beyond a count are *owed*. The counts that follow, of this period and of
+//! later ones, pay for those before they pay for anything else, and an even pace takes a payment
+//! for service. So in any row of periods a tenant has what they allow and one request, and by right
+//! what they reserve and one request. Debts outlive changes of counts, terms, plans and
+//! disciplines. Where no limit holds, nothing is owed. Example: 50 are allowed in a period, and a
+//! request costs 256. It goes with the first token. Then 206 are owed, which four periods pay whole
+//! and a fifth in part, so the next request goes in that one.
 //!
 //! A cost is at least one.
 //!
@@ -254,7 +254,8 @@ impl<J> Scheduler<J> {
         Slot { index, generation: state.generation, lane: self.lane }
     }
 
-    /// Removes a slot. What waits in it, and what still comes for it, is nobody's from here on.
+    /// Removes a slot. Requests that wait in it, and those that still come for it, belong to
+    /// [`Slot::NOBODY`] from here on.
     pub fn remove(&mut self, now: Time, slot: Slot) {
         let index = self.index(slot);
         if index == 0 {
@@ -444,8 +445,8 @@ impl<J> Scheduler<J> {
         self.paced.first().map(|(time, _)| time)
     }
 
-    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. What they
-    /// tell of other nodes is told by those behind them.
+    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. Requests
+    /// behind them carry their reports of other nodes.
     pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
         self.latest = now;
         let mut cancelled = Vec::new();

@@ -36,15 +36,15 @@
 //! have: no taker knows when those are taken, and it may be just now.
 //!
 //! Bounds. In any window of length `T` the bytes of granted requests are at most
-//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in
-//! 2^-48 tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million
-//! too slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
-//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. What overflows is
-//! forgotten to a whole token, so count in tokens that are small against a request: bytes, or
-//! thousandths of an operation.
+//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in 2^-48
+//! tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million too
+//! slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
+//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. An overflow is forgotten
+//! to a whole token, so count in tokens that are small against a request: bytes, or thousandths of
+//! an operation.
 //!
-//! Left out: order between waiters is the order in which they took, whatever they cost, and who
-//! has a loan left passes them. Fairness between contexts is [`queue`](crate::queue)'s business.
+//! Left out: order between waiters is the order in which they took, whatever they cost, and takers
+//! with a loan left pass them. Fairness between contexts is [`queue`](crate::queue)'s business.
 
 use tidegate_model::Time;
 

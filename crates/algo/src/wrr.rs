@@ -3,9 +3,9 @@
 //!
 //! # Problem
 //! A storage device takes commands out of many queues: several hosts, several classes, and the same
-//! again inside, before each chip. Who is next decides whose latency grows. The rule has to be
-//! exact (shares are counted in commands, not in luck), must never leave the device idle while
-//! anybody waits, and must cost the same with ten thousand queues as with two.
+//! again inside, before each chip. The choice of the next queue decides which latency grows. The
+//! rule has to be exact (shares are counted in commands, not in luck), must never leave the device
+//! idle while a command waits, and must cost the same with ten thousand queues as with two.
 //!
 //! # Model
 //! The NVMe base specification 1.4, section 4.13. A queue has a [`Level`]. *Admin* goes before

@@ -51,8 +51,8 @@ struct Process {
     node: Node<()>,
     life: u64,
     connection: Option<ConnectionId>,
-    /// When it was looked at last. What it served then may be of a period that has another number
-    /// by now, if nobody had told it which.
+    /// Whether the node was abandoned when the test looked at it last. Its service then may belong
+    /// to a period that has another number by now, if no message had told it the number.
     was_abandoned: bool,
 }
 

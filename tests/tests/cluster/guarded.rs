@@ -1,5 +1,5 @@
-//! Certificates: stock clients and parts of several machines go through the lock, and nobody else
-//! does. Whoever is turned away is told why, or the log is.
+//! Certificates: stock clients and parts of several machines go through the lock, and no other
+//! client does. A refused client, or the log, gets the reason.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};

@@ -17,9 +17,9 @@
 //!   as it may: Ω is too small. It grows by a step, which doubles each time in a
 //!   row, from η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much
 //!   it is a quarter of that.
-//! - They were not short, not all used, and somebody was backlogged: the node did all it could, and
-//!   that was U. Ω goes three quarters of the way there. Who did as much as a client can do alone
-//!   (C_L) is no witness.
+//! - They were not short, not all used, and a client was backlogged: the node did all it could, and
+//!   that was U. Ω goes three quarters of the way there. A client that did as much as it can do
+//!   alone (C_L) is no witness.
 //! - As before, but others were *held* back for somebody who was behind. If that one was far from
 //!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
 //!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and

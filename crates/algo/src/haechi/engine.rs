@@ -21,11 +21,11 @@
 //!
 //! *Paced*: of the reservation tokens those are *usable* that are due, the others are for later.
 //! They come at a steady rate, a little faster than ρ(t), so that all are due a
-//! [margin](super::Grain)th of the period before its end. What a client could not use in time
-//! stays usable, so it catches up.
+//! [margin](super::Grain)th of the period before its end. Tokens that a client could not use in
+//! time stay usable, so it catches up.
 //!
-//! A client has one limit, on what it issues in a period, whatever the tokens. What its limit does
-//! not let it use of its reservation it yields.
+//! A client has one limit, on the operations that it issues in a period, whatever the tokens. It
+//! yields reservation tokens that its limit does not let it use.
 
 use tidegate_model::{Span, Time};
 
@@ -126,7 +126,7 @@ impl Purse {
         }
     }
 
-    /// Begins a period. What is left of the one before is void.
+    /// Begins a period. Tokens left of the one before are void.
     pub fn begin(&mut self, period: Period, promise: Promise) {
         (self.period, self.promise) = (period, promise);
         let early = self.early().0.max(1);

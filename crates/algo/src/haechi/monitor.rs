@@ -1,10 +1,10 @@
 //! How many pool tokens there are.
 //!
 //! # Model
-//! A [`Pool`] keeps the books of one data node's tokens. It is told what clients report and what
-//! the word in memory was each time it was changed, and says what the word is to be. Whoever took
-//! tokens took them from a word whose value before and after the monitor knows, so it knows to the
-//! token how many were granted, though no client says so.
+//! A [`Pool`] keeps the books of one data node's tokens. Its inputs are the clients' reports and
+//! the value of the word in memory at each change; its output is the next value of the word.
+//! Clients take tokens from a word whose value before and after the monitor knows. So it knows to
+//! the token how many were granted, though no client reports it.
 //!
 //! # Mechanism
 //! *Paper*: the pool is Ω − ΣR at the beginning of a period; once somebody takes from it, it is set
@@ -20,8 +20,8 @@
 //!   it comes bit by bit until the period's end, and so it does in the next [`STREAMS`] periods: at
 //!   once it would stand in the way of the same client again.
 //! - *Paced*: as a stream that, with the reservation tokens that become due, is Ω ÷ T, to which
-//!   comes what is yielded. What nobody takes for [`SLACK`] is gone, for the time in which the node
-//!   could have done it has passed.
+//!   yielded tokens are added. A token that no client takes for [`SLACK`] is gone, for the time in
+//!   which the node could have done it has passed.
 //!
 //! And in both there is a *valve* before the pool. It is open while nobody who asks is behind its
 //! reservation by more than [`CAUGHT_UP`], shut if somebody is by more than [`LATE`], and in

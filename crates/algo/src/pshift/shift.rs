@@ -404,8 +404,8 @@ impl Shifting {
         found
     }
 
-    /// Finds a path from `root` to a goal, down a level with each step. What leads nowhere is not
-    /// tried again before there are new levels.
+    /// Finds a path from `root` to a goal, down a level with each step. A dead end is not tried
+    /// again before there are new levels.
     fn find_path<B: Bounds, const PULL: bool>(
         &mut self,
         configuration: &Configuration,

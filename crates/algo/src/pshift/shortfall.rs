@@ -22,8 +22,8 @@
 //!    the bucket with the smallest part so far, ties to the bucket that comes first.
 //! 2. Find an allocation with just these amounts, with the solver itself. If every token is
 //!    consumed, this is the fair division.
-//! 3. If not, a certificate of that names servers T' for which the level was too high. What buckets
-//!    that need T' ask elsewhere in T is theirs, all of it; what T' has is for them alone. So both
+//! 3. If not, a certificate of that names servers T' for which the level was too high. Buckets that
+//!    need T' get all that they ask elsewhere in T; the capacity of T' is for them alone. So both
 //!    sides are smaller problems of the same kind.
 //!
 //! # Guarantee

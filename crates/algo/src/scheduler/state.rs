@@ -346,7 +346,7 @@ impl State {
         self.counts.allowed != u64::MAX
     }
 
-    /// Takes tokens for so many units in `step`. What goes beyond the counts is owed, if the
+    /// Takes tokens for so many units in `step`. Units beyond the counts are owed, if the
     /// discipline heeds them.
     #[inline]
     pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u32) {

@@ -45,8 +45,9 @@ fn who_used_pool_tokens_first_is_not_behind() {
 }
 
 /// The valve: 10,000 of 20,000 are reserved, so others get 10 in a millisecond. After 490 ms half
-/// of the reservation is due. A client that is behind by 2 ms of it is not waited for, by 5 it is,
-/// and in between by as much as that is late. Who waits for tokens is not.
+/// of the reservation is due. For a client that is behind by 2 ms of it the valve stays open; by 5
+/// ms it is shut, and in between open in proportion. For a client that waits for tokens it stays
+/// open, too.
 #[test]
 fn the_later_somebody_is_the_less_others_get() {
     let target = |behind: u64, is_busy, is_starved| {

@@ -256,7 +256,7 @@ fn theorem_3() {
 }
 
 /// Theorem 4's exception: *f* reaches A through one coordinator and B, half as fast, through the
-/// other, so that no request of it tells A of B. What is told in epochs closes it.
+/// other, so that no request of it tells A of B. Reports in epochs close the exception.
 #[test]
 fn disjoint_partitions_are_counted_once_nodes_are_told() {
     let run = |epoch: Option<u64>| {
