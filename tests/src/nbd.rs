@@ -34,7 +34,7 @@ pub type Answer = (u64, io::Result<Vec<u8>>);
 /// A connection on which nothing is said yet.
 ///
 /// # Errors
-/// If nobody listens there.
+/// If no server listens there.
 pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -45,7 +45,7 @@ impl Client {
     /// Enters an export.
     ///
     /// # Errors
-    /// If nobody listens there, or whoever does closes the connection.
+    /// If no server listens there, or the server closes the connection.
     pub fn enter(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = connect(socket)?;
         let _greeting: [u8; 18] = array(&mut stream)?;

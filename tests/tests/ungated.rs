@@ -94,7 +94,7 @@ fn fail_closed_holds_for_children_of_children() {
     assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("126\n", 0), "{outcome:?}");
 }
 
-/// A folder that everybody may write to, and a program there that everybody may run.
+/// A folder that all users may write to, and a program there that all may run.
 fn open_to_all(bed: &Bed) -> PathBuf {
     let everybody = |path: &Path| {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();

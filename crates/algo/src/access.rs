@@ -271,7 +271,8 @@ mod tests {
         assert_eq!(opens(TCP, &[], "own"), Ok(()));
         assert!(matches!(opens(TCP, &[], "open"), Err(Denied::NotOffered { .. })));
         assert_eq!(opens(TCP, &["open"], "open"), Ok(()));
-        // Where the file lists some, others are not chosen, whoever may act for them.
+        // Where the file lists some, a client cannot choose other tenants, even if it may act for
+        // them.
         let alice = user(1000, "alice");
         assert!(matches!(opens(alice, &["open"], "oltp"), Err(Denied::NotOffered { .. })));
         assert_eq!(opens(alice, &["open", "oltp"], "oltp"), Ok(()));

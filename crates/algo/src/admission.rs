@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A tenant is promised operations per second, and sends its requests to the nodes on which its
-//! volumes lie. Nobody knows yet how it will spread them; but if a promise cannot be kept however
+//! volumes lie. It is unknown yet how it will spread them; but if a promise cannot be kept however
 //! they are spread, it must not be made (pShift §2: the promises are feasible if the network of
 //! tenants and nodes carries them all).
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A connection costs memory and a descriptor, so there is a most. 520 clients that connected and
-//! said nothing used it up, and nobody else was let in for half a minute. One address, one user or
-//! one tenant must not shut out all others.
+//! said nothing used it up, and no other client was let in for half a minute. One address, one user
+//! or one tenant must not shut out all others.
 //!
 //! # Model
 //! A connection is *pending* until its client has said what it wants: has finished the handshake of

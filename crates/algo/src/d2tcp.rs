@@ -1,4 +1,4 @@
-//! D2TCP: whoever is nearer to its deadline gives way less.
+//! D2TCP: a flow that is nearer to its deadline gives way less.
 //!
 //! # Problem
 //! Of flows that meet at a congested switch some have to be done soon and some have time. If all

@@ -3,7 +3,7 @@
 //! # Problem
 //! A network card that writes into another host's memory acknowledges seldom and keeps no window:
 //! it sends at a rate. So congestion has to lower the rate, by little feedback, and its absence,
-//! which nobody reports, has to raise it.
+//! which no node reports, has to raise it.
 //!
 //! # Mechanism
 //! Zhu and others, "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), section 3.

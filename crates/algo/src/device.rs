@@ -165,7 +165,7 @@ impl Device {
         counter.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
+    /// Notes whether it is busy from `now` on, given whether a tenant waits that may go.
     #[inline]
     pub fn note(&self, now: Time, is_backlogged: bool) {
         let is_busy = is_backlogged || !self.has_room();

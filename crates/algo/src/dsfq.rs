@@ -22,10 +22,10 @@
 //! the difference was said already. Saying it moves the last number up, by an atomic maximum; so
 //! whichever thread sends next, each unit of cost is said to a node exactly once, and Theorem 4 of
 //! the paper holds with workers for coordinators. Its exception, a tenant whose requests reach
-//! disjoint nodes through different gateways, so that nobody's next request could carry the delay,
-//! is closed by [`Elsewhere::claim`]: what no request has picked up for a while goes to the node
+//! disjoint nodes through different gateways, so that no next request could carry the delay, is
+//! closed by [`Elsewhere::claim`]: what no request has picked up for a while goes to the node
 //! alone, as the *virtual request* of the paper's Figure 4, but summed up. The node keeps it for
-//! that tenant's next request, whoever sends it.
+//! that tenant's next request, from any gateway.
 //!
 //! # Example
 //! Unit costs, sent in this order to A, B, B, A, B, A: the requests to A carry 0, 2 and 1, those to
@@ -80,7 +80,8 @@ impl Elsewhere {
             return 0;
         }
         let delay = self.take(account, u64::from(u32::MAX));
-        // First here and then in the sum: whoever reads the sum reads here at least what is in it.
+        // First here and then in the sum: a thread that reads the sum reads here at least what is
+        // in it.
         account.sent.fetch_add(u64::from(cost), Ordering::Relaxed);
         self.total.fetch_add(u64::from(cost), Ordering::Release);
         delay as u32

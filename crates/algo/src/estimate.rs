@@ -76,7 +76,7 @@ const EVIDENCE: u64 = 8;
 
 /// How far from the declared capacity an estimate may go. A device that is this much slower is
 /// broken, one that is this much faster was declared wrongly; both are to be seen by people, and
-/// one stalled interval is not to take everything from everybody.
+/// one stalled interval must not take all tokens from all tenants.
 const BELOW_DECLARED: u64 = 16;
 const ABOVE_DECLARED: u64 = 4;
 

@@ -23,13 +23,13 @@
 //! | 3 | what it was promised and does not want | its reservation |
 //! | 4 | its limit | its weight |
 //!
-//! Nothing exceeds a limit in any round. Round 1 fails only if the reservations together exceed
-//! the budget, as they do when a device slows down; then every tenant has the same fraction of its
+//! Nothing exceeds a limit in any round. Round 1 fails only if the reservations together exceed the
+//! budget, as they do when a device slows down; then every tenant has the same fraction of its
 //! reservation met, except those that want less. Round 2 divides the surplus *on top of* the
 //! reservations, not instead of them: a tenant that was promised more keeps its advantage. So the
-//! unused part of a reservation is lent to whoever wants it, and comes back one cycle after its
-//! owner wants it again. Rounds 3 and 4 hand out what nobody wants as headroom, so that a tenant
-//! that wakes up finds a rate at once, at its reservation wherever that costs nobody anything.
+//! unused part of a reservation is lent to tenants that want it, and comes back one cycle after its
+//! owner wants it again. Rounds 3 and 4 hand out the unwanted rest as headroom, so that a tenant
+//! that wakes up finds a rate at once, at its reservation wherever that costs no tenant anything.
 //!
 //! # Example
 //! The four tenants of PAIO §9.3 share 1,000 MiB/s with reservations of 150, 200, 300 and 350.
@@ -55,7 +55,7 @@
 //! # Exactness
 //! A share is the exact real-valued share of the last round, rounded down. So the shares add up to
 //! the budget less at most one unit per tenant (or to all limits), equal claims get equal shares,
-//! the order of the claims changes nothing, and a larger budget makes nobody poorer. One sort
+//! the order of the claims changes nothing, and a larger budget makes no tenant poorer. One sort
 //! dominates: O(n log n).
 
 use alloc::vec;
@@ -329,8 +329,8 @@ mod tests {
             }
         }
 
-        /// In the round in which the budget runs out, one more unit for anybody would have to come
-        /// from somebody who has less for its weight than the taker would have then.
+        /// In the round in which the budget runs out, one more unit for any tenant would have to
+        /// come from one that has less for its weight than the taker would have then.
         #[test]
         fn nobody_can_gain_but_at_the_cost_of_a_poorer_one(
             budget in 0u64..600, claims in claims()

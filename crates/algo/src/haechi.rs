@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! Clients read and write the memory of a data node by one-sided operations. The node's processor
-//! sees none of them, so no scheduler there can give a client what it was promised: whoever issues
-//! more gets more.
+//! sees none of them, so no scheduler there can give a client what it was promised: a client that
+//! issues more gets more.
 //!
 //! # Model
 //! Time goes by in *periods*. The node can do so many operations in one, its *capacity* Ω, and

@@ -13,8 +13,8 @@
 //! starts, how far each race is, and how far ahead of others it may be. That needs no lock, and
 //! before a batch a thread reads the fronts of the other lanes ([`Others`]). Then:
 //!
-//! - **Steps** are common: from a lane nothing goes while in another somebody waits in an earlier
-//!   step ([`Others::allow`]).
+//! - **Steps** are common: no request goes from a lane while in another a request waits in an
+//!   earlier step ([`Others::allow`]).
 //! - **Races** are common, with some slack (the idea of MQFQ; Hedayati et al., USENIX ATC 2019):
 //!   what goes from a lane starts not later than what waits in any other lane, and the *lead*. A
 //!   thread stays with its lane as long as that may go on, and else helps the lane that is most
@@ -146,7 +146,7 @@ const fn key(step: Step, start: u128) -> u64 {
 /// The combined summary of all lanes but one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// The earliest step in which somebody waits there, with the least start in it.
+    /// The earliest step with a waiting request there, and the least start in it.
     head: u64,
     /// Where the race of each step is that is farthest.
     pub(crate) races: [u128; Step::ALL.len()],
@@ -161,13 +161,13 @@ impl Others {
     pub const NONE: Self =
         Self { head: NOBODY, races: [0; 3], lead: 0, passed: Passed { reserved: 0, fair: 0 } };
 
-    /// Whether somebody waits there who may go.
+    /// Whether a request waits there that may go.
     pub(crate) const fn is_backlogged(&self) -> bool {
         self.head != NOBODY
     }
 
     /// Whether a request may go that starts here in a step, from a lane with this lead. Judged by
-    /// what the lane shows, so that whoever has seen that it may finds that it may.
+    /// what the lane shows, so that a thread that has seen that it may finds that it may.
     #[inline]
     pub(crate) fn allow(&self, step: Step, start: u128, lead: u32) -> bool {
         self.allow_key(key(step, start), lead)
@@ -220,7 +220,7 @@ pub struct Fronts {
 }
 
 impl Fronts {
-    /// So many lanes, in which nobody waits.
+    /// So many lanes, without waiting requests.
     ///
     /// # Panics
     /// If there are none, or more than [`LANES_MAX`].
@@ -247,7 +247,8 @@ impl Fronts {
         others
     }
 
-    /// Which lane to take requests from, if one prefers its own; none if nobody waits who may go.
+    /// Which lane to take requests from, if one prefers its own; none if no request waits that may
+    /// go.
     pub fn next(&self, now: Time, own: usize) -> Option<usize> {
         // A thread that made room sees the requests that others put in before they looked for room
         // in vain.
@@ -273,7 +274,7 @@ impl Fronts {
         }
     }
 
-    /// Whether somebody waits who may go, and when the first of those who are ahead of their pace
+    /// Whether a request waits that may go, and when the first of the tenants ahead of their pace
     /// no longer is; [`Time::MAX`] for never.
     pub fn outlook(&self) -> (bool, Time) {
         self.shown.iter().fold((false, Time::MAX), |(is_backlogged, next), shown| {

@@ -283,7 +283,7 @@ mod tests {
                 loads[client] = next;
                 prop_assert_eq!(budget.used(), loads.iter().sum::<usize>());
                 prop_assert!(budget.used() <= LIMIT + LANE + clients * FLOOR);
-                // A client without load may always ask for something, and nobody needs more
+                // A client without load may always ask for something, and no client needs more
                 // memory than there is for the floor.
                 let idle = loads.iter().position(|load| *load == 0);
                 if let Some(idle) = idle {

@@ -1,4 +1,4 @@
-//! QRDMA: DCQCN in which whoever has more than it was promised slows down more.
+//! QRDMA: DCQCN in which a flow with more than its promise slows down more.
 //!
 //! # Problem
 //! The one of [`crate::qtcp`], for senders that have a rate and no window.

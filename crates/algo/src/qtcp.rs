@@ -1,8 +1,8 @@
-//! QTCP: whoever has more than it was promised gives way more.
+//! QTCP: a flow with more than its promise gives way more.
 //!
 //! # Problem
-//! DCTCP divides a link evenly among whoever asks for more than that. Storage classes are promised
-//! uneven shares, and a switch that served them by class would have to know them.
+//! DCTCP divides a link evenly among the flows that ask for more than that. Storage classes are
+//! promised uneven shares, and a switch that served them by class would have to know them.
 //!
 //! # Mechanism
 //! Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End QoS for Emerging Storage
@@ -34,9 +34,9 @@
 //!
 //! # Interference
 //! The promises are shares of what the link can carry, less what flows without a promise take. If
-//! that grows, no promise holds any more, every Q is above one, and nobody gives way to anybody.
-//! So all promises are scaled ([`Interference`]), to a little more than what the promised flows
-//! get together, and at most to all that was promised:
+//! that grows, no promise holds any more, every Q is above one, and no flow gives way to another.
+//! So all promises are scaled ([`Interference`]), to a little more than what the promised flows get
+//! together, and at most to all that was promised:
 //!
 //! ```text
 //! scale' = (1 - gain) * scale + gain * min(1, (1 + sigma) * scale / Q)
@@ -53,7 +53,7 @@
 //! all have 32, 21 and 11 and the other flow 32; at 1.2 they would have 27, 27 and 15, the other
 //! one 27. So the less sigma is, the more of the proportion is kept; at a twentieth it is 30, 24
 //! and 12 beside 30, whoever comes first. In words: a flow without a promise gets what the best
-//! promise gets, since nobody who is promised anything is bolder than DCTCP.
+//! promise gets, since no flow with a promise is bolder than DCTCP.
 //!
 //! This departs from the paper's Fig. 15a, by which the link's rate is lowered by sigma when Q is
 //! above one by more than that, and raised when it is below by more. As printed, the new rate would

@@ -5,8 +5,8 @@
 //! Each tenant has a queue at the node. A controller says, per tenant and period, up to what count
 //! requests are *reserved* and up to what count they are *allowed* (pShift); a policy says what
 //! *weight* a tenant has; gateways say what it was served at other nodes (DSFQ). Between two words
-//! from the controller the node decides alone, request by request, and is never idle while somebody
-//! waits who may be served.
+//! from the controller the node decides alone, request by request, and is never idle while a
+//! request waits that may be served.
 //!
 //! # Steps
 //! The paper's tokens are differences of counts: a tenant has `reserved - served` reservation
@@ -16,13 +16,13 @@
 //!    tokens left, the next in order: strictly first, and bounded by what was admitted for them;
 //! 2. among other tenants with requests waiting and reservation tokens left, the next in order;
 //! 3. if there is none, among those with requests waiting and any tokens left, the next in order;
-//! 4. if there is none, nobody. The paper waits a little and looks again;
+//! 4. if there is none, no request goes. The paper waits a little and looks again;
 //!    [`Scheduler::next_eligible`] says when looking again is worth it.
 //!
 //! Disciplines that do not [heed promises](Discipline::heeds_promises) know the third step only,
-//! and everybody takes part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without the
-//! first. A tenant that is blocked by its limit is, like one with no request, not in any race: it
-//! earns no credit, and comes back in O(log n) where the race is by then.
+//! and all tenants take part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without
+//! the first. A tenant that is blocked by its limit is, like one with no request, not in any race:
+//! it earns no credit, and comes back in O(log n) where the race is by then.
 //!
 //! # Order within a step
 //! Start-time fair queueing with a depth, SFQ(D): each step has a race in which a request of work
@@ -183,7 +183,7 @@ pub struct Scheduler<J> {
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
-    /// Whether somebody waits in another lane, as of the last look.
+    /// Whether a request waits in another lane, as of the last look.
     is_contended: bool,
     /// Units of cost that this lane has let through, and those of all lanes.
     own: Passed,
@@ -228,7 +228,7 @@ impl<J> Scheduler<J> {
     }
 
     /// Decides by another rule from the next dispatch on. All requests stay, and so do counts; the
-    /// races begin anew, with everybody level.
+    /// races begin anew, with all tenants level.
     pub fn set_discipline(&mut self, now: Time, discipline: Discipline) {
         if discipline == self.discipline {
             return;

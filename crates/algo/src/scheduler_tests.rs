@@ -210,7 +210,7 @@ proptest! {
     }
 
     /// Nothing is lost and nothing idles: without limits, as many come out as went in, in the order
-    /// of each tenant, whoever else comes and goes.
+    /// of each tenant, whichever other tenants come and go.
     #[test]
     fn removed_tenants_are_served_as_nobody(
         pushes in prop::collection::vec(0usize..4, 0..60), removed in 0usize..4

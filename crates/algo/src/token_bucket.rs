@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A rate must hold exactly over every window, for requests from one byte to many times the burst,
-//! whatever the number of takers; a new rate must reach whoever is already waiting; and a taker
-//! that need not wait must not notice that the bucket is there.
+//! whatever the number of takers; a new rate must reach takers that already wait; and a taker that
+//! need not wait must not notice that the bucket is there.
 //!
 //! # Model
 //! Tokens are positions on one line that only grows. `earned(t)` is how far the line is paid for:

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! Processes share a structure of some words (the state of a queue). Any of them may be stopped or
-//! killed at any instruction, or leave what it does by a jump. With a lock, whoever is stopped
-//! while it holds the lock stops all others.
+//! killed at any instruction, or leave what it does by a jump. With a lock, a process that is
+//! stopped while it holds the lock stops all others.
 //!
 //! # Mechanism
 //! There is one word, [`Head`], which names the *current* buffer and counts versions. A thread that

@@ -30,8 +30,8 @@
 //! min(*r*, weight), or in the next cycle. If medium is empty, the same cycle reads high, high,
 //! high, low: what medium leaves goes to both others, by their weights.
 //!
-//! The queues of a level in which somebody waits stand in a ring. The first is served; after a
-//! burst it goes to the end, and when it is empty it leaves. One command costs O(1).
+//! The queues of a level in which commands wait stand in a ring. The first is served; after a burst
+//! it goes to the end, and when it is empty it leaves. One command costs O(1).
 //!
 //! # What it promises
 //! - While the same classes have commands waiting, each whole cycle serves each of them exactly as
@@ -155,7 +155,7 @@ struct Queue<T> {
 pub struct Arbiter<T> {
     arbitration: Arbitration,
     queues: Vec<Queue<T>>,
-    /// Of each level, the queues in which somebody waits, the next first. Without levels, one ring.
+    /// Of each level, the queues in which commands wait, the next first. Without levels, one ring.
     /// By arrival, the queue of each command, in the order in which they came.
     rings: [VecDeque<u32>; LEVELS],
     weights: [u16; LEVELS],

@@ -81,7 +81,7 @@ fn the_last_tokens_are_taken_once() {
     });
 }
 
-/// When new terms are in force, nobody has a loan that the old ones gave.
+/// When new terms are in force, no lane has a loan that the old ones gave.
 #[test]
 fn no_loan_outlives_its_terms() {
     orders(3, || {

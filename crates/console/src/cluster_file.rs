@@ -1,4 +1,4 @@
-//! A cluster as somebody hands it over: read, understood, and if a policy cannot be kept on it,
+//! A cluster as an operator hands it over: read, understood, and if a policy cannot be kept on it,
 //! shown with what its nodes can do.
 
 use std::ops::Range;

@@ -28,7 +28,7 @@ const WANTED: [(&str, &str); 9] = [
 ];
 const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
 
-/// For whom a file is read.
+/// The party for which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// For the user who names it, to look at or to hand on.

@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves, and nothing of them stays.
+    /// All peers leave, and nothing of them stays.
     fn hang_up(mut self) {
         while let Some((id, _)) = self.peers.pop_first() {
             self.controller.on_closed(self.now, id, "it is gone");

@@ -124,7 +124,7 @@ fn store(artifacts: &Path, target: &str, input: &[u8]) -> PathBuf {
     path
 }
 
-/// Somebody who looks at the clock while the target is busy with an input.
+/// A thread that looks at the clock while the target is busy with an input.
 struct Watch {
     current: Arc<Mutex<Current>>,
     /// Dropped when there is nothing to watch any more.

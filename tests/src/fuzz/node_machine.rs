@@ -1,6 +1,6 @@
 //! A storage node's machine under a controller that says anything and a world that does things in
-//! any order: every request comes out once, nobody is served beyond what was confirmed, and who may
-//! be served is.
+//! any order: every request comes out once, no tenant is served beyond the confirmed counts, and
+//! each that may be served is.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -44,7 +44,7 @@ fn enter(cluster: &Cluster) -> Client {
 /// whole, and its content is the number of the write.
 #[derive(Default)]
 struct Oracle {
-    /// By block, the last write that was acknowledged, and those after it of which nobody knows.
+    /// By block, the last write that was acknowledged, and those after it with an unknown result.
     possible: HashMap<u64, Vec<u64>>,
     writes: u64,
     /// By cookie, what is under way.

@@ -140,7 +140,7 @@ fn certificates_are_made_once() {
     let said = guarded.certify(&["--host", "storage.example.com"]).success().stdout;
     let line = "key.pem: for gateway front, at 127.0.0.1, ::1, localhost, storage.example.com";
     assert!(said.contains(line) && said.matches("made ").count() == 1, "{said}");
-    // Nobody is signed without the authority's key, and none is made in its place.
+    // No certificate is signed without the authority's key, and no key is made in its place.
     fs::remove_file(tls.join("b-cert.pem")).unwrap();
     fs::rename(tls.join("ca-key.pem"), tls.join("elsewhere")).unwrap();
     let refused = guarded.certify(&[]).failure(1).complaint();
@@ -324,7 +324,7 @@ fn parties_are_whom_their_certificates_name() {
     assert_eq!(told(&guarded.controller, "client", "controller"), unknown);
     assert_eq!(told(&guarded.node, "client", "a"), unknown);
     assert_eq!(told(&guarded.node, "b", "a"), unknown);
-    // And nobody believes a host to be another than it is.
+    // And no peer believes a host to be another than it is.
     assert_eq!(told(&guarded.node, "front", "b"), "the peer's certificate is for a and not for b");
     [&guarded.controller, &guarded.node].into_iter().for_each(|address| rude(address));
     let log = || guarded.cluster.part("a").stderr();

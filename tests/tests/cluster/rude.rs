@@ -1,5 +1,5 @@
 //! Strangers at the doors: a client, a gateway and a party of the controller that make no sense.
-//! Their connection is closed and the log says why; nobody else notices.
+//! Their connection is closed and the log says why; no other client notices.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -20,7 +20,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Everything still serves whoever was there before, and whoever comes.
+/// All processes still serve earlier clients, and new ones.
 #[track_caller]
 fn all_is_well(cluster: &mut Cluster, client: &mut Client) {
     for client in [client, &mut cluster.enter("db")] {

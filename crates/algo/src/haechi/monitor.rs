@@ -7,7 +7,7 @@
 //! the token how many were granted, though no client reports it.
 //!
 //! # Mechanism
-//! *Paper*: the pool is Ω − ΣR at the beginning of a period; once somebody takes from it, it is set
+//! *Paper*: the pool is Ω − ΣR at the beginning of a period; once a client takes from it, it is set
 //! to max(Ω (T − t) ÷ T − L, 0) at each look, L being the reservation tokens that clients reported
 //! to have left. That forgets what was taken before: tokens in hand and operations under way are
 //! given out again, and more can be issued than Ω.
@@ -16,19 +16,19 @@
 //! yields them; what was granted is gone. Two ways to give out the others:
 //!
 //! - *All at once*: what was not granted, as long as there is time for it: at most
-//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand. Once somebody had to be waited for
-//!   it comes bit by bit until the period's end, and so it does in the next [`STREAMS`] periods: at
-//!   once it would stand in the way of the same client again.
+//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand. Once the other clients were held for
+//!   one, it comes bit by bit until the period's end, and so it does in the next [`STREAMS`]
+//!   periods: at once it would stand in the way of the same client again.
 //! - *Paced*: as a stream that, with the reservation tokens that become due, is Ω ÷ T, to which
 //!   yielded tokens are added. A token that no client takes for [`SLACK`] is gone, for the time in
 //!   which the node could have done it has passed.
 //!
-//! And in both there is a *valve* before the pool. It is open while nobody who asks is behind its
-//! reservation by more than [`CAUGHT_UP`], shut if somebody is by more than [`LATE`], and in
-//! between open by as much as is left of the way: the node is slower than Ω says, or others are in
-//! the way, and pool tokens would only add to it. This is what keeps promises within a period; the
-//! next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
-//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
+//! And in both there is a *valve* before the pool. It is open while no client that asks is behind
+//! its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and in between
+//! open by as much as is left of the way: the node is slower than Ω says, or others are in the way,
+//! and pool tokens would only add to it. This is what keeps promises within a period; the next
+//! one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`]
+//! of this is held up by something else, and is not waited for until the next period.
 //!
 //! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
 //! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until
@@ -41,8 +41,8 @@
 //! Behind is who has *issued* less than is due, whatever the tokens. A report stands in the same
 //! line at the node as what was issued before it, so that is done about when the report is read;
 //! but what is due is counted by then. So a client that uses each token in time is behind by the
-//! length of the line, and the valve keeps the line short, for all. This is also why nobody is
-//! excused who waits for tokens with fewer operations under way than it may: in a line of 32 ms it
+//! length of the line, and the valve keeps the line short, for all. This is also why no client is
+//! excused that waits for tokens with fewer operations under way than it may: in a line of 32 ms it
 //! was waited for when its window was full, and then a quarter of its reservation was lost. But who
 //! comes back is not behind by what was due early while it had nothing to do: it has all of the
 //! margin for that.
@@ -62,7 +62,7 @@ use super::capacity::WHOLE;
 use super::engine::Promise;
 use super::{Mode, Period, Rules};
 
-/// How much of the node's time paced tokens wait for somebody to take them.
+/// How much of the node's time paced tokens wait for a client to take them.
 pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
 /// How far behind its reservation a client is at most when others get no more than theirs; and no
@@ -238,7 +238,7 @@ pub struct Pool {
     left: i64,
     granted: u64,
     minted: u64,
-    /// Somebody took from the pool in this period.
+    /// A client took from the pool in this period.
     is_used: bool,
     /// Paced tokens that were given out or forgone, of those that are due.
     streamed: u64,
@@ -253,7 +253,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// With nobody, before the first period.
+    /// Without clients, before the first period.
     pub fn new(rules: Rules, length: Span) -> Self {
         Self {
             rules,
@@ -299,8 +299,8 @@ impl Pool {
         first
     }
 
-    /// Takes in somebody who comes within the period. Nothing can be reserved for it any more: what
-    /// is not others' is in the pool, or on its way there.
+    /// Takes in a client that comes within the period. Nothing can be reserved for it any more:
+    /// what is not others' is in the pool, or on its way there.
     pub fn join(&mut self, now: Time, seat: usize, limit: u64) {
         if let Some(place) = self.seats.get_mut(seat) {
             *place = Some(Seat::new(Promise { reservation: 0, limit }, now));
@@ -446,7 +446,7 @@ impl Pool {
         self.residual() + in_hand + self.granted.saturating_sub(told)
     }
 
-    /// Tokens that are nobody's: neither reserved, unless they were yielded, nor granted.
+    /// Tokens that belong to no client: neither reserved, unless they were yielded, nor granted.
     pub fn spare(&self) -> u64 {
         let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
         (self.capacity + self.returned).saturating_sub(own + self.granted)
@@ -489,13 +489,13 @@ impl Pool {
         self.minted
     }
 
-    /// Which part of the pool tokens is held back for somebody who is behind, in 255ths.
+    /// The part of the pool tokens that is held back for a client that is behind, in 255ths.
     pub fn held(&self) -> u8 {
         self.held
     }
 
-    /// Reservation tokens of clients with nothing to do, as they said last: what is yielded so late
-    /// in a period nobody can use.
+    /// Reservation tokens of clients with nothing to do, as they said last: no client can use
+    /// tokens yielded so late in a period.
     pub fn late(&self) -> u64 {
         let reports = self.active().filter_map(|seat| seat.report);
         reports.filter(|report| !report.is_busy).map(|report| report.residual).sum()

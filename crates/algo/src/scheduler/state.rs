@@ -30,7 +30,7 @@ pub(crate) enum Step {
 impl Step {
     pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
 
-    /// Which of the two ends belongs to it: nobody is in both of the first steps.
+    /// Which of the two ends belongs to it: no tenant is in both of the first steps.
     const fn end(self) -> usize {
         matches!(self, Self::Fair) as usize
     }

@@ -15,7 +15,7 @@ fn books(rules: Rules, capacity: u64, reservations: &[u64]) -> (Pool, i64) {
     (pool, first as i64)
 }
 
-/// The text: Ω − ΣR until somebody takes, then max(Ω (T − t) ÷ T − L, 0), whatever was taken.
+/// The text: Ω − ΣR until a client takes, then max(Ω (T − t) ÷ T − L, 0), whatever was taken.
 #[test]
 fn the_text_forgets_what_was_taken() {
     let (mut pool, first) = books(Rules::PAPER, 1_000, &[300, 300]);
@@ -72,7 +72,7 @@ fn the_later_somebody_is_the_less_others_get() {
 
 /// A client had nothing to do for 250 of 500 ms, and has yielded half of its 10,000 by then. By
 /// what is due a fiftieth of the period early it is behind by 102, more than 5 ms, when it comes
-/// back. It was not late, so nobody waits for it until it falls behind from there on.
+/// back. It was not late, so the pool does not wait for it until it falls behind from there on.
 #[test]
 fn who_comes_back_is_not_behind() {
     let half = Span(500_000_000);
@@ -143,7 +143,7 @@ fn what_an_idle_client_leaves_comes_in_time() {
     assert_eq!(with, 50_000);
 }
 
-/// Tokens at once stood in somebody's way: for the rest of the period they come bit by bit, and in
+/// Tokens at once stood in a client's way: for the rest of the period they come bit by bit, and in
 /// the next from its beginning.
 #[test]
 fn after_somebody_was_waited_for_the_pool_is_a_stream() {
@@ -190,7 +190,7 @@ proptest! {
             if now >= Time::ZERO.after(Span::SECOND) {
                 break;
             }
-            // Somebody takes; the pool tells what it got.
+            // A client takes; the pool tells what it got.
             taken += word.clamp(0, take);
             word -= take;
             if let Some(reservation) = reservations.get(who).filter(|_| is_told) {
@@ -204,7 +204,7 @@ proptest! {
                 };
                 pool.hear(now, who, Some(report));
             }
-            // The monitor reads, decides and changes; in between somebody takes again.
+            // The monitor reads, decides and changes; in between a client takes again.
             pool.changed(word, word);
             pool.suspects(now);
             pool.doubts(now);

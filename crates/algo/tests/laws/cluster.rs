@@ -230,7 +230,7 @@ impl Cluster {
         while self.nodes[node].free > 0 {
             let place = &mut self.nodes[node];
             let Some(next) = place.scheduler.pop(Time(self.now)) else {
-                // Nobody is limited here: no server is idle while anybody waits.
+                // No tenant is limited here: no server is idle while a request waits.
                 assert_eq!(place.waiting.iter().sum::<u64>(), 0);
                 return;
             };

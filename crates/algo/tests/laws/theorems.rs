@@ -181,7 +181,8 @@ fn figure_3(discipline: Discipline, coordinators: usize) -> (i128, i128) {
     (gap.widest, bound_2(&mut cluster, [0, 1], 0, depth))
 }
 
-/// The bound of Theorem 2 says something: whoever does not count service elsewhere breaks it.
+/// The bound of Theorem 2 says something: a scheduler that does not count service elsewhere breaks
+/// it.
 #[test]
 fn theorems_2_and_4_measured() {
     println!("\nTheorems 2 and 4: f at A, g at A and B; work at all nodes");
