@@ -148,7 +148,7 @@ impl Bed {
 
     fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        // What the user who runs the tests has set for himself is not for the tests.
+        // Settings of the user who runs the tests are not for the tests.
         let set = std::env::vars_os().map(|(name, _)| name);
         for name in set.filter(|name| name.to_string_lossy().starts_with("TIDEGATE_")) {
             command.env_remove(name);
@@ -197,7 +197,7 @@ impl Bed {
         process::run(self.tidegate(&["apply"]).arg(path).args(arguments))
     }
 
-    /// What the controller tells about everything.
+    /// Returns the whole status that the controller reports.
     ///
     /// # Panics
     /// If it does not answer.
@@ -208,7 +208,7 @@ impl Bed {
             .unwrap_or_else(|error| panic!("a status that is none: {error}\n{outcome:?}"))
     }
 
-    /// What the controller tells about a tenant.
+    /// Returns the status of a tenant that the controller reports.
     ///
     /// # Panics
     /// If there is no such tenant.

@@ -82,5 +82,5 @@ fn sweep(scratch: &Path) {
     }
 }
 
-/// What the kernel calls a file system in memory.
+/// The magic number by which the kernel names a file system in memory.
 const TMPFS: u64 = 0x0102_1994;

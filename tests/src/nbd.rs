@@ -34,7 +34,7 @@ pub type Answer = (u64, io::Result<Vec<u8>>);
 /// A connection on which nothing is said yet.
 ///
 /// # Errors
-/// If nobody listens there.
+/// If no server listens there.
 pub fn connect(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -45,7 +45,7 @@ impl Client {
     /// Enters an export.
     ///
     /// # Errors
-    /// If nobody listens there, or whoever does closes the connection.
+    /// If no server listens there, or the server closes the connection.
     pub fn enter(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = connect(socket)?;
         let _greeting: [u8; 18] = array(&mut stream)?;
@@ -153,7 +153,7 @@ impl Client {
     /// Writes, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or the loss of the connection.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.ask_write(offset, bytes)?;
         self.hear()?.1.map(drop)
@@ -162,7 +162,7 @@ impl Client {
     /// Writes what is to be durable once it is answered, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or the loss of the connection.
     pub fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.ask(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
         self.hear()?.1.map(drop)
@@ -171,7 +171,7 @@ impl Client {
     /// Gives a range back, durably or not, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or the loss of the connection.
     pub fn trim(&mut self, offset: u64, length: usize, is_durable: bool) -> io::Result<()> {
         let flags = if is_durable { flag::FUA } else { 0 };
         self.ask(command::TRIM, flags, offset, length, &[])?;
@@ -181,7 +181,7 @@ impl Client {
     /// Writes zeros over a range, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or the loss of the connection.
     pub fn zero(&mut self, offset: u64, length: usize) -> io::Result<()> {
         self.ask(command::WRITE_ZEROES, 0, offset, length, &[])?;
         self.hear()?.1.map(drop)
@@ -190,7 +190,7 @@ impl Client {
     /// Flushes, with nothing else under way.
     ///
     /// # Errors
-    /// What the server says, or that the connection is gone.
+    /// The server's error, or the loss of the connection.
     pub fn flush(&mut self) -> io::Result<()> {
         self.ask(command::FLUSH, 0, 0, 0, &[])?;
         self.hear()?.1.map(drop)
@@ -216,7 +216,7 @@ fn array<const N: usize>(stream: &mut UnixStream) -> io::Result<[u8; N]> {
 pub fn expect_closed(stream: &mut impl Read) {
     match stream.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
-        // What was sent and not read when it closed is reported as a reset.
+        // The kernel reports bytes that were sent and not read at the close as a reset.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
         Err(error) => panic!("the connection stays open: {error}"),
     }

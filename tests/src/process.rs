@@ -65,13 +65,13 @@ impl Outcome {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// What the program itself said on standard error: without Tidegate's lines.
+    /// The standard error of the program itself: without Tidegate's lines.
     pub fn own_stderr(&self) -> String {
         let own = self.stderr.lines().filter(|line| !line.starts_with("tidegate: "));
         own.map(|line| format!("{line}\n")).collect()
     }
 
-    /// What Tidegate said on standard error.
+    /// Tidegate's lines on standard error.
     pub fn notices(&self) -> String {
         let ours = self.stderr.lines().filter(|line| line.starts_with("tidegate: "));
         ours.map(|line| format!("{line}\n")).collect()
@@ -120,7 +120,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has said so far on standard output.
+    /// The program's standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
@@ -136,7 +136,7 @@ impl Running {
         whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
     }
 
-    /// What it has said so far on standard error.
+    /// The program's standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
@@ -241,7 +241,7 @@ pub fn is_alive(pid: u32) -> bool {
     state.is_some_and(|state| state != b'Z' && state != b'X')
 }
 
-/// What was heard from a pipe until now.
+/// The bytes read from a pipe so far, and whether the pipe has ended.
 #[derive(Debug, Default)]
 struct Heard(Arc<Mutex<(Vec<u8>, bool)>>);
 

@@ -64,7 +64,7 @@ pub fn want(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// A TCP port of this machine that nobody listens on.
+/// A TCP port of this machine on which no process listens.
 ///
 /// # Panics
 /// If there is none.
@@ -76,7 +76,7 @@ pub fn free_port() -> u16 {
 /// Says why something is not tested here, past the harness that hides what passing tests print.
 ///
 /// # Panics
-/// If `TIDEGATE_NO_SKIP` is set, as by whoever has installed what is needed.
+/// If `TIDEGATE_NO_SKIP` is set, as a user does who has installed all tools.
 pub fn skipped(reason: &str) {
     assert!(std::env::var_os("TIDEGATE_NO_SKIP").is_none(), "not tested: {reason}");
     let thread = std::thread::current();

@@ -140,7 +140,7 @@ fn without_a_controller_nothing_can_be_applied() {
     // A file that nobody listens on any more is no controller either.
     drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
     told(bed.apply(POLICY));
-    // What needs no controller works without.
+    // A command that needs no controller works without one.
     fs::write(bed.path("policy.toml"), POLICY).unwrap();
     process::run(bed.tidegate(&["check"]).arg(bed.path("policy.toml"))).success();
 }

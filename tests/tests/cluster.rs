@@ -25,7 +25,7 @@ mod watched;
 use std::fs;
 use std::path::Path;
 
-/// A policy that hinders nobody.
+/// A policy that limits no tenant.
 const OPEN: &str = "[[tenant]]\nname = \"backup\"\n[[tenant]]\nname = \"oltp\"\n";
 
 /// Writes a file of this many bytes that repeat nowhere.

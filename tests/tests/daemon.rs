@@ -35,13 +35,13 @@ fn a_hangup_reads_the_policy_again_and_ends_no_daemon() {
     eventually("the changed policy", || revision(&bed) == 2);
     assert_eq!(bed.tenant("load")["limit_bytes_per_second"], 1 << 20);
 
-    // What is wrong is refused, and what is in force stays.
+    // A faulty policy is refused, and the one in force stays.
     fs::write(&policy, "[[tenant]]\nname = 7\n").unwrap();
     hang_up(&mut bed);
     logs(&mut bed, "the policy in force stays");
     assert_eq!(revision(&bed), 2);
 
-    // What an operator has applied meanwhile came from elsewhere.
+    // A policy that an operator has applied meanwhile came from elsewhere.
     bed.apply("[[tenant]]\nname = \"other\"\n").success();
     fs::write(&policy, POLICY).unwrap();
     hang_up(&mut bed);

@@ -357,7 +357,8 @@ fn descriptors_are_followed_wherever_they_go() {
     running.finish().success();
 }
 
-/// What a program did was lost when it ended in `_exit`, was killed, or became another program.
+/// The counts of a program were lost when it ended in `_exit`, was killed, or became another
+/// program.
 #[test]
 fn what_was_done_outlives_a_sudden_end() {
     let bed = Bed::new(FREE);
@@ -414,8 +415,9 @@ fn signal_handlers_may_write() {
     running.finish().success();
 }
 
-/// A sandbox that forbids sockets, clocks and mappings ends whoever uses them. What the program has
-/// open stays limited; where it may not even sleep, it runs on without, and that is counted.
+/// A sandbox that forbids sockets, clocks and mappings ends a program that uses them. Files that
+/// the program has open stay limited; where it may not even sleep, it runs on without, and that is
+/// counted.
 #[test]
 fn a_sandboxed_program_runs_on() {
     let bed = Bed::new("[[tenant]]\nname = \"kv\"\nlimit = \"4MiB/s\"\nburst = \"64KiB\"\n");
@@ -430,7 +432,7 @@ fn a_sandboxed_program_runs_on() {
         let running = process::spawn(command.arg(how).stdin(Stdio::piped()));
         running.hear("done");
         if how.is_empty() {
-            // What it said went through a pipe and is not counted.
+            // The program's output went through a pipe and is not counted.
             bytes_are(&bed, &[("kv", MIB)]);
         }
         let outcome = running.finish().success();

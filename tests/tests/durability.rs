@@ -139,17 +139,17 @@ impl Cluster {
     }
 }
 
-/// What a block may hold: the last write that is durable, and those after it, by number.
+/// The possible contents of a block: the last write that is durable, and those after it, by number.
 #[derive(Default)]
 struct Block(BTreeMap<u64, Write>);
 
 struct Write {
-    /// What it leaves there; zero for a trim.
+    /// The content that it leaves in the block; zero for a trim.
     content: u64,
     is_acknowledged: bool,
 }
 
-/// What clients were told.
+/// The answers that clients got, and the contents that blocks may have by them.
 struct Oracle {
     blocks: Vec<Block>,
     writes: u64,

@@ -1,7 +1,7 @@
 //! Limits hold for real programs, and requests are told apart by all that is known about them.
 //!
-//! Times are bounded from below only: a slow machine may take longer, nobody may take less. Who a
-//! request belongs to is read from the controller's counters, while the program stays to be asked.
+//! Times are bounded from below only: a slow machine may take longer, none may take less. The owner
+//! of a request is read from the controller's counters, while the program stays to be asked.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the documents tell readers to type works as it stands there, and what they say about sizes
-//! is so.
+//! Commands that the documents show work as they stand there, and the sizes that the documents
+//! state are true.
 //!
 //! Commands are taken from the documents themselves. One that is added to README.md is run here or
 //! fails the test, and one that is added to the book is read by the command's own parser.
@@ -14,14 +14,14 @@ use tidegate_tests::bed::Bed;
 use tidegate_tests::process::{self, Running};
 use tidegate_tests::{built, eventually, tools};
 
-/// What README.md shows and the tour does not run, with the reason.
+/// Commands that README.md shows and the tour does not run, each with the reason.
 const NOT_RUN: [(&str, &str); 3] = [
     ("make demo", "measures for two minutes; the demo has tests of its own"),
     ("make test", "is what runs this test"),
     ("cargo build --release", "the tour runs what cargo has built for the tests"),
 ];
 
-/// What the tour's commands find in the folder where they are run.
+/// The folders that the tour's commands find where they are run.
 const SHOWN: [&str; 5] = ["docs", "examples", "jobs", "policies", "scenarios"];
 
 fn root() -> PathBuf {
@@ -328,7 +328,7 @@ fn what_a_policy_may_ask_for_a_stage_has() {
     let one_more = policy.clone() + "[[channel]]\nname = \"more\"\ntenant = \"t\"\ngates = []\n";
     let refused = bed.apply(&one_more).failure(3).complaint();
     assert!(refused.contains("channels: one too many of tenant t"), "{refused}");
-    // What belongs to somebody else only matters to a stage that names no tenant.
+    // Settings of another tenant only matter to a stage that names no tenant.
     bed.apply(&(policy + "[[tenant]]\nname = \"more\"\n")).success();
     let [named, nameless] = ["t", ""].map(|tenant| {
         let mut command = bed.run_script(tenant, "echo is here; read nothing || :");

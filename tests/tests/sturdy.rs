@@ -1,5 +1,5 @@
-//! What goes wrong somewhere stays there: controllers, supervisors, programs and strangers may end
-//! or misbehave, and nobody else notices.
+//! Faults stay where they arise: controllers, supervisors, programs and strangers may end or
+//! misbehave, and no other process notices.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -255,7 +255,7 @@ fn programs_with_more_rights_are_reported() {
 #[test]
 fn programs_for_another_library_run_without_the_shim() {
     let bed = Bed::empty();
-    // What tells it apart is the loader's name; a link makes glibc's bear another one.
+    // The loader's name tells the library apart; a link gives glibc's loader another name.
     let loader = bed.path("ld-musl-x86_64.so.1");
     let Some(real) = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"]
         .into_iter()
@@ -427,7 +427,7 @@ fn a_full_disk_under_the_store_leaves_the_policy_in_force() {
     let mut good = good_stage(&bed);
     others_keep_working(&bed, &mut good);
     let before = bed.status();
-    // Whoever shares the disk fills it.
+    // Another user of the disk fills it.
     let disk = format!("/proc/{}/root{}", bed.controller().pid(), state.display());
     let filler = format!("{disk}/filler");
     let _ = fs::write(&filler, vec![0; 8 << 20]);
@@ -480,7 +480,7 @@ fn a_stage_is_seen_while_it_is_held() {
     bed.wait_for_stages(0);
 }
 
-/// What the threads of a process have started that has not ended.
+/// Returns the live child processes of a process's threads.
 fn below(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let children = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());

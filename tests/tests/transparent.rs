@@ -1,8 +1,8 @@
 //! The same bytes, output and exit codes with and without the shim.
 //!
 //! Each scenario is a script that runs twice in the same place: as it is, and under a policy that
-//! limits nothing but has every request pass its gates. What it said, how it ended and what it left
-//! behind must be the same.
+//! limits nothing but has every request pass its gates. Its output, its exit and the files that it
+//! left behind must be the same.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ use tidegate_tests::{tools, tree};
 pub(crate) const FREE: &str =
     "[[tenant]]\nname = \"free\"\nlimit = [\"1000GiB/s\", \"1G iops\"]\nburst = \"1s\"\n";
 
-/// What runs twice, and what may differ.
+/// A script that runs twice, and the differences that it may have.
 struct Case<'a> {
     script: &'a str,
     /// Names of files whose content holds times or numbers of inodes.
@@ -290,7 +290,8 @@ fn fio_by_asynchronous_calls() {
 #[test]
 fn fio_past_the_shim() {
     tools::need("fio");
-    // What it cannot see must work as well; where the kernel forbids rings, so it does both times.
+    // Accesses that the shim cannot see must work as well; where the kernel forbids rings, it does
+    // so both times.
     let script = fio("mmap", "") + &fio("psync", "--thread") + "set +e\n" + &fio("io_uring", "");
     let outcome = same(&Case { script: &script, is_covered: false, ..Case::default() });
     assert!(outcome.notices().contains("mapping"), "{outcome:?}");

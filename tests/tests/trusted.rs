@@ -1,6 +1,6 @@
-//! What a daemon trusts: files that another user prepared, stores that were damaged, and policies
-//! of other runs. A daemon of root is attacked as `nobody`; where tests do not run as root, there
-//! is nobody to attack it as, and those scenarios end at once.
+//! A daemon's trust in files that another user prepared, stores that were damaged, and policies of
+//! other runs. The tests attack a daemon of root as the user `nobody`; where they do not run as
+//! root, they cannot become another user, and those scenarios end at once.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -155,7 +155,7 @@ fn a_daemon_of_root_reads_no_file_that_another_user_can_change() {
         assert!(said.contains("has mode 0666"), "{said}");
         fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     }
-    // Whoever only looks may look at anything.
+    // A command that only reads may read any file.
     chown(&file, Some(NOBODY), None).unwrap();
     let mut check = cluster.bed().tidegate(&["check", "--cluster"]);
     process::run(check.arg(&file)).success();

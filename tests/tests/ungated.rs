@@ -94,7 +94,7 @@ fn fail_closed_holds_for_children_of_children() {
     assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("126\n", 0), "{outcome:?}");
 }
 
-/// A folder that everybody may write to, and a program there that everybody may run.
+/// A folder that all users may write to, and a program there that all may run.
 fn open_to_all(bed: &Bed) -> PathBuf {
     let everybody = |path: &Path| {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -106,7 +106,8 @@ fn open_to_all(bed: &Bed) -> PathBuf {
     program
 }
 
-/// What may not open the segment runs without gates, where it is not to run at all: it does not.
+/// A program that may not open the segment runs without gates; under `--fail-closed` it does not
+/// run at all.
 #[track_caller]
 fn unreachable(bed: &Bed, script: &str) {
     let open = process::run(&mut bed.run_script("free", script)).success();
@@ -175,7 +176,7 @@ fn another_root_without_the_segment_is_told_and_refused_where_limits_must_hold()
     unreachable(&bed, script);
 }
 
-/// What the hooks of its parent did not see, a program finds out itself before it begins.
+/// A program itself detects, before it begins, a missing stage that its parent's hooks did not see.
 #[test]
 fn a_program_that_finds_no_stage_ends_before_its_first_instruction() {
     let bed = Bed::empty();

@@ -125,7 +125,7 @@ fn line_of(manifest: &Path, dependency: &str) -> usize {
     text.lines().position(|line| line.starts_with(dependency)).map_or(1, |at| at + 1)
 }
 
-/// What the root of a pure ring fails to forbid.
+/// Returns a finding for each attribute that the root of a pure ring lacks.
 fn purity(path: &str, text: &str) -> Vec<Finding> {
     ["#![no_std]", "#![forbid(unsafe_code)]"]
         .into_iter()

@@ -9,7 +9,7 @@ use std::path::Path;
 pub struct TextFile {
     /// Its path, relative to the root, with `/` between the parts.
     pub path: String,
-    /// What it says.
+    /// The content of the file.
     pub text: String,
 }
 

@@ -16,7 +16,7 @@ Looks for inputs that break something.
 Usage: cargo xtask fuzz [SECONDS [TARGET [SEED]]]    60 s for each target if nothing is said
        cargo xtask fuzz replay FILE                  an input that was found, again";
 
-/// What libFuzzer wants to see: which edges were taken, and what was compared with what.
+/// The instrumentation that libFuzzer needs: the edges taken, and the operands of comparisons.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
@@ -149,7 +149,7 @@ fn example(root: &Path, arguments: &[&str]) -> Result<String, String> {
         .current_dir(root)
         .env("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true")
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
-    // What went wrong is on standard error already.
+    // The cause is on standard error already.
     output(&mut command).map_err(|error| format!("fuzz: {error}"))
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask loom`: the lock-free modules of `algo` under every order of their steps.
 //!
 //! The atomics of these modules are loom's then, which runs each test once for every order, and
-//! with every value that a read may see. What is built for that lies beside the rest of the target
+//! with every value that a read may see. The build for that lies beside the rest of the target
 //! folder.
 
 use std::path::Path;

@@ -45,13 +45,14 @@ struct Run {
     counts: [u32; 2],
 }
 
-/// What does not count is about twice what the longest ramp takes: by 98 us and a queue of 140, 956
+/// The time that does not count is about twice the longest ramp: by 98 us and a queue of 140, 956
 /// packets are under way, of which high of QTCP is promised 478. The first marks leave it some 100,
 /// so 378 round trips of 98 to 115 us are missing, which is 40 ms. By 62 and 25 us it is 16 and 3.
 ///
-/// What counts follows from [`CHANCE`]. In ns-3 what a flow of QTCP gets in 10 ms deviates by up to
-/// 2 %, for which five parts are enough. Low of DCTCP asks for little less than an even share: now
-/// and then it falls back, catches up later, and deviates by 4 % by 25 us and 5 % by 98 us.
+/// The time that counts follows from [`CHANCE`]. In ns-3 the goodput of a QTCP flow in 10 ms
+/// deviates by up to 2 %, for which five parts are enough. Low of DCTCP asks for little less than
+/// an even share: now and then it falls back and catches up later. It deviates by 4 % by 25 us and
+/// 5 % by 98 us.
 const RUNS: [Run; 3] = [
     Run { rtt: 25, skip: 10, counts: [100, 50] },
     Run { rtt: 62, skip: 30, counts: [100, 50] },
@@ -99,7 +100,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
-/// What is not installed here.
+/// Returns the tool that is not installed here, with the command that installs it.
 fn missing() -> Option<String> {
     let is_there = Command::new("g++").arg("--version").output().is_ok();
     if !is_there {
@@ -109,11 +110,12 @@ fn missing() -> Option<String> {
     (!header.exists()).then(|| "ns-3 is not installed; apt-get install libns3-dev".into())
 }
 
-/// What one simulator says of one run.
+/// The results of one run in one simulator.
 struct Outcome {
     goodput: Vec<f64>,
     queue: f64,
-    /// What flows get and the mean queue in each part of what counts, as far as it is said.
+    /// The flows' goodput and the mean queue in each part of the time that counts, as far as the
+    /// simulator reports them.
     parts: Vec<Vec<f64>>,
     /// Millions in a second of processor time.
     speed: f64,
@@ -141,7 +143,7 @@ fn compare(root: &Path) -> Result<bool, String> {
     Ok(agrees)
 }
 
-/// What ns-3 says of one run by one of the laws, and what is said here.
+/// Returns the results of one run by one of the laws: those of ns-3, and those of our simulator.
 fn pair(root: &Path, oracle: &Path, law: usize, run: Run) -> Result<(Outcome, Outcome), String> {
     let Run { rtt, skip, counts } = run;
     let (ms, longer) = (skip + counts[law], skip + LONGER * counts[law]);
@@ -236,7 +238,7 @@ fn judge(law: &str, theirs: &Outcome, ours: &Outcome) -> bool {
     agrees
 }
 
-/// What is compared of what high, medium and low get.
+/// Returns the goodputs to compare, from those of high, medium and low.
 fn compared(law: &str, flows: &[f64]) -> Vec<f64> {
     match (law, flows) {
         ("dctcp", [high, medium, low, ..]) => vec![(high + medium) / 2.0, *low],

@@ -10,7 +10,7 @@
 pub struct Line {
     /// The line without comments, and with the inside of every literal blanked.
     pub code: String,
-    /// What the comments on this line say, without the opening `//` or `/*`.
+    /// The text of the comments on this line, without the opening `//` or `/*`.
     pub comment: String,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub test: bool,

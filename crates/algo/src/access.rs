@@ -1,10 +1,10 @@
-//! Who may use which tenant at a gateway.
+//! Access control of a gateway: the tenants that a client may act for.
 //!
 //! # Problem
-//! A gateway serves volumes and pools to anyone who reaches its listener. Whoever opens the export
-//! `db@oltp` acts for the tenant `oltp` and uses up what that is promised, so that has to be
-//! allowed: by the file of the cluster, which says for which tenants a volume may be opened, and by
-//! the policy, which says who may act for a tenant.
+//! A gateway serves volumes and pools to anyone who reaches its listener. A client that opens the
+//! export `db@oltp` acts for the tenant `oltp` and uses up its reservation. Two files have to allow
+//! that: the cluster file lists the tenants for which a volume may be opened, and the policy lists
+//! the clients that may act for a tenant.
 //!
 //! # Mechanism
 //! [`may_open`] decides when an export is opened, [`may_use`] for each tenant that requests of a
@@ -12,14 +12,14 @@
 //! gate does, and these rules, of which each holds for itself:
 //!
 //! - A certificate is a client's: it bears a name, and not that of a party of the cluster.
-//! - Before the gateway has heard which policy holds, only root and its own user are let in, over a
-//!   Unix socket: nobody knows yet who may do what.
+//! - Before the gateway has received the policy, it admits only root and its own user, over a Unix
+//!   socket: it does not know yet which clients have access.
 //! - The volume's own tenant may always be chosen; another one (`volume@tenant`) only if the file
 //!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` say who
 //!   may choose it. A tenant that is chosen has to be one of the policy, if one is in force.
-//! - A tenant with `users` is for those, root and the gateway's own user included. - A tenant
-//!   without `users` is for clients over TCP or TLS, root and the gateway's own user; other users
-//!   of the machine have to be named.
+//! - A tenant with `users` is for those, root and the gateway's own user included.
+//! - A tenant without `users` is for clients over TCP or TLS, root and the gateway's own user;
+//!   other users of the machine have to be named.
 
 mod warnings;
 
@@ -35,18 +35,18 @@ pub use warnings::warnings;
 /// A client of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Who that is.
+    /// The client's identity.
     pub principal: Principal<'a>,
-    /// Whether that is root or the gateway's own user, over a Unix socket.
+    /// Whether the client is root or the gateway's own user, over a Unix socket.
     pub is_operator: bool,
 }
 
-/// What is known about who may do what.
+/// The gateway's present knowledge of the access rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
-    /// The policy; none if none is in force, or none was heard of.
+    /// The policy; none if no policy is in force, or if the gateway has not received one.
     pub policy: Option<&'a Policy>,
-    /// Whether it is known which policy holds, if any does.
+    /// Whether the gateway knows the policy in force, or knows that there is none.
     pub is_known: bool,
     /// The names of the cluster's parties, which their certificates bear.
     pub parties: &'a [String],
@@ -72,7 +72,7 @@ pub enum Denied {
     },
     /// The policy does not let this client act for this tenant.
     NotAdmitted {
-        /// Who it is.
+        /// The client's identity, as text.
         client: String,
         /// The tenant.
         tenant: String,
@@ -271,7 +271,8 @@ mod tests {
         assert_eq!(opens(TCP, &[], "own"), Ok(()));
         assert!(matches!(opens(TCP, &[], "open"), Err(Denied::NotOffered { .. })));
         assert_eq!(opens(TCP, &["open"], "open"), Ok(()));
-        // Where the file lists some, others are not chosen, whoever may act for them.
+        // Where the file lists some, a client cannot choose other tenants, even if it may act for
+        // them.
         let alice = user(1000, "alice");
         assert!(matches!(opens(alice, &["open"], "oltp"), Err(Denied::NotOffered { .. })));
         assert_eq!(opens(alice, &["open", "oltp"], "oltp"), Ok(()));

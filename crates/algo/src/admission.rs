@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A tenant is promised operations per second, and sends its requests to the nodes on which its
-//! volumes lie. Nobody knows yet how it will spread them; but if a promise cannot be kept however
+//! volumes lie. It is unknown yet how it will spread them; but if a promise cannot be kept however
 //! they are spread, it must not be made (pShift §2: the promises are feasible if the network of
 //! tenants and nodes carries them all).
 //!
@@ -22,8 +22,8 @@
 //! promised 150. Whatever y gets at a beside x, it is 30 short: a and b can do 200, and x and y are
 //! promised 230 there.
 //!
-//! What is left out: that a striped volume spreads its requests evenly, and so may overload a node
-//! that is much slower than its neighbours. Which promises are kept then, the controller sees.
+//! Left out: a striped volume spreads its requests evenly, and so may overload a node that is much
+//! slower than its neighbours. The controller sees at run time which promises are kept.
 
 use alloc::format;
 use alloc::string::String;
@@ -50,11 +50,11 @@ const NAMES_MAX: usize = 12;
 pub struct Shortage {
     /// The nodes, in the order of the cluster.
     pub nodes: Vec<String>,
-    /// What they can do together.
+    /// The capacity of these nodes together.
     pub capacity: Iops,
     /// The tenants, in the order of the policy.
     pub tenants: Vec<String>,
-    /// What they are promised together; more than `capacity`.
+    /// The reservations of these tenants together; more than `capacity`.
     pub promised: Iops,
 }
 
@@ -140,7 +140,8 @@ pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
     })
 }
 
-/// What is allowed, but hardly meant: promises that nodes know nothing of.
+/// Returns warnings about settings that are allowed but hardly meant: levels that nodes ignore,
+/// promises that cannot be checked, and owners that the policy lacks.
 pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut warnings = Vec::new();
     let reach = reach(policy, cluster);
@@ -192,9 +193,10 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     warnings
 }
 
-/// What a tenant is promised in bytes only, and so not at data nodes: there a client counts its own
-/// operations, each of a block at most, and nobody sees how many bytes of it are a value. Told is
-/// how many operations move as much, rounded up: who has values of a block loses nothing by them.
+/// Returns warnings about a tenant's levels in bytes alone, which data nodes ignore: a client there
+/// counts its own operations, each of a block at most, and no party sees how many bytes of a block
+/// are a value. A warning names the operations that move as much, rounded up, so that a client with
+/// values of a block loses nothing.
 ///
 /// Example: a limit of 200 MiB/s is one of 51,200 operations of 4 KiB.
 fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
@@ -210,10 +212,10 @@ fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
     })
 }
 
-/// What an operation on the memory of a data node moves at most, without its head.
+/// The largest data size of an operation on a data node's memory, without its header.
 const DATA_NODE_BLOCK: Bytes = Bytes(4096);
 
-/// What a tenant has that the schedulers of its nodes pay no attention to.
+/// Returns warnings about a tenant's settings that the schedulers of its nodes ignore.
 fn unheeded(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
     type Heeds = fn(Discipline) -> bool;
     let kinds: [(bool, &str, Heeds); 4] = [
@@ -235,7 +237,7 @@ fn unheeded(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String>
     kinds.into_iter().filter(|(has, ..)| *has).filter_map(told).collect()
 }
 
-/// What one tenant is promised, and the nodes that may serve it.
+/// One tenant's reservation, and the nodes that may serve it.
 #[derive(Clone, Debug)]
 struct Demand {
     promised: u64,

@@ -132,7 +132,7 @@ fn patterns(conditions: &Conditions, classifier: Classifier) -> &[String] {
 pub struct ChannelEntry {
     /// Its number in the stage.
     pub channel: u8,
-    /// Who owns its requests.
+    /// The tenant that owns the channel's requests.
     pub tenant: TenantId,
     /// How urgent they are.
     pub class: Class,
@@ -164,7 +164,7 @@ impl Destination {
         self.head as u8
     }
 
-    /// Who owns its requests.
+    /// The tenant that owns the channel's requests.
     pub const fn tenant(self) -> TenantId {
         TenantId((self.head >> 16) as u16)
     }
@@ -191,18 +191,19 @@ impl Iterator for Gates {
     #[inline]
     fn next(&mut self) -> Option<u8> {
         let gate = self.0 as u8;
-        // What moves up is `NONE`, so that a channel with all its gates ends as well.
+        // The shift fills with `NONE`, so that the iteration also ends for a channel with all its
+        // gates.
         self.0 = self.0 >> 8 | u64::from(NONE) << 56;
         (gate != NONE).then_some(gate)
     }
 }
 
-/// What a table is compiled from.
+/// The input from which a table is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Source<'a> {
     /// Rules in order, with the number of the channel that each one names.
     pub rules: &'a [(Conditions, u8)],
-    /// The channel of what matches no rule.
+    /// The channel of requests that match no rule.
     pub default: Option<u8>,
     /// Every channel.
     pub channels: &'a [ChannelEntry],
@@ -331,7 +332,7 @@ fn size_bounds(source: &Source<'_>) -> Vec<u64> {
     bounds
 }
 
-/// What a pattern leads to.
+/// The target of a pattern: a rule, or a flow of a queue.
 #[derive(Clone, Copy)]
 enum Leads {
     ToRule(usize),

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A connection costs memory and a descriptor, so there is a most. 520 clients that connected and
-//! said nothing used it up, and nobody else was let in for half a minute. One address, one user or
-//! one tenant must not shut out all others.
+//! said nothing used it up, and no other client was let in for half a minute. One address, one user
+//! or one tenant must not shut out all others.
 //!
 //! # Model
 //! A connection is *pending* until its client has said what it wants: has finished the handshake of
@@ -20,7 +20,8 @@
 //! Example with 512: 384 from one address; 448 of tenants without a reservation.
 //!
 //! # What is left out
-//! Who can connect from many addresses is many origins. Certificates do not tell origins apart.
+//! A client that can connect from many addresses counts as many origins. Certificates do not tell
+//! origins apart.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -106,7 +107,7 @@ pub enum QuotaExceeded {
     Origin(Origin, usize),
     /// There are as many of its tenant.
     Tenant(String, usize),
-    /// What is left is kept for tenants with a reservation.
+    /// The remaining connections are kept for tenants with a reservation.
     Reserve(usize),
 }
 

@@ -1,7 +1,7 @@
-//! What a request costs in the fair order of a node, from what it does and how much it moves.
+//! Cost of a request in the fair order of a node, from its operation and its size.
 //!
-//! Costs are integers from one, so that an endless row of requests that cost nothing cannot hold
-//! up everybody else, and at most 2^32 - 1: four seconds of a device, or 4 GiB.
+//! Costs are integers from one, so that an endless row of requests that cost nothing cannot hold up
+//! all other requests, and at most 2^32 - 1: four seconds of a device, or 4 GiB.
 //!
 //! ```
 //! use tidegate_algo::cost::work;

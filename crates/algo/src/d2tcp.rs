@@ -1,4 +1,4 @@
-//! D2TCP: whoever is nearer to its deadline gives way less.
+//! D2TCP: a flow that is nearer to its deadline gives way less.
 //!
 //! # Problem
 //! Of flows that meet at a congested switch some have to be done soon and some have time. If all
@@ -32,12 +32,12 @@ const IMMINENCE: (f64, f64) = (0.5, 2.0);
 /// The window on average, as a part of its largest.
 const MEAN: f64 = 0.75;
 
-/// What has to be done by when.
+/// The remaining work of a flow and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The bytes that are not yet acknowledged.
     pub left: u64,
-    /// When they are to be.
+    /// The time by which they are to be acknowledged.
     pub deadline: Time,
 }
 

@@ -3,7 +3,7 @@
 //! # Problem
 //! A network card that writes into another host's memory acknowledges seldom and keeps no window:
 //! it sends at a rate. So congestion has to lower the rate, by little feedback, and its absence,
-//! which nobody reports, has to raise it.
+//! which no node reports, has to raise it.
 //!
 //! # Mechanism
 //! Zhu and others, "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM 2015), section 3.
@@ -44,7 +44,7 @@ pub const NOTIFICATION: Span = Span(50_000);
 /// Bytes per second in a gigabit per second.
 const GIGABIT: f64 = 125_000_000.0;
 
-/// What a limiter goes by.
+/// The parameters of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// The rate of the line: the first one, and the largest.

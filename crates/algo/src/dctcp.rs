@@ -29,18 +29,18 @@
 //! end alpha is 15/16 * 0.4 + 1/16 * 0.2 = 0.3875.
 //!
 //! # Laws
-//! What of the window is left by a cut is the [`Law`]'s to say: [`Dctcp`] here,
+//! The [`Law`] decides which fraction of the window a cut leaves: [`Dctcp`] here,
 //! [`D2tcp`](crate::d2tcp::D2tcp) by deadlines, [`Qtcp`](crate::qtcp::Qtcp) by promises. The
 //! machine around it is the same, so that a difference between flows is one between laws.
 //!
 //! Left out: a cut is taken at once and not spread over a round trip (PRR); the shares of flows
 //! were the same, within three per cent, as with a simulator that spreads it. Pacing of windows of
 //! a part of a segment is left out too, and so is beginning anew after an idle time (RFC 5681,
-//! section 4.1): whoever has been silent sends a whole window at once.
+//! section 4.1): a sender that has been silent sends a whole window at once.
 
 use tidegate_model::{Span, Time};
 
-/// What a connection begins with.
+/// The parameters with which a connection begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Start {
     /// The payload of a full segment, in bytes.
@@ -55,15 +55,15 @@ pub struct Start {
 }
 
 impl Start {
-    /// What RFC 8257 and RFC 6928 advise, with segments of 1448 bytes: an Ethernet frame less the
-    /// headers of IPv4 and of TCP with time stamps.
+    /// The values that RFC 8257 and RFC 6928 advise, with segments of 1448 bytes: an Ethernet frame
+    /// less the headers of IPv4 and of TCP with time stamps.
     pub const USUAL: Self = Self { segment: 1448, window: 10, alpha: 1.0, gain: 1.0 / 16.0 };
 }
 
-/// What an acknowledgement says.
+/// An acknowledgement, as the sender takes it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
-    /// When it came.
+    /// The time of its arrival.
     pub now: Time,
     /// The bytes that it is the first to acknowledge, in order or selectively.
     pub delivered: u64,
@@ -79,7 +79,7 @@ pub struct Ack {
     pub is_limited: bool,
 }
 
-/// What a law sees of a connection when its window is cut.
+/// The state of a connection that a law sees when it cuts the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sight {
     /// Now.
@@ -151,12 +151,12 @@ pub struct Window<L> {
     round_trip: Span,
 }
 
-/// What is known of the round that is under way.
+/// The measurements of the current round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     /// It ends when everything before this byte is acknowledged.
     end: u64,
-    /// None in the first, of which nobody knows when it began.
+    /// The round's beginning; none in the first round, where it is unknown.
     began: Option<Time>,
     delivered: u64,
     marked: u64,
@@ -195,7 +195,7 @@ impl<L: Law> Window<L> {
         self.alpha
     }
 
-    /// What its law would see at a cut.
+    /// The state that its law would see at a cut.
     pub const fn sight(&self, now: Time) -> Sight {
         Sight { now, alpha: self.alpha, window: self.bytes, round_trip: self.round_trip }
     }

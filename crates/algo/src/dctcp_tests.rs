@@ -42,7 +42,8 @@ impl Sender {
                 delivered: segment,
                 is_marked: marked(index),
                 acknowledged: self.acknowledged,
-                // What the acknowledgements of this round let out follows after what was sent.
+                // Segments that the acknowledgements of this round release follow those already
+                // sent.
                 sent: sent + (index + 1) * segment,
                 round_trip: TRIP,
                 is_limited: true,

@@ -1,14 +1,14 @@
-//! What a tenant wants, and how much of what it asks for reaches the device.
+//! A tenant's demand, and the ratio of device traffic to the traffic that it asks for.
 //!
 //! # Demand
-//! A controller divides a device by demand ([`crate::fair_share`]), and nobody tells it the demand:
-//! a stage can only report what it let through and how long requests had to wait. [`Demand`] turns
-//! one such report per control cycle into a number.
+//! A controller divides a device by demand ([`crate::fair_share`]), but no party reports the
+//! demand: a stage can only report the tokens that it let through and the time that requests had to
+//! wait. [`Demand`] turns one such report per control cycle into a number.
 //!
-//! - A stage that *held requests back* would have served more, and nobody knows how much. Its
-//!   demand is unbounded, and max-min sharing gives it the largest share that is fair.
-//! - Any other stage served all that was asked for. Its demand is what it served, plus headroom, so
-//!   that growth meets a little room instead of a wall and the next report can show it.
+//! - A stage that *held requests back* would have served more, by an unknown amount. Its demand is
+//!   unbounded, and max-min sharing gives it the largest share that is fair.
+//! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
+//!   so that growth meets a little room instead of a wall and the next report can show it.
 //! - The larger of the last two cycles counts. One quiet cycle does not cost a bursty tenant its
 //!   share; two do, and a tenant that has stopped has given everything back after its second
 //!   silent report.
@@ -30,7 +30,7 @@
 
 use tidegate_model::Span;
 
-/// What a stage reports about one control cycle, for one tenant. Tokens are the bucket's: bytes or
+/// A stage's report about one control cycle, for one tenant. Tokens are the bucket's: bytes or
 /// operations, before any cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Usage {
@@ -54,10 +54,10 @@ const WAIT_PART: u64 = 20;
 /// one that has all its headroom left uses 62.06 of them.
 const RATE_USED_64THS: u128 = 63;
 
-/// Headroom on top of what was used: one part in this many. It only has to be more than what
-/// measuring a steady tenant fluctuates by, for whoever grows beyond it waits, and is given its
-/// full share by the next cycle. What is kept free here is kept from tenants that can use it: with
-/// a quarter, three steady tenants left 7 % of a disk idle; with this, less than 2 %.
+/// Headroom on top of the used tokens: one part in this many. It only has to be more than the
+/// fluctuation of a steady tenant's measurements: a tenant that grows beyond it waits, and gets its
+/// full share by the next cycle. The headroom is lost to tenants that can use it: with a quarter,
+/// three steady tenants left 7 % of a disk idle; with this, less than 2 %.
 const HEADROOM_PART: u64 = 32;
 
 /// Cycles of which the busiest counts. Two is the least that forgives one quiet cycle, and the
@@ -194,8 +194,8 @@ impl Calibration {
         narrow(u128::from(goal) * u128::from(ONE) / u128::from(self.ratio))
     }
 
-    /// What the device does for a bucket's `rate`: a demand in a stage's tokens becomes a demand
-    /// for the device, in which budgets are counted. An unbounded one stays unbounded.
+    /// Returns the device's rate for a bucket's `rate`. It turns a demand in a stage's tokens into
+    /// a demand for the device, in which budgets are counted. An unbounded one stays unbounded.
     pub fn device_rate(&self, rate: u64) -> u64 {
         if rate == u64::MAX {
             return rate;

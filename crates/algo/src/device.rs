@@ -1,17 +1,17 @@
 //! The device behind a scheduler, as far as many threads share it: how many requests are there, and
 //! for how long it has been busy.
 //!
-//! It is *busy* while it has as many requests as it may, or somebody waits who may go. What it has
-//! done in that time tells what it can do ([`crate::estimate`]).
+//! It is *busy* while it has as many requests as it may, or a tenant waits that may go. Its work in
+//! busy time tells its capacity ([`crate::estimate`]).
 //!
 //! A thread takes room for a batch at a time. When that is finished it keeps the room for what it
 //! takes out instead, and gives back what it cannot use, so that with enough to do it touches
 //! nothing here that others do.
 //!
-//! That the device becomes busy or idle is noted by whoever sees it; when two threads see different
-//! things at once, the next one to come by is right again, so what is counted is off by the time of
-//! a batch. One thread is always right. What is finished is counted by lane ([`crate::lanes`]),
-//! each in a cache line of its own.
+//! A thread that sees the device become busy or idle notes it. When two threads see different
+//! states at once, the next one to come by is right again, so the counted time is off by the time
+//! of a batch. A single thread is always right. Finished units are counted by lane
+//! ([`crate::lanes`]), each in a cache line of its own.
 
 use alloc::boxed::Box;
 
@@ -60,7 +60,7 @@ struct Finished {
     idle: AtomicU64,
 }
 
-/// What a device has done so far.
+/// The work of a device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// For how long it was busy.
@@ -165,7 +165,7 @@ impl Device {
         counter.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// Notes whether it is busy from `now` on, given whether somebody waits who may go.
+    /// Notes whether it is busy from `now` on, given whether a tenant waits that may go.
     #[inline]
     pub fn note(&self, now: Time, is_backlogged: bool) {
         let is_busy = is_backlogged || !self.has_room();
@@ -175,7 +175,8 @@ impl Device {
         }
         let after = if is_busy { now.0 } else { IDLE };
         let order = Ordering::Relaxed;
-        // Whoever fails was overtaken by one who noted it, or the contrary, and is later.
+        // If the exchange fails, another thread has noted the same or the contrary, and this note
+        // is later.
         if self.since.compare_exchange(since, after, order, order).is_ok() && !is_busy {
             self.busy.fetch_add(now.since(Time(since)).0, order);
         }
@@ -187,7 +188,7 @@ impl Device {
         self.since.load(Ordering::Relaxed) != IDLE
     }
 
-    /// What it has done so far.
+    /// Returns the device's work up to `now`.
     pub fn done(&self, now: Time) -> Done {
         let busy = Span(self.busy.load(Ordering::Relaxed));
         let since = match self.since.load(Ordering::Relaxed) {

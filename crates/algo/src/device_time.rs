@@ -1,15 +1,15 @@
-//! What a trim, a zeroed range or a question about holes has cost, from the time that the device
-//! took for it.
+//! Cost of a trim, a zeroed range or a query for holes, from the time that the device took for it.
 //!
 //! # Problem
-//! A read or a write costs what it moves. What moves nothing may take no time at all, or as long
-//! as writing all of the range, and nobody knows which before it is done. It is dispatched at the
-//! price of one unit, and [charged](crate::scheduler::Scheduler::charge) the rest afterwards.
+//! A read or a write costs as much as it moves. A request that moves nothing may take no time at
+//! all, or as long as writing all of the range, and the node learns which only afterwards. The node
+//! dispatches it at the price of one unit, and [charges](crate::scheduler::Scheduler::charge) the
+//! rest afterwards.
 //!
 //! # Model
 //! A device serves *P* requests at the same time, and *C* units per second if at least as many are
-//! there. With *k* of them it could do `C * min(k, P) / P`. What it did less than that while a
-//! *measured* request was there, it lost to measured requests.
+//! there. With *k* of them it could do `C * min(k, P) / P`. The units that it did less than that
+//! while a *measured* request was there are lost to measured requests.
 //!
 //! - *C* is the estimate of the node ([`crate::estimate::Capacity`]). Of a device that was neither
 //!   declared nor ever busy it is what `depth` requests can do that each take as long as a quick
@@ -18,11 +18,11 @@
 //!   unit, by Little's law, from 1 to `depth`.
 //!
 //! # Mechanism
-//! Whenever a measured request comes or is finished, what was lost since the last such moment is
-//! added to an account. One that is finished takes its even part of it, with those that are
-//! still there. So all that was lost is charged, and once. A charge is at least one unit and at
-//! most [`CHARGE_MAX`]: a device that hangs is nobody's fault. When no measured request is there
-//! any more, the account begins anew but for what rounding left.
+//! Whenever a measured request comes or is finished, the units lost since the last such moment are
+//! added to an account. One that is finished takes its even part of it, with those that are still
+//! there. So all that was lost is charged, and once. A charge is at least one unit and at most
+//! [`CHARGE_MAX`]: a device that hangs is no tenant's fault. When no measured request is there any
+//! more, the account begins anew but for what rounding left.
 //!
 //! Example: a device serves one request at a time, 1,000 units per second. A trim comes alone and
 //! is finished after 40 ms: the device could have done 40, and did none, so the trim cost 40. If 31
@@ -49,8 +49,8 @@ const UNSEEN: u64 = 100_000;
 const DOWN: u64 = 8;
 const UP: u64 = 64;
 
-/// What measured requests may have in advance in the account, in units: an estimate that is a
-/// little too low for a moment is not to make what follows free.
+/// The most credit that measured requests may have in the account, in units: an estimate that is a
+/// little too low for a moment must not make later requests free.
 const ADVANCE: i128 = 8;
 
 /// The most that is in the account: a charge for each of the most requests at a device.
@@ -62,9 +62,9 @@ const PARTS: i128 = Span::SECOND.0 as i128;
 /// A device at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// When that is.
+    /// The time of the moment.
     pub now: Time,
-    /// What the node takes it to be able to do, in units per second; none if nobody knows.
+    /// The node's estimate of the device's capacity, in units per second; none if it is unknown.
     pub capacity: Option<Iops>,
     /// The most requests at a time, at least one.
     pub depth: u32,
@@ -94,9 +94,9 @@ pub struct DeviceTime {
     /// Up to when, and with how many units finished, the account is made up.
     since: Time,
     done: u64,
-    /// What was lost and charged to nobody yet, in [`PARTS`].
+    /// Units that were lost and not charged yet, in [`PARTS`].
     lost: i128,
-    /// What measured requests were charged so far.
+    /// Units charged to measured requests so far.
     charged: u64,
     /// How long a quick unit took lately, in nanoseconds; zero if none was seen.
     quick: u64,
@@ -121,7 +121,7 @@ impl DeviceTime {
     /// A measured request goes to the device.
     pub fn on_dispatch(&mut self, moment: Moment) {
         if self.present == 0 {
-            // What rounding left over stays, so that over many nothing is lost by it.
+            // The remainder of rounding stays, so that many requests lose nothing by it.
             self.lost = self.lost.clamp(-PARTS / 2, PARTS / 2);
             (self.since, self.done) = (moment.now, self.others(&moment));
         } else {
@@ -153,7 +153,7 @@ impl DeviceTime {
         // Both below 2^40, so that no product reaches 2^127: eighteen minutes, a unit in each ps.
         let passed = i128::from(moment.now.since(self.since).0.min(1 << 40));
         let others = self.others(moment);
-        // What is charged may be counted as finished a moment later, so the difference has a sign.
+        // Charged units may count as finished a moment later, so the difference has a sign.
         let did = i128::from(others.wrapping_sub(self.done) as i64);
         let (rate, servers) = self.device(moment);
         let used = moment.in_flight.clamp(1, servers);
@@ -163,7 +163,7 @@ impl DeviceTime {
         (self.since, self.done) = (self.since.max(moment.now), others);
     }
 
-    /// What the device can do in a second, and how many requests it serves at the same time.
+    /// The device's units per second, and the number of requests that it serves at the same time.
     fn device(&self, moment: &Moment) -> (u64, u32) {
         let quick = if self.quick == 0 { UNSEEN } else { self.quick };
         let depth = moment.depth.max(1);

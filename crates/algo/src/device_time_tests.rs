@@ -19,7 +19,7 @@ struct Line {
 }
 
 impl Line {
-    /// What trims were charged on average, over so many requests.
+    /// Returns the mean charge of a trim, in units, over so many requests.
     fn charge(&self, account: &mut DeviceTime, requests: usize) -> f64 {
         let mut free_at = vec![0u64; self.servers];
         // By end and number: whether it is a trim, and when it came.

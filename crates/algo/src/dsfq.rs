@@ -8,8 +8,8 @@
 //! lie on this node alone.
 //!
 //! # Mechanism
-//! Whoever sends a tenant's requests, a gateway, tells each node with each request what it has
-//! sent to *other* nodes since its last request to this one: the *delay* of the request (Eq. 7 of
+//! A gateway that sends a tenant's requests reports to each node, with each request, the cost that
+//! it has sent to *other* nodes since its last request to this one: the request's *delay* (Eq. 7 of
 //! the paper: batchcost - cost). The node moves the request's start tag back by as much
 //! ([`crate::scheduler`]), as if the tenant had been served it here. No message is needed for that.
 //!
@@ -22,10 +22,10 @@
 //! the difference was said already. Saying it moves the last number up, by an atomic maximum; so
 //! whichever thread sends next, each unit of cost is said to a node exactly once, and Theorem 4 of
 //! the paper holds with workers for coordinators. Its exception, a tenant whose requests reach
-//! disjoint nodes through different gateways, so that nobody's next request could carry the delay,
-//! is closed by [`Elsewhere::claim`]: what no request has picked up for a while goes to the node
+//! disjoint nodes through different gateways, so that no next request could carry the delay, is
+//! closed by [`Elsewhere::claim`]: what no request has picked up for a while goes to the node
 //! alone, as the *virtual request* of the paper's Figure 4, but summed up. The node keeps it for
-//! that tenant's next request, whoever sends it.
+//! that tenant's next request, from any gateway.
 //!
 //! # Example
 //! Unit costs, sent in this order to A, B, B, A, B, A: the requests to A carry 0, 2 and 1, those to
@@ -34,7 +34,7 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What one tenant's requests through one gateway cost, and what the nodes were told of it.
+/// The cost of one tenant's requests through one gateway, and the part of it reported to each node.
 ///
 /// ```
 /// use tidegate_algo::dsfq::Elsewhere;
@@ -68,8 +68,8 @@ impl Elsewhere {
         Self { total: AtomicU64::new(0), nodes }
     }
 
-    /// A request of this cost goes to this node. Its delay: the cost of what was sent to other
-    /// nodes and was not yet told. What does not fit goes with the next one.
+    /// A request of this cost goes to this node. Returns its delay: the cost sent to other nodes
+    /// and not yet reported. A rest that does not fit goes with the next request.
     ///
     /// # Panics
     /// If there is no such node.
@@ -80,7 +80,8 @@ impl Elsewhere {
             return 0;
         }
         let delay = self.take(account, u64::from(u32::MAX));
-        // First here and then in the sum: whoever reads the sum reads here at least what is in it.
+        // First here and then in the sum: a thread that reads the sum reads here at least what is
+        // in it.
         account.sent.fetch_add(u64::from(cost), Ordering::Relaxed);
         self.total.fetch_add(u64::from(cost), Ordering::Release);
         delay as u32

@@ -26,7 +26,7 @@ proptest! {
         prop_assert_eq!(told, delays(&requests));
     }
 
-    /// Whoever tells it and when, a node hears of each unit of cost elsewhere exactly once.
+    /// A node receives each unit of cost elsewhere exactly once, from any gateway and at any time.
     #[test]
     fn each_unit_is_told_once(
         requests in

@@ -1,14 +1,14 @@
-//! What a storage node can do, and what its tenants will ask of it, to the end of the period.
+//! Estimates of a storage node's capacity and of its tenants' demand, to the end of the period.
 //!
-//! pShift distributes tokens by two numbers that nobody knows (§III-D): how much a node will be
-//! able to serve in the rest of the period, and how much of it each tenant will ask for. The paper
-//! extrapolates both from the last interval between two distributions, and leaves better
-//! estimators open. These are its own, with the three cases in which it would go wrong.
+//! pShift distributes tokens by two unknown numbers (§III-D): how much a node will be able to serve
+//! in the rest of the period, and how much of it each tenant will ask for. The paper extrapolates
+//! both from the last interval between two distributions, and leaves better estimators open. These
+//! are its own, with the three cases in which it would go wrong.
 //!
 //! # Capacity
-//! What was completed in an interval says what a device *can* do only while it was *busy*, with as
+//! The work completed in an interval shows what a device *can* do only while it was *busy*, with as
 //! many requests at the device as it takes, or others that could have been. [`Capacity`] divides
-//! what was completed in busy time by that time; half of the estimate is the newest interval. An
+//! the work completed in busy time by that time; half of the estimate is the newest interval. An
 //! interval with hardly any busy time proves only that the device does *at least* what it did. Then
 //! the estimate returns, by an eighth of the way per interval, to what is known otherwise: the
 //! declared capacity, or the most that was ever seen. Without that, a node that was slow for a
@@ -76,18 +76,18 @@ const EVIDENCE: u64 = 8;
 
 /// How far from the declared capacity an estimate may go. A device that is this much slower is
 /// broken, one that is this much faster was declared wrongly; both are to be seen by people, and
-/// one stalled interval is not to take everything from everybody.
+/// one stalled interval must not take all tokens from all tenants.
 const BELOW_DECLARED: u64 = 16;
 const ABOVE_DECLARED: u64 = 4;
 
-/// What is believed of a device that was neither declared nor ever busy, in units per second. With
-/// too much, tokens are given to a node that has no use for them, until it is busy for the first
-/// time; with too little, limited tenants could not make it busy.
+/// The assumed capacity of a device that was neither declared nor ever busy, in units per second.
+/// With too much, tokens are given to a node that has no use for them, until it is busy for the
+/// first time; with too little, limited tenants could not make it busy.
 const UNKNOWN: u64 = 1_000_000;
 
 const SECOND: u128 = Span::SECOND.0 as u128;
 
-/// What a device did in an interval.
+/// A device's work in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// The length of the interval.
@@ -116,7 +116,7 @@ pub struct Work {
 #[derive(Clone, Debug)]
 pub struct Capacity {
     declared: Option<Iops>,
-    /// What the estimate returns to while there is no evidence.
+    /// The value to which the estimate returns while there is no evidence.
     usual: u64,
     estimate: u64,
     was_busy: bool,
@@ -175,7 +175,7 @@ impl Capacity {
     }
 }
 
-/// What a tenant did at a node in an interval.
+/// A tenant's requests at a node in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// The length of the interval.
@@ -234,7 +234,8 @@ pub struct Demand {
     rate: u64,
     /// Of how much time, at the last, that is the mean.
     mean_of: Span,
-    /// What happened since it was last decided whether it is elastic, and what was here then.
+    /// Requests since the last decision on whether the tenant is elastic, and the number present
+    /// then.
     evidence: Asked,
     is_elastic: bool,
     /// Whether its number of requests grew or shrank when that was decided last.

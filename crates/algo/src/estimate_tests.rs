@@ -193,8 +193,8 @@ fn chance_is_no_change() {
     assert_eq!(demand.within(INTERVAL, 0, 10_000), 103);
 }
 
-/// What is chance is said by the distribution itself: as many as come in fewer than 3 of 1,000
-/// intervals on either side are no chance.
+/// The distribution itself defines chance: counts that come in fewer than 3 of 1,000 intervals on
+/// either side are no chance.
 #[test]
 fn chance_is_three_standard_deviations() {
     let bounds = |expected: i128| {
@@ -207,7 +207,7 @@ fn chance_is_three_standard_deviations() {
     assert_eq!(found, golden);
 }
 
-/// Who has gone leaves a queue, and asks for no more than that while it shrinks.
+/// A tenant that has gone leaves a queue, and its demand is no more than that while it shrinks.
 #[test]
 fn a_queue_that_is_left_behind_is_not_elastic() {
     let mut demand = Demand::default();

@@ -23,13 +23,13 @@
 //! | 3 | what it was promised and does not want | its reservation |
 //! | 4 | its limit | its weight |
 //!
-//! Nothing exceeds a limit in any round. Round 1 fails only if the reservations together exceed
-//! the budget, as they do when a device slows down; then every tenant has the same fraction of its
+//! Nothing exceeds a limit in any round. Round 1 fails only if the reservations together exceed the
+//! budget, as they do when a device slows down; then every tenant has the same fraction of its
 //! reservation met, except those that want less. Round 2 divides the surplus *on top of* the
 //! reservations, not instead of them: a tenant that was promised more keeps its advantage. So the
-//! unused part of a reservation is lent to whoever wants it, and comes back one cycle after its
-//! owner wants it again. Rounds 3 and 4 hand out what nobody wants as headroom, so that a tenant
-//! that wakes up finds a rate at once, at its reservation wherever that costs nobody anything.
+//! unused part of a reservation is lent to tenants that want it, and comes back one cycle after its
+//! owner wants it again. Rounds 3 and 4 hand out the unwanted rest as headroom, so that a tenant
+//! that wakes up finds a rate at once, at its reservation wherever that costs no tenant anything.
 //!
 //! # Example
 //! The four tenants of PAIO §9.3 share 1,000 MiB/s with reservations of 150, 200, 300 and 350.
@@ -55,23 +55,23 @@
 //! # Exactness
 //! A share is the exact real-valued share of the last round, rounded down. So the shares add up to
 //! the budget less at most one unit per tenant (or to all limits), equal claims get equal shares,
-//! the order of the claims changes nothing, and a larger budget makes nobody poorer. One sort
+//! the order of the claims changes nothing, and a larger budget makes no tenant poorer. One sort
 //! dominates: O(n log n).
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// What one tenant may ask for and does ask for. All amounts are in the unit of the budget.
+/// One tenant's parameters and its demand. All amounts are in the unit of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// What it was promised, whoever else wants something.
+    /// The amount reserved for it, whatever other tenants want.
     pub reservation: u64,
-    /// What it must not exceed; [`u64::MAX`] is no limit. It wins over a larger reservation.
+    /// The most that it may get; [`u64::MAX`] is no limit. A limit wins over a larger reservation.
     pub limit: u64,
     /// Its part of the surplus, relative to the other weights.
     pub weight: NonZeroU32,
-    /// What it wants; [`u64::MAX`] is as much as it can get.
+    /// The amount that it wants; [`u64::MAX`] is as much as it can get.
     pub demand: u64,
 }
 
@@ -94,8 +94,8 @@ pub fn allocate(budget: u64, claims: &[Claim]) -> Vec<u64> {
     pool.shares
 }
 
-/// Divides one tenant's rate over its stages: equals with nothing but demands. What they do not
-/// want is spread evenly, so that every stage can grow before the next cycle.
+/// Divides one tenant's rate over its stages: equals with nothing but demands. The part beyond
+/// their demands is spread evenly, so that every stage can grow before the next cycle.
 ///
 /// ```
 /// use tidegate_algo::fair_share::divide;
@@ -107,7 +107,7 @@ pub fn divide(rate: u64, demands: &[u64]) -> Vec<u64> {
     allocate(rate, &demands.iter().map(claim).collect::<Vec<_>>())
 }
 
-/// What has been handed out so far, and what is left.
+/// The shares handed out so far, and the amount that is left.
 struct Pool {
     left: u64,
     shares: Vec<u64>,
@@ -329,8 +329,8 @@ mod tests {
             }
         }
 
-        /// In the round in which the budget runs out, one more unit for anybody would have to come
-        /// from somebody who has less for its weight than the taker would have then.
+        /// In the round in which the budget runs out, one more unit for any tenant would have to
+        /// come from one that has less for its weight than the taker would have then.
         #[test]
         fn nobody_can_gain_but_at_the_cost_of_a_poorer_one(
             budget in 0u64..600, claims in claims()

@@ -2,16 +2,17 @@
 //!
 //! # Problem
 //! Clients read and write the memory of a data node by one-sided operations. The node's processor
-//! sees none of them, so no scheduler there can give a client what it was promised: whoever issues
-//! more gets more.
+//! sees none of them, so no scheduler there can give a client what it was promised: a client that
+//! issues more gets more.
 //!
 //! # Model
 //! Time goes by in *periods*. The node can do so many operations in one, its *capacity* Ω, and
 //! promises each client R of them if it asks for them in time. One token is the right to one
 //! operation. At the beginning of a period each client is given R *reservation tokens*; the others,
-//! Ω − ΣR, are *pool tokens*, which whoever has used up its own takes in batches from one word in
-//! the node's memory, by a one-sided fetch-and-add. Who does not ask yields its reservation tokens
-//! bit by bit, and they become pool tokens (*conversion*), so that no operation is lost.
+//! Ω − ΣR, are *pool tokens*, which a client that has used up its own takes in batches from one
+//! word in the node's memory, by a one-sided fetch-and-add. A client that does not ask yields its
+//! reservation tokens bit by bit, and they become pool tokens (*conversion*), so that no operation
+//! is lost.
 //!
 //! # Mechanism
 //! [`engine`] holds the tokens of one client. [`monitor`] decides how many pool tokens there are.
@@ -65,14 +66,14 @@ impl Rules {
     };
     /// The text without conversion.
     pub const BASIC: Self = Self { converts: false, ..Self::PAPER };
-    /// What is sound, with pacing.
+    /// The sound rules, with pacing.
     pub const SOUND: Self = Self { paces: true, ..Self::UNPACED };
-    /// What is sound, with all tokens at the beginning.
+    /// The sound rules, with all tokens at the beginning of a period.
     pub const UNPACED: Self =
         Self { tokens: Mode::Sound, pool: Mode::Sound, capacity: Mode::Sound, ..Self::PAPER };
 }
 
-/// The text, or what is sound.
+/// The rules of the paper, or sound ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// As the paper says, also where that loses a promise.
@@ -88,8 +89,8 @@ pub struct Grain {
     pub tick: Span,
     /// Pool tokens to take at a time, at most: B.
     pub batch: u16,
-    /// Paced reservation tokens are all due this part of a period before its end, so that who was
-    /// held up by others can catch up in it; at least 1.
+    /// Paced reservation tokens are all due this part of a period before its end, so that a client
+    /// that others held up can catch up in it; at least 1.
     pub margin: u64,
 }
 
@@ -98,8 +99,8 @@ impl Grain {
     pub const CHOSEN: Self = Self { tick: Span::MILLISECOND, batch: 1_000, margin: 50 };
 }
 
-/// What is due of `count` when `passed` of a period is over: `count × passed ÷ period`, rounded
-/// down, and all of it from the period's end on.
+/// The part of `count` that is due when `passed` of a period is over: `count × passed ÷ period`,
+/// rounded down, and all of it from the period's end on.
 pub(crate) fn due(count: u64, passed: Span, period: Span) -> u64 {
     if passed.0 >= period.0 {
         return count;
@@ -120,13 +121,13 @@ pub struct Period {
 }
 
 impl Period {
-    /// What is due of `count` at a time.
+    /// The part of `count` that is due at `now`.
     pub fn due(&self, count: u64, now: Time) -> u64 {
         due(count, now.since(self.begun), self.length)
     }
 
-    /// What is due of `count` at a time if all of it is to be due a [margin](Grain)th before the
-    /// end.
+    /// The part of `count` that is due at `now` if all of it is to be due a [margin](Grain)th of
+    /// the period before its end.
     pub fn due_early(&self, count: u64, margin: u64, now: Time) -> u64 {
         due(count, now.since(self.begun), self.early(margin))
     }

@@ -2,8 +2,8 @@
 //! so that threads seldom meet, and together as fair as one.
 //!
 //! # Problem
-//! A scheduler is one structure, and whoever pushes or pops has it alone. With requests that are
-//! served in a microsecond, on many processors, it is what all wait for. If every thread had a
+//! A scheduler is one structure, and a thread that pushes or pops has it alone. With requests that
+//! are served in a microsecond, on many processors, it is what all wait for. If every thread had a
 //! scheduler for itself, each would be fair to its own tenants only.
 //!
 //! # Mechanism
@@ -13,26 +13,26 @@
 //! starts, how far each race is, and how far ahead of others it may be. That needs no lock, and
 //! before a batch a thread reads the fronts of the other lanes ([`Others`]). Then:
 //!
-//! - **Steps** are common: from a lane nothing goes while in another somebody waits in an earlier
-//!   step ([`Others::allow`]).
+//! - **Steps** are common: no request goes from a lane while in another a request waits in an
+//!   earlier step ([`Others::allow`]).
 //! - **Races** are common, with some slack (the idea of MQFQ; Hedayati et al., USENIX ATC 2019):
 //!   what goes from a lane starts not later than what waits in any other lane, and the *lead*. A
 //!   thread stays with its lane as long as that may go on, and else helps the lane that is most
 //!   behind ([`Fronts::next`]). The lead is a power of two, more than 16 ([`LEAD`]) and at most
 //!   32 times as long as the longest request that went from any lane in this period and the last.
-//! - **Whoever comes** to a lane in which nobody waits begins where the farthest lane is
+//! - **Tenants that come** to a lane without waiting requests begin where the farthest lane is
 //!   ([`crate::scheduler::Scheduler::heed`]): a lane that was idle gives no credit.
 //!
 //! # How fair it is
 //! Let *f* and *g* wait in the same step in the lanes *i* and *j*, and *v* be where a lane's race
-//! is. What goes from *i* starts at most LEAD behind what waits in *j*, which never moves back; so
-//! the next request of *f* starts at most LEAD and one length of *f* behind that of *g*, and the
-//! other way round. At both ends of any interval, hence the work dispatched for each, per weight,
-//! differs by at most one request of each, as in one scheduler, and **two LEAD**. When requests
-//! finish that becomes the bound of Theorem 1 and two LEAD. What a thread has read may be old when
-//! it has the lock: fronts only move on, so it lets through too little rather than too much, except
-//! that the others may have been idle. Then a batch goes as though it had been taken out before
-//! they came, and is at the device, which Theorem 1 allows for.
+//! is. A request that goes from *i* starts at most LEAD behind those that wait in *j*, which never
+//! move back; so the next request of *f* starts at most LEAD and one length of *f* behind that of
+//! *g*, and the other way round. At both ends of any interval, hence the work dispatched for each,
+//! per weight, differs by at most one request of each, as in one scheduler, and **two LEAD**. When
+//! requests finish that becomes the bound of Theorem 1 and two LEAD. The fronts that a thread has
+//! read may be old when it has the lock: fronts only move on, so it lets through too little rather
+//! than too much, except that the others may have been idle. Then a batch goes as though it had
+//! been taken out before they came, and is at the device, which Theorem 1 allows for.
 //!
 //! # Nobody sleeps while somebody waits
 //! A thread that made a front, or room at the device ([`crate::device`]), looks at all fronts
@@ -64,10 +64,10 @@ pub const LANES_MAX: usize = 16;
 /// are rounded down, by less than one part in 2^54: less than a request if they all are as long.
 const MANTISSA: u32 = 55;
 const STEP: u32 = 62;
-/// What is shown of a lane in which nobody waits: later than anything.
+/// The key that a lane without waiting requests shows: later than any other.
 const NOBODY: u64 = u64::MAX;
 
-/// What a lane shows of itself.
+/// The summary of a lane that the other lanes see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Front {
     /// In which step its next request is, and where it starts.
@@ -78,7 +78,7 @@ pub struct Front {
     pub(crate) lead: u32,
     /// When the first of those who are ahead of their pace no longer is.
     pub(crate) next_eligible: Time,
-    /// What it has let through.
+    /// Units of cost that it has let through.
     pub(crate) passed: Passed,
 }
 
@@ -143,16 +143,16 @@ const fn key(step: Step, start: u128) -> u64 {
     (step as u64) << STEP | short(start)
 }
 
-/// What the lanes but one have shown.
+/// The combined summary of all lanes but one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// The earliest step in which somebody waits there, with the least start in it.
+    /// The earliest step with a waiting request there, and the least start in it.
     head: u64,
     /// Where the race of each step is that is farthest.
     pub(crate) races: [u128; Step::ALL.len()],
     /// How far they may be ahead, as a power of two.
     pub(crate) lead: u32,
-    /// What they have let through.
+    /// Units of cost that they have let through.
     pub(crate) passed: Passed,
 }
 
@@ -161,13 +161,13 @@ impl Others {
     pub const NONE: Self =
         Self { head: NOBODY, races: [0; 3], lead: 0, passed: Passed { reserved: 0, fair: 0 } };
 
-    /// Whether somebody waits there who may go.
+    /// Whether a request waits there that may go.
     pub(crate) const fn is_backlogged(&self) -> bool {
         self.head != NOBODY
     }
 
     /// Whether a request may go that starts here in a step, from a lane with this lead. Judged by
-    /// what the lane shows, so that whoever has seen that it may finds that it may.
+    /// what the lane shows, so that a thread that has seen that it may finds that it may.
     #[inline]
     pub(crate) fn allow(&self, step: Step, start: u128, lead: u32) -> bool {
         self.allow_key(key(step, start), lead)
@@ -190,7 +190,7 @@ impl Others {
     }
 }
 
-/// What the lanes show to each other.
+/// The summaries that the lanes show to each other.
 ///
 /// ```
 /// use tidegate_algo::lanes::Fronts;
@@ -220,7 +220,7 @@ pub struct Fronts {
 }
 
 impl Fronts {
-    /// So many lanes, in which nobody waits.
+    /// So many lanes, without waiting requests.
     ///
     /// # Panics
     /// If there are none, or more than [`LANES_MAX`].
@@ -235,7 +235,7 @@ impl Fronts {
         self.shown[lane].write(front);
     }
 
-    /// What the others have shown.
+    /// Returns the combined summary of all lanes but `lane`.
     #[inline]
     pub fn others(&self, lane: usize) -> Others {
         let mut others = Others::NONE;
@@ -247,9 +247,11 @@ impl Fronts {
         others
     }
 
-    /// Which lane to take requests from, if one prefers its own; none if nobody waits who may go.
+    /// Which lane to take requests from, if one prefers its own; none if no request waits that may
+    /// go.
     pub fn next(&self, now: Time, own: usize) -> Option<usize> {
-        // What others put in before they looked for room in vain is seen by those who made room.
+        // A thread that made room sees the requests that others put in before they looked for room
+        // in vain.
         fence(Ordering::SeqCst);
         let (mut ours, mut least, mut lead) = (NOBODY, (NOBODY, own), 0);
         for (lane, shown) in self.shown.iter().enumerate() {
@@ -272,7 +274,7 @@ impl Fronts {
         }
     }
 
-    /// Whether somebody waits who may go, and when the first of those who are ahead of their pace
+    /// Whether a request waits that may go, and when the first of the tenants ahead of their pace
     /// no longer is; [`Time::MAX`] for never.
     pub fn outlook(&self) -> (bool, Time) {
         self.shown.iter().fold((false, Time::MAX), |(is_backlogged, next), shown| {

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
 
 const NOW: Time = Time::ZERO;
-/// What a unit of work is long at weight one: a number that all weights here divide.
+/// The length of a unit of work at weight one: a number that all weights here divide.
 const LENGTH: i64 = 720_720;
 const WORK_MAX: u32 = 4;
 /// Room that a thread takes at a time, and room at the device.
@@ -43,7 +43,7 @@ enum Thread {
     Looking,
     /// It has room at the device and is about to lock a lane.
     Taking { lane: usize, others: Others, room: u32 },
-    /// What it has is at the device.
+    /// Its requests are at the device.
     Waiting(Vec<(Slot, u32)>),
     /// It has requests for a lane and is about to lock it.
     Putting { tenant: usize, count: u32, others: Others },
@@ -242,7 +242,7 @@ proptest! {
         world.settle()?;
     }
 
-    /// What is reserved goes first, in whichever lane, and nothing beyond what is allowed.
+    /// Reserved requests go first, in whichever lane, and no request beyond the allowed count.
     #[test]
     fn steps_are_common(
         counts in prop::collection::vec((0u64..20, 0u64..20), 1..12),
@@ -357,7 +357,7 @@ proptest! {
         }
     }
 
-    /// What is shown of starts has their order, and they are hardly more.
+    /// The shown starts have the order of the starts, which are hardly larger.
     #[test]
     fn starts_are_shown_in_their_order(
         (left, right) in (any::<u128>(), any::<u128>()),

@@ -24,10 +24,10 @@
 //! until its other requests are done, and then for the large lane.
 //!
 //! # Bound
-//! `limit + lane + clients * FLOOR` bytes. What a client has sent and the gateway has not looked at
-//! comes on top; the gateway bounds it by its read buffer.
+//! `limit + lane + clients * FLOOR` bytes. Bytes that a client has sent and the gateway has not
+//! looked at come on top; the gateway bounds them by its read buffer.
 
-/// What each client may take up whatever the others do, in bytes: sixteen requests of 4 KiB.
+/// Memory that each client may use whatever other clients do, in bytes: sixteen requests of 4 KiB.
 /// Chosen by hand.
 pub const FLOOR: usize = 64 << 10;
 
@@ -69,7 +69,7 @@ impl MemoryBudget {
         self.clients += 1;
     }
 
-    /// A client with this charge has left. What it has at nodes, `remains`, is released as it comes
+    /// A client with this charge has left. Its memory at nodes, `remains`, is released as it comes
     /// back: see [`Self::release`].
     pub fn leave(&mut self, client: u64, charge: usize, remains: usize) {
         self.clients = self.clients.saturating_sub(1);
@@ -283,7 +283,7 @@ mod tests {
                 loads[client] = next;
                 prop_assert_eq!(budget.used(), loads.iter().sum::<usize>());
                 prop_assert!(budget.used() <= LIMIT + LANE + clients * FLOOR);
-                // A client without load may always ask for something, and nobody needs more
+                // A client without load may always ask for something, and no client needs more
                 // memory than there is for the floor.
                 let idle = loads.iter().position(|load| *load == 0);
                 if let Some(idle) = idle {

@@ -1,4 +1,4 @@
-//! Whose a request at a gateway is.
+//! Attribution of a gateway's requests to tenants.
 //!
 //! # Problem
 //! A gateway knows the volume or pool that a request is about, its operation, its size and its key,
@@ -7,8 +7,9 @@
 //! # Mechanism
 //! The first rule of the policy that asks for a volume or a key, and whose conditions all hold,
 //! names the tenant; if there is none, it is the tenant of the volume. Other rules are about
-//! programs and say nothing here. What a rule says about the volume is decided once, when the
-//! volume is opened; what remains is compared for each request, and for most volumes nothing does.
+//! programs and say nothing here. A rule's conditions on the volume are decided once, when the
+//! volume is opened; the other conditions are compared for each request, and most volumes have
+//! none.
 //!
 //! Example: `key = "session:"` for web, `volume = "logs*", operation = "write"` for etl. In pool
 //! `cache` of tenant kv the key `session:7` is web's and `user:7` is kv's; a write to volume
@@ -21,10 +22,10 @@ use tidegate_model::{Bytes, Operation, OperationSet, Policy, SizeRange, TenantId
 
 use crate::channel::glob;
 
-/// A request as far as that decides whose it is.
+/// The properties of a request that decide its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// What it does.
+    /// The operation of the request.
     pub operation: Operation,
     /// How much data it moves.
     pub size: Bytes,
@@ -32,14 +33,14 @@ pub struct Asked<'a> {
     pub key: Option<&'a [u8]>,
 }
 
-/// Who owns the requests to one volume or pool.
+/// The rules that name the tenant of each request to one volume or pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
     rules: Vec<Rule>,
     others: TenantId,
 }
 
-/// What is left to ask of a rule once the volume is known.
+/// The conditions of a rule that remain once the volume is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     owner: TenantId,
@@ -50,8 +51,9 @@ struct Rule {
 }
 
 impl Owners {
-    /// Who owns the requests to the volume or pool called `volume`, by the rules of `policy`; what
-    /// matches none is the tenant's with the name `tenant`, or nobody's if there is none.
+    /// Returns the rules of `policy` for the volume or pool called `volume`. Requests that match
+    /// none of them belong to the tenant with the name `tenant`, or to no tenant if the policy has
+    /// none of that name.
     pub fn new(policy: &Policy, volume: &str, tenant: &str) -> Self {
         let mut rules = Vec::new();
         for rule in policy.matches.iter().filter(|rule| !rule.storage.is_empty()) {
@@ -73,13 +75,13 @@ impl Owners {
         Self { rules, others }
     }
 
-    /// Whose this request is.
+    /// Returns the tenant that owns this request.
     #[inline]
     pub fn owner(&self, asked: Asked<'_>) -> TenantId {
         self.rules.iter().find(|rule| rule.holds(asked)).map_or(self.others, |rule| rule.owner)
     }
 
-    /// Everybody who may own a request to a place with keys, or without.
+    /// Returns all tenants that may own a request to a pool (`has_keys`) or to a volume.
     pub fn all(&self, has_keys: bool) -> impl Iterator<Item = TenantId> {
         let rules = self.rules.iter().filter(move |rule| has_keys || rule.keys.is_empty());
         rules.map(|rule| rule.owner).chain([self.others])

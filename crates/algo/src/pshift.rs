@@ -2,13 +2,12 @@
 //! servers that have too few, until nothing is gained by moving any.
 //!
 //! # Problem
-//! A *bucket* was promised `R` operations in a period (its reservation), and its requests arrive
-//! at several *servers*. What it will ask of each is known about (its demand there), and so is
-//! what each server can do in the period (its capacity). A server serves requests with a token
-//! first. How many of its `min(R, demand)` tokens does each bucket get on each server, so that as
-//! many as can be are consumed? A token is lost where there is no demand for it (a *strong*
-//! excess), or where a server has more of them than capacity (a *weak* excess: the server is
-//! *overloaded*).
+//! A *bucket* was promised `R` operations in a period (its reservation), and its requests arrive at
+//! several *servers*. Its demand at each server in the period is about known, and so is the
+//! capacity of each server. A server serves requests with a token first. How many of its
+//! `min(R, demand)` tokens does each bucket get on each server, so that as many as can be are
+//! consumed? A token is lost where there is no demand for it (a *strong* excess), or where a server
+//! has more of them than capacity (a *weak* excess: the server is *overloaded*).
 //!
 //! # Model
 //! An allocation without strong excess is *prudent*. Of those, the *effective capacity* counts:
@@ -26,14 +25,14 @@
 //! 2. *Sweep*: paths of length one, bucket after bucket, each in memory once. It needs no index,
 //!    and ends as soon as no server is overloaded, or none has room. Most configurations end here.
 //! 3. *Shift* (Algorithm 5): servers get a *level*, their distance from a server with room; then
-//!    tokens move along paths that go down a level with each step, until there is no such path;
-//!    and again. A path that is left is longer than those of the round before, so there are fewer
+//!    tokens move along paths that go down a level with each step, until there is no such path; and
+//!    again. A path that is left is longer than those of the round before, so there are fewer
 //!    rounds than servers. The token movement map of Algorithm 4 has an entry for any two servers
-//!    and a bucket; here it is never made. An entry of it is `min(tokens here, spare demand
-//!    there)`, which two shares of one bucket tell when they are looked at. What is made, when it
-//!    is first needed, is a list of each server's shares.
+//!    and a bucket; here it is never made. An entry of it is
+//!    `min(tokens here, spare demand there)`, which two shares of one bucket tell when they are
+//!    looked at. Instead the solver makes a list of each server's shares, when it first needs one.
 //!
-//! What changes between two periods is told by [`Solver::set`] and [`Solver::set_capacity`]; it
+//! [`Solver::set`] and [`Solver::set_capacity`] apply the changes between two periods; the solver
 //! keeps the tokens that are still prudent, and [`Solver::shift`] goes on from there. So an
 //! unchanged configuration moves nothing, and the cost is that of the change.
 //!
@@ -188,13 +187,13 @@ impl Configuration {
         }
     }
 
-    /// What each server can do in the period.
+    /// Each server's capacity in the period.
     #[must_use]
     pub fn capacities(&self) -> &[u64] {
         &self.capacities
     }
 
-    /// What each bucket was promised.
+    /// Each bucket's reservation.
     #[must_use]
     pub fn reservations(&self) -> &[u64] {
         &self.reservations
@@ -214,7 +213,7 @@ impl Configuration {
         &self.shares
     }
 
-    /// What of a bucket's reservation it can consume at all: the number of its tokens.
+    /// The part of a bucket's reservation that it can consume at all: the number of its tokens.
     ///
     /// # Panics
     /// If there is no such bucket.
@@ -375,7 +374,7 @@ impl Solver {
         Ok(())
     }
 
-    /// What proves that the last solution is the best: see [`Certificate`].
+    /// Returns the proof that the last solution is optimal: see [`Certificate`].
     pub fn certificate(&mut self) -> Certificate {
         if !self.is_complete {
             self.start();

@@ -58,8 +58,8 @@ impl<const N: usize> Published<N> {
 /// To be called by a writer before it overwrites the oldest version.
 #[inline]
 pub fn about_to_write() {
-    // Whoever reads one of the words to come sees also that the counter had come this far, and so
-    // that what it reads is not what it asked for.
+    // A reader of one of the words to come also sees that the counter had come this far, and so
+    // that it reads another version than it asked for.
     fence(Ordering::Release);
 }
 

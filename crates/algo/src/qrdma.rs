@@ -1,4 +1,4 @@
-//! QRDMA: DCQCN in which whoever has more than it was promised slows down more.
+//! QRDMA: DCQCN in which a flow with more than its promise slows down more.
 //!
 //! # Problem
 //! The one of [`crate::qtcp`], for senders that have a rate and no window.
@@ -33,7 +33,7 @@ use crate::quality::Quality;
 pub enum Aim {
     /// The one before: the squeeze is taken back as fast as a cut.
     Before,
-    /// What the squeeze leaves of it.
+    /// The part of that rate that the squeeze leaves.
     #[default]
     After,
 }

@@ -1,8 +1,8 @@
-//! QTCP: whoever has more than it was promised gives way more.
+//! QTCP: a flow with more than its promise gives way more.
 //!
 //! # Problem
-//! DCTCP divides a link evenly among whoever asks for more than that. Storage classes are promised
-//! uneven shares, and a switch that served them by class would have to know them.
+//! DCTCP divides a link evenly among the flows that ask for more than that. Storage classes are
+//! promised uneven shares, and a switch that served them by class would have to know them.
 //!
 //! # Mechanism
 //! Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End QoS for Emerging Storage
@@ -34,9 +34,9 @@
 //!
 //! # Interference
 //! The promises are shares of what the link can carry, less what flows without a promise take. If
-//! that grows, no promise holds any more, every Q is above one, and nobody gives way to anybody.
-//! So all promises are scaled ([`Interference`]), to a little more than what the promised flows
-//! get together, and at most to all that was promised:
+//! that grows, no promise holds any more, every Q is above one, and no flow gives way to another.
+//! So all promises are scaled ([`Interference`]), to a little more than what the promised flows get
+//! together, and at most to all that was promised:
 //!
 //! ```text
 //! scale' = (1 - gain) * scale + gain * min(1, (1 + sigma) * scale / Q)
@@ -53,7 +53,7 @@
 //! all have 32, 21 and 11 and the other flow 32; at 1.2 they would have 27, 27 and 15, the other
 //! one 27. So the less sigma is, the more of the proportion is kept; at a twentieth it is 30, 24
 //! and 12 beside 30, whoever comes first. In words: a flow without a promise gets what the best
-//! promise gets, since nobody who is promised anything is bolder than DCTCP.
+//! promise gets, since no flow with a promise is bolder than DCTCP.
 //!
 //! This departs from the paper's Fig. 15a, by which the link's rate is lowered by sigma when Q is
 //! above one by more than that, and raised when it is below by more. As printed, the new rate would
@@ -67,9 +67,9 @@
 //! flow's own is there because the paper has it ([`Qtcp::with_interference`]), and for flows that
 //! nobody else watches over.
 //!
-//! Left out: estimating the link. What it can carry must be known, and rather too low than too
-//! high: with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much
-//! the first of them never has slack, and the shares are lost.
+//! Left out: estimating the link. Its capacity must be known, and rather too low than too high:
+//! with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much the
+//! first of them never has slack, and the shares are lost.
 
 use tidegate_model::{Rate, Span};
 
@@ -93,7 +93,7 @@ const SCALE_LEAST: f64 = 1.0 / 64.0;
 /// one to the next.
 const GAIN: f64 = 0.125;
 
-/// What flows without a promise leave to those with one.
+/// The fraction of the promises that flows without a promise leave to those with one.
 ///
 /// ```
 /// use tidegate_algo::qtcp::{Interference, SIGMA};
@@ -126,7 +126,7 @@ impl Interference {
         self.scale += GAIN * (kept - self.scale);
     }
 
-    /// What is left of each promise, more than 0 and at most 1.
+    /// The fraction of each promise that is left, more than 0 and at most 1.
     pub const fn scale(&self) -> f64 {
         self.scale
     }
@@ -194,7 +194,7 @@ impl Qtcp {
         self.quality.factor() * self.scale()
     }
 
-    /// What of the promise can be kept.
+    /// The fraction of the promise that can be kept.
     fn scale(&self) -> f64 {
         match (self.quality.objective(), &self.interference) {
             (Objective::Rate(_), Some(interference)) => interference.scale(),

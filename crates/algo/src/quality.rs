@@ -49,10 +49,10 @@ pub const GAMMA: f64 = 0.5;
 /// A rate on average, as a part of its largest.
 const MEAN: f64 = 0.75;
 
-/// What a flow has to carry, from when it was asked to.
+/// A transfer of a flow: the time of its request, and its remaining bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// When that was.
+    /// The time at which the transfer was requested.
     pub asked: Time,
     /// The bytes that are not yet acknowledged.
     pub left: u64,
@@ -77,7 +77,7 @@ impl Transfer {
     }
 }
 
-/// What a flow is promised.
+/// A flow's promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// At least this much payload.
@@ -121,12 +121,12 @@ impl Quality {
         Self { objective, gamma, smoothed: None, transfer: None }
     }
 
-    /// What the flow is promised.
+    /// The flow's promise.
     pub const fn objective(&self) -> Objective {
         self.objective
     }
 
-    /// Promises something else from now on. What was measured stays if it is of the same kind.
+    /// Promises something else from now on. The measurement stays if it is of the same kind.
     pub const fn promise(&mut self, objective: Objective) {
         match (self.objective, objective) {
             (Objective::Rate(_), Objective::Rate(_))
@@ -151,13 +151,13 @@ impl Quality {
         }
     }
 
-    /// What the flow carries, if it carries something.
+    /// Sets the transfer that the flow carries, or none.
     pub const fn carry(&mut self, transfer: Option<Transfer>) {
         self.transfer = transfer;
     }
 
-    /// Congestion was met, at so many bytes per second: if a latency is promised, it is seen anew
-    /// what it will be.
+    /// Congestion was met, at so many bytes per second: if a latency is promised, the flow
+    /// estimates it anew.
     pub fn foresee(&mut self, now: Time, rate: f64) {
         if let Some(transfer) = self.transfer {
             self.on_latency(transfer.latency(now, rate));
@@ -169,7 +169,7 @@ impl Quality {
         self.smoothed = Some((1.0 - self.gamma) * measured + self.gamma * old);
     }
 
-    /// What was measured, smoothed: bytes per second or nanoseconds; none before the first.
+    /// The smoothed measurement, in bytes per second or nanoseconds; none before the first.
     pub const fn smoothed(&self) -> Option<f64> {
         self.smoothed
     }

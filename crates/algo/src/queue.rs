@@ -1,10 +1,10 @@
-//! Who enters service next: a queue with a depth, ordered by arrival, by fairness or by priority.
+//! Dispatch order of a gate: a queue with a depth, ordered by arrival, by fairness or by priority.
 //!
 //! # Problem
 //! A device serves a few requests at a time well, and many at a time badly. So a gate lets at most
-//! `depth` requests into service and makes the others wait. As soon as requests wait, somebody
-//! decides who is next: the one that came first, the one whose flow had the least for its weight,
-//! or the one with the highest priority. These are one structure with three orders.
+//! `depth` requests into service and makes the others wait. As soon as requests wait, the gate
+//! decides which one is next: the one that came first, the one whose flow had the least for its
+//! weight, or the one with the highest priority. These are one structure with three orders.
 //!
 //! The requests come from several processes, any of which may be stopped or killed at any
 //! instruction. So the decision is split from the memory in which it is kept:
@@ -29,8 +29,8 @@
 //! The papers give each request its tags when it arrives. Here a tag belongs to a flow and moves
 //! when a request is dispatched. The order is the same: a request that arrives behind another one
 //! of its flow starts where that one ends, because virtual time cannot pass a request that waits.
-//! What is gained: a request that stops waiting was never charged, and a new weight holds from the
-//! next dispatch.
+//! The gain: a request that stops waiting was never charged, and a new weight holds from the next
+//! dispatch.
 //!
 //! Example, depth 1, all costs equal, weights 2 for *a* and 1 for *b*, arrivals a0 b0 a1 b1 a2 b2:
 //!
@@ -76,7 +76,7 @@ const _: () = assert!(TOKEN >= WEIGHT_MAX as u128 * 1_000_000);
 /// flow alone can have 272.
 const SLOTS_PER_OWN: usize = 2 * FLOWS;
 
-/// Who is next.
+/// The order in which requests enter service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The request that came first.
@@ -88,10 +88,10 @@ pub enum Order {
     Priority,
 }
 
-/// What the request in a slot is.
+/// The request in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// What [`State::arrive`] gave it.
+    /// The number that [`State::arrive`] gave it.
     pub arrival: u64,
     /// Tokens.
     pub cost: u64,
@@ -267,9 +267,9 @@ impl<const L: usize> State<L> {
         (0..L).map(|index| word(HEAD_WORDS + index).count_ones()).sum()
     }
 
-    /// Sets who is next, how many may be in service (at least one), and the weight of each flow
-    /// (at least one; one for each flow that is not given). Who waits goes on waiting, and more
-    /// than `depth` requests that are in service stay there.
+    /// Sets the order, how many requests may be in service (at least one), and the weight of each
+    /// flow (at least one; one for each flow that is not given). Waiting requests go on waiting,
+    /// and more than `depth` requests that are in service stay there.
     ///
     /// A flow that is ahead keeps its debt in tokens, not in tags: when its weight grows tenfold,
     /// it has to wait for a tenth.

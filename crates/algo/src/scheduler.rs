@@ -1,12 +1,12 @@
-//! Who is served next at a storage node: requests of many tenants, under one of seven disciplines
+//! Request scheduler of a storage node: requests of many tenants, under one of seven disciplines
 //! that may change at any time.
 //!
 //! # Problem
 //! Each tenant has a queue at the node. A controller says, per tenant and period, up to what count
 //! requests are *reserved* and up to what count they are *allowed* (pShift); a policy says what
 //! *weight* a tenant has; gateways say what it was served at other nodes (DSFQ). Between two words
-//! from the controller the node decides alone, request by request, and is never idle while somebody
-//! waits who may be served.
+//! from the controller the node decides alone, request by request, and is never idle while a
+//! request waits that may be served.
 //!
 //! # Steps
 //! The paper's tokens are differences of counts: a tenant has `reserved - served` reservation
@@ -16,13 +16,13 @@
 //!    tokens left, the next in order: strictly first, and bounded by what was admitted for them;
 //! 2. among other tenants with requests waiting and reservation tokens left, the next in order;
 //! 3. if there is none, among those with requests waiting and any tokens left, the next in order;
-//! 4. if there is none, nobody. The paper waits a little and looks again;
+//! 4. if there is none, no request goes. The paper waits a little and looks again;
 //!    [`Scheduler::next_eligible`] says when looking again is worth it.
 //!
 //! Disciplines that do not [heed promises](Discipline::heeds_promises) know the third step only,
-//! and everybody takes part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without the
-//! first. A tenant that is blocked by its limit is, like one with no request, not in any race: it
-//! earns no credit, and comes back in O(log n) where the race is by then.
+//! and all tenants take part in it. So does pShift's Algorithm 1 ([`Discipline::Token`]) without
+//! the first. A tenant that is blocked by its limit is, like one with no request, not in any race:
+//! it earns no credit, and comes back in O(log n) where the race is by then.
 //!
 //! # Order within a step
 //! Start-time fair queueing with a depth, SFQ(D): each step has a race in which a request of work
@@ -39,7 +39,7 @@
 //! - [`Discipline::Sfq`]: the work is the request's own.
 //! - [`Discipline::DsfqTotal`], [`Discipline::DsfqHybrid`]: a request starts later by its *delay*,
 //!   divided by the weight (Eq. 5 of the DSFQ paper), in whole or as far as the tenant's
-//!   [bound](crate::dsfq::Bound) lets it (Eq. 12). What is cut off is forgotten.
+//!   [bound](crate::dsfq::Bound) lets it (Eq. 12). The part that is cut off is forgotten.
 //! - [`Discipline::Unified`]: what is cut off is a *debt*, which delays the next requests, each by
 //!   no more than its bound. So the minimum share is kept, for which the paper needs nothing but
 //!   that bound, and alternating bursts gain nothing. A debt is forgiven as the race passes what it
@@ -52,14 +52,14 @@
 //!
 //! # Debt
 //! A request starts if at least one token is left, and counts whole, so a tenant is served beyond
-//! its count by less than one request. What a request turned out to cost more
-//! ([`Scheduler::charge`]) counts as well. What went beyond a count is *owed*. The counts that
-//! follow, of this period and of later ones, pay it before they pay for anything else, and an even
-//! pace takes a payment for service. So in any row of periods a tenant has what they allow and one
-//! request, and by right what they reserve and one request. Debts outlive changes of counts, terms,
-//! plans and disciplines. Where no limit holds, nothing is owed. Example: 50 are allowed in a
-//! period, and a request costs 256. It goes with the first token. Then 206 are owed, which four
-//! periods pay whole and a fifth in part, so the next request goes in that one.
+//! its count by less than one request. A cost that shows after the dispatch ([`Scheduler::charge`])
+//! counts as well. Units beyond a count are *owed*. The counts that follow, of this period and of
+//! later ones, pay for those before they pay for anything else, and an even pace takes a payment
+//! for service. So in any row of periods a tenant has what they allow and one request, and by right
+//! what they reserve and one request. Debts outlive changes of counts, terms, plans and
+//! disciplines. Where no limit holds, nothing is owed. Example: 50 are allowed in a period, and a
+//! request costs 256. It goes with the first token. Then 206 are owed, which four periods pay whole
+//! and a fifth in part, so the next request goes in that one.
 //!
 //! A cost is at least one.
 //!
@@ -174,7 +174,7 @@ pub struct Scheduler<J> {
     /// Removed slots that can be used again.
     free: Vec<u32>,
     requests: Requests<J>,
-    /// What the next request is numbered at least.
+    /// The least number of the next request.
     number: u64,
     /// The latest time at which something came, went or was finished.
     latest: Time,
@@ -183,9 +183,9 @@ pub struct Scheduler<J> {
     until: Time,
     /// Units of cost that wait at all slots.
     waiting: u64,
-    /// Whether somebody waits in another lane, as of the last look.
+    /// Whether a request waits in another lane, as of the last look.
     is_contended: bool,
-    /// What it has let through, and that with what others have.
+    /// Units of cost that this lane has let through, and those of all lanes.
     own: Passed,
     passed: Passed,
     /// Where the fair race was, at most [`WINDOW`] periods ago and at least half of that.
@@ -228,7 +228,7 @@ impl<J> Scheduler<J> {
     }
 
     /// Decides by another rule from the next dispatch on. All requests stay, and so do counts; the
-    /// races begin anew, with everybody level.
+    /// races begin anew, with all tenants level.
     pub fn set_discipline(&mut self, now: Time, discipline: Discipline) {
         if discipline == self.discipline {
             return;
@@ -254,7 +254,8 @@ impl<J> Scheduler<J> {
         Slot { index, generation: state.generation, lane: self.lane }
     }
 
-    /// Removes a slot. What waits in it, and what still comes for it, is nobody's from here on.
+    /// Removes a slot. Requests that wait in it, and those that still come for it, belong to
+    /// [`Slot::NOBODY`] from here on.
     pub fn remove(&mut self, now: Time, slot: Slot) {
         let index = self.index(slot);
         if index == 0 {
@@ -360,7 +361,7 @@ impl<J> Scheduler<J> {
         Some(self.take(now, step, start, index))
     }
 
-    /// Who is next, in which step, and where in its race.
+    /// Returns the step of the next request, its start in the race, and its slot's index.
     fn first(&self) -> Option<(Step, u128, usize)> {
         Step::ALL.into_iter().find_map(|step| {
             let (start, index) = self.races[step as usize].heap.first()?;
@@ -444,8 +445,8 @@ impl<J> Scheduler<J> {
         self.paced.first().map(|(time, _)| time)
     }
 
-    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. What they
-    /// tell of other nodes is told by those behind them.
+    /// Takes out the waiting requests that `which` picks, slot by slot, in their order. Requests
+    /// behind them carry their reports of other nodes.
     pub fn cancel(&mut self, now: Time, mut which: impl FnMut(&J) -> bool) -> Vec<J> {
         self.latest = now;
         let mut cancelled = Vec::new();
@@ -476,13 +477,13 @@ impl<J> Scheduler<J> {
         cancelled
     }
 
-    /// What has happened at a slot so far, at least up to now.
+    /// Returns the counts of a slot so far, at least up to now.
     pub fn tally(&self, now: Time, slot: Slot) -> Tally {
         self.states[self.index(slot)].tally(now.max(self.latest))
     }
 
-    /// How long requests of a slot have waited, and for which rule, each as often as it costs. What
-    /// waits now counts up to now.
+    /// How long requests of a slot have waited, and for which rule, each as often as it costs.
+    /// Requests that wait now count up to now.
     pub fn waits(&mut self, now: Time, slot: Slot) -> Waits {
         let (now, index) = (now.max(self.latest), self.index(slot));
         self.tell(now, index);

@@ -210,7 +210,7 @@ proptest! {
     }
 
     /// Nothing is lost and nothing idles: without limits, as many come out as went in, in the order
-    /// of each tenant, whoever else comes and goes.
+    /// of each tenant, whichever other tenants come and go.
     #[test]
     fn removed_tenants_are_served_as_nobody(
         pushes in prop::collection::vec(0usize..4, 0..60), removed in 0usize..4
@@ -327,8 +327,8 @@ fn weights_are_exact_from_one_to_a_million() {
     assert_eq!(order, [0, 1, 2, 0, 0, 1, 2, 0]);
 }
 
-/// Whoever was away does not get what it did not ask for: no credit for idling, which starves the
-/// others for as long as one was idle in other schedulers.
+/// A tenant that was idle gets no credit for that time. In other schedulers such a credit starves
+/// the other tenants for as long as the one was idle.
 #[test]
 fn idling_earns_nothing() {
     let (mut scheduler, slots) = backlogged(&[1, 1]);
@@ -362,7 +362,7 @@ fn service_elsewhere_counts_where_somebody_waits() {
     assert_eq!(served[1] - served[0], 3);
 }
 
-/// What a tenant had with reservations it does not pay for when all are equal again.
+/// A tenant does not pay for its reserved requests when all tenants are equal again.
 #[test]
 fn the_steps_do_not_know_each_other() {
     let (mut scheduler, slots) = backlogged(&[1, 1]);
@@ -436,7 +436,7 @@ fn what_happened_is_counted() {
     };
     assert_eq!(scheduler.tally(Time(400), slot), expected);
     assert_eq!(expected.stayed(Time(400)), 3 * 280 + 2 * 250);
-    // What was never dispatched is not completed.
+    // Units that were never dispatched do not complete.
     scheduler.complete(Time(390), slot, 3);
     assert_eq!(scheduler.tally(Time(400), slot).present(), 0);
     assert_eq!(size_of::<State>(), 224);

@@ -1,10 +1,10 @@
-//! What each flow of a link is promised, when classes share the link and flows share a class.
+//! Promise of each flow of a link, when classes share the link and flows share a class.
 //!
 //! # Problem
 //! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But a control law
 //! knows one flow. If each flow of a class went by the share of the class, the class would have as
 //! many shares as flows (two flows of Low, each promised all of it, took 33 Gbit/s instead of 17);
-//! if shares of flows that ask for nothing were kept for them, nobody would be promised these.
+//! if shares of flows that ask for nothing were kept for them, no flow would be promised these.
 //!
 //! # Mechanism
 //! A registry for each link ("C x r_i / sum of r", section 3.1.2 of Gupta, Kant, Pal and Biswas,
@@ -44,7 +44,7 @@ const CLASSES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(u32);
 
-/// Who has a part of a link together: the flows of a class, or others that were given a weight.
+/// Flows that share a part of a link: those of a class, or others that were given a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(u32);
 
@@ -151,7 +151,7 @@ impl Shares {
         });
     }
 
-    /// What a flow is promised; for an idle one, what it would be if it were active.
+    /// Returns a flow's promise; for an idle flow, its promise if it were active.
     pub fn promised(&self, place: Place) -> Rate {
         let Flow { group, seen } = self.flows[place.0 as usize];
         let active = self.parts[group.0 as usize].active + u32::from(seen.is_none());
@@ -170,8 +170,8 @@ impl Shares {
         (u128::from(capacity) * weight).checked_div(sum).unwrap_or(0) as u64
     }
 
-    /// What the active flows with a weight got together, over a time that all of them
-    /// have answered since the last call. Nothing without interference.
+    /// Takes in the rate that the active flows with a weight got together, over a time that all of
+    /// them have answered since the last call. Does nothing without interference.
     pub fn on_delivered(&mut self, total: Rate) {
         let is_shared = self.parts.iter().any(|part| part.weight > 0 && part.active > 0);
         if let (true, Some(others)) = (is_shared, &mut self.others) {

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A rate must hold exactly over every window, for requests from one byte to many times the burst,
-//! whatever the number of takers; a new rate must reach whoever is already waiting; and a taker
-//! that need not wait must not notice that the bucket is there.
+//! whatever the number of takers; a new rate must reach takers that already wait; and a taker that
+//! need not wait must not notice that the bucket is there.
 //!
 //! # Model
 //! Tokens are positions on one line that only grows. `earned(t)` is how far the line is paid for:
@@ -25,26 +25,26 @@
 //! the next starts at 270 and waits out the debt.
 //!
 //! Looking at the clock takes longer than everything else, and threads that write one word wait for
-//! each other. So whoever looks and finds enough also takes a *loan* for its lane: tokens, a 512th
-//! of the burst, that the takers of the same lane then get from there. Lanes are cells far apart in
-//! memory; threads should have different ones, and nothing but speed depends on it. What is out on
-//! loan counts as handed out.
+//! each other. So a taker that looks and finds enough also takes a *loan* for its lane: tokens, a
+//! 512th of the burst, that the takers of the same lane then get from there. Lanes are cells far
+//! apart in memory; threads should have different ones, and nothing but speed depends on it. Tokens
+//! out on loan count as handed out.
 //!
-//! What flows over the rim is *forgotten*: taken off what is earned. Whoever looks sees to it that
-//! no more than the bucket holds lies in front of the position where the last taker ended that
-//! `looked` before. A bucket *holds* the burst but for what all lanes may have: nobody knows when
-//! that is taken, and it may be just now.
+//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that looks at
+//! the clock makes sure that no more than the bucket holds lies in front of the position where the
+//! last taker ended that `looked` before. A bucket *holds* the burst but for what all lanes may
+//! have: no taker knows when those are taken, and it may be just now.
 //!
 //! Bounds. In any window of length `T` the bytes of granted requests are at most
-//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in
-//! 2^-48 tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million
-//! too slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
-//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. What overflows is
-//! forgotten to a whole token, so count in tokens that are small against a request: bytes, or
-//! thousandths of an operation.
+//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in 2^-48
+//! tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million too
+//! slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
+//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. An overflow is forgotten
+//! to a whole token, so count in tokens that are small against a request: bytes, or thousandths of
+//! an operation.
 //!
-//! Left out: order between waiters is the order in which they took, whatever they cost, and who
-//! has a loan left passes them. Fairness between contexts is [`queue`](crate::queue)'s business.
+//! Left out: order between waiters is the order in which they took, whatever they cost, and takers
+//! with a loan left pass them. Fairness between contexts is [`queue`](crate::queue)'s business.
 
 use tidegate_model::Time;
 
@@ -70,7 +70,7 @@ const LOAN_REQUESTS: u64 = 4;
 /// senseless requests must not bring them round to zero.
 const COST_MAX: u64 = 1 << 48;
 
-/// What [`TokenBucket::take`] says.
+/// The answer of [`TokenBucket::take`].
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
@@ -95,7 +95,7 @@ pub struct TokenBucket {
     limited: AtomicU32,
     /// [`Terms`]. With the word above on lines that takers only read.
     terms: Published<4>,
-    /// What those write who look at the clock.
+    /// Positions that takers write when they look at the clock.
     marks: Apart<Marks>,
     /// Tokens that takers may have without a look at the clock.
     loans: [Apart<AtomicU64>; LANES],
@@ -114,13 +114,13 @@ struct Marks {
     spent: AtomicU64,
     /// Where the last taker ended that has looked at the clock.
     looked: AtomicU64,
-    /// What was earned and flowed over the rim, in all.
+    /// Tokens that were earned and flowed over the rim, in all.
     forgotten: AtomicU64,
-    /// What was given back, in all.
+    /// Tokens that were given back, in all.
     credit: AtomicU64,
 }
 
-/// What the line is paid by.
+/// The parameters by which the line is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Terms {
     base: u64,
@@ -262,8 +262,8 @@ impl TokenBucket {
         self.look(loan, cost, now)
     }
 
-    /// What becomes of a taker that has no loan. A call of its own, so that what most takers need
-    /// is small enough to be part of them.
+    /// Serves a taker that has no loan. It is a call of its own, so that the code that most takers
+    /// need is small enough to be inlined.
     #[inline(never)]
     fn look(&self, loan: &AtomicU64, cost: u64, now: impl FnOnce() -> Time) -> Take {
         let (marks, terms) = (&self.marks.0, self.terms());
@@ -273,8 +273,8 @@ impl TokenBucket {
         let cost = cost.min(COST_MAX);
         let start = marks.spent.fetch_add(cost, Ordering::Relaxed);
         let end = start.saturating_add(cost);
-        // The clock first: who ends between this look at it and the next at `looked` has looked
-        // later, and nothing is forgotten on its account.
+        // The clock first: a taker that ends between this look at it and the next at `looked` has
+        // looked later, and nothing is forgotten on its account.
         let paid = self.forget(terms, terms.earned(now()));
         marks.looked.fetch_max(end, Ordering::Relaxed);
         let is_worth_it = cost <= terms.loan() / LOAN_REQUESTS;
@@ -307,21 +307,22 @@ impl TokenBucket {
         }
     }
 
-    /// Puts what a lane has back into the bucket.
+    /// Puts a lane's tokens back into the bucket.
     fn call_in(&self, loan: &AtomicU64) {
         let left = loan.swap(0, Ordering::Relaxed);
         self.marks.0.credit.fetch_add(left, Ordering::Relaxed);
     }
 
-    /// When whoever waits for `due` may go, as things stand: sooner after [`Self::give_back`], and
-    /// sooner or later after [`Self::configure`]. At or before the present means now.
+    /// Returns when a taker that waits for `due` may go, as things stand: sooner after
+    /// [`Self::give_back`], and sooner or later after [`Self::configure`]. At or before the present
+    /// means now.
     pub fn ready_at(&self, due: Due) -> Time {
         let forgotten = self.marks.0.forgotten.load(Ordering::Relaxed);
         let credit = self.marks.0.credit.load(Ordering::Relaxed);
         self.terms().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
     }
 
-    /// Gives back `tokens` of a request that used fewer than it took. Whoever waits goes earlier.
+    /// Gives back `tokens` of a request that used fewer than it took. Waiting takers go earlier.
     #[inline]
     pub fn give_back(&self, tokens: u64) {
         // Without a limit nothing was kept, so there is nothing to give back to.

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! Processes share a structure of some words (the state of a queue). Any of them may be stopped or
-//! killed at any instruction, or leave what it does by a jump. With a lock, whoever is stopped
-//! while it holds the lock stops all others.
+//! killed at any instruction, or leave what it does by a jump. With a lock, a process that is
+//! stopped while it holds the lock stops all others.
 //!
 //! # Mechanism
 //! There is one word, [`Head`], which names the *current* buffer and counts versions. A thread that
@@ -91,12 +91,12 @@ impl Operations {
 
     /// Ends the operation.
     fn end(&self, number: u64) {
-        // Who sees the end sees all that was written before, and writes the buffer after it.
+        // A thread that sees the end sees all writes before it, and writes the buffer after it.
         self.0.store(number + 1, Ordering::Release);
     }
 }
 
-/// What a change comes to.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<R> {
     /// The words become what they were made.
@@ -206,7 +206,7 @@ impl<const W: usize> Versioned<'_, W> {
                 && cell.compare_exchange(found, claim, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let free = (0..PASSES).find_map(|pass| numbers().find(|number| take(number, pass)));
-        // Whoever reads one of the words to come sees also that the head had left this buffer.
+        // A reader of one of the words to come also sees that the head had left this buffer.
         fence(Ordering::Release);
         free
     }

@@ -3,9 +3,9 @@
 //!
 //! # Problem
 //! A storage device takes commands out of many queues: several hosts, several classes, and the same
-//! again inside, before each chip. Who is next decides whose latency grows. The rule has to be
-//! exact (shares are counted in commands, not in luck), must never leave the device idle while
-//! anybody waits, and must cost the same with ten thousand queues as with two.
+//! again inside, before each chip. The choice of the next queue decides which latency grows. The
+//! rule has to be exact (shares are counted in commands, not in luck), must never leave the device
+//! idle while a command waits, and must cost the same with ten thousand queues as with two.
 //!
 //! # Model
 //! The NVMe base specification 1.4, section 4.13. A queue has a [`Level`]. *Admin* goes before
@@ -30,8 +30,8 @@
 //! min(*r*, weight), or in the next cycle. If medium is empty, the same cycle reads high, high,
 //! high, low: what medium leaves goes to both others, by their weights.
 //!
-//! The queues of a level in which somebody waits stand in a ring. The first is served; after a
-//! burst it goes to the end, and when it is empty it leaves. One command costs O(1).
+//! The queues of a level in which commands wait stand in a ring. The first is served; after a burst
+//! it goes to the end, and when it is empty it leaves. One command costs O(1).
 //!
 //! # What it promises
 //! - While the same classes have commands waiting, each whole cycle serves each of them exactly as
@@ -78,10 +78,10 @@ impl Default for Weights {
     }
 }
 
-/// Who is next.
+/// The rule by which an arbiter picks the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arbitration {
-    /// Whoever came first, whatever its queue.
+    /// The command that came first, whatever its queue.
     Arrival,
     /// Each queue in turn, whatever its level.
     RoundRobin {
@@ -155,7 +155,7 @@ struct Queue<T> {
 pub struct Arbiter<T> {
     arbitration: Arbitration,
     queues: Vec<Queue<T>>,
-    /// Of each level, the queues in which somebody waits, the next first. Without levels, one ring.
+    /// Of each level, the queues in which commands wait, the next first. Without levels, one ring.
     /// By arrival, the queue of each command, in the order in which they came.
     rings: [VecDeque<u32>; LEVELS],
     weights: [u16; LEVELS],

@@ -17,7 +17,7 @@ struct Oracle {
     /// The levels of a cycle's slots, and which comes next.
     cycle: Vec<Level>,
     next: usize,
-    /// Number, level and commands of each queue in which somebody waits, by turns; and how many
+    /// Number, level and commands of each queue in which commands wait, by turns; and how many
     /// commands the first of its level has had.
     turns: Vec<(usize, Level, Vec<u32>, u16)>,
     /// All commands by arrival.

@@ -81,7 +81,7 @@ fn the_last_tokens_are_taken_once() {
     });
 }
 
-/// When new terms are in force, nobody has a loan that the old ones gave.
+/// When new terms are in force, no lane has a loan that the old ones gave.
 #[test]
 fn no_loan_outlives_its_terms() {
     orders(3, || {
@@ -117,7 +117,7 @@ fn room_is_given_out_once() {
     });
 }
 
-/// Whoever sees the device become busy or idle last is right, and no time counts twice.
+/// The last thread that sees the device become busy or idle is right, and no time counts twice.
 #[test]
 fn time_is_busy_once() {
     orders(4, || {

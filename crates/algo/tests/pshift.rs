@@ -64,7 +64,7 @@ fn maximum_flow(capacities: &[u64], rows: &[Row]) -> u64 {
     }
 }
 
-/// What holds for every solution.
+/// Checks the properties of every solution.
 fn check(solver: &mut Solver, outcome: Outcome) {
     let certificate = solver.certificate();
     certificate.verify(solver.configuration()).unwrap();

@@ -1,4 +1,4 @@
-//! Who bears a shortfall, against all ways there are to divide it.
+//! Division of a shortfall, checked against all ways to divide it.
 #![allow(clippy::unwrap_used, reason = "a test may end by panicking")]
 
 use std::cmp::Ordering;

@@ -117,7 +117,8 @@ fn heads_that_share_buffers_do_not_mix() {
 }
 
 /// Twenty writers hold a buffer each, in the middle of an operation; two structures have theirs. So
-/// one is free, or none, and that one is found wherever it is. What is held is never given away.
+/// one buffer is free, or none, and that one is found wherever it is. A held buffer is never given
+/// away.
 #[test]
 fn of_all_buffers_the_one_that_is_free_is_claimed() {
     loom_alone(|| {

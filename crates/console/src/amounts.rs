@@ -88,7 +88,7 @@ fn scaled(value: u64, base: f64, units: &[&'static str]) -> (String, &'static st
     let mut scaled = value as f64;
     let mut units = units.iter();
     let mut unit = units.next().copied().unwrap_or_default();
-    // What would be rounded up to the next unit is shown in that unit: 1.00 MiB, not 1024 KiB.
+    // A value that rounds up to the next unit is shown in that unit: 1.00 MiB, not 1024 KiB.
     while scaled >= base - 0.05 {
         let Some(next) = units.next() else { break };
         scaled /= base;

@@ -1,4 +1,4 @@
-//! A cluster as somebody hands it over: read, understood, and if a policy cannot be kept on it,
+//! A cluster as an operator hands it over: read, understood, and if a policy cannot be kept on it,
 //! shown with what its nodes can do.
 
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl ClusterFile {
         Some(path.parent().unwrap_or(Path::new("")).join(policy?))
     }
 
-    /// What it says that cannot mean anything, a line each.
+    /// Returns the statements of the file that contradict each other, a line each.
     pub fn doubts(&self) -> Vec<String> {
         let places: Places = toml::from_str(&self.text).unwrap_or_default();
         let doubt = |(place, node): (&NodePlace, &Node)| {

@@ -1,4 +1,4 @@
-//! What went wrong, in words for people or as JSON for programs, and the exit code it deserves.
+//! Failures of commands: a message for people or as JSON for programs, and the exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -64,7 +64,7 @@ impl Code {
 pub struct Failure {
     code: Code,
     problem: Option<Box<Problem>>,
-    /// What else is wrong, where all of it was looked for.
+    /// The other failures, where the command looked for all of them.
     more: Vec<Failure>,
 }
 
@@ -178,7 +178,7 @@ impl Failure {
         ExitCode::from(self.code.number())
     }
 
-    /// What else is wrong, and how much it is.
+    /// Renders the other failures, and the number of all failures.
     fn render_more(&self) -> String {
         let problems = self.more.iter().filter_map(|failure| failure.problem.as_ref());
         let told: String = problems.map(|problem| problem.render()).collect();
@@ -236,7 +236,7 @@ impl Failure {
     }
 }
 
-/// A failure for programs. What there is nothing to say about is left out.
+/// A failure for programs. Fields without a value are left out.
 #[derive(Debug, Default, Serialize)]
 pub struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,7 +252,7 @@ pub struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
     exit_code: u8,
-    /// What else is wrong, each as this one.
+    /// The other failures, each in this form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     more: Vec<Told<'a>>,
 }

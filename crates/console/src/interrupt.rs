@@ -12,10 +12,10 @@ use tidegate_model::{Span, Time};
 use crate::clock::Clock;
 use crate::failure::{Code, Failure};
 
-/// How long whoever pressed Ctrl-C waits at most until it is noticed.
+/// The longest time from Ctrl-C until it is noticed.
 const LOOK: Span = Span(25 * Span::MILLISECOND.0);
 
-/// Whether somebody wants the command to end.
+/// The signal that asked the command to end; zero if none has.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicUsize>);
 
@@ -40,11 +40,11 @@ impl Interrupt {
     /// Whether to go on.
     ///
     /// # Errors
-    /// If somebody wants the command to end.
+    /// If a signal asked the command to end.
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.load(Ordering::Relaxed) {
             0 => Ok(()),
-            // What shells say of a command that ended by a signal.
+            // The exit code that shells report for a command that ended by a signal.
             signal => Err(Failure::silent(Code::Other(
                 u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128)),
             ))),
@@ -54,7 +54,7 @@ impl Interrupt {
     /// Sleeps until `due`.
     ///
     /// # Errors
-    /// If somebody wants the command to end meanwhile.
+    /// If a signal asks the command to end meanwhile.
     pub fn sleep_until(&self, clock: Clock, due: Time) -> Result<(), Failure> {
         loop {
             self.check()?;

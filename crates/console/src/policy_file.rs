@@ -1,5 +1,5 @@
-//! A policy as somebody hands it over: read, understood, and if it is wrong, shown with the place
-//! that is wrong.
+//! A policy as an operator hands it over: read, understood, and if it is wrong, shown with the
+//! place that is wrong.
 
 use std::io;
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl PolicyFile {
                 .map_err(|error| text_file::unreadable("policy", &name, &error)),
             false => text_file::read("policy", path, reader),
         }?;
-        // Nobody means to take every tenant's promise away with a file that was cut short.
+        // No operator means to take every tenant's promise away with a file that was cut short.
         if text.trim().is_empty() {
             return Err(Failure::new(Code::Invalid, format!("the policy {name} is empty"))
                 .help("check the file; a policy without tenants has at least a comment"));
@@ -63,7 +63,7 @@ impl PolicyFile {
         self.policy.feasible().map_err(|error| self.infeasible(error))
     }
 
-    /// What it says that cannot mean anything, a line each.
+    /// Returns the statements of the file that cannot mean anything, a line each.
     pub fn doubts(&self) -> Vec<String> {
         let is_user = |name: &str| match name.parse() {
             Ok(uid) => User::from_uid(Uid::from_raw(uid)).is_ok_and(|user| user.is_some()),

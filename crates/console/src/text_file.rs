@@ -1,4 +1,4 @@
-//! What is wrong with a file that an operator wrote, shown as every command shows it.
+//! Faults of a file that an operator wrote, in the form in which every command shows them.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use crate::failure::{Code, Failure};
 /// The longest line of which the text is shown, in bytes.
 const LONGEST: usize = 1_000;
 
-/// What the reader of TOML says that it expected, and how that is written.
+/// Expectations in errors of the TOML parser, each with the way to write such a value.
 const WANTED: [(&str, &str); 9] = [
     (", expected a string", QUANTITY),
     (", expected a string or a list of strings", QUANTITY),
@@ -28,7 +28,7 @@ const WANTED: [(&str, &str); 9] = [
 ];
 const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
 
-/// For whom a file is read.
+/// The party for which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// For the user who names it, to look at or to hand on.

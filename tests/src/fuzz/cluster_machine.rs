@@ -51,8 +51,8 @@ struct Process {
     node: Node<()>,
     life: u64,
     connection: Option<ConnectionId>,
-    /// When it was looked at last. What it served then may be of a period that has another number
-    /// by now, if nobody had told it which.
+    /// Whether the node was abandoned when the test looked at it last. Its service then may belong
+    /// to a period that has another number by now, if no message had told it the number.
     was_abandoned: bool,
 }
 
@@ -63,14 +63,14 @@ enum Letter {
     Closed,
 }
 
-/// What one process had of one tenant in one period.
+/// The tokens and the service of one tenant at one process in one period.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     served: u64,
     reserved: u64,
     allowed: Option<u64>,
     is_over: bool,
-    /// Its process was killed: what it had of a reservation and did not report is given anew.
+    /// Its process was killed: reservation tokens that it had and did not report are granted anew.
     is_dead: bool,
     is_abandoned: bool,
 }

@@ -64,13 +64,13 @@ pub fn run(bytes: &[u8]) {
     world.hang_up();
 }
 
-/// Somebody on a connection.
+/// A peer on a connection.
 struct Party {
     /// Its machine, if it is honest.
     machine: Option<Machine>,
-    /// What it was told and has not read.
+    /// Messages that were sent to it and that it has not read.
     inbox: Vec<ToStage>,
-    /// What it counts.
+    /// The bytes that it counts.
     bytes: u64,
     /// The rates of its buckets, as told.
     rates: BTreeMap<String, u64>,
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Whoever is on a connection says anything.
+    /// A peer on a connection sends an arbitrary message.
     fn lie(&mut self, tape: &mut Tape<'_>) {
         let Some(id) = self.some_peer(tape) else { return };
         let message = match tape.below(8) {
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves, and nothing of them stays.
+    /// All peers leave, and nothing of them stays.
     fn hang_up(mut self) {
         while let Some((id, _)) = self.peers.pop_first() {
             self.controller.on_closed(self.now, id, "it is gone");
@@ -260,7 +260,7 @@ fn note_rate(rates: &mut BTreeMap<String, u64>, rule: &Rule) {
     }
 }
 
-/// What a stage that has these channels and gates would report.
+/// Returns the report of an honest stage with these channels and gates.
 fn honest(machine: &Machine, now: Time, round: u64, bytes: u64) -> Report {
     let channels = machine.plan().channels().map(|(name, channel)| ChannelReport {
         name: name.into(),

@@ -24,7 +24,7 @@ pub struct Budget {
     pub time: Duration,
 }
 
-/// What was done, if nothing was found.
+/// The extent of a run without a finding.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     /// Inputs that were tried.
@@ -42,7 +42,7 @@ pub struct Found {
     pub seed: u64,
     /// Where the input is stored.
     pub input: PathBuf,
-    /// What the panic said.
+    /// The message of the panic.
     pub message: String,
 }
 
@@ -91,7 +91,7 @@ pub fn run(
 /// Runs the target with one input.
 ///
 /// # Errors
-/// What the panic said.
+/// The message of the panic.
 pub fn try_one(target: &Target, input: &[u8]) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| (target.run)(input))).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -124,7 +124,7 @@ fn store(artifacts: &Path, target: &str, input: &[u8]) -> PathBuf {
     path
 }
 
-/// Somebody who looks at the clock while the target is busy with an input.
+/// A thread that looks at the clock while the target is busy with an input.
 struct Watch {
     current: Arc<Mutex<Current>>,
     /// Dropped when there is nothing to watch any more.

@@ -41,7 +41,7 @@ pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let piece = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
-    // What is asked too far ahead waits for replies, and here each comes at once.
+    // Requests too far ahead wait for replies, and here each reply comes at once.
     let whole = told(stream, stream.len().max(1));
     assert_eq!(told(stream, piece), whole, "the cut changes the conversation");
     for shape in [Shape::Line, Shape::Values, Shape::Meta, Shape::Quiet] {
@@ -59,8 +59,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What is asked of two nodes that answer every request with nothing to say, and what the client
-/// hears.
+/// Returns the requests to two nodes that answer each with an empty reply, and the bytes that the
+/// client receives.
 fn told(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut client: Conversation<usize, Vec<u8>> = Conversation::new(VALUE_MAX, vec![0, 1]);
     let place = |key: &[u8], _: Operation| key.len() % 2;

@@ -36,7 +36,7 @@ impl Exports for Disks {
     }
 }
 
-/// What is heard of a client: what it is told, how its handshake ends, and what it asks.
+/// The transcript of a client: the bytes sent to it, the end of its handshake, and its requests.
 #[derive(Debug, PartialEq)]
 struct Heard {
     said: Vec<u8>,

@@ -1,6 +1,6 @@
 //! A storage node's machine under a controller that says anything and a world that does things in
-//! any order: every request comes out once, nobody is served beyond what was confirmed, and who may
-//! be served is.
+//! any order: every request comes out once, no tenant is served beyond the confirmed counts, and
+//! each that may be served is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -93,7 +93,7 @@ impl World {
                 let revision = self.node.revision();
                 self.node.on_message(self.now, message);
                 if self.node.revision() != revision {
-                    // What is allowed is void, and what waits is to be confirmed anew.
+                    // The allowed counts are void, and waiting requests are to be confirmed anew.
                     self.node_said();
                     self.confirmed.clear();
                 }
@@ -181,7 +181,7 @@ impl World {
         assert_eq!(sum, status.waiting);
     }
 
-    /// Whoever may be served is, and everything else is still there.
+    /// Serves all requests that may go, and checks that all others are still there.
     fn end(&mut self) {
         loop {
             while let Some((slot, cost)) = self.at_device.pop() {

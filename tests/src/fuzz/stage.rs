@@ -42,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What a live stage does around the machine.
+/// The surroundings of the machine, as in a live stage.
 struct World {
     machine: Machine,
     now: Time,
@@ -199,7 +199,7 @@ fn check_plan(plan: &Plan) {
     assert!(named.all(|name| gates.contains(name.as_str())), "{plan:?}");
 }
 
-/// What the segment is told fits it.
+/// Checks that a change fits the segment.
 fn check_change(change: &Change) {
     for gate in &change.gates {
         assert!(usize::from(gate.number) < GATES_MAX);

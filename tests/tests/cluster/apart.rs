@@ -40,11 +40,11 @@ fn enter(cluster: &Cluster) -> Client {
     client
 }
 
-/// What each block of a volume may hold: too simple to be wrong. A block is written as a whole, and
-/// its content is the number of the write.
+/// The possible contents of each block of a volume: too simple to be wrong. A block is written as a
+/// whole, and its content is the number of the write.
 #[derive(Default)]
 struct Oracle {
-    /// By block, the last write that was acknowledged, and those after it of which nobody knows.
+    /// By block, the last write that was acknowledged, and those after it with an unknown result.
     possible: HashMap<u64, Vec<u64>>,
     writes: u64,
     /// By cookie, what is under way.
@@ -122,7 +122,7 @@ fn nodes_may_die_again_and_again() {
         assert!(failed.iter().all(|node| *node == away), "round {round}: {failed:?}");
         let here = away as u64 * STRIPE;
         eventually("the node again, for the same client", || client.read(here, 512).is_ok());
-        // What was answered before it died is in the kernel's hands, and a flush says so.
+        // Writes answered before the node died are in the kernel's hands, and a flush says so.
         client.flush().unwrap();
         oracle.check(&mut client);
     }
@@ -290,7 +290,7 @@ fn fio(cluster: &Cluster, more: &[&str]) -> Command {
     command
 }
 
-/// What `fio` says where what it reads is not what it wrote.
+/// Checks that `fio` reports no read that differs from its write.
 #[track_caller]
 fn verified(outcome: &process::Outcome) {
     for said in [&outcome.stdout, &outcome.stderr] {
@@ -303,7 +303,7 @@ fn verified(outcome: &process::Outcome) {
 #[test]
 fn fio_finds_what_it_wrote_while_everything_happens() {
     let mut cluster = cluster();
-    // What is appended is said of the last tenant.
+    // An appended level belongs to the last tenant.
     let policies = ["limit = \"30k iops\"", "reservation = \"1k iops\""]
         .map(|level| format!("{OPEN}{level}\n"));
     // A node dies twice, policies take turns, and fio goes on after each error.
@@ -350,7 +350,7 @@ fn hang(part: &Running) {
     });
 }
 
-/// What is asked of `b`, which hangs, fails in time, and no longer once it goes on.
+/// Requests to `b`, which hangs, fail in time, and succeed again once it goes on.
 #[track_caller]
 fn fails_while_it_hangs(cluster: &Cluster, client: &mut Client) {
     let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! What a flush that succeeded promises, whoever dies.
+//! The guarantee of a flush that succeeded, whichever process dies.
 
 use std::os::unix::fs::DirBuilderExt;
 

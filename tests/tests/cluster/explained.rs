@@ -45,7 +45,8 @@ fn explained(cluster: &mut Cluster, tenant: &str) -> Value {
     serde_json::from_str(&outcome.success().stdout).expect("JSON")
 }
 
-/// What is told of a rule, if it held enough to be worth a word: in one line why, and the help.
+/// Returns the lines about a rule, if it held requests long enough to be reported: the reason, and
+/// the help.
 fn cause(told: &Value, rule: &str) -> Option<[String; 2]> {
     let causes = told["causes"].as_array().expect("a list");
     let cause = causes.iter().find(|cause| cause["rule"] == rule)?;
@@ -72,7 +73,7 @@ fn each_tenant_hears_which_rule_held_it() {
             };
             assert!(help.starts_with("a weight of 200 would be "), "{told:#}");
             assert!(room.starts_with("give it a reservation of its own"), "{told:#}");
-            // Whose they were is told as soon as they were read, too.
+            // As soon as the waits are read, both reasons name the tenants that went ahead, too.
             why.contains(&format!("{other} (100)")) && first.contains(": oltp (")
         });
     }

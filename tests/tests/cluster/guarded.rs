@@ -1,5 +1,5 @@
-//! Certificates: stock clients and parts of several machines go through the lock, and nobody else
-//! does. Whoever is turned away is told why, or the log is.
+//! Certificates: stock clients and parts of several machines go through the lock, and no other
+//! client does. A refused client, or the log, gets the reason.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -94,18 +94,18 @@ impl Guarded {
         self.cluster.client("nbdcopy", arguments)
     }
 
-    /// Somebody with the certificate of `name`.
+    /// The TLS identity with the certificate of `name`.
     fn guard(&self, name: &str) -> Guard {
         let identity = Identity::read(&self.tls(), name).unwrap();
         Guard::new(&Pump::start().unwrap(), &identity)
     }
 
-    /// What a party of this kind hears from the controller to `hello`, with this certificate.
+    /// Returns the controller's answer to `hello` from a party with this certificate.
     fn hears<In: DeserializeOwned>(&self, certificate: &str, hello: &Hello) -> In {
         self.says(&self.controller, certificate, "controller", hello).unwrap()
     }
 
-    /// The answer of whoever listens there by that name.
+    /// Returns the answer of the server that listens at `address` by that name.
     fn says<In: DeserializeOwned>(
         &self,
         address: &str,
@@ -135,12 +135,12 @@ fn certificates_are_made_once() {
     let before = read();
     let again = guarded.certify(&["--host", "storage.example.com"]).success();
     assert!(!again.stdout.contains("made ") && read() == before, "{again:?}");
-    // What was removed is made anew, for the same key; and clients go by another name as well.
+    // A removed certificate is made anew, for the same key; and clients go by another name as well.
     fs::remove_file(tls.join("front-cert.pem")).unwrap();
     let said = guarded.certify(&["--host", "storage.example.com"]).success().stdout;
     let line = "key.pem: for gateway front, at 127.0.0.1, ::1, localhost, storage.example.com";
     assert!(said.contains(line) && said.matches("made ").count() == 1, "{said}");
-    // Nobody is signed without the authority's key, and none is made in its place.
+    // No certificate is signed without the authority's key, and no key is made in its place.
     fs::remove_file(tls.join("b-cert.pem")).unwrap();
     fs::rename(tls.join("ca-key.pem"), tls.join("elsewhere")).unwrap();
     let refused = guarded.certify(&[]).failure(1).complaint();
@@ -195,7 +195,7 @@ fn stock_clients_go_through() {
     let convert = ["convert", "--object", &object, "--image-opts", &image, "-O", "raw", "copy"];
     guarded.cluster.client("qemu-img", &convert).success();
     assert!(copy(&mut guarded) == bytes, "qemu-img reads what nbdcopy did not write");
-    // What clients are told to type is what works.
+    // The address that clients are told to type works.
     let said = guarded.cluster.part(GATEWAY).stdout();
     let told = said.split_whitespace().find(|word| word.starts_with("nbds://")).unwrap();
     guarded.nbdinfo(told).success();
@@ -244,7 +244,7 @@ fn an_export_is_for_the_users_of_its_tenant() {
     let mut guarded = Guarded::new().up();
     let certified = guarded.certify(&["--user", "alice,bob"]).success();
     assert!(certified.stdout.contains("for user alice"), "{certified:?}");
-    // Whoever has this party's or user's certificate shows it as a client does.
+    // The holder of this party's or user's certificate presents it as a client does.
     let as_client = |name: &str| {
         let folder = guarded.cluster.path(&format!("of-{name}"));
         fs::create_dir(&folder).unwrap();
@@ -324,7 +324,7 @@ fn parties_are_whom_their_certificates_name() {
     assert_eq!(told(&guarded.controller, "client", "controller"), unknown);
     assert_eq!(told(&guarded.node, "client", "a"), unknown);
     assert_eq!(told(&guarded.node, "b", "a"), unknown);
-    // And nobody believes a host to be another than it is.
+    // And no peer believes a host to be another than it is.
     assert_eq!(told(&guarded.node, "front", "b"), "the peer's certificate is for a and not for b");
     [&guarded.controller, &guarded.node].into_iter().for_each(|address| rude(address));
     let log = || guarded.cluster.part("a").stderr();

@@ -10,10 +10,11 @@ use tidegate_tests::{built, process, tools};
 
 use super::OPEN;
 
-/// What the guest writes: these numbers, a line each.
+/// The numbers that the guest writes, a line each.
 const NUMBERS: std::ops::Range<u32> = 100_000..300_000;
 
-/// What the kernel needs to see the disk; `tests/programs/guest.sh` says in which order.
+/// The modules that the kernel needs to see the disk; `tests/programs/guest.sh` says in which
+/// order.
 const MODULES: [&str; 6] = [
     "virtio",
     "virtio_blk",
@@ -74,7 +75,7 @@ fn a_guest_finds_what_it_wrote_and_so_does_its_host() {
     };
     assert_eq!(said("guest: size "), (4 << 20).to_string());
     assert_eq!(said("guest: wrote "), said("guest: read "));
-    // What a guest made durable outlives everything here.
+    // Data that a guest made durable outlives all processes here.
     cluster.bed().kill_controller();
     cluster.up();
     cluster.client("nbdcopy", &[&cluster.uri("db"), "disk"]).success();

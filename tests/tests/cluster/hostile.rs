@@ -8,9 +8,9 @@
 //!
 //! Hostile clients run at the lowest priority. As ordinary threads 200 of them were in line for two
 //! processors before the gateway, the nodes and the neighbour, whose p99 was 13 times what it is
-//! with them at the lowest priority: what was measured was the machine. On machines of their own
-//! they would take no processor from anybody. What the gateway and the nodes do for them runs at
-//! the priority of all else.
+//! with them at the lowest priority: the test measured the machine. On machines of their own they
+//! would take no processor from other threads. The work of the gateway and the nodes for them runs
+//! at the priority of all else.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -55,7 +55,7 @@ const KINDS: usize = 5;
 /// The largest `nice` value that Linux knows.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// What hostile clients share.
+/// The state that hostile clients share.
 struct Attack {
     nbd: PathBuf,
     memcached: PathBuf,
@@ -265,7 +265,7 @@ fn attack((what, lines): (&str, [&str; 2])) {
     println!(
         "{what}: p99 alone {alone:?}, beside {clients} hostile clients {beside:?}; {memory} KiB"
     );
-    // Whoever still waits is cut off with the gateway.
+    // Clients that still wait are cut off with the gateway.
     cluster.kill(GATEWAY);
     hostile.into_iter().for_each(|client| client.join().unwrap());
     assert!(memory < MEMORY_KIB, "{what}: {memory} KiB");

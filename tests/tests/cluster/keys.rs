@@ -148,7 +148,7 @@ fn nobody_empties_a_pool_that_does_not_say_so() {
     let pool = Pool::new("");
     let told = pool.memcapable("-a").failure(1);
     assert!(told.stderr.contains("2 of 27 tests failed"), "{told:?}");
-    // What fails is not told to pass, on the line of what comes next.
+    // A test that fails is not reported to pass, on the line of the next one.
     let line = told.stdout.lines().find(|line| line.starts_with("ascii flush "));
     let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
     assert_eq!(words.join(" "), "ascii flush ascii flush noreply ascii add [pass]", "{told:?}");
@@ -212,7 +212,7 @@ fn a_load_counts_what_the_servers_count() {
     assert_eq!((&told["failed"], &told["missed"]), (&0.into(), &0.into()), "{told:#}");
     let unsent = told["unsent"].as_u64().expect("a count");
     assert_eq!(count("all") + unsent, 1000, "what was due was sent, or is said not to be");
-    // What was sent and not awaited is served all the same.
+    // Requests that were sent and not awaited are served all the same.
     eventually("what was sent", || {
         let served = ["cmd_get", "cmd_set"].map(|name| pool.counted(name));
         served == [count("reads"), count("writes") + 500]

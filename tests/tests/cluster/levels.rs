@@ -1,5 +1,5 @@
-//! What the policy says about levels, seen by clients of block devices: `fio` counts, and says
-//! whether `tidegate-lab load` and the controller count alike.
+//! The policy's levels as clients of block devices see them: `fio` counts, and says whether
+//! `tidegate-lab load` and the controller count alike.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ pub(super) fn load(uri: &str, depth: u32, offset: &str) -> Running {
 /// Requests per second that were answered.
 pub(super) fn rate(load: Running) -> f64 {
     let outcome = load.finish().success();
-    // What the engine says comes before.
+    // Lines of the engine come before the JSON.
     let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
     let told: Value = serde_json::from_str(json).expect("JSON");
     let job = &told["jobs"][0];
@@ -153,7 +153,7 @@ fn holds(cluster: &Cluster, offset: &str) {
         let loads = loads.map(|(export, depth)| load(&cluster.uri(export), depth, offset));
         let [reserved, greedy] = loads.map(rate);
         seen.push((reserved, greedy));
-        // What a neighbour leaves that is kept from a processor is not its any more.
+        // A neighbour that is kept from a processor loses the capacity that it leaves.
         let is_own = (600.0 * 0.98..=600.0 * 1.1).contains(&reserved);
         if is_own && reserved + greedy >= 1000.0 * 0.95 {
             return;

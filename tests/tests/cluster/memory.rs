@@ -120,7 +120,7 @@ fn what_cannot_be_stored_is_said_with_where_and_why() {
     });
 }
 
-/// What the controller says of the data node.
+/// Returns the status of the data node that the controller reports.
 fn seen(cluster: &mut Cluster) -> Value {
     cluster.bed().status()["cluster"]["data_nodes"][0].clone()
 }

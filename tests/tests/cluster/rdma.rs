@@ -181,7 +181,8 @@ fn link(device: &str, state: &str) {
 
 #[test]
 fn what_was_stored_is_there_after_the_network_was_away() {
-    // Whoever has made the device for this says so; nobody else's is taken down.
+    // `TIDEGATE_TEST_LINK` names a device that was made for this test; no other device is taken
+    // down.
     let Ok(device) = std::env::var("TIDEGATE_TEST_LINK") else { return };
     let Some(mut rdma) = Rdma::up(true) else { return };
     rdma.kv(&["put", "k", "one", "--tenant", "web"]).success();

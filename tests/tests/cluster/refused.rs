@@ -1,5 +1,5 @@
-//! What cannot be is refused: with a reason that helps, an exit code that scripts can tell apart,
-//! and nothing left half-made.
+//! Commands that cannot succeed are refused: with a reason that helps, an exit code that scripts
+//! can tell apart, and nothing left half-made.
 
 use std::ffi::OsString;
 use std::fs;
@@ -315,7 +315,7 @@ fn a_part_that_runs_already() {
     }
     up(&cluster, &["--role", "controller"]).failure(1);
     assert!(cluster.enter("db").read(0, 4096).is_ok(), "the first ones serve");
-    // What a killed one left behind is nobody's.
+    // Files that a killed process left behind keep no other from starting.
     cluster.kill("a");
     cluster.kill(GATEWAY);
     cluster.start("node", "a");

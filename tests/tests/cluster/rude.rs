@@ -1,5 +1,5 @@
 //! Strangers at the doors: a client, a gateway and a party of the controller that make no sense.
-//! Their connection is closed and the log says why; nobody else notices.
+//! Their connection is closed and the log says why; no other client notices.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -20,7 +20,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Everything still serves whoever was there before, and whoever comes.
+/// All processes still serve earlier clients, and new ones.
 #[track_caller]
 fn all_is_well(cluster: &mut Cluster, client: &mut Client) {
     for client in [client, &mut cluster.enter("db")] {
@@ -79,7 +79,7 @@ fn at_the_door_of_block_devices() {
         expect_closed(&mut stream);
         logged(cluster.part(GATEWAY), words, before);
     }
-    // Whoever leaves in the middle of a word is no reason for anything.
+    // A client that disconnects in the middle of a request has no effect.
     for said in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]] {
         cluster.enter("db").into_stream().write_all(said).unwrap();
     }

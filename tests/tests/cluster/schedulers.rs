@@ -166,7 +166,7 @@ fn a_gateway_dies_under_load_and_nothing_is_answered_twice() {
     }
 }
 
-/// 64 clients with 1,024 requests each for somebody who may do one in a second.
+/// 64 clients with 1,024 requests each for a tenant that may do one in a second.
 #[test]
 fn whoever_waits_keeps_nobody_out() {
     let policy = "[[tenant]]\nname = \"slow\"\nlimit = \"1 iops\"\n[[tenant]]\nname = \"oltp\"\n";
@@ -180,7 +180,8 @@ fn whoever_waits_keeps_nobody_out() {
         // So short that not their memory is the bound, also if one worker has all clients.
         client.ask_reads(number % 2 * (64 << 10), 512, 1024).unwrap();
     }
-    // What a gateway has under way at a time, and what it took before all of them were there.
+    // The most requests that a gateway has in flight, with those that it took before all clients
+    // were there.
     let most = 32 << 10;
     let waiting = |cluster: &mut Cluster| -> u64 {
         let status = cluster.bed().status();

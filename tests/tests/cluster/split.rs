@@ -57,8 +57,8 @@ fn a_promise_is_where_it_is_wanted() {
     let file = ["a", "b"].map(|name| NODE.replace("NAME", name)).concat();
     let mut cluster = Cluster::new(&file, POLICY);
     cluster.up_data_nodes(&["a", "b"]);
-    // Whoever reads all that it can at one node has all that it is promised there, and another
-    // tenant as well.
+    // A tenant that reads all that it can at one node has its whole reservation there, and so has
+    // another tenant at the other node.
     let at_a = bench(&mut cluster, "a", "web");
     let other = bench(&mut cluster, "b", "batch");
     until_reserved(&at_a, 400);

@@ -35,7 +35,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What the C program in the file `source` needs to be built.
+/// Returns the compiler flags with which a C program finds the header and the library.
 fn flags() -> Vec<String> {
     let library = built::library();
     let folder = library.parent().unwrap().display();

@@ -132,7 +132,7 @@ fn what_was_acknowledged_survives_a_sudden_end() {
     let mut client = cluster.enter("db");
     client.write(1 << 20, &first).unwrap();
     client.flush().unwrap();
-    // What is under way when it ends is nobody's promise.
+    // Writes in flight when the cluster ends have no guarantee.
     client.ask_write(2 << 20, &first).unwrap();
     cluster.bed().kill_controller();
     cluster.up();

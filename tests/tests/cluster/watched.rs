@@ -1,4 +1,4 @@
-//! What is seen of a cluster: the counts that its parties tell are those of its clients.
+//! Monitoring of a cluster: the counts that its parties report are those of its clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn load(cluster: &Cluster) -> [u64; 2] {
     command.args(["--loops=4", "--iodepth=16", "--randseed=7", "--output-format=json"]);
     command.arg(format!("--uri={}", cluster.uri("db"))).stdin(Stdio::null());
     let outcome = process::run(&mut command).success();
-    // What the engine says comes before.
+    // Lines of the engine come before the JSON.
     let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
     let told: Value = serde_json::from_str(json).expect("JSON");
     ["read", "write"].map(|kind| told["jobs"][0][kind]["total_ios"].as_u64().expect("a count"))

@@ -17,7 +17,7 @@ pub(super) enum Rule {
 struct Exception {
     rule: Rule,
     file: &'static str,
-    /// What in the file is excepted; empty means all of it.
+    /// The item of the file that is excepted; empty means the whole file.
     item: &'static str,
     /// Why. Read by people, in review.
     #[allow(dead_code, reason = "the table is documentation as much as data")]

@@ -7,8 +7,8 @@ use crate::source::has_word;
 /// The longest line, in characters.
 const COLUMNS_MAX: usize = 100;
 
-/// What a reader should never meet: words that put work off, and places that only its author sees.
-/// Spelled in halves, so that this file may pass its own rule.
+/// Texts that a reader should never meet: words that put work off, and places that only the author
+/// sees. Spelled in halves, so that this file may pass its own rule.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 const PLACES: &[&str] = &[
     concat!("/wo", "rk/"),

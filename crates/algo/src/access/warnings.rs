@@ -9,7 +9,7 @@ use tidegate_model::cluster::{Address, Volume};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Cluster, Policy};
 
-/// What a listener can prove about its clients.
+/// The kind of identity that a listener can prove of its clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proof {
     /// Users of this machine.
@@ -102,7 +102,7 @@ const fn proof(address: &Address) -> Proof {
     }
 }
 
-/// Who of a tenant's clients is refused by a listener that proves so much.
+/// Returns a warning if a listener with this proof of identity refuses clients of the tenant.
 fn refused(policy: &Policy, name: &str, proof: Option<Proof>, what: &str) -> Option<String> {
     let (_, tenant) = policy.tenant_named(name)?;
     if tenant.users.is_empty() {

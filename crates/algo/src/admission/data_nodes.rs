@@ -1,4 +1,4 @@
-//! What data nodes could not keep of a policy's promises.
+//! Reservations of a policy that the data nodes cannot keep.
 //!
 //! # Model
 //! A tenant's reservation is for all data nodes together, and divided into shares. The shares at a
@@ -11,11 +11,11 @@
 //! than the nodes can do; and with one client at each node 500k of the 700k can be reserved, so it
 //! takes two.
 //!
-//! Who asks for more is let in, and has that much less: shares of others, which are kept, are no
-//! larger for it. That is why this says what would be missing, and not that it is forbidden.
+//! A tenant that asks for more is admitted, and has that much less: the shares of other tenants are
+//! kept, and are no larger for it. So this module reports a shortage and forbids nothing.
 //!
-//! What is left out: what data nodes learn that they can do, how many seats they have, and that
-//! without pacing some reservations are refused although both sums hold
+//! Left out: the capacity that data nodes learn, the number of their session slots, and
+//! reservations that are refused without pacing although both sums hold
 //! ([`haechi::admission`](crate::haechi::admission)).
 
 use alloc::string::String;
@@ -24,25 +24,25 @@ use core::fmt;
 
 use tidegate_model::{Cluster, Iops, Policy};
 
-/// Something that data nodes could not keep.
+/// A sum of reservations that the data nodes cannot keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unkept {
-    /// What all tenants are promised together, if all of them want it.
+    /// The reservations of all tenants together, if all of them are used.
     Sum {
-        /// What that is, per second.
+        /// The sum of the reservations, per second.
         promised: Iops,
-        /// ΣC_G: what data nodes can do, which is less.
+        /// ΣC_G: the capacity of the data nodes, which is less.
         capacity: Iops,
     },
-    /// What one tenant is promised, if it has one client at each data node.
+    /// The reservation of one tenant, if it has one client at each data node.
     Client {
         /// The tenant.
         tenant: String,
-        /// What it is promised per second.
+        /// The tenant's reservation, per second.
         promised: Iops,
         /// ΣC_L: the most that can be reserved for such clients, which is less.
         most: Iops,
-        /// How many it takes at each, at least.
+        /// The clients that the tenant needs at each data node, at least.
         clients: u64,
     },
 }
@@ -66,8 +66,8 @@ impl fmt::Display for Unkept {
     }
 }
 
-/// What data nodes of a cluster could not keep of a policy: first of all tenants, then of each.
-/// Nothing where there are no data nodes.
+/// Returns the reservations of a policy that a cluster's data nodes cannot keep: first the sum of
+/// all tenants, then single ones. Empty if the cluster has no data nodes.
 ///
 /// ```
 /// use tidegate_algo::admission::{Unkept, unkept};

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What a data node and a client can do in a period, in operations.
+/// The capacities of a data node and of a client, in operations per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// C_G.
@@ -29,27 +29,27 @@ pub struct Capacity {
 pub enum Refusal {
     /// All reservations together are more than the node can do.
     Aggregate {
-        /// What is asked for, in operations per period.
+        /// The sum of the reservations, in operations per period.
         reserved: u64,
-        /// What the node can do.
+        /// The capacity of the node, in operations per period.
         global: u64,
     },
     /// One is more than a client can do.
     Local {
         /// Which, in the order given.
         client: usize,
-        /// What it asks for, in operations per period.
+        /// Its reservation, in operations per period.
         reservation: u64,
-        /// What a client can do.
+        /// The capacity of a client, in operations per period.
         local: u64,
     },
     /// If all begin at once, this one is not done in time.
     Burst {
         /// Which, in the order given.
         client: usize,
-        /// What it asks for, in operations per period.
+        /// Its reservation, in operations per period.
         reservation: u64,
-        /// What it would be done of that.
+        /// The operations of that reservation that would be done in time.
         done: u64,
     },
 }

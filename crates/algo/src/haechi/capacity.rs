@@ -11,23 +11,23 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: who wanted more decides. Tokens were *short* if somebody had work and no token, and
+//! *Sound*: who wanted more decides. Tokens were *short* if a client had work and no token, and
 //! none were left over.
-//! - Tokens were short, and all used or nobody was *backlogged*, with as many operations under way
-//!   as it may: Ω is too small. It grows by a step, which doubles each time in a
-//!   row, from η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much
-//!   it is a quarter of that.
-//! - They were not short, not all used, and somebody was backlogged: the node did all it could, and
-//!   that was U. Ω goes three quarters of the way there. Who did as much as a client can do alone
-//!   (C_L) is no witness.
-//! - As before, but others were *held* back for somebody who was behind. If that one was far from
+//! - Tokens were short, and all used or no client was *backlogged*, with as many operations under
+//!   way as it may: Ω is too small. It grows by a step, which doubles each time in a row, from
+//!   η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much it is a
+//!   quarter of that.
+//! - They were not short, not all used, and a client was backlogged: the node did all it could, and
+//!   that was U. Ω goes three quarters of the way there. A client that did as much as it can do
+//!   alone (C_L) is no witness.
+//! - As before, but others were *held* back for a client that was behind. If that one was far from
 //!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
 //!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and
 //!   by a step at least, but not below U.
 //! - Else nothing is learned.
 //!
-//! What clients yield in the last moments of a period comes too late to be used by others, and does
-//! not count as unused.
+//! Tokens that clients yield in the last moments of a period come too late for other clients, and
+//! do not count as unused.
 //!
 //! Bounds. After a step of capacity by a fraction s the error is s ÷ 4^k after k periods down. Up
 //! it takes log2(1 + 4 s ÷ η) periods, seven for 30 %, and as many again as it takes to come down
@@ -57,7 +57,7 @@ const HELD: u8 = WHOLE / 16;
 /// And as backlogged.
 const BACKLOGGED: u8 = WHOLE / 2;
 
-/// What an estimate starts from and how it moves.
+/// The start value of an estimate and the parameters of its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Ω_prof: operations per period of the idle node.
@@ -86,7 +86,7 @@ impl Profile {
     }
 }
 
-/// What a client did in a period that is over.
+/// One client's use of a period that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Operations that were done in it.
@@ -105,17 +105,17 @@ pub struct Lesson<'a> {
     /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
     /// How many of them may be unused at a period's ends although all were wanted: what may be
-    /// under way, and what comes while everybody looks once.
+    /// under way, and what comes while all parties look once.
     pub slack: u64,
-    /// Pool tokens that nobody took.
+    /// Pool tokens that no client took.
     pub spare: u64,
     /// For which part of it the monitor held back pool tokens, in 255ths.
     pub held: u8,
-    /// What each client did.
+    /// The outcome of each client.
     pub outcomes: &'a [Outcome],
 }
 
-/// What was learned from a period.
+/// The effect of a period on the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The node can do more.

@@ -21,11 +21,11 @@
 //!
 //! *Paced*: of the reservation tokens those are *usable* that are due, the others are for later.
 //! They come at a steady rate, a little faster than ρ(t), so that all are due a
-//! [margin](super::Grain)th of the period before its end. What a client could not use in time
-//! stays usable, so it catches up.
+//! [margin](super::Grain)th of the period before its end. Tokens that a client could not use in
+//! time stay usable, so it catches up.
 //!
-//! A client has one limit, on what it issues in a period, whatever the tokens. What its limit does
-//! not let it use of its reservation it yields.
+//! A client has one limit, on the operations that it issues in a period, whatever the tokens. It
+//! yields reservation tokens that its limit does not let it use.
 
 use tidegate_model::{Span, Time};
 
@@ -38,7 +38,7 @@ pub const LEAD: Span = Span(Span::MILLISECOND.0 / 2);
 /// Fraction bits of a pace. With 2^26 tokens in a millisecond they are all of a word.
 const PACE: u32 = 44;
 
-/// What a client is promised by a data node.
+/// A client's reservation and limit at a data node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// R: operations per period.
@@ -47,7 +47,7 @@ pub struct Promise {
     pub limit: u64,
 }
 
-/// What became of the tokens of a period. It only grows until the next one.
+/// Counts of a period's tokens, by their use. They only grow until the next period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Reservation tokens used.
@@ -98,7 +98,7 @@ pub struct Purse {
     held: u64,
     /// Pool tokens in hand.
     pool: u64,
-    /// What the limit lets pass yet.
+    /// Operations that the limit still lets pass in this period.
     room: u64,
     ledger: Ledger,
     /// Since when there has been nothing to do; nothing while there is.
@@ -126,7 +126,7 @@ impl Purse {
         }
     }
 
-    /// Begins a period. What is left of the one before is void.
+    /// Begins a period. Tokens left of the one before are void.
     pub fn begin(&mut self, period: Period, promise: Promise) {
         (self.period, self.promise) = (period, promise);
         let early = self.early().0.max(1);
@@ -252,7 +252,7 @@ impl Purse {
         self.pool
     }
 
-    /// What the limit lets pass yet in this period.
+    /// Operations that the limit still lets pass in this period.
     pub fn room(&self) -> u64 {
         self.room
     }
@@ -279,7 +279,7 @@ impl Purse {
         })
     }
 
-    /// What became of the tokens of this period.
+    /// The counts of this period's tokens, by their use.
     pub fn ledger(&self) -> Ledger {
         self.ledger
     }
@@ -289,7 +289,7 @@ impl Purse {
         self.period
     }
 
-    /// What the client is promised.
+    /// The client's reservation and limit.
     pub fn promise(&self) -> Promise {
         self.promise
     }

@@ -1,13 +1,13 @@
 //! How many pool tokens there are.
 //!
 //! # Model
-//! A [`Pool`] keeps the books of one data node's tokens. It is told what clients report and what
-//! the word in memory was each time it was changed, and says what the word is to be. Whoever took
-//! tokens took them from a word whose value before and after the monitor knows, so it knows to the
-//! token how many were granted, though no client says so.
+//! A [`Pool`] keeps the books of one data node's tokens. Its inputs are the clients' reports and
+//! the value of the word in memory at each change; its output is the next value of the word.
+//! Clients take tokens from a word whose value before and after the monitor knows. So it knows to
+//! the token how many were granted, though no client reports it.
 //!
 //! # Mechanism
-//! *Paper*: the pool is Ω − ΣR at the beginning of a period; once somebody takes from it, it is set
+//! *Paper*: the pool is Ω − ΣR at the beginning of a period; once a client takes from it, it is set
 //! to max(Ω (T − t) ÷ T − L, 0) at each look, L being the reservation tokens that clients reported
 //! to have left. That forgets what was taken before: tokens in hand and operations under way are
 //! given out again, and more can be issued than Ω.
@@ -16,19 +16,19 @@
 //! yields them; what was granted is gone. Two ways to give out the others:
 //!
 //! - *All at once*: what was not granted, as long as there is time for it: at most
-//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand. Once somebody had to be waited for
-//!   it comes bit by bit until the period's end, and so it does in the next [`STREAMS`] periods: at
-//!   once it would stand in the way of the same client again.
+//!   Ω (T − t) ÷ T − L − H, with H what clients have in hand. Once the other clients were held for
+//!   one, it comes bit by bit until the period's end, and so it does in the next [`STREAMS`]
+//!   periods: at once it would stand in the way of the same client again.
 //! - *Paced*: as a stream that, with the reservation tokens that become due, is Ω ÷ T, to which
-//!   comes what is yielded. What nobody takes for [`SLACK`] is gone, for the time in which the node
-//!   could have done it has passed.
+//!   yielded tokens are added. A token that no client takes for [`SLACK`] is gone, for the time in
+//!   which the node could have done it has passed.
 //!
-//! And in both there is a *valve* before the pool. It is open while nobody who asks is behind its
-//! reservation by more than [`CAUGHT_UP`], shut if somebody is by more than [`LATE`], and in
-//! between open by as much as is left of the way: the node is slower than Ω says, or others are in
-//! the way, and pool tokens would only add to it. This is what keeps promises within a period; the
-//! next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
-//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
+//! And in both there is a *valve* before the pool. It is open while no client that asks is behind
+//! its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and in between
+//! open by as much as is left of the way: the node is slower than Ω says, or others are in the way,
+//! and pool tokens would only add to it. This is what keeps promises within a period; the next
+//! one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`]
+//! of this is held up by something else, and is not waited for until the next period.
 //!
 //! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
 //! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until
@@ -41,8 +41,8 @@
 //! Behind is who has *issued* less than is due, whatever the tokens. A report stands in the same
 //! line at the node as what was issued before it, so that is done about when the report is read;
 //! but what is due is counted by then. So a client that uses each token in time is behind by the
-//! length of the line, and the valve keeps the line short, for all. This is also why nobody is
-//! excused who waits for tokens with fewer operations under way than it may: in a line of 32 ms it
+//! length of the line, and the valve keeps the line short, for all. This is also why no client is
+//! excused that waits for tokens with fewer operations under way than it may: in a line of 32 ms it
 //! was waited for when its window was full, and then a quarter of its reservation was lost. But who
 //! comes back is not behind by what was due early while it had nothing to do: it has all of the
 //! margin for that.
@@ -62,7 +62,7 @@ use super::capacity::WHOLE;
 use super::engine::Promise;
 use super::{Mode, Period, Rules};
 
-/// How much of the node's time paced tokens wait for somebody to take them.
+/// How much of the node's time paced tokens wait for a client to take them.
 pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 
 /// How far behind its reservation a client is at most when others get no more than theirs; and no
@@ -88,7 +88,7 @@ const STREAMS: u32 = 8;
 /// After so long without a word a client counts as stopped.
 pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
 
-/// What a client says of a period, of its own accord.
+/// A client's report about a period, sent of its own accord.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Reservation tokens left.
@@ -107,7 +107,7 @@ pub struct Report {
     pub is_busy: bool,
     /// It waits for tokens: fewer operations are under way than may be, and there is more to do.
     pub is_starved: bool,
-    /// What it could do its limit forbids.
+    /// Its limit forbids operations that it could do.
     pub is_limited: bool,
     /// It wants no tokens of the next period.
     pub is_leaving: bool,
@@ -166,10 +166,10 @@ impl Seat {
     /// How far it is behind its reservation, in operations, by what it said last.
     fn behind(&self, report: &Report, period: Period, margin: u64) -> u64 {
         let reservation = self.promise.reservation;
-        // What it said is as old as that.
+        // The report is as old as `heard`.
         let due = period.due_early(reservation, margin, self.heard);
-        // Whatever the tokens: who used pool tokens first has reservation tokens left, and is not
-        // behind.
+        // Operations count whatever their tokens: a client that used pool tokens first has
+        // reservation tokens left, and is not behind.
         let issued = report.completed + report.in_flight;
         let behind =
             report.residual.saturating_sub(reservation - due).min(due.saturating_sub(issued));
@@ -196,7 +196,7 @@ impl Seat {
         }
         let residual = report.residual;
         let first = self.wait.unwrap_or(Wait { since: now, behind, residual });
-        // What is in line at the node already makes it worse at first.
+        // Operations that are already in line at the node put it further behind at first.
         let mut wait = Some(Wait { behind: first.behind.max(behind), ..first });
         if now.since(first.since) >= HOPE {
             // Paced, the others use no more than what is theirs, so it must catch up. At once, they
@@ -214,9 +214,9 @@ impl Seat {
         }
     }
 
-    /// Paced reservation tokens that are due. Who has nothing to do yields its tokens by ρ(t),
-    /// without a margin: if more were kept for it than that and what it used, others would get that
-    /// part of what it yields when the period is over.
+    /// Paced reservation tokens that are due. A client with nothing to do yields its tokens by
+    /// ρ(t), without a margin: if more were kept for it than that and what it used, others would
+    /// get that part of what it yields when the period is over.
     fn due(&self, period: Period, margin: u64, now: Time) -> u64 {
         let reservation = self.promise.reservation;
         let early = period.due_early(reservation, margin, now);
@@ -234,11 +234,11 @@ pub struct Pool {
     /// Ω of this period.
     capacity: u64,
     seats: Vec<Option<Seat>>,
-    /// What the word was after it was last changed by the monitor.
+    /// The value of the word when the monitor last read or changed it.
     left: i64,
     granted: u64,
     minted: u64,
-    /// Somebody took from the pool in this period.
+    /// A client took from the pool in this period.
     is_used: bool,
     /// Paced tokens that were given out or forgone, of those that are due.
     streamed: u64,
@@ -253,7 +253,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// With nobody, before the first period.
+    /// Without clients, before the first period.
     pub fn new(rules: Rules, length: Span) -> Self {
         Self {
             rules,
@@ -299,8 +299,8 @@ impl Pool {
         first
     }
 
-    /// Takes in somebody who comes within the period. Nothing can be reserved for it any more: what
-    /// is not others' is in the pool, or on its way there.
+    /// Takes in a client that comes within the period. Nothing can be reserved for it any more:
+    /// what is not others' is in the pool, or on its way there.
     pub fn join(&mut self, now: Time, seat: usize, limit: u64) {
         if let Some(place) = self.seats.get_mut(seat) {
             *place = Some(Seat::new(Promise { reservation: 0, limit }, now));
@@ -338,8 +338,8 @@ impl Pool {
         }
     }
 
-    /// Whom nobody has heard of for too long: their grants are to be made void now, before reports
-    /// are read again.
+    /// Marks and returns the clients that were silent for [`SUSPECT`]: the caller makes their
+    /// grants void now, before it reads reports again.
     pub fn doubts(&mut self, now: Time) -> Vec<usize> {
         let mut doubted = Vec::new();
         for (number, seat) in self.seats.iter_mut().enumerate() {
@@ -352,8 +352,7 @@ impl Pool {
         doubted
     }
 
-    /// Those who were doubted and of whom nothing was heard since: their tokens are given to others
-    /// now.
+    /// Returns the doubted clients that stayed silent, and gives their tokens to other clients.
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
         let (period, margin) = (self.period, self.rules.grain.margin);
         let mut gone = Vec::new();
@@ -379,19 +378,19 @@ impl Pool {
     /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now;
     /// the same if it only looked.
     pub fn changed(&mut self, before: i64, after: i64) {
-        // What is there and was not made is taken away with the next change.
+        // Tokens in the word that the monitor did not make are taken away with the next change.
         let kept = before.min(self.left);
         self.granted += self.left.max(0).abs_diff(kept.max(0));
         self.is_used |= kept < self.left;
         self.left = kept + (after - before);
     }
 
-    /// Takes in what the word is at the beginning of a period.
+    /// Takes in the value of the word at the beginning of a period.
     pub fn opened(&mut self, after: i64) {
         self.left = after;
     }
 
-    /// What the word is to be now, after all that was [seen](Self::changed).
+    /// Returns the value that the word is to have now, after all changes [seen](Self::changed).
     pub fn target(&mut self, now: Time) -> i64 {
         let left = self.left.max(0).unsigned_abs();
         let target = match (self.rules.pool, self.rules.paces) {
@@ -437,17 +436,17 @@ impl Pool {
         told.max(Time(now.0.saturating_sub(LATE.0)))
     }
 
-    /// L + H: what clients may still use of what they have.
+    /// L + H: tokens that clients have and may still use.
     fn owed(&self) -> u64 {
         let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
         let told: u64 = reports.map(|report| report.obtained).sum();
         let in_hand = self.active().filter_map(|seat| seat.report);
         let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
-        // What reports do not know of yet is in hand.
+        // Granted tokens that no report counts yet are in hand.
         self.residual() + in_hand + self.granted.saturating_sub(told)
     }
 
-    /// Tokens that are nobody's: neither reserved, unless they were yielded, nor granted.
+    /// Tokens that belong to no client: neither reserved, unless they were yielded, nor granted.
     pub fn spare(&self) -> u64 {
         let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
         (self.capacity + self.returned).saturating_sub(own + self.granted)
@@ -474,8 +473,8 @@ impl Pool {
         open
     }
 
-    /// What the word was when it was last looked at or changed: it only falls until it is changed
-    /// again.
+    /// The value of the word when the monitor last read or changed it. It only falls until the
+    /// monitor changes it again.
     pub fn left(&self) -> i64 {
         self.left
     }
@@ -490,13 +489,13 @@ impl Pool {
         self.minted
     }
 
-    /// Which part of the pool tokens is held back for somebody who is behind, in 255ths.
+    /// The part of the pool tokens that is held back for a client that is behind, in 255ths.
     pub fn held(&self) -> u8 {
         self.held
     }
 
-    /// Reservation tokens of clients with nothing to do, as they said last: what is yielded so late
-    /// in a period nobody can use.
+    /// Reservation tokens of clients with nothing to do, as they said last: no client can use
+    /// tokens yielded so late in a period.
     pub fn late(&self) -> u64 {
         let reports = self.active().filter_map(|seat| seat.report);
         reports.filter(|report| !report.is_busy).map(|report| report.residual).sum()
@@ -512,7 +511,7 @@ impl Pool {
         self.period
     }
 
-    /// What a seat last said of this period.
+    /// The last report of session slot `seat` about this period.
     pub fn report(&self, seat: usize) -> Option<Report> {
         self.seats.get(seat).copied().flatten()?.report
     }

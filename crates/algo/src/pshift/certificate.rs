@@ -45,7 +45,7 @@ pub enum Flaw {
     },
     /// The bound is not that of this set of servers.
     Bound {
-        /// What the bound of the set is.
+        /// The bound of the set.
         bound: u64,
     },
     /// There may be a better allocation, but none better than the bound.
@@ -114,7 +114,7 @@ impl Certificate {
     /// can use, and that no allocation has a larger effective capacity.
     ///
     /// # Errors
-    /// What of that is not so.
+    /// The first of these conditions that does not hold.
     pub fn verify(&self, configuration: &Configuration) -> Result<(), Flaw> {
         for bucket in 0..configuration.reservations.len() {
             if configuration.row(bucket).any(|share| share.tokens > share.demand) {
@@ -158,7 +158,7 @@ impl<'a> Cut<'a> {
         self.is_inside[server as usize]
     }
 
-    /// What a bucket asks outside.
+    /// A bucket's demand outside the set.
     pub(super) fn elsewhere(&self, bucket: usize) -> u64 {
         let outside = self.configuration.row(bucket).filter(|share| !self.has(share.server));
         outside.map(|share| u64::from(share.demand)).sum()

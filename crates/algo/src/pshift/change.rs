@@ -22,10 +22,10 @@ impl Shifting {
         for (number, index) in range.clone().enumerate() {
             let former = configuration.shares[index];
             self.excess[former.server as usize] -= i64::from(former.tokens);
-            // What there is room for and nobody asks stays where it was, and asks nothing.
+            // A share without a new demand stays at its server, and asks nothing.
             let (server, demand) = demands.get(number).copied().unwrap_or((former.server, 0));
             let mut tokens = 0;
-            // A server may occur twice: what is at the same place comes first.
+            // A server may occur twice: the share at the same index comes first.
             let is_same = |at: &usize| self.former[*at].server == server;
             let others = 0..self.former.len();
             if let Some(at) = [number].into_iter().chain(others).find(is_same) {

@@ -23,7 +23,7 @@ const SEED: u64 = 20_190_520;
 const CAPACITY: u64 = 100_000;
 const SPREAD: usize = 8;
 
-/// What is to be made.
+/// The parameters of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// How many servers: 8 at least.
@@ -60,8 +60,8 @@ impl Family {
         configuration
     }
 
-    /// What bucket `bucket` asks of which servers, with such a reservation. Stream 1 is how it
-    /// begins; any later stream moves it to other servers.
+    /// Returns the servers of bucket `bucket` and its demand at each, for this reservation. The
+    /// first placement is stream 1; any later stream moves the bucket to other servers.
     ///
     /// # Panics
     /// If its demand does not fit in 32 bits.

@@ -1,8 +1,9 @@
 //! Looking at shares that lie anywhere in memory, many at a time.
 //!
-//! Who reads a share and then decides what to read next waits for memory each time: 100 to 200 ns
-//! once a configuration has outgrown the caches. Reads that do not depend on each other overlap, up
-//! to some 15 of them. So here many shares are read before the first of them is looked at.
+//! A thread that reads a share and then decides which one to read next waits for memory each time:
+//! 100 to 200 ns once a configuration has outgrown the caches. Reads that do not depend on each
+//! other overlap, up to some 15 of them. So here many shares are read before the first of them is
+//! looked at.
 
 use core::hint::black_box;
 use core::ops::BitXor;

@@ -7,7 +7,7 @@ use core::mem;
 use super::look::{Open, TOGETHER};
 use super::{Configuration, Share, start};
 
-/// What a solution is worth, and what it took.
+/// The value of a solution, and the work that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// How many tokens will be consumed: Φ.
@@ -96,7 +96,7 @@ impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
     }
 }
 
-/// What is known about a configuration while its tokens move.
+/// The state of a configuration while its tokens move.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shifting {
     /// By server: tokens less capacity. An overloaded server's is positive, with room it is
@@ -115,7 +115,7 @@ pub(super) struct Shifting {
     levels: Vec<u32>,
     /// By level: how many servers may still lead to a goal.
     alive: Vec<u32>,
-    /// What the search for levels has seen on its way.
+    /// The exits that the search for levels has seen on its way.
     exits: Vec<Exit>,
     /// By server: its first exit that may still lead on; [`NONE`] if there is none.
     first_exits: Vec<u32>,
@@ -404,8 +404,8 @@ impl Shifting {
         found
     }
 
-    /// Finds a path from `root` to a goal, down a level with each step. What leads nowhere is not
-    /// tried again before there are new levels.
+    /// Finds a path from `root` to a goal, down a level with each step. A dead end is not tried
+    /// again before there are new levels.
     fn find_path<B: Bounds, const PULL: bool>(
         &mut self,
         configuration: &Configuration,

@@ -1,8 +1,8 @@
-//! Who bears what is missing: max-min fair over the parts of the reservations that are met.
+//! Division of a shortfall among buckets: max-min fair over the met parts of their reservations.
 //!
 //! # Problem
-//! The optimum says how many tokens are consumed; whose these are is open, and the paper leaves it
-//! to chance. Let `met` be how many tokens of a bucket are consumed. Of all allocations that are
+//! The optimum says how many tokens are consumed; the paper leaves their division among buckets to
+//! chance. Let `met` be how many tokens of a bucket are consumed. Of all allocations that are
 //! optimal, we want the one whose smallest `met / R` is largest, of those the one whose second
 //! smallest is, and so on: no bucket could have more unless one that has no larger part would have
 //! less.
@@ -22,8 +22,8 @@
 //!    the bucket with the smallest part so far, ties to the bucket that comes first.
 //! 2. Find an allocation with just these amounts, with the solver itself. If every token is
 //!    consumed, this is the fair division.
-//! 3. If not, a certificate of that names servers T' for which the level was too high. What buckets
-//!    that need T' ask elsewhere in T is theirs, all of it; what T' has is for them alone. So both
+//! 3. If not, a certificate of that names servers T' for which the level was too high. Buckets that
+//!    need T' get all that they ask elsewhere in T; the capacity of T' is for them alone. So both
 //!    sides are smaller problems of the same kind.
 //!
 //! # Guarantee
@@ -52,7 +52,7 @@ pub struct Shares {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     bucket: usize,
-    /// What it consumes on servers that are not in the problem.
+    /// Tokens that it consumes on servers outside the problem.
     base: u64,
 }
 
@@ -160,7 +160,7 @@ impl Division<'_> {
         Some(self.split(part, number, &targets))
     }
 
-    /// What a bucket can have in all.
+    /// Returns the bounds of a bucket's tokens in all.
     fn claim(&self, member: Member, number: u32) -> Claim {
         let inside = |index: &usize| self.is_in(*index, number);
         let demand = |index: usize| u64::from(self.configuration.shares[index].demand);
@@ -244,7 +244,7 @@ impl Division<'_> {
     }
 }
 
-/// What a bucket may have when amounts are poured.
+/// The bounds of a bucket's tokens when amounts are poured.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     reservation: u64,

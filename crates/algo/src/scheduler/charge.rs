@@ -1,4 +1,4 @@
-//! What a request turned out to cost after it was dispatched.
+//! Charges for a request's cost that shows only after its dispatch.
 
 use tidegate_model::Time;
 

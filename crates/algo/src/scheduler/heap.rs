@@ -15,7 +15,7 @@ pub(super) struct Heap<K> {
 }
 
 impl<K> Heap<K> {
-    /// What an entry occupies.
+    /// The size of an entry, in bytes.
     pub(super) const BYTES: usize = size_of::<K>() + size_of::<u32>();
 }
 

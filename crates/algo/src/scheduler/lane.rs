@@ -1,4 +1,4 @@
-//! What a scheduler that is one of several shows of itself, and how it heeds the others
+//! A scheduler that is one of several: its summary for the others, and its use of theirs
 //! ([`crate::lanes`]).
 
 use tidegate_model::{Discipline, Time};
@@ -17,7 +17,7 @@ impl<J> Scheduler<J> {
         Self { lane, ..Self::new(discipline, pacing) }
     }
 
-    /// What it shows to the other lanes.
+    /// Returns the summary that it shows to the other lanes.
     pub fn front(&self) -> Front {
         Front {
             head: self.first().map(|(step, start, _)| (step, start)),
@@ -28,8 +28,9 @@ impl<J> Scheduler<J> {
         }
     }
 
-    /// Takes note of how far the others are. Where nobody waits here, those who come begin where
-    /// the farthest is; those who wait are left no farther behind than the lead.
+    /// Takes note of how far the other lanes are. In a race without waiting tenants here, later
+    /// ones begin where the farthest lane is; waiting tenants are left no farther behind than the
+    /// lead.
     pub fn heed(&mut self, others: &Others) {
         self.passed = self.own + others.passed;
         self.is_contended = others.is_backlogged();

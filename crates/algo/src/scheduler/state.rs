@@ -30,7 +30,7 @@ pub(crate) enum Step {
 impl Step {
     pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
 
-    /// Which of the two ends belongs to it: nobody is in both of the first steps.
+    /// Which of the two ends belongs to it: no tenant is in both of the first steps.
     const fn end(self) -> usize {
         matches!(self, Self::Fair) as usize
     }
@@ -83,16 +83,16 @@ pub(super) struct State {
     went: u64,
     left: u64,
     held: Held,
-    /// Of the time that units have been waiting, what was put down to something.
+    /// The time that units had waited, in sum, at the last call of [`Self::tell`].
     told: u64,
-    /// What had passed when it joined its race, or was dispatched last.
+    /// Units that had passed at the last call of [`Self::tell`], or after its last dispatch.
     pub(super) seen: Passed,
     /// The line along which what is allowed becomes eligible begins here, with so many served. It
     /// ends with the period.
     line_since: Time,
     line_base: u32,
-    /// What was served in the period before. This and the counts of units below have 32 bits and
-    /// saturate: a period has fewer units than that.
+    /// Units that were served in the period before. This and the counts of units below have 32 bits
+    /// and saturate: a period has fewer units than that.
     pub(super) served_before: u32,
     /// Units that were served beyond what was allowed and that no period has paid for yet.
     owed: u32,
@@ -346,7 +346,7 @@ impl State {
         self.counts.allowed != u64::MAX
     }
 
-    /// Takes tokens for so many units in `step`. What goes beyond the counts is owed, if the
+    /// Takes tokens for so many units in `step`. Units beyond the counts are owed, if the
     /// discipline heeds them.
     #[inline]
     pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u32) {
@@ -460,7 +460,7 @@ impl State {
         self.ready_at = since;
     }
 
-    // What happened.
+    // Events.
 
     /// So many units came, and wait.
     pub(super) fn come(&mut self, now: Time, units: u64) {
@@ -513,9 +513,9 @@ impl State {
         self.left = self.left.wrapping_add(at(now, units));
     }
 
-    /// Puts down to something the time that units have waited since that was last done, given what
-    /// has `passed` in all. While it races it is held by those who pass it, each as long as it
-    /// costs, and for the cost of its own next request by nobody else.
+    /// Charges the waiting time since the last call to its causes, given the units that have
+    /// `passed` in all. In a race, the requests that pass it hold it, each as long as it costs; no
+    /// cause is charged for the cost of its `own` next request.
     pub(super) fn tell(&mut self, now: Time, passed: Passed, own: u32) {
         let seen = core::mem::replace(&mut self.seen, passed);
         let waited = self.went.wrapping_add(at(now, self.waiting)).wrapping_sub(self.came);
@@ -539,7 +539,7 @@ impl State {
         }
     }
 
-    /// What was put down to something so far.
+    /// The waiting time that was charged to each cause so far.
     pub(super) const fn held(&self) -> Held {
         self.held
     }

@@ -1,4 +1,4 @@
-//! What is said to a scheduler, and what it says.
+//! Types of a scheduler's interface: its inputs and its results.
 
 use tidegate_model::{Span, Time};
 
@@ -25,7 +25,7 @@ impl Slot {
     }
 }
 
-/// What a policy says of a tenant, as far as it matters for the order.
+/// A tenant's parameters from the policy, as far as they matter for the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// 1 to [`super::WEIGHT_MAX`]; larger ones count as this, and zero as one.
@@ -43,15 +43,15 @@ impl Terms {
     }
 }
 
-/// What a request asks for.
+/// The cost and the delay of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Tokens that it takes of what is reserved and allowed; zero counts as one.
     pub cost: u32,
-    /// What it costs in the fair order, in the unit of [`tidegate_model::CostModel`]; zero counts
-    /// as one.
+    /// Its cost in the fair order, in the unit of [`tidegate_model::CostModel`]; zero counts as
+    /// one.
     pub work: u32,
-    /// Work that its tenant was served at other nodes and that was not yet told here.
+    /// Work that its tenant was served at other nodes and that was not yet reported here.
     pub delay: u32,
 }
 
@@ -91,7 +91,7 @@ impl Counts {
     pub const NOTHING: Self = Self { reserved: 0, allowed: 0 };
 }
 
-/// What has happened at a slot. Only `waiting`, `in_flight` and `served` ever fall.
+/// The counts of a slot. Only `waiting`, `in_flight` and `served` ever fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Units of cost dispatched in this period.
@@ -131,17 +131,17 @@ impl Tally {
 /// A request whose turn it is.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dispatched<J> {
-    /// Whose it is.
+    /// The slot of the request.
     pub slot: Slot,
     /// Units of cost, at least one.
     pub cost: u32,
     /// Whether a reservation token was left for it: it went in one of the first steps.
     pub is_reserved: bool,
-    /// What was pushed.
+    /// The job that was pushed.
     pub job: J,
 }
 
-/// What so many units at a time add to a sum of times, modulo 2^64.
+/// The amount that `units` at `now` add to a sum of times, modulo 2^64.
 pub(super) const fn at(now: Time, units: u64) -> u64 {
     now.0.wrapping_mul(units)
 }

@@ -15,7 +15,7 @@ fn books(rules: Rules, capacity: u64, reservations: &[u64]) -> (Pool, i64) {
     (pool, first as i64)
 }
 
-/// The text: Ω − ΣR until somebody takes, then max(Ω (T − t) ÷ T − L, 0), whatever was taken.
+/// The text: Ω − ΣR until a client takes, then max(Ω (T − t) ÷ T − L, 0), whatever was taken.
 #[test]
 fn the_text_forgets_what_was_taken() {
     let (mut pool, first) = books(Rules::PAPER, 1_000, &[300, 300]);
@@ -45,8 +45,9 @@ fn who_used_pool_tokens_first_is_not_behind() {
 }
 
 /// The valve: 10,000 of 20,000 are reserved, so others get 10 in a millisecond. After 490 ms half
-/// of the reservation is due. A client that is behind by 2 ms of it is not waited for, by 5 it is,
-/// and in between by as much as that is late. Who waits for tokens is not.
+/// of the reservation is due. For a client that is behind by 2 ms of it the valve stays open; by 5
+/// ms it is shut, and in between open in proportion. For a client that waits for tokens it stays
+/// open, too.
 #[test]
 fn the_later_somebody_is_the_less_others_get() {
     let target = |behind: u64, is_busy, is_starved| {
@@ -71,7 +72,7 @@ fn the_later_somebody_is_the_less_others_get() {
 
 /// A client had nothing to do for 250 of 500 ms, and has yielded half of its 10,000 by then. By
 /// what is due a fiftieth of the period early it is behind by 102, more than 5 ms, when it comes
-/// back. It was not late, so nobody waits for it until it falls behind from there on.
+/// back. It was not late, so the pool does not wait for it until it falls behind from there on.
 #[test]
 fn who_comes_back_is_not_behind() {
     let half = Span(500_000_000);
@@ -93,8 +94,9 @@ fn who_comes_back_is_not_behind() {
     assert_eq!(held(255_000_000, on(0)), 255);
 }
 
-/// What is due a fiftieth of the period early is all that can be made good until its end: in 200 ms
-/// the valve is shut after 4 ms rather than 5, and in 50 ms after 1, and it begins at half of that.
+/// Only tokens that are due a fiftieth of the period early can be made good until its end. So in
+/// 200 ms the valve is shut after 4 ms rather than 5, in 50 ms after 1, and it begins to shut at
+/// half of that.
 #[test]
 fn in_a_short_period_the_valve_is_shut_early() {
     for (length, open, shut) in [(200, 99, 201), (50, 24, 51), (400, 99, 251)] {
@@ -117,8 +119,8 @@ fn in_a_short_period_the_valve_is_shut_early() {
     }
 }
 
-/// What is reserved for somebody who has nothing to do comes to others as if it were nobody's, at
-/// any time; with a margin, a part of it came when the period was over.
+/// Tokens reserved for an idle client come to other clients at any time, as if they were not
+/// reserved. With a margin, a part of them came when the period was over.
 #[test]
 fn what_an_idle_client_leaves_comes_in_time() {
     let (mut alone, _) = books(Rules::SOUND, 100_000, &[50_000]);
@@ -141,7 +143,7 @@ fn what_an_idle_client_leaves_comes_in_time() {
     assert_eq!(with, 50_000);
 }
 
-/// Tokens at once stood in somebody's way: for the rest of the period they come bit by bit, and in
+/// Tokens at once stood in a client's way: for the rest of the period they come bit by bit, and in
 /// the next from its beginning.
 #[test]
 fn after_somebody_was_waited_for_the_pool_is_a_stream() {
@@ -188,7 +190,7 @@ proptest! {
             if now >= Time::ZERO.after(Span::SECOND) {
                 break;
             }
-            // Somebody takes; the pool tells what it got.
+            // A client takes; the pool tells what it got.
             taken += word.clamp(0, take);
             word -= take;
             if let Some(reservation) = reservations.get(who).filter(|_| is_told) {
@@ -202,7 +204,7 @@ proptest! {
                 };
                 pool.hear(now, who, Some(report));
             }
-            // The monitor reads, decides and changes; in between somebody takes again.
+            // The monitor reads, decides and changes; in between a client takes again.
             pool.changed(word, word);
             pool.suspects(now);
             pool.doubts(now);
@@ -213,7 +215,7 @@ proptest! {
             word += add;
             prop_assert_eq!(pool.granted(), taken as u64);
             prop_assert!(pool.granted() <= pool.minted());
-            // Who is not heard of has what is its own, or it was given away.
+            // A silent client has its own tokens, or they were given away.
             let given: u64 = (0..reservations.len())
                 .map(|who| if pool.is_suspect(who) { reservations[who] } else { yielded[who] })
                 .sum();
@@ -222,7 +224,7 @@ proptest! {
         }
     }
 
-    /// What is in the word and was not made goes with the next change.
+    /// Tokens in the word that the monitor did not make go with the next change.
     #[test]
     fn what_nobody_made_is_taken_away(foreign in 1i64..10_000, take in 0i64..200) {
         let (mut pool, first) = books(Rules::UNPACED, 1_000, &[300]);

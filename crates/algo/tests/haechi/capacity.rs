@@ -64,8 +64,8 @@ fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
     assert_eq!(learn(&mut estimator, &lesson), 950_000 + (PROFILE.mean - 950_000) / 4);
 }
 
-/// Who starves although there are tokens waits for something else; and what was yielded too late is
-/// not what the node could not do.
+/// A client that starves although tokens are left waits for something else. Tokens yielded too late
+/// do not show a lack of capacity.
 #[test]
 fn tokens_are_short_only_if_none_are_left() {
     let starved =
@@ -101,7 +101,7 @@ proptest! {
         prop_assert!(learned * 100 <= real * 102, "{learned} of {real}");
     }
 
-    /// Who wants less than there is, or has a limit, teaches nothing.
+    /// Clients that want less than the capacity, or have a limit, teach the estimator nothing.
     #[test]
     fn little_demand_says_nothing(done in 0u64..150_000, periods in 1usize..30) {
         let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);

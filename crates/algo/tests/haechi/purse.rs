@@ -29,7 +29,7 @@ fn who_asked_in_time_yields_nothing() {
     }
 }
 
-/// Who waits keeps its tokens however late it is; by the text it loses them.
+/// A client that waits keeps its tokens however late it is; by the paper's text it loses them.
 #[test]
 fn who_waits_keeps_its_tokens() {
     for (rules, left) in [(Rules::SOUND, 50), (Rules::UNPACED, 50), (Rules::PAPER, 20)] {
@@ -40,7 +40,7 @@ fn who_waits_keeps_its_tokens() {
     }
 }
 
-/// What is late goes at C_L once there is nothing to do, not at once.
+/// An idle client loses its late tokens at the rate C_L, not at once.
 #[test]
 fn arrears_go_as_fast_as_they_could_have_been_used() {
     let mut purse = purse(Rules::UNPACED, 500, u64::MAX);

@@ -230,7 +230,7 @@ impl Cluster {
         while self.nodes[node].free > 0 {
             let place = &mut self.nodes[node];
             let Some(next) = place.scheduler.pop(Time(self.now)) else {
-                // Nobody is limited here: no server is idle while anybody waits.
+                // No tenant is limited here: no server is idle while a request waits.
                 assert_eq!(place.waiting.iter().sum::<u64>(), 0);
                 return;
             };
@@ -301,11 +301,11 @@ impl Cluster {
 /// Which service counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted {
-    /// What was dispatched at the node.
+    /// Work that was dispatched at the node.
     Dispatched,
-    /// What was completed at the node.
+    /// Work that was completed at the node.
     Completed,
-    /// What was completed at all nodes.
+    /// Work that was completed at all nodes.
     Everywhere,
 }
 

@@ -97,7 +97,7 @@ fn no_debt_is_made_without_limits() {
     assert_eq!(greedy.units, 2 * 2_560 + 256);
 }
 
-/// What a finished request turned out to cost beyond what it was dispatched with.
+/// A finished request turned out to cost more than at its dispatch: the tenant pays for the rest.
 #[test]
 fn a_charge_is_paid_back_like_a_cost() {
     for discipline in HEEDING {

@@ -1,5 +1,5 @@
 //! Every discipline, and every change between them, against a brute-force reading of the module's
-//! own words: nothing is kept in order, each dispatch looks at everybody.
+//! own words: nothing is kept in order, each dispatch looks at all tenants.
 
 use std::collections::VecDeque;
 

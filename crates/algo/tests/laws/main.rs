@@ -1,10 +1,10 @@
-//! What the scheduler of a node promises, held against the papers.
+//! Laws of a node's scheduler, checked against the papers.
 //!
 //! Two oracles say in which order requests go: the papers' tags, given on arrival and in exact
-//! fractions (`textbook`), and the module's own words, by looking at everybody for each request
-//! (`machine`). The rest are laws over time: what two tenants got in every interval in which both
-//! waited, at one node and at all nodes together, in a small world with gateways, nodes and time
-//! (`cluster`). Those print what was measured beside what is promised:
+//! fractions (`textbook`), and the module's own words, by looking at all tenants for each request
+//! (`machine`). The rest are laws over time: the service of two tenants in every interval in which
+//! both waited, at one node and at all nodes together, in a small world with gateways, nodes and
+//! time (`cluster`). Those print the measured value beside the promised one:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
 mod cluster;
@@ -34,10 +34,10 @@ fn bounds() -> [Bound; 8] {
     [500_000, 400_000, 320_000, 250_000, 200_000, 100_000, 50_000, 0].map(half)
 }
 
-/// What work and delays are multiplied by: the largest are just below 2^32.
+/// Factors of work and delays: the largest products are just below 2^32.
 const SCALES: [u32; 2] = [1, 20_000_000];
 
-/// What a discipline makes of a delay, in parts of 2^16 of a unit of work; debts aside.
+/// Returns the delay that a discipline applies, in parts of 2^16 of a unit of work; debts aside.
 fn heeded(discipline: Discipline, bound: Bound, work: u32, delay: u32) -> u64 {
     let delay = u64::from(delay) << 16;
     match discipline {

@@ -75,7 +75,8 @@ proptest! {
             })
             .collect();
         let mut waiting: Vec<VecDeque<u32>> = vec![VecDeque::new(); streams.len()];
-        // What a stream was served above its minimum: now, and at most since it has been waiting.
+        // Work that each stream was served above its minimum: now, and at most since it has been
+        // waiting.
         let mut above = vec![(0f64, 0f64); streams.len()];
         let mut is_away = vec![false; streams.len()];
         for _ in 0..600 {
@@ -106,7 +107,8 @@ proptest! {
 }
 
 /// *f* keeps two nodes busy with bursts of 64 requests to one and then to the other, *g* waits at
-/// the first and *h* at the second. What *f* gets in sum, and *g*, of a thousandth of one node.
+/// the first and *h* at the second. Returns the service of *f* in sum, and that of *g*, in
+/// thousandths of one node.
 fn bursts(discipline: Discipline) -> (u64, u64) {
     const BURST: u64 = 64;
     // κ = 18: a twentieth of half the node.

@@ -1,5 +1,5 @@
-//! Reservations, limits and weights together, period by period, against a closed form; and that
-//! nobody is better off later for what it did not do, or was not allowed, before.
+//! Reservations, limits and weights together, period by period, against a closed form; and that no
+//! tenant is better off later for requests that it did not send, or was not allowed, before.
 
 use proptest::prelude::*;
 use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
@@ -23,7 +23,7 @@ impl Tenant {
         Counts { reserved: self.reserved, allowed }
     }
 
-    /// What it gets where each unit of weight gets `level`.
+    /// Requests that it gets where each unit of weight gets `level`.
     fn at(&self, level: f64) -> f64 {
         let most = self.demand.min(self.counts().allowed) as f64;
         (f64::from(self.weight) * level).max(self.reserved as f64).min(most)
@@ -57,7 +57,7 @@ fn tenants() -> impl Strategy<Value = Vec<Tenant>> {
     })
 }
 
-/// What each got in each period, in the order in which it went.
+/// Returns the tenants that were served in each period, by index, in the order of service.
 fn periods(tenants: &[Tenant], count: u64) -> Vec<Vec<usize>> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
     let terms =
@@ -109,7 +109,7 @@ proptest! {
     }
 }
 
-/// What went by right is forgiven when the period ends, and nothing else: a tenant with a small
+/// Only requests that went by right are forgiven when the period ends: a tenant with a small
 /// reservation and large requests does not get one of those for nothing in each period.
 #[test]
 fn what_went_in_turn_is_not_forgiven() {
@@ -134,7 +134,7 @@ fn what_went_in_turn_is_not_forgiven() {
     assert!(served[0].abs_diff(served[1]) <= 2 * 60, "{served:?}");
 }
 
-/// Who serves by weight or in turn: all but first come, first served.
+/// The disciplines that serve by weight or in turn: all but first come, first served.
 const FAIR: [Discipline; 6] = [
     Discipline::RoundRobin,
     Discipline::Token,
@@ -181,7 +181,7 @@ impl Node {
     }
 }
 
-/// Whoever was away, for however long, comes back level.
+/// A tenant that was idle, for however long, comes back level.
 #[test]
 fn idling_earns_no_credit() {
     for discipline in FAIR {

@@ -181,7 +181,8 @@ fn figure_3(discipline: Discipline, coordinators: usize) -> (i128, i128) {
     (gap.widest, bound_2(&mut cluster, [0, 1], 0, depth))
 }
 
-/// The bound of Theorem 2 says something: whoever does not count service elsewhere breaks it.
+/// The bound of Theorem 2 says something: a scheduler that does not count service elsewhere breaks
+/// it.
 #[test]
 fn theorems_2_and_4_measured() {
     println!("\nTheorems 2 and 4: f at A, g at A and B; work at all nodes");
@@ -195,8 +196,8 @@ fn theorems_2_and_4_measured() {
     }
 }
 
-/// What streams that all wait at one node of so much capacity get there, per weight, if they get so
-/// much per weight elsewhere: the lowest are filled first (Theorem 3). Rates per second.
+/// Returns the rates per weight of streams that all wait at one node of this capacity, given their
+/// rates per weight elsewhere: the lowest are filled first (Theorem 3). Rates per second.
 fn filled(capacity: f64, streams: &[(u32, f64)]) -> Vec<f64> {
     let share = |level: f64| streams.iter().map(move |(_, other)| (level - other).max(0.0));
     let used = |level| share(level).zip(streams).map(|(part, (w, _))| part * f64::from(*w)).sum();
@@ -235,7 +236,7 @@ fn theorem_3() {
             }
         }
         let mut cluster = Cluster::new(Discipline::DsfqTotal, &speeds, &streams, sources);
-        // What the queues held at first is served without any delay, and is not part of the limit.
+        // Requests queued at first are served without any delay, and are not part of the limit.
         cluster.run(500 * MILLISECOND, |_| {});
         let before = cluster.nodes[0].completed.clone();
         cluster.run((500 + seconds * 1_000) * MILLISECOND, |_| {});
@@ -256,7 +257,7 @@ fn theorem_3() {
 }
 
 /// Theorem 4's exception: *f* reaches A through one coordinator and B, half as fast, through the
-/// other, so that no request of it tells A of B. What is told in epochs closes it.
+/// other, so that no request of it tells A of B. Reports in epochs close the exception.
 #[test]
 fn disjoint_partitions_are_counted_once_nodes_are_told() {
     let run = |epoch: Option<u64>| {
@@ -282,7 +283,7 @@ fn disjoint_partitions_are_counted_once_nodes_are_told() {
     assert!((f - g).abs_diff(at_b) <= 16, "f has half of A and all of B");
     for epoch in [1, 10, 100] {
         let (f, g, at_b) = run(Some(epoch * MILLISECOND));
-        // What B does in an epoch is told at its end, and then waits behind what is queued at A.
+        // The work of B in an epoch is reported at its end, and then waits behind the queue at A.
         let bound = at_b * (epoch + 2) / 1_000 + 64;
         println!("told each {epoch} ms: f {f}, g {g}, apart {}, bound {bound}", f.abs_diff(g));
         assert!(f.abs_diff(g) <= bound);

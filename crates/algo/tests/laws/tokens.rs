@@ -1,6 +1,6 @@
 //! One tenant's tokens and debts, in the plainest words: plain numbers, and every rule spelled out.
 
-/// What a tenant may, what it had, and what it owes.
+/// A tenant's token counts, the units that it was served, and those that it owes.
 #[derive(Clone)]
 pub(crate) struct Tokens {
     pub(crate) reserved: u64,
@@ -10,7 +10,7 @@ pub(crate) struct Tokens {
     owed: u64,
     /// Reservation tokens are used up to here.
     righted: u64,
-    /// What of `served` was only paid, while nothing was dispatched in the period.
+    /// The part of `served` that only paid a debt, while nothing was dispatched in the period.
     paid: u64,
 }
 

@@ -49,7 +49,7 @@ struct Here {
     since: Time,
 }
 
-/// What a slot is to have waited.
+/// The waits that a slot is expected to have.
 #[derive(Default)]
 struct Truth {
     dispatched: u64,
@@ -134,7 +134,7 @@ impl World {
 
     fn pop(&mut self) -> Result<(), TestCaseError> {
         let Some(got) = self.scheduler.pop(self.now) else {
-            // Whoever is held back is let in at the moment that is told.
+            // A tenant that is held back becomes eligible at the time that the scheduler reports.
             prop_assert!(self.scheduler.next_eligible().is_none_or(|next| next > self.now));
             let is_held = self.scheduler.discipline().heeds_promises();
             prop_assert!(is_held || self.waiting.is_empty());
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// What the scheduler says that was waited is what was waited.
+    /// Checks that the scheduler reports the true waits.
     fn check(&mut self) -> Result<(), TestCaseError> {
         let now = self.now;
         for slot in &self.slots {
