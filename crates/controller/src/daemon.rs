@@ -66,7 +66,7 @@ pub enum ServeError {
     /// Nodes and gateways of other machines cannot be listened for.
     #[error("cannot listen on {address}: {error}; choose another address in [controller]")]
     Remote {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
         /// Why not.
         error: io::Error,
@@ -77,13 +77,13 @@ pub enum ServeError {
          127.0.0.1 to reach it from elsewhere"
     )]
     NotLoopback {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
     },
     /// The address cannot be listened on.
     #[error("cannot serve HTTP on {address}: {error}; choose another --http address")]
     Http {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
         /// Why not.
         error: io::Error,
@@ -96,9 +96,9 @@ pub enum ServeError {
         "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
     )]
     Log {
-        /// What was given.
+        /// The log filter.
         filter: String,
-        /// What is wrong with it.
+        /// The fault in the filter.
         error: String,
     },
     /// The process lacks something basic.
@@ -284,7 +284,7 @@ impl Daemon {
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        // Whoever takes longer is dropped with the set.
+        // Tasks that take longer are dropped with the set.
         let _ = timeout(STOP_MAX, all).await;
         self.tasks.shutdown().await;
         tracing::info!("controller has stopped");
@@ -315,7 +315,8 @@ impl Ears {
     }
 }
 
-/// What leads stages, nodes and gateways, with the policy of the last life and what was chosen.
+/// The machines that lead stages, nodes and gateways, with the policy of the last run and the
+/// chosen schedulers.
 fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &Chosen) -> Machines {
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();

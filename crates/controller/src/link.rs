@@ -44,7 +44,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at a time of a hello, which is a few hundred.
 const PIECE: usize = 4 << 10;
 
-/// Who is at the other end of a link.
+/// The kind of peer at the other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     /// A data plane stage.
@@ -152,7 +152,7 @@ impl Link {
     }
 }
 
-/// What every new connection needs to know.
+/// Context of every new connection.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) inputs: mpsc::Sender<Input>,
@@ -169,7 +169,7 @@ pub(crate) struct Door {
 
 /// Everything about one connection, from hello to its end.
 pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) {
-    // Whoever finds none is not told why: only its hello would say in which words.
+    // A peer without a seat gets no reason: only its hello would say which protocol it speaks.
     let Some(_seat) = door.seats.take(caller.guest(), door.clock.now()) else { return };
     let (hello, rest) = match timeout(door.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,

@@ -80,7 +80,7 @@ pub(crate) struct Machines {
     pub(crate) cluster: Option<Cluster>,
     /// The loop over data nodes.
     pub(crate) split: Split,
-    /// What nodes and gateways have done.
+    /// Counters of nodes and gateways.
     pub(crate) meters: Meters,
     /// Where the cluster's file and the state directory are.
     pub(crate) paths: [String; 2],
@@ -224,7 +224,7 @@ impl Machine {
                 self.meters.apply(revision, &policy);
                 self.tell_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
-                // Whoever waits for it is told when the stages have been.
+                // Messages to stages go out before the waiting client gets its answer.
                 self.perform();
                 let _ = done.send(());
             }
@@ -239,7 +239,7 @@ impl Machine {
         if let Some(cluster) = &mut self.cluster {
             nodes.iter().for_each(|node| cluster.choose(*node, chosen));
         }
-        // Whoever waits for it is told when the nodes have been.
+        // Messages to nodes go out before the waiting client gets its answer.
         self.perform();
     }
 

@@ -43,7 +43,7 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// What is said where a policy is asked for and there is none.
+    /// The answer to a request for the policy while none is in force.
     pub(crate) const NONE_YET: &str = "no policy is in force; apply one with `tidegate apply`";
 
     /// The exit code that it deserves.
@@ -212,7 +212,7 @@ impl Register {
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Ok(Vec::new()))
     }
 
-    /// What there is and how it fares.
+    /// Asks the machine for the current status and health.
     pub(crate) async fn survey(&self) -> Result<Survey, Stopping> {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;

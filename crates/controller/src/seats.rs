@@ -35,14 +35,14 @@ pub(crate) struct Refusals {
     logged: Option<Time>,
 }
 
-/// Who wants a seat.
+/// The kind of peer that asks for a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guest {
-    /// One of those who may operate.
+    /// A user who may operate the controller.
     Operator,
     /// Another user.
     User(u32),
-    /// Somebody from another machine.
+    /// A peer on another machine.
     Remote,
 }
 

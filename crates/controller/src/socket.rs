@@ -27,7 +27,7 @@ pub enum SocketError {
     /// Something that is no socket is in the way.
     #[error("{path} exists and is no socket; move it away, or choose another --socket")]
     NoSocket {
-        /// What is in the way.
+        /// The path that is in the way.
         path: PathBuf,
     },
     /// Its folder cannot be made, or other users could put a socket of their own in its place.

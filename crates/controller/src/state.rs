@@ -31,7 +31,7 @@ pub enum StateError {
     /// Its lock cannot be taken or written.
     #[error("cannot use the state directory {path}: {error}")]
     Io {
-        /// What was opened.
+        /// The path of the file that failed.
         path: PathBuf,
         /// Why not.
         error: io::Error,

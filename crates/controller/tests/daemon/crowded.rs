@@ -25,7 +25,7 @@ fn visit(http: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// What comes until the other end closes the connection, in whatever way.
+/// Everything that arrives until the peer closes or resets the connection.
 fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
