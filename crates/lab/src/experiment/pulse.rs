@@ -21,7 +21,7 @@ use tidegate_console::clock::Clock;
 /// to a disk.
 const BEAT: Span = Span(5 * Span::MILLISECOND.0);
 
-/// What is read at a time. Reads past the page cache begin and end at multiples of a disk's block.
+/// Bytes of one read. Reads past the page cache begin and end at multiples of a disk's block.
 const BLOCK: usize = 4096;
 
 /// Reads go round this many blocks of the file.

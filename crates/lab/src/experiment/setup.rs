@@ -46,8 +46,8 @@ pub(crate) struct Stand {
     pub(crate) interrupt: Interrupt,
 }
 
-/// What holds the disk and the tenants in one set-up. Fields are dropped in their order: what runs
-/// in a group is ended before the group is removed.
+/// The processes and groups that limit the disk and the tenants in one set-up. Fields are dropped
+/// in their order: processes in a group end before the group is removed.
 #[derive(Debug, Default)]
 struct Means {
     /// For people.
@@ -117,7 +117,7 @@ impl Stand {
         Ok(())
     }
 
-    /// What the set-up needs, ready for tenants.
+    /// Starts the processes and makes the groups that the set-up needs.
     fn means(&self, control: Control) -> Result<Means, Failure> {
         match (control, &self.throttle) {
             (Control::None, Ok(throttle)) => self.disk_group(throttle),
@@ -204,7 +204,7 @@ impl Stand {
     }
 }
 
-/// What in the environment of a process makes it belong to a stage, if it does.
+/// The environment variables that make a process belong to a stage, if it has all of them.
 fn stage_of(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     use std::os::unix::ffi::OsStringExt;
     const NEEDED: [&str; 2] = ["LD_PRELOAD", "TIDEGATE_SEGMENT"];

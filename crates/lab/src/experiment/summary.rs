@@ -20,7 +20,7 @@ pub(crate) fn told(outcome: &Outcome) -> String {
     format!("{table}\n{verdict}\nReport: {}", outcome.report.display())
 }
 
-/// What is shorter than this, in a second, explains nothing.
+/// Times of the disk, and waits for a processor, that explain nothing if shorter, in a second.
 const PULSE: Span = Span(15 * Span::MILLISECOND.0);
 const STARVED: Span = Span(30 * Span::MILLISECOND.0);
 
@@ -116,7 +116,7 @@ pub(crate) fn sentence(score: &Score) -> String {
     }
 }
 
-/// What else was the matter, if it was much.
+/// The circumstances of a missed promise, if they were bad enough.
 fn excuse(then: Circumstances) -> String {
     let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
     let mut told = Vec::new();

@@ -246,7 +246,7 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
     threads
 }
 
-/// What was seen, in the form of a simulated run: nodes B and C are one brick.
+/// The measurements in the form of a simulated run: nodes B and C are one brick.
 fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
     let cell = |stream: &str, nodes: Range<usize>| {
         let seen = nodes.filter_map(|node| sights.seen.get(&volume(stream, node)));

@@ -39,7 +39,7 @@ pub(super) fn promised(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// What flows get, in Gbit/s.
+/// Rates at which the flows' bytes arrive, in Gbit/s.
 fn there(outcome: &Outcome) -> Vec<f64> {
     gbps(outcome, |moment| moment.there)
 }

@@ -42,7 +42,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// What applications were done in all episodes, with priority or without.
+/// The service of the applications in all episodes, with priority or without.
 struct Tails {
     memory: Service,
     storage: Vec<Service>,
@@ -76,7 +76,7 @@ impl Tails {
     }
 }
 
-/// What applications were done in one episode and others, in all of them.
+/// The service of the applications in one episode and others, added up.
 fn together<'a>(first: &Outcome, others: impl Iterator<Item = &'a Outcome>) -> Vec<Service> {
     let mut sum = first.applications.clone();
     for outcome in others {

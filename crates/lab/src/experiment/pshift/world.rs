@@ -29,7 +29,7 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-/// What a scenario has shown.
+/// A scenario's outcome, with the time that the run took.
 pub(super) type Shown = paper::Shown<Outcome>;
 
 /// Runs one.

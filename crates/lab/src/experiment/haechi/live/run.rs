@@ -31,7 +31,8 @@ use crate::kv::{Crew, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// What paced tokens are early: who is late for longer in a period cannot make up for it.
+/// Paced tokens are due this much early. A client that is late for longer in a period cannot make
+/// up for it.
 pub(super) const LATE: Span = Span(Span::SECOND.0 / Grain::CHOSEN.margin);
 
 /// How much sooner than others processes of a run get a processor, in the kernel's measure.
@@ -41,7 +42,7 @@ const FIRST: i32 = -15;
 /// each before anything counts.
 const KEYS: u32 = 100;
 
-/// What is to be run.
+/// A live run to make.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// At the speed of the live world.
@@ -54,10 +55,10 @@ pub(super) struct Plan {
     pub(super) job: Option<(usize, u32)>,
 }
 
-/// What all clients told of a period.
+/// Rows of one period, one per client; `None` for a client that has not reported yet.
 type Told = Vec<Option<Row>>;
 
-/// Periods as they are told.
+/// Periods, as clients report them.
 #[derive(Debug, Default)]
 pub(super) struct Diary {
     has_told: Vec<bool>,
@@ -197,7 +198,7 @@ pub(super) fn start<'a>(
         std::env::current_exe().map_err(|error| cannot_start(&"tidegate".into(), error))?;
     Crew::start(clients as u64, |client| {
         let mut command = Command::new(&program);
-        // What the user has set is meant for the command that they typed.
+        // The user set these variables for the command that they typed, not for its children.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEGATE_") {
                 command.env_remove(name);
@@ -210,7 +211,7 @@ pub(super) fn start<'a>(
     })
 }
 
-/// What each client of a plan is told.
+/// Arguments of each client of a plan.
 pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     let Plan { scenario, window, .. } = plan;
     let groups = scenario.client.iter();
@@ -230,19 +231,19 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     words.collect()
 }
 
-/// What a job beside the clients is told.
+/// Arguments of a job beside the clients.
 fn job_words(depth: u32) -> Vec<String> {
     let tenant = format!("--tenant={NOBODY}");
     let job = ["--client=0".into(), format!("--depth={depth}"), tenant];
     [&job[..], &["--bare".into(), "--no-fill".into()]].concat()
 }
 
-/// What was told, as what is simulated is: at the paper's speed.
+/// The clients' rows in the form of a simulated run, at the paper's speed.
 fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
     let Plan { scenario, periods, job, .. } = plan;
     let quiet = diary.quiet(scenario.period);
     let count = quiet.iter().filter(|quiet| **quiet).count();
-    // Where time is an axis none is left out.
+    // Where time is an axis, no period is left out.
     let chooses = job.is_none() && 2 * count >= *periods;
     let rows = || diary.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
     let sample = |rows: &Vec<Row>| Sample {
@@ -277,7 +278,7 @@ fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
     }
 }
 
-/// What each client is promised in a period, and wants of that, at the paper's speed.
+/// Each client's reservation in a period, at most its demand, in operations at the paper's speed.
 fn promised(scenario: &Scenario) -> Vec<u64> {
     let in_a_period = |rate: Iops| {
         let count = u128::from(rate.0) * u128::from(scenario.period.0);
@@ -291,8 +292,8 @@ fn promised(scenario: &Scenario) -> Vec<u64> {
     each.collect()
 }
 
-/// What was measured, with how slow that was, over how many periods, in how many of them no client
-/// had to wait for a processor, and how late clients were.
+/// The measured numbers, with the factor of slowness, the number of periods, and the clients'
+/// lateness. In quiet periods no client had to wait for a processor.
 pub(super) fn with_periods(
     measured: Value,
     slowed_by: u32,

@@ -1,10 +1,10 @@
-//! What of the live world needs no processes.
+//! Tests of the live world that need no processes.
 
 use super::run::{Diary, words};
 use super::*;
 use crate::kv::Row;
 
-/// What a client tells of a period, which took `ms`.
+/// A client's report of a period that took `ms` milliseconds.
 pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
     let millisecond = Span::MILLISECOND.0;
     let mut row = Row::new();
