@@ -273,7 +273,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut play = Play::new(&socket, stages)?;
     play.until(WARM_ROUNDS)?;
     let before = account()?;
-    // Asking for the account costs a round in which nobody answers; it is not counted either.
+    // Asking for the account costs a round in which no stage answers; it is not counted either.
     let from = play.fakes.iter().map(|fake| fake.report.round).max().unwrap_or(0) + 1;
     play.until(from)?;
     let seen = play.until(from + cycles as u64)?;

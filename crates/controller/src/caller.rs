@@ -37,7 +37,7 @@ impl Caller {
         Ok(Self::Local { uid: peer.uid(), pid })
     }
 
-    /// As whom it takes a seat.
+    /// The kind of peer as which it takes a seat.
     pub(crate) fn guest(&self) -> Guest {
         match self {
             Self::Local { uid, .. } if may_operate(*uid) => Guest::Operator,
@@ -59,8 +59,8 @@ impl Caller {
         }
     }
 
-    /// Whether it may be whom it says it is, in a cluster with these gateways. Whether there is
-    /// such a node is for others to say.
+    /// Whether the peer may claim the identity in `hello`, in a cluster with these gateways. This
+    /// does not check whether the cluster has such a node.
     ///
     /// # Errors
     /// Why not, in words for both sides.

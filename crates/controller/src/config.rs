@@ -60,7 +60,7 @@ impl Default for Config {
     }
 }
 
-/// Whether the daemon runs as root, and so serves everybody.
+/// Whether the daemon runs as root, and so serves every user.
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }

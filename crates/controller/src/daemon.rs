@@ -48,7 +48,7 @@ const EVENTS_MAX: usize = 1024;
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after that failed: usually there are no file
-/// descriptors left, and there will be when somebody leaves.
+/// descriptors left, and there will be when a client disconnects.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a daemon does not start.
@@ -131,7 +131,8 @@ where
     E: From<ServeError> + Send + 'static,
 {
     log_to_stderr(&config.log)?;
-    // One thread: the machine is one task, and the other core belongs to those whom it serves.
+    // One thread: the machine is one task, and the other core belongs to the programs that it
+    // serves.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(ServeError::Runtime)?.block_on(async {
         // Before anything exists that a signal would have to clean up.
@@ -365,8 +366,8 @@ impl Ear {
     }
 }
 
-/// Gives every new connection a task, until it is time to end. Nobody finds the socket's file from
-/// then on, and the connections end with their set.
+/// Gives every new connection a task, until it is time to end. From then on the socket's file is
+/// gone, and the connections end with their set.
 async fn accept(ear: Ear, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {

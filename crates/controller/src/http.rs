@@ -109,7 +109,7 @@ impl Hosts {
         Self(own.into_iter().chain([ip]).chain(more.iter().cloned()).collect())
     }
 
-    /// Whether this is one of them, whatever the port: somebody may have forwarded another one.
+    /// Whether this is one of them, whatever the port: a user may have forwarded another one.
     fn has(&self, authority: &str) -> bool {
         let port = authority.rsplit_once(':').filter(|(_, port)| {
             !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())

@@ -1,10 +1,10 @@
-//! One connection: from its hello to its end, and what is said to it until it reads.
+//! One connection: from its hello to its end, and the queue of messages to its peer.
 //!
 //! The machine's task writes straight to the socket, because almost always there is room and a
 //! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
-//! bounded: whoever stops reading is dropped, and nobody else notices. What a party says is heard
-//! by the switchboard, for the same reason; so a link's task sleeps while all is well.
+//! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
+//! reads a party's messages, for the same reason; so a link's task sleeps while all is well.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream as Socket;
@@ -214,8 +214,8 @@ pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) 
     }
 }
 
-/// Says why somebody is refused, in the language of whom it says it is. That is a few bytes: who
-/// does not take them at once will not read them either.
+/// Sends the reason of a refusal in the protocol of the hello. The reason has a few bytes: a peer
+/// that does not take them at once will not read them either.
 fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
     let (version, reason, retry) = (VERSION, reason.to_owned(), false);
     let mut bytes = Vec::new();

@@ -137,7 +137,7 @@ impl Switchboard {
     }
 
     fn add(&self, line: Line, heard: &mut Vec<Input>) {
-        // Under the lock, so that nobody is named whose line is not there yet.
+        // Under the lock, so that the crowd reports no connection before its line is there.
         let mut lines = self.lines();
         match self.crowd.add(&line.link.stream, line.link.id.0) {
             Ok(()) => drop(lines.insert(line.link.id.0, line)),
@@ -185,8 +185,8 @@ impl Switchboard {
         }
     }
 
-    /// Waits until somebody speaks. The crowd is registered with the runtime only for that long: a
-    /// registration wakes the thread whether anybody waits or not.
+    /// Waits until a connection has data. The crowd is registered with the runtime only for that
+    /// long: a registration wakes the thread even if no task waits.
     async fn wait(&self) -> io::Result<()> {
         #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
         let bell = AsyncFd::with_interest(self.crowd.as_fd(), Interest::READABLE)?;

@@ -91,7 +91,7 @@ impl Child {
     /// Starts a process, and waits until it listens on the Unix socket at `socket`.
     ///
     /// # Errors
-    /// If it cannot be started, ends, or does not listen in time; if somebody wants us to end.
+    /// If it cannot be started, ends, or does not listen in time; if the user ends the command.
     pub(crate) fn start_listening(
         start: &Start,
         socket: &Path,
@@ -176,7 +176,7 @@ impl Child {
     }
 
     fn signal(&self, wanted: Signal) {
-        // Not once it was waited for: its number may be somebody else's by then.
+        // Not once it was waited for: another process may have its number by then.
         if self.status.is_none() {
             signal(self.pid(), wanted);
         }

@@ -84,7 +84,7 @@ const EQUAL: f64 = 5.0;
 /// Totals this far apart are not.
 const UNEQUAL: f64 = 20.0;
 
-/// The part of each brick that the scenarios keep for whoever has a minimum share.
+/// The fraction of each brick that the scenarios keep for streams with a minimum share.
 const MINIMUM: f64 = 1.0 / 12.0;
 
 /// A scenario's outcome, with the time that the run took.

@@ -104,7 +104,7 @@ struct Profile {
 /// Measures and judges.
 ///
 /// # Errors
-/// If no stage can be made, or nobody reads what is said.
+/// If no stage can be made, or standard output cannot be written.
 pub(crate) fn run(json: bool) -> Result<Vec<Claim>, Failure> {
     let clock = Clock::start();
     let counts = counts();

@@ -161,8 +161,8 @@ impl Kept {
     }
 }
 
-/// Without control nobody looks at what is promised, so scenarios that differ in nothing else are
-/// the same.
+/// Without control the reservations have no effect, so scenarios that differ only in them are the
+/// same.
 fn plain(mut scenario: Scenario) -> Scenario {
     if scenario.control != Control::None {
         return scenario;

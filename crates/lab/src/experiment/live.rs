@@ -63,7 +63,7 @@ impl Live {
     /// Says something once.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn say(&self, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Silent => Ok(()),
@@ -74,7 +74,7 @@ impl Live {
     /// Shows one look.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn show(
         &mut self,
         plan: &Plan,
@@ -115,7 +115,7 @@ impl Live {
     /// Says what held a set-up that has run, and how long it took.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn ended(&self, recording: &Recording) -> Result<(), Failure> {
         let took = amounts::span(recording.took().0);
         let told = format!("    {}; took {took}", recording.means.join("; "));

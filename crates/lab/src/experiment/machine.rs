@@ -1,4 +1,4 @@
-//! Facts about the machine, for whoever compares numbers.
+//! Facts about the machine, for readers who compare numbers.
 
 use std::fs;
 use std::path::Path;

@@ -149,7 +149,7 @@ impl Outcome {
 /// Runs the experiment.
 ///
 /// # Errors
-/// If the machine lacks what it needs, something breaks, or somebody ends it. Promises that are not
+/// If the machine lacks what it needs, something breaks, or the user ends it. Promises that are not
 /// kept are no error here.
 pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     let interrupt = Interrupt::listen()?;

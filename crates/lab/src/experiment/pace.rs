@@ -45,8 +45,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Has so many threads call `work` and do nothing else, for a while. Whoever compares several
-    /// things lets them take turns, so that a machine that becomes slower does so for all of them.
+    /// Has so many threads call `work` and do nothing else, for a while. A caller that compares
+    /// several things lets them take turns, so that a machine that becomes slower does so for all
+    /// of them.
     ///
     /// # Errors
     /// If there are no threads to be had.

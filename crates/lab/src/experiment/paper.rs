@@ -45,7 +45,7 @@ pub(super) use scenarios;
 pub(super) const SIMULATED: &str = "simulated";
 pub(super) const LIVE: &str = "live";
 
-/// How soon somebody who ends the command is noticed.
+/// How soon a user who ends the command is noticed.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Result of a figure.
@@ -71,7 +71,7 @@ impl Desk {
     /// Tells a watcher what is going on, in place of what was told before.
     pub(super) fn note(&self, what: &str) {
         if self.is_watched {
-            // Nobody is hurt if it is not seen.
+            // A lost note does no harm.
             let _ = write!(io::stderr(), "\r\x1b[K{what}");
         }
     }
@@ -132,7 +132,7 @@ impl Paper {
     /// unless it is for programs, pictures to where they are wanted.
     ///
     /// # Errors
-    /// If something breaks, or somebody ends it. Claims that do not hold are no error here.
+    /// If something breaks, or the user ends it. Claims that do not hold are no error here.
     pub(crate) fn run(
         &self,
         order: &Order<'_>,
@@ -220,8 +220,8 @@ pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
     judged.into_iter().min_by_key(rank).unwrap_or((Verdict::Holds, None))
 }
 
-/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
-/// it: a tenth of a second is a tenth of the paper's shorter period.
+/// A live machine that stands still for longer than this serves no tenant meanwhile, under any
+/// control: a tenth of a second is a tenth of the paper's shorter period.
 const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
 
 /// A failure of a live run in which the machine stood still is told with its cause.
@@ -275,7 +275,7 @@ fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
 /// order.
 ///
 /// # Errors
-/// If a scenario cannot be run, or somebody ends the command. What runs then ends with the process.
+/// If a scenario cannot be run, or the user ends the command. What runs then ends with the process.
 pub(super) fn simulate<S, O>(
     desk: &Desk,
     mut scenarios: Vec<S>,

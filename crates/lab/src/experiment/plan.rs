@@ -24,7 +24,7 @@ pub(crate) const SETTLING: Span = Span(2 * Span::SECOND.0);
 pub(crate) const JOBS: u64 = 2;
 
 /// The size of a request where the disk is fast. Large ones make the disk share evenly between
-/// tenants that nobody controls, as a disk does that serves one request of each in turn.
+/// tenants without control, as a disk does that serves one request of each in turn.
 pub(crate) const BLOCK: u64 = MIB;
 
 /// Requests become smaller where rates are, down to this: a promise is counted in whole requests,

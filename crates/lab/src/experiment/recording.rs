@@ -154,7 +154,7 @@ impl Recording {
         Span(last - first)
     }
 
-    /// The longest that the disk took within a window for a small read that nobody limits.
+    /// The longest time of the disk within a window for a small read without a limit.
     pub(crate) fn pulse(&self, window: Window) -> Span {
         // A sample's pulse is of the time before it.
         let within = &self.samples[window.first + 1..=window.last];
@@ -173,7 +173,7 @@ impl Recording {
         started <= window.from && window.to < self.satisfied(tenant).1
     }
 
-    /// Whether things were settled all through a window: nobody started or ended in it, or so
+    /// Whether rates were settled all through a window: no tenant started or ended in it, or so
     /// shortly before that others are still adapting.
     pub(crate) fn is_settled(&self, window: Window) -> bool {
         (0..self.courses.len()).all(|tenant| {

@@ -78,7 +78,8 @@ pub(crate) struct Fare {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Score {
     pub(crate) fares: Vec<Fare>,
-    /// Seconds in which somebody wanted more, had settled, and all together had the budget.
+    /// Windows in which a tenant had demand and rates were settled, and those of them in which all
+    /// tenants together had the budget.
     pub(crate) budget_used: Tally,
     /// All that was read, of what the budget would have allowed in that time, in thousandths.
     pub(crate) used_permille: u64,

@@ -20,7 +20,8 @@ pub(crate) fn told(outcome: &Outcome) -> String {
     format!("{table}\n{verdict}\nReport: {}", outcome.report.display())
 }
 
-/// Times of the disk, and waits for a processor, that explain nothing if shorter, in a second.
+/// Thresholds of a second's circumstances: a shorter read of the disk, or shorter waits for a
+/// processor, explain no missed promise.
 const PULSE: Span = Span(15 * Span::MILLISECOND.0);
 const STARVED: Span = Span(30 * Span::MILLISECOND.0);
 

@@ -4,8 +4,8 @@
 //! `/proc/<pid>/io` over a process and all below it. The kernel adds what a process read to its
 //! parent when the parent takes note of its end, so nothing is lost with those that have gone.
 //!
-//! It also notes how long those processes were ready to run and had no processor. A tenant that
-//! falls short for want of one was not let down by whoever shares out the disk.
+//! It also counts the time for which those processes were ready to run and had no processor. A
+//! tenant that falls short for want of a processor was not let down by the control of the disk.
 
 use std::fs;
 

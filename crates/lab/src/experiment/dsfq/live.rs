@@ -206,7 +206,7 @@ impl Live {
     /// A claim with numbers for each number of threads.
     fn claim(&self, figure: &'static str, text: &str, more: Value, judged: Judged) -> Claim {
         let threads: Vec<u32> = self.sweep.points.iter().map(|(count, _)| *count).collect();
-        // Finer than that nobody wants to know it.
+        // Whole milliseconds are fine enough.
         let stall_ms = self.stall.0 / Span::MILLISECOND.0;
         let mut numbers = Map::new();
         numbers.insert("threads".into(), json!(threads));

@@ -24,7 +24,7 @@ pub(super) struct Sweep {
 /// Runs each scenario with each number of threads.
 ///
 /// # Errors
-/// If somebody ends the command.
+/// If the user ends the command.
 pub(super) fn sweep<const N: usize>(
     desk: &Desk,
     scenarios: [Scenario; N],

@@ -44,7 +44,7 @@ fn there(outcome: &Outcome) -> Vec<f64> {
     gbps(outcome, |moment| moment.there)
 }
 
-/// For so many moments DCTCP is in its slow start, and nobody was notified often: 0.2 ms.
+/// For so many moments DCTCP is in its slow start, and senders have got few notifications: 0.2 ms.
 const START: usize = 1;
 
 fn first(shown: &Shown) -> Claim {

@@ -85,7 +85,7 @@ fn stored(runs: &[Shown]) -> Claim {
     )
 }
 
-/// A link of which less than this is used, in percent, is nobody's narrow one.
+/// A link of which less than this is used, in percent, is no bottleneck.
 const IDLE: f64 = 5.0;
 
 fn way_back(runs: &[Shown]) -> Claim {

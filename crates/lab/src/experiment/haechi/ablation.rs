@@ -45,8 +45,8 @@ const TEXT_DECAY: Rules = Rules { tokens: Mode::Paper, ..Rules::SOUND };
 const TEXT_POOL: Rules = Rules { pool: Mode::Paper, ..Rules::SOUND };
 const TEXT_ESTIMATOR: Rules = Rules { capacity: Mode::Paper, ..Rules::SOUND };
 
-/// Without control; the text, with one rule more in each row; then the shipped rules, with one rule
-/// less in each row.
+/// Without control; the text, with one rule more in each row; then the shipped rules, each row with
+/// one rule as in the text.
 #[rustfmt::skip]
 const ROWS: [Row; 9] = [
     row("bare", Control::None, [

@@ -287,7 +287,7 @@ fn always(outcome: &Outcome) -> Judged {
 /// So many periods after a change all have what they are promised again.
 pub(super) const AGAIN: usize = 8;
 
-/// The last period after a turn in which anybody misses its reservation, counted from the turn.
+/// The last period after a turn in which a client misses its reservation, counted from the turn.
 pub(super) fn last_miss(outcome: &Outcome, turn: usize) -> Option<usize> {
     let misses = |sample: &tidegate_sim::one_sided::Sample| {
         let pairs = sample.completed.iter().zip(&outcome.promised);

@@ -10,8 +10,9 @@
 //! it, and what clients read is checked. No process takes part in a read but the client's own.
 //!
 //! # Why a twentieth
-//! The engine's operations per millisecond do not become fewer with the node's speed. At a
-//! hundredth they are a third of all operations. At a tenth ten clients take more than a processor.
+//! The engine's own operations per millisecond stay the same, however slow the node is. At a
+//! hundredth of the speed they are a third of all operations. At a tenth ten clients take more than
+//! a processor.
 //!
 //! # Judgement
 //! Each claim has what is seen beside what is simulated at the same speed ([`AS_SIMULATED`]). A
@@ -428,7 +429,7 @@ fn totals(desk: &Desk) -> Result<Part, Failure> {
         let text = format!("others get what C1 and C2 leave, and all what they want ({name})");
         claims.push(sound("11", &runs[BARE], &runs[SOUND], &text));
     }
-    // Basic Haechi's pool is a few batches for whoever comes first, which chance decides here.
+    // Basic Haechi's pool is a few batches for the first client, which chance decides here.
     let basic = |at: usize| at % RUNS.len() == BASIC;
     let every = every(&[&both[0], &both[1]]).into_iter().enumerate();
     let every: Vec<&Run> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();

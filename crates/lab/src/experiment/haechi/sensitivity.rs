@@ -1,6 +1,6 @@
 //! Effects of the chosen numbers: batch, check interval, period, margin and window, one at a time.
-//! Nine tenths of the data node are promised by Zipf's distribution. In one run clients want all
-//! they can get, in the other two clients want less than their promises.
+//! Nine tenths of the data node are promised by Zipf's distribution. Each choice runs twice: once
+//! all clients want all they can get, once two want less than their promises.
 
 use serde_json::{Value, json};
 use tidegate_algo::haechi::{Grain, Rules};

@@ -96,8 +96,8 @@ pub(super) fn power(points: &[(f64, f64)]) -> f64 {
     both / alone
 }
 
-/// Nobody was answered more than its limit in a period, or by no more than `slack`: a request that
-/// a node began in one period may be answered in the next.
+/// Holds if no tenant got more answers than its limit in a period. Up to `slack` more differ: a
+/// request that a node began in one period may be answered in the next.
 pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
     match (tally.above, tally.above_most) {
         (0, _) => (Verdict::Holds, None),

@@ -113,7 +113,7 @@ pub(super) fn scaled(scenario: &Scenario, by: u64) -> Scenario {
 /// Runs a scenario. `plan` is what the simulated world made of it.
 ///
 /// # Errors
-/// If something cannot be started, a request fails, or somebody ends the command. All that was
+/// If something cannot be started, a request fails, or the user ends the command. All that was
 /// started has ended then.
 pub(super) fn run(
     desk: &Desk,

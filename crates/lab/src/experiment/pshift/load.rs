@@ -29,7 +29,7 @@ pub(super) const PART: Bytes = Bytes(64 << 10);
 /// The paper's requests, in bytes.
 const BLOCK: u32 = 4 << 10;
 
-/// How soon somebody who ends the command is noticed.
+/// How soon a user who ends the command is noticed.
 const LOOK: Span = Span(25 * Span::MILLISECOND.0);
 
 /// How nodes are asked.
@@ -102,7 +102,7 @@ struct Inbox {
 
 impl Outlet for Inbox {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        // Nobody listens any more once the run has ended.
+        // The receiver is gone once the run has ended.
         let _ = self.sender.send((self.clock.now(), mem::take(jobs)));
     }
 }
@@ -162,7 +162,7 @@ impl<'a> Load<'a> {
     /// counts from `from`.
     ///
     /// # Errors
-    /// If a request fails, or somebody ends the command.
+    /// If a request fails, or the user ends the command.
     pub(super) fn run(
         &mut self,
         interrupt: &Interrupt,

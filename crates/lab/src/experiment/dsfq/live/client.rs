@@ -68,7 +68,7 @@ pub(super) fn missing() -> Option<String> {
 /// still.
 ///
 /// # Errors
-/// If fio or a part of the cluster ends badly, or somebody ends the command.
+/// If fio or a part of the cluster ends badly, or the user ends the command.
 pub(super) fn run(
     stand: &mut Stand,
     threads: &[Threads],

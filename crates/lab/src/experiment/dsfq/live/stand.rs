@@ -53,7 +53,7 @@ impl Stand {
     /// bytes.
     ///
     /// # Errors
-    /// If something does not start, or somebody ends the command. All that was started has ended
+    /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
     pub(super) fn start(
         scenario: &Scenario,

@@ -134,7 +134,7 @@ fn faster(mut outcome: Outcome) -> Outcome {
 /// Runs a scenario.
 ///
 /// # Errors
-/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
 fn run(scenario: &Scenario, desk: &Desk) -> Result<Live, Failure> {
     let _first = First::ask();
@@ -251,7 +251,7 @@ impl Log {
     }
 
     /// The rows of all nodes in a period, counted from the move, by node and tenant, and whether it
-    /// was quiet; nothing if somebody slept through its end.
+    /// was quiet; `None` if a client slept through its end.
     fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[Row]>, bool)> {
         let (mut all, mut is_quiet) = (Vec::new(), true);
         for ((node, quiet), turn) in self.nodes.iter().zip(quiet).zip(&self.turn) {

@@ -1,13 +1,13 @@
-//! A scenario with processes: what each client tells of each period, in the form of a simulated
-//! run.
+//! A scenario with processes: each client's reports of its periods, in the form of a simulated run.
 //!
 //! A client's period is by its own clock, as its engine has it, and without an engine a second of
 //! the machine's. The first that all begin is not counted: they learn in it where their values are.
 //!
-//! # What a machine that is busy does to that
-//! Clients sleep until something is done. One that is woken up late has read less meanwhile, which
-//! says nothing about who controls it. Each tells how late it was in sum; a period is *quiet* if
-//! nobody was for longer than [`LATE`], in it or in the one before, nor its length off by as much.
+//! # Effects of a busy machine
+//! Clients sleep until an operation completes. A client that wakes up late has read less meanwhile,
+//! which says nothing about the control. Each client reports the sum of its lateness. A period is
+//! *quiet* if no client was late by more than [`LATE`], in it or in the one before, and its length
+//! was not off by as much.
 //! Only quiet periods count, where there are enough, and a run goes on for a third as long again
 //! for them. All processes ask to go first, which root may: together they need less than one
 //! processor.
@@ -83,7 +83,7 @@ impl Diary {
         let told = self.open.entry(number).or_insert_with(|| (0..clients).map(|_| None).collect());
         told[client] = Some(row);
         if told.iter().all(Option::is_some) {
-            // Of those before somebody will not tell any more: it slept through one's end.
+            // Periods before this one stay incomplete: a client slept through the end of one.
             self.open = self.open.split_off(&number);
             let whole: Vec<Row> =
                 self.open.remove(&number).into_iter().flatten().flatten().collect();
@@ -93,12 +93,12 @@ impl Diary {
         }
     }
 
-    /// Those that all have told of.
+    /// The periods that all clients have reported.
     pub(super) fn whole(&self) -> &[Vec<Row>] {
         &self.whole
     }
 
-    /// Of each whole period, whether the machine gave everybody its turn.
+    /// Whether each whole period was quiet: the machine gave every client its turn.
     pub(super) fn quiet(&self, length: Span) -> Vec<bool> {
         let calm = |rows: &Vec<Row>| {
             let off = |row: &Row| row.nanoseconds.abs_diff(length.0);
@@ -112,7 +112,7 @@ impl Diary {
 /// Runs a plan.
 ///
 /// # Errors
-/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
 pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     let _first = First::ask();
@@ -132,7 +132,7 @@ impl First {
 
 impl Drop for First {
     fn drop(&mut self) {
-        // To go later is what everybody may.
+        // Every process may lower its own priority.
         let _ = self.0.map(|before| setpriority_process(None, before));
     }
 }

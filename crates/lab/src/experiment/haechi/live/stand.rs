@@ -44,7 +44,7 @@ impl Stand {
     /// Starts a data node that does what the scenario's cards do, with its tenants.
     ///
     /// # Errors
-    /// If something does not start, or somebody ends the command. All that was started has ended
+    /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
     pub(super) fn start(
         scenario: &Scenario,
