@@ -48,7 +48,7 @@ pub struct Admission {
     pub opaque: [u64; 20],
 }
 
-/// What is in an admission.
+/// Contents of an [`Admission`]'s memory.
 #[repr(C)]
 struct Slot {
     /// [`LIVE`] from its admission to its completion.

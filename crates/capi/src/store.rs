@@ -81,7 +81,7 @@ pub struct Lookup {
     pub reserved: u32,
 }
 
-/// What went wrong at the data node that listens at `at`.
+/// The problem to report for `error` of the data node that listens at `at`.
 #[cold]
 fn problem(at: &str, error: &Error) -> Problem {
     let status = match error {

@@ -1,4 +1,4 @@
-//! What C passes, as Rust has it.
+//! Conversion of C arguments to Rust types.
 
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;

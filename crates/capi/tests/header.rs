@@ -94,7 +94,7 @@ fn libraries() -> PathBuf {
     found.expect("cargo builds libtidegate.so beside the test").to_path_buf()
 }
 
-/// What the example `source` says, built with the one line that stands in it.
+/// Builds the example `source` with the one command line that it documents, and returns its output.
 fn example(source: &str, compiler: Command, link: &[&str]) -> String {
     let (directory, libraries) = (tempfile::tempdir().unwrap(), libraries());
     let program = directory.path().join("example");

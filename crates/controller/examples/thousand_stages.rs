@@ -1,17 +1,17 @@
 //! How long a control cycle takes with many stages: collect, solve, push.
 //!
 //! Starts a daemon and as many stages as its argument says (1,000), each a socket with a tenant of
-//! a hundred behind it. The daemon has one thread and so have all stages together, on the same
-//! machine. Every round a tenth of the tenants wants something else, so rates
-//! change all the time.
+//! a hundred behind it. The daemon has one thread, and all stages together have one, on the same
+//! machine. Every round a tenth of the tenants wants something else, so rates change all the time.
 //!
-//! What is counted is the daemon's own measure, the one that it serves as
-//! `tidegate_controller_cycle_seconds`: from the moment at which it asks the first stage to the
-//! moment at which it has written the last new rate to a socket. Asking, the stages' answering,
-//! reading the answers, deciding and writing are all in it; only rounds before the last stage has
-//! joined are not. Of the stages it contains what cannot be told apart from the daemon: their one
-//! thread encodes and decodes every message, and shares the cores with the daemon. It does not
-//! contain what a thousand processes would add, which is a wake-up each.
+//! The measured time is the daemon's own, which it serves as `tidegate_controller_cycle_seconds`. A
+//! cycle begins when the daemon asks the first stage, and ends when it has written the last new
+//! rate to a socket. It includes the questions, the stages' answers, reading them, deciding and
+//! writing. Rounds before the last stage has joined do not count.
+//!
+//! The stages' one thread encodes and decodes every message and shares the cores with the daemon,
+//! so a cycle includes its work. A thousand processes would add a wake-up each, which is not
+//! included.
 //!
 //! ```text
 //! cargo run --release -p tidegate-controller --example thousand_stages -- [STAGES] [CYCLES]
@@ -40,7 +40,7 @@ use tidegate_proto::message::{
 };
 use tokio::sync::oneshot;
 
-/// What is promised for a thousand stages on two cores, at the 99th percentile.
+/// The promised cycle time for a thousand stages on two cores, at the 99th percentile.
 const PROMISE: Duration = Duration::from_millis(20);
 /// Rounds that every stage has answered when measuring begins: those before are full of joining.
 const WARM_ROUNDS: u64 = 5;
@@ -89,7 +89,7 @@ struct Fake {
     report: Report,
 }
 
-/// What all stages saw.
+/// Counts of all stages together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Bytes on the sockets, in both directions.
@@ -210,7 +210,7 @@ impl Play {
     }
 }
 
-/// What the daemon says of itself: cycles so far, and what its thread used of a processor.
+/// The daemon's account of itself: its cycles so far, and the processor time of its thread.
 struct Account {
     cycles: Vec<Duration>,
     processor: Duration,
@@ -273,7 +273,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut play = Play::new(&socket, stages)?;
     play.until(WARM_ROUNDS)?;
     let before = account()?;
-    // Asking for the account costs a round in which nobody answers; it is not counted either.
+    // Asking for the account costs a round in which no stage answers; it is not counted either.
     let from = play.fakes.iter().map(|fake| fake.report.round).max().unwrap_or(0) + 1;
     play.until(from)?;
     let seen = play.until(from + cycles as u64)?;

@@ -1,8 +1,8 @@
-//! Who is at the other end of a connection, and what that one may be.
+//! The peer of a connection, and the identities that it may claim.
 //!
-//! On the socket the kernel says whose process it is. Over TCP a certificate says which party it
-//! is; what carries its bytes inside is a pair of sockets of our own, of which the kernel would say
-//! that it is we.
+//! On the Unix socket the kernel names the peer's process. Over TCP a certificate names the peer. A
+//! pair of our own sockets carries its bytes inside, for which the kernel would name our own
+//! process.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use crate::operator::may_operate;
 use crate::seats::Guest;
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// A process of this machine.
@@ -30,14 +30,14 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// Who is at the other end of the controller's socket.
+    /// Reads the peer's user and process from a connection to the controller's socket.
     pub(crate) fn local(stream: &UnixStream) -> io::Result<Self> {
         let peer = stream.peer_cred()?;
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
         Ok(Self::Local { uid: peer.uid(), pid })
     }
 
-    /// As whom it takes a seat.
+    /// The kind of peer as which it takes a seat.
     pub(crate) fn guest(&self) -> Guest {
         match self {
             Self::Local { uid, .. } if may_operate(*uid) => Guest::Operator,
@@ -59,8 +59,8 @@ impl Caller {
         }
     }
 
-    /// Whether it may be whom it says it is, in a cluster with these gateways. Whether there is
-    /// such a node is for others to say.
+    /// Whether the peer may claim the identity in `hello`, in a cluster with these gateways. This
+    /// does not check whether the cluster has such a node.
     ///
     /// # Errors
     /// Why not, in words for both sides.

@@ -30,10 +30,10 @@ pub struct Config {
     /// Names by which HTTP is asked for besides those of this machine, as behind a proxy. Requests
     /// for other hosts are refused.
     pub http_hosts: Vec<String>,
-    /// What to log, for example `info` or `warn,tidegate_controller=debug`.
+    /// The log filter, for example `info` or `warn,tidegate_controller=debug`.
     pub log: String,
-    /// How long a new connection may take to say hello. By default five seconds: long for a
-    /// program on this machine, short for somebody who means to hold many connections.
+    /// The time that a new connection may take to send its hello. By default five seconds: long for
+    /// a program on this machine, short for a client that wants to hold many connections.
     pub hello_max: Duration,
     /// The nodes that promises in operations are kept at, and what lies on them; none where there
     /// are stages only.
@@ -60,7 +60,7 @@ impl Default for Config {
     }
 }
 
-/// Whether the daemon runs as root, and so serves everybody.
+/// Whether the daemon runs as root, and so serves every user.
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }

@@ -48,7 +48,7 @@ const EVENTS_MAX: usize = 1024;
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after that failed: usually there are no file
-/// descriptors left, and there will be when somebody leaves.
+/// descriptors left, and there will be when a client disconnects.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a daemon does not start.
@@ -66,7 +66,7 @@ pub enum ServeError {
     /// Nodes and gateways of other machines cannot be listened for.
     #[error("cannot listen on {address}: {error}; choose another address in [controller]")]
     Remote {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
         /// Why not.
         error: io::Error,
@@ -77,13 +77,13 @@ pub enum ServeError {
          127.0.0.1 to reach it from elsewhere"
     )]
     NotLoopback {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
     },
     /// The address cannot be listened on.
     #[error("cannot serve HTTP on {address}: {error}; choose another --http address")]
     Http {
-        /// What was asked for.
+        /// The address to listen on.
         address: SocketAddr,
         /// Why not.
         error: io::Error,
@@ -96,9 +96,9 @@ pub enum ServeError {
         "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
     )]
     Log {
-        /// What was given.
+        /// The log filter.
         filter: String,
-        /// What is wrong with it.
+        /// The fault in the filter.
         error: String,
     },
     /// The process lacks something basic.
@@ -131,7 +131,8 @@ where
     E: From<ServeError> + Send + 'static,
 {
     log_to_stderr(&config.log)?;
-    // One thread: the machine is one task, and the other core belongs to those whom it serves.
+    // One thread: the machine is one task, and the other core belongs to the programs that it
+    // serves.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(ServeError::Runtime)?.block_on(async {
         // Before anything exists that a signal would have to clean up.
@@ -284,7 +285,7 @@ impl Daemon {
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        // Whoever takes longer is dropped with the set.
+        // Tasks that take longer are dropped with the set.
         let _ = timeout(STOP_MAX, all).await;
         self.tasks.shutdown().await;
         tracing::info!("controller has stopped");
@@ -315,7 +316,8 @@ impl Ears {
     }
 }
 
-/// What leads stages, nodes and gateways, with the policy of the last life and what was chosen.
+/// The machines that lead stages, nodes and gateways, with the policy of the last run and the
+/// chosen schedulers.
 fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &Chosen) -> Machines {
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();
@@ -364,8 +366,8 @@ impl Ear {
     }
 }
 
-/// Gives every new connection a task, until it is time to end. Nobody finds the socket's file from
-/// then on, and the connections end with their set.
+/// Gives every new connection a task, until it is time to end. From then on the socket's file is
+/// gone, and the connections end with their set.
 async fn accept(ear: Ear, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {

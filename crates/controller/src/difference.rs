@@ -1,4 +1,4 @@
-//! What differs between two policies, in words of the policy's own text.
+//! Differences between two policies, in words of the policy's own text.
 
 use tidegate_model::gate::{Burst, GateSpec};
 use tidegate_model::policy::{Account, Channel, Fallback, Levels, Match, Target, Tenant};

@@ -1,9 +1,9 @@
 //! HTTP on loopback: for dashboards, scripts and Prometheus.
 //!
-//! Whoever can reach the port may look. Whoever wants to change the policy shows the token from the
-//! state directory, which also keeps out a web page that talks to the port from somebody's browser.
-//! A page could still look, if its own name led to this machine ("DNS rebinding"): a request that
-//! asks for another host than this one is refused.
+//! Every client that reaches the port may read. A client that changes the policy shows the token
+//! from the state directory. The token also keeps out a web page that talks to the port from a
+//! user's browser. Such a page could still read, if its own name led to this machine ("DNS
+//! rebinding"). So the server refuses requests for another host than this one.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -48,7 +48,7 @@ const HISTORY_SHOWN: usize = 20;
 /// The header that carries a policy's revision.
 const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 
-/// What the handlers need.
+/// Context of the handlers.
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) register: Arc<Register>,
@@ -109,7 +109,7 @@ impl Hosts {
         Self(own.into_iter().chain([ip]).chain(more.iter().cloned()).collect())
     }
 
-    /// Whether this is one of them, whatever the port: somebody may have forwarded another one.
+    /// Whether this is one of them, whatever the port: a user may have forwarded another one.
     fn has(&self, authority: &str) -> bool {
         let port = authority.rsplit_once(':').filter(|(_, port)| {
             !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
@@ -319,7 +319,7 @@ async fn put_policy(
     }
 }
 
-/// What whoever may not change anything is told.
+/// The response to a request that lacks the token; `None` if the token is right.
 fn refusal(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
     let given = headers.get(header::AUTHORIZATION);
     if given.is_some_and(|header| desk.token.is_in(header.as_bytes())) {

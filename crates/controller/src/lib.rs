@@ -13,7 +13,7 @@
 //!  people ──── HTTP on loopback ─────┘                  └── events ── watchers, log
 //! ```
 //!
-//! What stages say goes through the switchboard, which listens to all of them at once.
+//! Messages of stages go through the switchboard, which listens to all stages at once.
 //!
 //! [`serve_with`] runs a daemon until it is told to end; [`Daemon`] is the same for programs that
 //! have a runtime of their own, such as tests.

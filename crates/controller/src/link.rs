@@ -1,10 +1,10 @@
-//! One connection: from its hello to its end, and what is said to it until it reads.
+//! One connection: from its hello to its end, and the queue of messages to its peer.
 //!
 //! The machine's task writes straight to the socket, because almost always there is room and a
 //! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
-//! bounded: whoever stops reading is dropped, and nobody else notices. What a party says is heard
-//! by the switchboard, for the same reason; so a link's task sleeps while all is well.
+//! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
+//! reads a party's messages, for the same reason; so a link's task sleeps while all is well.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream as Socket;
@@ -44,7 +44,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at a time of a hello, which is a few hundred.
 const PIECE: usize = 4 << 10;
 
-/// Who is at the other end of a link.
+/// The kind of peer at the other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     /// A data plane stage.
@@ -152,7 +152,7 @@ impl Link {
     }
 }
 
-/// What every new connection needs to know.
+/// Context of every new connection.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) inputs: mpsc::Sender<Input>,
@@ -169,7 +169,7 @@ pub(crate) struct Door {
 
 /// Everything about one connection, from hello to its end.
 pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) {
-    // Whoever finds none is not told why: only its hello would say in which words.
+    // A peer without a seat gets no reason: only its hello would say which protocol it speaks.
     let Some(_seat) = door.seats.take(caller.guest(), door.clock.now()) else { return };
     let (hello, rest) = match timeout(door.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
@@ -214,8 +214,8 @@ pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) 
     }
 }
 
-/// Says why somebody is refused, in the language of whom it says it is. That is a few bytes: who
-/// does not take them at once will not read them either.
+/// Sends the reason of a refusal in the protocol of the hello. The reason has a few bytes: a peer
+/// that does not take them at once will not read them either.
 fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
     let (version, reason, retry) = (VERSION, reason.to_owned(), false);
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
-//! What happens, as lines of the log.
+//! Events, as lines of the log.
 
 use tidegate_model::Event;
 use tidegate_model::event::DISCONNECTED;
 
-/// Writes down that something happened.
+/// Logs an event.
 pub(crate) fn log(event: &Event) {
     match event {
         Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),

@@ -28,10 +28,10 @@ use crate::register::DelaysError;
 use crate::switchboard::Said;
 
 /// Inputs that are taken in before outputs go out: enough that a round of many stages is written
-/// in few batches, few enough that nobody waits long.
+/// in few batches, few enough that no peer waits long.
 const BATCH: usize = 256;
 
-/// Inputs that may wait for the machine. Whoever has more to say is not read from.
+/// Inputs that may wait for the machine. While the queue is full, no connection is read.
 pub(crate) const INPUTS_MAX: usize = 1024;
 
 /// The lengths of cycles that are kept for those who want to see them one by one.
@@ -52,9 +52,9 @@ pub(crate) enum Input {
     Said { connection: ConnectionId, message: Said },
     /// A connection of one of them ended.
     Closed { connection: ConnectionId, reason: String },
-    /// Somebody asks how things are.
+    /// A request for the status.
     Survey { reply: oneshot::Sender<Survey> },
-    /// Somebody asks why requests of a tenant were delayed.
+    /// A request for the reasons of a tenant's delays.
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
     /// A policy is stored and is to be in force.
     Apply { revision: u64, policy: Box<Policy>, reach: Reach, done: oneshot::Sender<()> },
@@ -80,7 +80,7 @@ pub(crate) struct Machines {
     pub(crate) cluster: Option<Cluster>,
     /// The loop over data nodes.
     pub(crate) split: Split,
-    /// What nodes and gateways have done.
+    /// Counters of nodes and gateways.
     pub(crate) meters: Meters,
     /// Where the cluster's file and the state directory are.
     pub(crate) paths: [String; 2],
@@ -224,7 +224,7 @@ impl Machine {
                 self.meters.apply(revision, &policy);
                 self.tell_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
-                // Whoever waits for it is told when the stages have been.
+                // Messages to stages go out before the waiting client gets its answer.
                 self.perform();
                 let _ = done.send(());
             }
@@ -239,7 +239,7 @@ impl Machine {
         if let Some(cluster) = &mut self.cluster {
             nodes.iter().for_each(|node| cluster.choose(*node, chosen));
         }
-        // Whoever waits for it is told when the nodes have been.
+        // Messages to nodes go out before the waiting client gets its answer.
         self.perform();
     }
 
@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Tells whoever talked on a connection that it has ended.
+    /// Tells the state machine of a connection's party that the connection has ended.
     fn close(&mut self, connection: ConnectionId, reason: &str) {
         let Some(link) = self.links.remove(&connection) else { return };
         let now = self.clock.now();
@@ -362,7 +362,7 @@ impl Machine {
         log::log(&event);
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
-        // Nobody may be watching, which is no error.
+        // An error means only that no client watches.
         let _ = self.events.send(Arc::new(timed));
     }
 

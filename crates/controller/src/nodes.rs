@@ -60,7 +60,7 @@ pub(crate) fn split(file: Option<&Cluster>, clock: Clock, current: Option<&Curre
     Split::new(clock.now(), nodes.collect(), policy)
 }
 
-/// What reads the meters of the nodes and gateways of `file`; of nobody without a file.
+/// The meters of the nodes and gateways of `file`; without a file, of no node and no gateway.
 pub(crate) fn meters(file: Option<&Cluster>, current: Option<&Current>) -> Meters {
     let nodes = file.map(|file| file.nodes.iter().map(|node| node.name.clone()).collect());
     let gateways = file.map(|file| file.gateways.iter().map(|it| it.name.clone()).collect());

@@ -22,7 +22,7 @@ pub(crate) enum OperatorError {
     Io(#[from] io::Error),
 }
 
-/// Whether a user may ask and instruct: root may, and whoever the daemon runs as.
+/// Whether a user may ask and instruct: root and the daemon's own user may.
 pub(crate) fn may_operate(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }

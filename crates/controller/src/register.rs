@@ -43,7 +43,7 @@ pub(crate) enum ApplyError {
 }
 
 impl ApplyError {
-    /// What is said where a policy is asked for and there is none.
+    /// The answer to a request for the policy while none is in force.
     pub(crate) const NONE_YET: &str = "no policy is in force; apply one with `tidegate apply`";
 
     /// The exit code that it deserves.
@@ -74,7 +74,7 @@ pub(crate) enum ChooseError {
 #[error("the controller is stopping")]
 pub(crate) struct Stopping;
 
-/// Why nobody can say why requests were delayed.
+/// Why no reasons for a tenant's delays can be given.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelaysError {
     #[error(
@@ -88,7 +88,7 @@ pub(crate) enum DelaysError {
     Stopping(#[from] Stopping),
 }
 
-/// The policies and the machine, for whoever asks or instructs.
+/// The policies and the machine, for operators and HTTP clients.
 pub(crate) struct Register {
     inputs: mpsc::Sender<Input>,
     /// Written on a thread of its own, because a disk may take its time.
@@ -157,8 +157,8 @@ impl Register {
         if order.dry_run || !applied.is_changed {
             return Ok(applied);
         }
-        // On a task of its own, so that it comes to its end even if whoever asked goes away: a
-        // policy that is stored must also reach the machine.
+        // On a task of its own, so that it completes even if the client disconnects: a policy that
+        // is stored must also reach the machine.
         let reach = self.cluster.as_ref().map(|cluster| nodes::reach(&policy, cluster));
         let reach = reach.unwrap_or_default();
         let step = commit(current, self.store.clone(), self.inputs.clone(), order, (policy, reach));
@@ -212,7 +212,7 @@ impl Register {
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Ok(Vec::new()))
     }
 
-    /// What there is and how it fares.
+    /// Asks the machine for the current status and health.
     pub(crate) async fn survey(&self) -> Result<Survey, Stopping> {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;

@@ -1,15 +1,15 @@
-//! How many connections there are, and who is turned away.
+//! Limits on the number of connections, for all and per user.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_model::{Span, Time};
 
-/// Seats that are kept for whoever may operate: a full house must not lock out those who can empty
-/// it.
+/// Seats that are kept for operators: if all others are taken, operators must still be able to
+/// connect.
 const RESERVED: usize = 16;
 
-/// The least time between two lines of the log about those who were turned away.
+/// The least time between two log lines about refused connections.
 const COMPLAINT: Span = Span::SECOND;
 
 /// Seats for connections. A seat is free again when it is dropped.
@@ -28,25 +28,25 @@ struct Taken {
     refusals: Refusals,
 }
 
-/// How many were turned away of whom the log does not say so yet.
+/// The number of refused connections that the log does not report yet.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     unlogged: u64,
     logged: Option<Time>,
 }
 
-/// Who wants a seat.
+/// The kind of peer that asks for a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guest {
-    /// One of those who may operate.
+    /// A user who may operate the controller.
     Operator,
     /// Another user.
     User(u32),
-    /// Somebody from another machine.
+    /// A peer on another machine.
     Remote,
 }
 
-/// A connection's place.
+/// A connection's seat.
 #[derive(Debug)]
 pub(crate) struct Seat {
     seats: Arc<Seats>,

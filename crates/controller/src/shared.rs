@@ -33,8 +33,8 @@ impl<T: Clone> Shared<T> {
         Self { clock, latest: Mutex::new(None) }
     }
 
-    /// The answer that was begun since this was called, by whoever did that; or the one that `make`
-    /// makes now. A failure is not shared.
+    /// The answer that another caller began to make since this call; or the one that `make` makes
+    /// now. A failure is not shared.
     ///
     /// # Errors
     /// Those of `make`.

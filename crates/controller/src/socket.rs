@@ -27,7 +27,7 @@ pub enum SocketError {
     /// Something that is no socket is in the way.
     #[error("{path} exists and is no socket; move it away, or choose another --socket")]
     NoSocket {
-        /// What is in the way.
+        /// The path that is in the way.
         path: PathBuf,
     },
     /// Its folder cannot be made, or other users could put a socket of their own in its place.
@@ -60,8 +60,8 @@ pub(crate) struct Socket {
 impl Socket {
     /// Listens at `path`. The file that a dead controller left is replaced.
     ///
-    /// A daemon of root serves every user, and whom it serves is decided per connection; any other
-    /// serves its own user, and the file's mode sees to that.
+    /// A daemon of root serves every user, and decides on permissions per connection. Any other
+    /// daemon serves its own user, by the file's mode.
     pub(crate) async fn listen(path: &Path) -> Result<Self, SocketError> {
         let failed = |error| SocketError::Io { path: path.into(), error };
         let refused = |error| SocketError::Refused { path: path.into(), error };
@@ -89,7 +89,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a socket on which no process listens.
 async fn remove_stale(path: &Path) -> Result<(), SocketError> {
     let failed = |error| SocketError::Io { path: path.into(), error };
     match fs::symlink_metadata(path) {

@@ -31,14 +31,14 @@ pub enum StateError {
     /// Its lock cannot be taken or written.
     #[error("cannot use the state directory {path}: {error}")]
     Io {
-        /// What was opened.
+        /// The path of the file that failed.
         path: PathBuf,
         /// Why not.
         error: io::Error,
     },
 }
 
-/// A state directory that nobody else has while this lives.
+/// A state directory that no other daemon can use while this lives.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) folder: Folder,

@@ -90,11 +90,11 @@ pub struct Draft {
 pub struct StoreError {
     /// The store's file.
     pub path: PathBuf,
-    /// What is wrong, and how to mend it.
+    /// The fault and its remedy.
     pub error: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// What is wrong with the file of a store.
+/// Faults of a store's file.
 #[derive(Debug, thiserror::Error)]
 enum Damage {
     #[error("it is empty; {REMEDY}")]
@@ -113,14 +113,14 @@ enum Damage {
     Older { noted: u64, lost: u64, note: PathBuf },
 }
 
-/// What an operator can do about a store that cannot be used.
+/// The operator's remedy for a store that cannot be used.
 const REMEDY: &str = "restore the file from a copy, or start with `tidegate up --forget-policy`, \
                       which puts it aside and begins without a policy";
 
 /// Why a policy was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
-    /// Somebody else was faster.
+    /// Another client applied a policy first.
     #[error("revision {found} is in force, not {expected}; look at what changed and apply again")]
     Conflict {
         /// The revision that was expected.

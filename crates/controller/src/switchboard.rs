@@ -1,10 +1,11 @@
-//! What stages, nodes and gateways say, heard by one task for all of them.
+//! Messages of stages, nodes and gateways, received by one task for all connections.
 //!
-//! A thousand stages answer a question within a few milliseconds, one by one. A task that is woken
-//! for each answer costs a wake-up of the thread per answer, which is ten times what the answer
-//! itself costs. So the switchboard lets itself be woken for the first answer only; after it has
-//! heard everybody who has spoken, it stays deaf for [`PAUSE`] and then hears all who spoke
-//! meanwhile at once. Whoever speaks alone is heard at once.
+//! A thousand stages answer a question within a few milliseconds, one by one. A task that wakes for
+//! each answer costs a wake-up of the thread per answer, ten times the cost of the answer itself.
+//! So the switchboard wakes for the first answer only. It reads all connections with data, pauses
+//! for [`PAUSE`], and then reads at once all connections with data that arrived meanwhile. If at
+//! least [`BUSY`] connections had data, it reads on without a pause. A single message outside such
+//! a pause is read immediately.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -25,12 +26,13 @@ use tokio::time::sleep;
 use crate::link::{Link, Party};
 use crate::machine::Input;
 
-/// How long the switchboard is deaf after it has heard somebody: the runtime's shortest wait. It
-/// lengthens a cycle by at most that, and bounds what one stage can make the daemon read.
+/// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
+/// lengthens a cycle by at most that, and bounds the messages that one stage can make the daemon
+/// read.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Speakers in one look from which on the next look follows without a pause, because most of what
-/// there is to hear is then already there.
+/// Connections with data in one look from which on the next look follows without a pause, because
+/// most messages have then arrived already.
 const BUSY: usize = 64;
 
 /// Bytes read at a time. A report of a stage with a dozen channels is about a kilobyte, one of a
@@ -48,20 +50,20 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// What somebody said.
+/// A message of a peer.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// A stage did.
+    /// From a stage.
     Stage(FromStage),
-    /// A storage node did.
+    /// From a storage node.
     Node(FromNode),
-    /// A gateway did.
+    /// From a gateway.
     Gateway(FromGateway),
-    /// A data node did.
+    /// From a data node.
     DataNode(FromDataNode),
 }
 
-/// All who are listened to.
+/// All links that the daemon reads from, and the channel to the machine.
 #[derive(Debug)]
 pub(crate) struct Switchboard {
     crowd: Crowd,
@@ -75,7 +77,7 @@ struct Line {
     ear: Ear,
 }
 
-/// What understands a party's language.
+/// The decoder of a party's messages.
 #[derive(Debug)]
 enum Ear {
     Stage(Decoder<FromStage>),
@@ -135,7 +137,7 @@ impl Switchboard {
     }
 
     fn add(&self, line: Line, heard: &mut Vec<Input>) {
-        // Under the lock, so that nobody is named whose line is not there yet.
+        // Under the lock, so that the crowd reports no connection before its line is there.
         let mut lines = self.lines();
         match self.crowd.add(&line.link.stream, line.link.id.0) {
             Ok(()) => drop(lines.insert(line.link.id.0, line)),
@@ -183,8 +185,8 @@ impl Switchboard {
         }
     }
 
-    /// Waits until somebody speaks. The crowd is registered with the runtime only for that long: a
-    /// registration wakes the thread whether anybody waits or not.
+    /// Waits until a connection has data. The crowd is registered with the runtime only for that
+    /// long: a registration wakes the thread even if no task waits.
     async fn wait(&self) -> io::Result<()> {
         #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
         let bell = AsyncFd::with_interest(self.crowd.as_fd(), Interest::READABLE)?;

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 /// thousand stages that connect at once are usually of the same few users.
 const LOOKUPS_MAX: usize = 2;
 
-/// Users whose names are remembered; enough for everybody on a machine, and bounded whoever comes.
+/// Users whose names are remembered; enough for all users of a machine, and a bound in any case.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Names of users by number, as far as somebody asked.
+/// Names of users by number, as far as they were looked up.
 #[derive(Debug)]
 pub(crate) struct Users {
     known: Mutex<BTreeMap<u32, String>>,
@@ -31,7 +31,7 @@ impl Users {
             return name;
         }
         let _permit = self.lookups.acquire().await;
-        // Somebody else may have asked for the same meanwhile.
+        // Another task may have looked up the same user meanwhile.
         if let Some(name) = self.remembered(uid) {
             return name;
         }

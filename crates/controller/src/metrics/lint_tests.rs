@@ -10,7 +10,7 @@ use super::*;
 /// Bucket by upper bound of one histogram series.
 type Buckets = Vec<(f64, f64)>;
 
-/// What the text says of one metric.
+/// One metric of the text: its metadata and samples.
 #[derive(Debug, Default)]
 struct Metric {
     kind: String,

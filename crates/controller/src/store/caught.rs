@@ -17,7 +17,7 @@ thread_local! {
 pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     be_silent_about_what_is_caught();
     let before = IS_CAUGHT.replace(true);
-    // What the work leaves half done is the database alone, and that is given up after an error.
+    // The work can leave only the database half done, and after an error the database is given up.
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(before);
     done.unwrap_or_else(|panic| Err(redb::Error::Corrupted(words(panic.as_ref()))))

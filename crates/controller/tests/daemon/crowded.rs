@@ -1,4 +1,4 @@
-//! Clients that want more than their part: they are limited, and everybody else is served.
+//! Clients that want more than their part: they are limited, and all other clients are served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use tidegate_proto::message::ToStage;
 
 use crate::harness::{PATIENCE, POLICY, Running, config};
 
-/// Short enough not to wait for, long enough for whoever means to ask.
+/// Short enough not to wait for, long enough for a client that sends a request.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn start(directory: &std::path::Path, limits: Limits) -> Running {
@@ -25,7 +25,7 @@ fn visit(http: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// What comes until the other end closes the connection, in whatever way.
+/// Everything that arrives until the peer closes or resets the connection.
 fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -43,7 +43,7 @@ fn who_comes_to_a_full_house_is_closed_and_nobody_else() {
     daemon.apply(POLICY);
     let mut stages = Vec::from_iter((0..2).map(|_| daemon.stage("oltp")));
     daemon.wait_for("both", |status| status.stages.len() == 2);
-    // The last seat is taken by somebody who says nothing.
+    // A client that sends nothing takes the last seat.
     let silent = UnixStream::connect(daemon.socket()).unwrap();
     let mut refused = daemon.connect::<ToStage>();
     assert_eq!(refused.hear_or_end(), None);

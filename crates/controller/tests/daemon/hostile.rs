@@ -1,4 +1,4 @@
-//! Peers that misbehave: one of them is closed, and everybody else is served.
+//! Peers that misbehave: one of them is disconnected, and all others are served.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -46,7 +46,7 @@ fn a_store_that_was_never_closed_opens_again() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     daemon.apply(POLICY);
-    // What a kill leaves behind: the file as it is while the daemon has it open.
+    // A kill leaves the file behind as it is while the daemon has it open.
     let other = tempfile::tempdir().unwrap();
     let [from, to] = [directory.path(), other.path()].map(|path| path.join("policies.redb"));
     fs::copy(from, to).unwrap();

@@ -18,7 +18,7 @@ fn node(daemon: &Running, name: &str) -> Client<ToNode> {
     let info = NodeInfo { name: name.into(), pid: 7, ..NodeInfo::default() };
     node.say(&Hello::Node { version: VERSION, info });
     while !matches!(node.hear(), ToNode::Plan(_)) {}
-    // What it counted is large in each tenant's every number.
+    // The node counts large numbers, in every field of every tenant.
     let big = u64::from(u32::MAX);
     let waits =
         Waits { operations: big, limit_ns: big, reservation_ns: big, turn_ns: big, device_ns: big };

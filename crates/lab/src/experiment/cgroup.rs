@@ -50,7 +50,7 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// What it is, for people.
+    /// Describes the throttle for people: the kernel's control file, and the disk.
     pub(crate) fn told(&self) -> String {
         let name = match self.version {
             Version::One => "cgroup v1 blkio.throttle.read_bps_device",

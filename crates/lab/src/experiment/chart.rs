@@ -36,14 +36,14 @@ const MARK_ROWS: usize = 2;
 /// Labels of promises beside the field, and how close two may lie.
 const LABEL_NEAR: f64 = 14.0;
 
-/// What all pictures of a report have in common, so that they can be compared.
+/// The axes that all pictures of a report share, so that readers can compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scale {
-    /// How much time there is on the axis.
+    /// Length of the time axis.
     span: Span,
     /// The highest rate.
     top: Rate,
-    /// Between two lines of the grid.
+    /// Distance between two lines of the grid.
     step: Rate,
 }
 
@@ -156,7 +156,8 @@ fn axes(plan: &Plan, scale: Scale) -> String {
     svg
 }
 
-/// What all tenants read together, as a shade: what is missing below the budget was left idle.
+/// Draws the rate of all tenants together as a shade. Bandwidth between the shade and the budget
+/// was idle.
 fn area(recording: &Recording, windows: &[Window], scale: Scale) -> String {
     let (Some(first), Some(last)) = (windows.first(), windows.last()) else {
         return String::new();
@@ -170,7 +171,7 @@ fn area(recording: &Recording, windows: &[Window], scale: Scale) -> String {
     format!("<path class=\"sum\" d=\"{path}\"/>\n")
 }
 
-/// What the shade is, written into it where all have started: the lines lie far below it there.
+/// Draws the label of the shade, where the last tenant starts: the tenants' lines lie far below.
 fn area_label(plan: &Plan, courses: &[Course], scale: Scale) -> String {
     let last = courses.iter().map(|course| course.started).max().unwrap_or(Time::ZERO);
     format!(
@@ -180,7 +181,7 @@ fn area_label(plan: &Plan, courses: &[Course], scale: Scale) -> String {
     )
 }
 
-/// What one tenant was promised, for as long as it ran.
+/// Draws one tenant's promise, from its start to its end.
 fn promise(place: usize, course: &Course, scale: Scale) -> String {
     format!(
         "<path class=\"promise {}\" d=\"M{:.1} {:.1}H{:.1}\"/>\n",
@@ -191,7 +192,7 @@ fn promise(place: usize, course: &Course, scale: Scale) -> String {
     )
 }
 
-/// What one tenant read, for as long as it ran.
+/// Draws one tenant's read rate, from its start to its end.
 fn line(place: usize, recording: &Recording, windows: &[Window], scale: Scale) -> String {
     let course = &recording.courses[place];
     let mut path = format!("M{:.1} {BOTTOM}", scale.x(course.started));
@@ -206,7 +207,7 @@ fn line(place: usize, recording: &Recording, windows: &[Window], scale: Scale) -
     format!("<path class=\"line {}\" d=\"{path}\"/>\n", class(place))
 }
 
-/// What was promised, in words beside the field, where the lines lie or a little off.
+/// Draws the promises as text beside the field, at the height of their lines or a little lower.
 fn labels(courses: &[Course], scale: Scale) -> String {
     let mut svg = String::new();
     // From the top down.
@@ -303,7 +304,7 @@ fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) 
     for (standing, from, to) in stretches(place, recording, windows) {
         let (from, to) = (from.max(course.started), to.min(course.ended));
         if standing != Standing::Uncounted && from < to {
-            // What was missed is a hollow box, so that it can be told without its colour; the
+            // A missed promise is a hollow box, so that readers know it without its colour. The
             // stroke stands on the edge, so the box is smaller by its width.
             let edge = if standing == Standing::Missed { EDGE } else { 0.0 };
             let _ = writeln!(

@@ -29,10 +29,10 @@ const LISTENS: Span = Span(10 * Span::SECOND.0);
 /// How often to look whether it has.
 const LOOK: Span = Span(5 * Span::MILLISECOND.0);
 
-/// What to start.
+/// A process to start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
-    /// For people, and for the names of files that hold what it says.
+    /// The name for people, and for the file that holds its standard error.
     pub(crate) name: String,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
@@ -72,7 +72,7 @@ impl Child {
             }
         };
         command.args(&start.arguments).envs(start.environment.iter().cloned());
-        // What the user has set is meant for the command that they typed.
+        // The user set these variables for the command that they typed, not for its children.
         for (name, _) in std::env::vars_os() {
             let is_ours = name.to_string_lossy().starts_with("TIDEGATE_");
             if is_ours && name != "TIDEGATE_SHIM" {
@@ -91,7 +91,7 @@ impl Child {
     /// Starts a process, and waits until it listens on the Unix socket at `socket`.
     ///
     /// # Errors
-    /// If it cannot be started, ends, or does not listen in time; if somebody wants us to end.
+    /// If it cannot be started, ends, or does not listen in time; if the user ends the command.
     pub(crate) fn start_listening(
         start: &Start,
         socket: &Path,
@@ -153,7 +153,7 @@ impl Child {
             let later = tree(self.pid());
             self.signal(Signal::KILL);
             let _ = self.process.wait();
-            // What was below it, before it was asked and after, is nobody's now.
+            // Its descendants, from before and after the signal, have lost their parent.
             for pid in below.into_iter().chain(later).collect::<BTreeSet<_>>() {
                 if pid != self.pid() {
                     signal(pid, Signal::KILL);
@@ -176,7 +176,7 @@ impl Child {
     }
 
     fn signal(&self, wanted: Signal) {
-        // Not once it was waited for: its number may be somebody else's by then.
+        // Not once it was waited for: another process may have its number by then.
         if self.status.is_none() {
             signal(self.pid(), wanted);
         }

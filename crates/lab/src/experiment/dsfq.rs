@@ -84,10 +84,10 @@ const EQUAL: f64 = 5.0;
 /// Totals this far apart are not.
 const UNEQUAL: f64 = 20.0;
 
-/// The part of each brick that the scenarios keep for whoever has a minimum share.
+/// The fraction of each brick that the scenarios keep for streams with a minimum share.
 const MINIMUM: f64 = 1.0 / 12.0;
 
-/// What a scenario has shown.
+/// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<Outcome>;
 
 /// Reads a scenario.

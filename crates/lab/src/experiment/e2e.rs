@@ -113,7 +113,7 @@ scenarios! {
 /// The parts of figure 9.
 const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
 
-/// What a scenario has shown.
+/// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<Outcome>;
 
 /// Reads a scenario.
@@ -164,19 +164,19 @@ fn add(sum: &mut [Service], episode: &[Service]) {
     }
 }
 
-/// What the claims of some runs have in common.
+/// The source of claims about some runs: the seed of the first, and the sum of their seconds.
 fn source(figure: &'static str, runs: &[&Shown]) -> Source {
     let seconds = runs.iter().fold(0.0, |sum, shown| sum + shown.seconds);
     let seed = runs.first().map(|shown| shown.outcome.seed);
     Source { paper: "e2e", figure, world: SIMULATED, seed, seconds: tenths(seconds) }
 }
 
-/// What of an application passes a place, in Gbit/s, for each application.
+/// Each application's rate at one point of its path, in Gbit/s. `bytes` chooses the point.
 fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
     outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
 }
 
-/// The same from one millisecond to another.
+/// The same rates from one millisecond to another.
 fn during(
     outcome: &Outcome,
     [from, to]: [u64; 2],
@@ -191,7 +191,7 @@ fn during(
     each.collect()
 }
 
-/// What part each is of all, in percent.
+/// Each number's part of the sum, in percent.
 fn parts(numbers: &[f64]) -> Vec<f64> {
     let sum: f64 = numbers.iter().sum();
     numbers.iter().map(|number| number * 100.0 / sum.max(f64::MIN_POSITIVE)).collect()
@@ -223,7 +223,7 @@ fn row(names: &[&str], numbers: &[f64], digits: usize) -> Vec<Cell> {
     names.iter().map(|name| Cell::from(*name)).chain(numbers).collect()
 }
 
-/// What arrives at servers, or at whoever an application sends to.
+/// Bytes that arrive at servers, or at the receiver of an application.
 const fn there(moment: &Moment) -> u64 {
     moment.there
 }
@@ -237,11 +237,11 @@ fn busy(outcome: &Outcome, ends: [&str; 2]) -> f64 {
 /// The classes of most figures, in the order of their scenarios.
 const CLASSES: [&str; 3] = ["high", "medium", "low"];
 
-/// What three classes are promised of a link, in Gbit/s, and how far from it is near enough.
+/// The promises of three classes on a link, and the tolerance, in Gbit/s.
 const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
 const NEAR_PROMISED: f64 = 3.0;
 
-/// What each flow has in some stretches of a run, in Gbit/s, with their names.
+/// A table of each flow's rate in some intervals of a run, in Gbit/s. `names` are the intervals'.
 fn by_stretch(outcome: &Outcome, names: &[&'static str], stretches: &[Vec<f64>]) -> Table {
     let mut table = Table::new().left("FLOW").each_right(names.iter().copied());
     for (place, one) in outcome.applications.iter().enumerate() {

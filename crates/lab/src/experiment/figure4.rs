@@ -36,10 +36,10 @@ const CHANNELS_MAX: usize = 128;
 const TURNS: usize = 6;
 const TURNS_MAX: usize = 24;
 
-/// What the paper measured on one channel, in operations per second, on its slower machine.
+/// The paper's rate on one channel, in operations per second, on its slower machine.
 const PAPER_SINGLE: f64 = 3.05e6;
 
-/// What the paper's steps take at least, in nanoseconds: making a context object, choosing a
+/// The least times of the paper's steps, in nanoseconds: making a context object, choosing a
 /// channel and then a gate, and the no-op without content.
 const PAPER_TAG: f64 = 17.0;
 const PAPER_CHOICE: f64 = 2.0 * 85.0;
@@ -86,7 +86,7 @@ struct Cell {
     per_second: f64,
 }
 
-/// What the steps of a request take, in nanoseconds.
+/// Times of a request's steps, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Profile {
     /// Making the request.
@@ -104,7 +104,7 @@ struct Profile {
 /// Measures and judges.
 ///
 /// # Errors
-/// If no stage can be made, or nobody reads what is said.
+/// If no stage can be made, or standard output cannot be written.
 pub(crate) fn run(json: bool) -> Result<Vec<Claim>, Failure> {
     let clock = Clock::start();
     let counts = counts();
@@ -157,7 +157,7 @@ impl Stages {
             .collect();
         for turn in 0..TURNS_MAX {
             for (cell, pace) in &mut cells {
-                // Whoever shares processors is never undisturbed.
+                // Threads that share processors are never undisturbed.
                 let can_be_sure = cell.channels <= processors(counts);
                 if turn < TURNS || (can_be_sure && !pace.is_sure()) {
                     self.run(*cell, pace)?;
@@ -316,7 +316,7 @@ fn find(cells: &[Cell], way: Way, bytes: u64, channels: usize) -> f64 {
     cells.iter().find(same).map_or(f64::NAN, |cell| cell.per_second)
 }
 
-/// What the paper claims, and what was measured.
+/// The paper's claims, with the measurements.
 fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
     let claim = |text: &str, measured: Value, (verdict, reason): (Verdict, Option<String>)| Claim {
         paper: "paio",
@@ -408,7 +408,7 @@ fn scales(cells: &[Cell], counts: &[usize]) -> (Verdict, Option<String>) {
     }
 }
 
-/// What requests cost by size, on one channel.
+/// The cost of a request by way and size, on one channel, in nanoseconds.
 fn sizes(cells: &[Cell]) -> Value {
     let on_one = cells.iter().filter(|cell| cell.channels == 1);
     let named = |cell: &Cell| {

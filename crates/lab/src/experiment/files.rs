@@ -63,7 +63,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Whoever took them away already has saved us the work.
+        // If another process has removed the files already, nothing is left to do.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

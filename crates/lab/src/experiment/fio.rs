@@ -1,4 +1,4 @@
-//! fio, the program that all tenants run: what it is told, and what it says.
+//! fio, the program that all tenants run: its arguments, and its report.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ pub(crate) enum Amount {
     Time(Span),
 }
 
-/// What fio is to do.
+/// A job for fio.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) name: &'a str,
@@ -32,7 +32,7 @@ pub(crate) struct Work<'a> {
     pub(crate) amount: Amount,
 }
 
-/// What to tell fio, so that it reads as every tenant does and says how it went in a file.
+/// Arguments with which fio reads as every tenant does and writes its report to `said`.
 pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
     let Work { name, file, block, amount } = work;
     let option = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}").into();
@@ -74,12 +74,12 @@ pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// What fio says about a run.
+/// fio's report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// What it read.
+    /// Bytes read.
     pub(crate) bytes: u64,
-    /// How fast, in its own words.
+    /// The read rate that fio reports.
     pub(crate) rate: Rate,
 }
 

@@ -117,7 +117,7 @@ scenarios! {
 const NODES: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
-/// What a scenario has shown.
+/// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<Outcome>;
 
 /// Reads a scenario.
@@ -139,11 +139,10 @@ impl Kept {
         Self { scenarios, shown: OnceLock::new() }
     }
 
-    /// What they have shown, in the order of their scenarios. Those that are the same are simulated
-    /// once.
+    /// Outcomes in the order of the scenarios. Scenarios that are the same are simulated once.
     ///
     /// # Errors
-    /// If somebody ends the command.
+    /// If a scenario cannot be run, or the user ends the command.
     fn get(&'static self, desk: &Desk) -> Result<&'static [Shown], Failure> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown);
@@ -162,8 +161,8 @@ impl Kept {
     }
 }
 
-/// Without control nobody looks at what is promised, so scenarios that differ in nothing else are
-/// the same.
+/// Without control the reservations have no effect, so scenarios that differ only in them are the
+/// same.
 fn plain(mut scenario: Scenario) -> Scenario {
     if scenario.control != Control::None {
         return scenario;
@@ -219,12 +218,12 @@ fn under_all<const N: usize>(
     Ok(all)
 }
 
-/// What one of those scenarios has shown under a control.
+/// The outcome of one scenario under one control.
 fn at(runs: &[Shown], base: usize, mode: usize) -> &Outcome {
     &runs[base * MODES.len() + mode].outcome
 }
 
-/// What the claims about a scenario under some controls have in common.
+/// The source of claims about one scenario under some controls.
 fn of(runs: &[Shown], figure: &'static str, base: usize, modes: &[usize]) -> Source {
     let some = modes.iter().map(|mode| runs[base * MODES.len() + mode].clone());
     source(figure, &some.collect::<Vec<_>>())
@@ -259,7 +258,7 @@ fn kept(outcome: &Outcome) -> (Value, Judged) {
     (Value::Object(value.collect()), judged)
 }
 
-/// Who misses it, from 0.
+/// The clients that miss more than [`SKEW`] percent in their worst period, numbered from 0.
 fn missing(outcome: &Outcome) -> Vec<usize> {
     clients(outcome).filter(|client| outcome.missing_percent(*client) > SKEW).collect()
 }

@@ -1,15 +1,15 @@
-//! What is known to come out where a paper claims something else.
+//! Known results that differ from a paper's claims.
 
 use super::verdict::{Judged, Verdict};
 
-/// A number that is known to come out where something else is claimed.
+/// A number with a known value where the paper claims another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) what: &'static str,
     pub(super) unit: &'static str,
-    /// What came out.
+    /// The value of this run.
     pub(super) value: f64,
-    /// What is known to, and how far it may stray.
+    /// The known value, and how far the run may stray from it.
     pub(super) known: f64,
     pub(super) within: f64,
 }

@@ -13,7 +13,7 @@ use tidegate_console::output::{self, Paint, Tone};
 
 /// A bar is at most this wide.
 const BAR_MAX: usize = 50;
-/// What stands before a bar.
+/// Columns of text before a bar.
 const BEFORE_BAR: usize = 34;
 
 /// How to show it.
@@ -28,7 +28,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What standard output wants, unless somebody wants something else.
+    /// The form that fits standard output, unless an option asks for another.
     pub(crate) fn wanted(plain: bool, json: bool) -> Self {
         match (json, plain || !io::stdout().is_terminal()) {
             (true, _) => Self::Silent,
@@ -63,7 +63,7 @@ impl Live {
     /// Says something once.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn say(&self, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Silent => Ok(()),
@@ -74,7 +74,7 @@ impl Live {
     /// Shows one look.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn show(
         &mut self,
         plan: &Plan,
@@ -115,7 +115,7 @@ impl Live {
     /// Says what held a set-up that has run, and how long it took.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If standard output cannot be written.
     pub(crate) fn ended(&self, recording: &Recording) -> Result<(), Failure> {
         let took = amounts::span(recording.took().0);
         let told = format!("    {}; took {took}", recording.means.join("; "));
@@ -147,7 +147,7 @@ struct Row {
 impl View {
     fn new(plan: &Plan, samples: &[Sample], states: &[State]) -> Option<Self> {
         let last = samples.last()?;
-        // What the last second was; at first, less than a second.
+        // The sample one second ago; at first, less than a second ago.
         let before =
             samples.iter().rev().find(|sample| last.at.since(sample.at).0 + LOOK.0 / 2 >= WINDOW.0);
         let before = before.or(samples.first())?;

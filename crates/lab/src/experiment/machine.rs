@@ -1,4 +1,4 @@
-//! Facts about the machine, for whoever compares numbers.
+//! Facts about the machine, for readers who compare numbers.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::disk::Disk;
 use super::fio;
 use tidegate_console::failure::Failure;
 
-/// What a reader of numbers has to know.
+/// Properties of the machine that a reader of the numbers has to know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
     pub(crate) processor: String,

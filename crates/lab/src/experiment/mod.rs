@@ -81,11 +81,11 @@ const PROBE_LIMITED: Span = Span(1000 * Span::MILLISECOND.0);
 /// How often to look while it is measured.
 const LOOK: Span = Span(10 * Span::MILLISECOND.0);
 
-/// A limit of the kernel's that lets through more than this, in per cent of it, has no effect: on
-/// some file systems and devices it has none, and nobody says so.
+/// A limit of the kernel that lets through more than this percentage of it has no effect. On some
+/// file systems and devices it has none, and the kernel reports no error.
 const LIMIT_PERCENT_MAX: u64 = 115;
 
-/// What the user may choose.
+/// The user's choices.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     /// How long a set-up takes that wastes nothing.
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// What came out.
+/// Result of the experiment.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     plan: Plan,
@@ -108,7 +108,7 @@ pub(crate) struct Outcome {
     results: Vec<(Recording, Score)>,
     /// The page to look at.
     report: PathBuf,
-    /// What it was made from.
+    /// The samples from which the report was made.
     samples: PathBuf,
 }
 
@@ -149,7 +149,7 @@ impl Outcome {
 /// Runs the experiment.
 ///
 /// # Errors
-/// If the machine lacks what it needs, something breaks, or somebody ends it. Promises that are not
+/// If the machine lacks what it needs, something breaks, or the user ends it. Promises that are not
 /// kept are no error here.
 pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
     let interrupt = Interrupt::listen()?;
@@ -184,7 +184,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
 /// The stand with everything on it, and what was found out while it was set up.
 struct Bench {
     stand: Stand,
-    /// What the disk does by itself, in words.
+    /// The disk's rate by itself, in words.
     probe: String,
     notes: Vec<String>,
 }

@@ -45,8 +45,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Has so many threads call `work` and do nothing else, for a while. Whoever compares several
-    /// things lets them take turns, so that a machine that becomes slower does so for all of them.
+    /// Has so many threads call `work` and do nothing else, for a while. A caller that compares
+    /// several things lets them take turns, so that a machine that becomes slower does so for all
+    /// of them.
     ///
     /// # Errors
     /// If there are no threads to be had.
@@ -78,7 +79,7 @@ impl Pace {
     }
 }
 
-/// What one thread did between two notes.
+/// Calls of one thread between two notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     from: Time,
@@ -144,7 +145,8 @@ pub(crate) fn processor_time() -> Span {
     Span(time.tv_sec as u64 * Span::SECOND.0 + time.tv_nsec as u64)
 }
 
-/// What all threads did together, for each note of the first in which none was disturbed.
+/// Calls per second of all threads, for each note of the first thread in which no thread was
+/// disturbed.
 fn undisturbed(run: &[Vec<Note>]) -> Vec<f64> {
     let Some((first, others)) = run.split_first() else { return Vec::new() };
     let mut found = Vec::new();

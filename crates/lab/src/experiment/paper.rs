@@ -1,5 +1,5 @@
-//! What the figures of a paper have in common: claims, a table for the terminal, a picture, and
-//! simulations several at a time.
+//! Common parts of a paper's figures: claims, a table for the terminal, a picture, and simulations
+//! several at a time.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -45,10 +45,10 @@ pub(super) use scenarios;
 pub(super) const SIMULATED: &str = "simulated";
 pub(super) const LIVE: &str = "live";
 
-/// How soon somebody who ends the command is noticed.
+/// How soon a user who ends the command is noticed.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// What comes of a figure.
+/// Result of a figure.
 pub(super) struct Part {
     pub(super) claims: Vec<Claim>,
     pub(super) table: Table,
@@ -56,14 +56,14 @@ pub(super) struct Part {
     pub(super) picture: String,
 }
 
-/// What figures need besides their scenarios.
+/// Context of the figures besides their scenarios.
 pub(super) struct Desk {
     pub(super) interrupt: Interrupt,
-    /// Whether somebody sees standard error.
+    /// Whether a user sees standard error.
     pub(super) is_watched: bool,
-    /// Periods that live runs are to measure, where somebody has said it.
+    /// Periods that live runs are to measure, if the user gave a number.
     pub(super) periods: Option<usize>,
-    /// What simulated runs follow from, where somebody has said it.
+    /// Seed of simulated runs, if the user gave one.
     pub(super) seed: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Desk {
     /// Tells a watcher what is going on, in place of what was told before.
     pub(super) fn note(&self, what: &str) {
         if self.is_watched {
-            // Nobody is hurt if it is not seen.
+            // A lost note does no harm.
             let _ = write!(io::stderr(), "\r\x1b[K{what}");
         }
     }
@@ -93,10 +93,10 @@ pub(crate) struct Paper {
     pub(super) live: &'static [(&'static str, Run)],
 }
 
-/// What runs a figure.
+/// A function that runs a figure.
 pub(super) type Run = fn(&Desk) -> Result<Part, Failure>;
 
-/// What somebody wants to see of a paper.
+/// A user's request for figures of a paper.
 #[derive(Clone, Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) figures: &'a [&'static str],
@@ -107,7 +107,7 @@ pub(crate) struct Order<'a> {
     pub(crate) world: Option<World>,
     /// Periods that live runs are to measure.
     pub(crate) periods: Option<usize>,
-    /// What simulated runs follow from, in place of what their scenarios say.
+    /// Seed of simulated runs, in place of their scenarios' seeds.
     pub(crate) seed: Option<u64>,
 }
 
@@ -132,7 +132,7 @@ impl Paper {
     /// unless it is for programs, pictures to where they are wanted.
     ///
     /// # Errors
-    /// If something breaks, or somebody ends it. Claims that do not hold are no error here.
+    /// If something breaks, or the user ends it. Claims that do not hold are no error here.
     pub(crate) fn run(
         &self,
         order: &Order<'_>,
@@ -174,7 +174,7 @@ fn write(figure: &str, part: &Part, out: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// What the claims of one run have in common.
+/// The source of a run's claims: the paper, the figure, the world, the seed and the seconds taken.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     pub(super) paper: &'static str,
@@ -220,8 +220,8 @@ pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
     judged.into_iter().min_by_key(rank).unwrap_or((Verdict::Holds, None))
 }
 
-/// A live machine that stands still for longer than this serves nobody meanwhile, whoever controls
-/// it: a tenth of a second is a tenth of the paper's shorter period.
+/// A live machine that stands still for longer than this serves no tenant meanwhile, under any
+/// control: a tenth of a second is a tenth of the paper's shorter period.
 const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
 
 /// A failure of a live run in which the machine stood still is told with its cause.
@@ -235,16 +235,16 @@ pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judg
     }
 }
 
-/// What a scenario has shown, and how long it took, in seconds.
+/// A scenario's outcome, and the time that the run took, in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Shown<O> {
     pub(super) outcome: O,
     pub(super) seconds: f64,
 }
 
-/// What can be simulated with another seed.
+/// A scenario that can be simulated with another seed.
 pub(super) trait Seeded {
-    /// What every random number of a run follows from.
+    /// The seed of every random number of a run.
     fn seed(&mut self) -> &mut u64;
 }
 
@@ -275,7 +275,7 @@ fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
 /// order.
 ///
 /// # Errors
-/// If a scenario cannot be run, or somebody ends the command. What runs then ends with the process.
+/// If a scenario cannot be run, or the user ends the command. What runs then ends with the process.
 pub(super) fn simulate<S, O>(
     desk: &Desk,
     mut scenarios: Vec<S>,
@@ -324,7 +324,7 @@ where
     Ok(all.into_iter().flatten().collect())
 }
 
-/// What is wrong with a scenario of ours. Tests read them all.
+/// The failure of a scenario of this program. Tests read them all.
 pub(super) fn wrong(error: ScenarioError) -> Failure {
     Failure::new(Code::Failure, "a scenario that came with this program is wrong").cause(error)
 }

@@ -1,10 +1,9 @@
-//! What the experiment asks of the machine: who is promised what, who reads how much, and when.
+//! The experiment's demands on the machine: each tenant's promise, work and start.
 //!
 //! The four tenants are those of PAIO §9.3: promised 150, 200, 300 and 350 MiB/s of a disk that is
-//! held at 1 GiB/s, with work in proportion 6 : 5 : 5 : 4 (epochs, in the paper). A disk that
-//! cannot
-//! do that much is shared in the same proportions: one factor scales every rate and all work, and
-//! so changes no time.
+//! held at 1 GiB/s, with work in proportion 6 : 5 : 5 : 4 (epochs, in the paper). A slower disk is
+//! shared in the same proportions: one factor scales every rate and all work, and so changes no
+//! time.
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ pub(crate) const SETTLING: Span = Span(2 * Span::SECOND.0);
 pub(crate) const JOBS: u64 = 2;
 
 /// The size of a request where the disk is fast. Large ones make the disk share evenly between
-/// tenants that nobody controls, as a disk does that serves one request of each in turn.
+/// tenants without control, as a disk does that serves one request of each in turn.
 pub(crate) const BLOCK: u64 = MIB;
 
 /// Requests become smaller where rates are, down to this: a promise is counted in whole requests,
@@ -42,10 +41,10 @@ pub(crate) const REGION: u64 = 128 * MIB;
 const TENANTS: [(&str, u64, u64); 4] =
     [("I1", 150, 6), ("I2", 200, 5), ("I3", 300, 5), ("I4", 350, 4)];
 
-/// What is shared out, in MiB/s: the sum of all promises.
+/// The budget that tenants share, in MiB/s: the sum of all promises.
 const BUDGET: u64 = 1_000;
 
-/// What the disk may do, in MiB/s, where nobody else limits it: the paper's 1 GiB/s. It lies a
+/// The limit of the disk where tenants have no lower ones, in MiB/s: the paper's 1 GiB/s. It lies a
 /// little above the budget, so that the disk's own limit and the shares of the budget do not fight
 /// over the last request.
 const DISK: u64 = 1_024;
@@ -62,12 +61,12 @@ const STAGGER_PERMILLE: u64 = 120;
 /// Everything that is fixed before the first request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Plan {
-    /// What every rate and all work was multiplied by, in per cent; 100 where the disk can do what
-    /// the paper's did.
+    /// Factor of every rate and all work, in per cent; 100 where the disk is as fast as the
+    /// paper's.
     pub(crate) scale_percent: u64,
-    /// What is shared out, in bytes per second.
+    /// The budget that tenants share, in bytes per second.
     pub(crate) budget: Rate,
-    /// What the disk is held at, in bytes per second.
+    /// The limit of the disk, in bytes per second.
     pub(crate) disk: Rate,
     /// The size of a request, in bytes.
     pub(crate) block: u64,
@@ -81,9 +80,9 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: &'static str,
-    /// What it is promised.
+    /// The promised rate, in bytes per second.
     pub(crate) promise: Rate,
-    /// What it reads before it ends, in bytes.
+    /// Bytes that the tenant reads before it ends.
     pub(crate) work: u64,
     /// When it starts, from the beginning of a set-up.
     pub(crate) starts: Span,
@@ -113,7 +112,7 @@ impl Plan {
         Self { scale_percent, budget, disk: scaled(DISK), block, length, tenants }
     }
 
-    /// What to tell whoever sees numbers that are not the paper's.
+    /// A note for readers of scaled numbers; `None` if rates are the paper's.
     pub(crate) fn scale_note(&self, measured: Rate) -> Option<String> {
         (self.scale_percent != 100).then(|| {
             format!(

@@ -6,7 +6,7 @@ use tidegate_model::Rate;
 
 use super::plan::Plan;
 
-/// The tenant that stands for a disk which nobody divides.
+/// The tenant that stands for an undivided disk.
 pub(crate) const DISK: &str = "disk";
 
 /// Tidegate's: promises, and a budget to share what is left of it.
@@ -18,7 +18,7 @@ pub(crate) fn shared(plan: &Plan) -> String {
     text
 }
 
-/// Static limits: everybody has what was promised, whatever the others do.
+/// Static limits: each tenant has its promise, whatever the others do.
 pub(crate) fn limits(plan: &Plan) -> String {
     let mut text = String::new();
     for tenant in &plan.tenants {

@@ -1,8 +1,8 @@
-//! The disk's pulse: small reads that nobody limits, and how long the longest of them took.
+//! The disk's pulse: small reads without a limit, and the time of the longest of them.
 //!
-//! A disk that stands still for fifty milliseconds takes a twentieth of a second from everybody,
-//! and no share of it can be kept in that second. The pulse tells such a second from one in which
-//! somebody was held back.
+//! A disk that stands still for fifty milliseconds takes a twentieth of a second from every tenant,
+//! and no share of it can be kept in that second. The pulse tells such a second from one in which a
+//! tenant was held back.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ use tidegate_console::clock::Clock;
 /// to a disk.
 const BEAT: Span = Span(5 * Span::MILLISECOND.0);
 
-/// What is read at a time. Reads past the page cache begin and end at multiples of a disk's block.
+/// Bytes of one read. Reads past the page cache begin and end at multiples of a disk's block.
 const BLOCK: usize = 4096;
 
 /// Reads go round this many blocks of the file.
@@ -55,7 +55,7 @@ impl Pulse {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The longest read since the last time that somebody asked.
+    /// The longest read since the last call.
     pub(crate) fn longest(&self) -> Span {
         Span(self.shared.longest_ns.swap(0, Ordering::Relaxed))
     }

@@ -1,5 +1,5 @@
-//! What was seen in one set-up: who started and ended when, and what the disk had read for each
-//! tenant at any time.
+//! Measurements of one set-up: the tenants' starts and ends, and the bytes that the disk had read
+//! for each tenant at any time.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -18,13 +18,13 @@ pub(crate) const WINDOW: Span = Span::SECOND;
 /// length, so all that matters is that it is about a second.
 const TOLERANCE: Span = Span(100 * Span::MILLISECOND.0);
 
-/// Who may have how much, and who sees to it.
+/// The control over the tenants' rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Control {
-    /// Everybody for themselves on one disk.
+    /// Tenants share one disk without limits of their own.
     None,
-    /// Everybody has what was promised, and never more.
+    /// Each tenant has its promise, and never more.
     Static,
     /// Tidegate.
     Tidegate,
@@ -57,27 +57,27 @@ impl Control {
 pub(crate) struct Course {
     pub(crate) name: &'static str,
     pub(crate) promise: Rate,
-    /// What it was to read, in bytes.
+    /// Bytes that the tenant was to read.
     pub(crate) work: u64,
     /// How it was started.
     pub(crate) command: String,
     pub(crate) started: Time,
     pub(crate) ended: Time,
-    /// What fio says that it read, in bytes.
+    /// Bytes that fio reports as read.
     pub(crate) told_bytes: u64,
 }
 
-/// What the witness saw in one look, for each tenant.
+/// The witness's counts at one time, for each tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) at: Time,
     pub(crate) seen: Vec<Seen>,
-    /// The longest that the disk took since the look before, for a small read that nobody limits.
+    /// The longest time of the disk since the look before, for a small read without a limit.
     pub(crate) pulse: Span,
 }
 
 impl Sample {
-    /// What the disk had read for a tenant.
+    /// Bytes that the disk had read for a tenant.
     pub(crate) fn bytes(&self, tenant: usize) -> u64 {
         self.seen.get(tenant).map_or(0, |seen| seen.bytes)
     }
@@ -87,7 +87,7 @@ impl Sample {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) control: Control,
-    /// What held the disk and the tenants, for people.
+    /// The limits of the disk and the tenants, for people.
     pub(crate) means: Vec<String>,
     /// The machine's load when it began, in hundredths.
     pub(crate) load_percent: u64,
@@ -140,7 +140,7 @@ impl Recording {
         })
     }
 
-    /// What the disk read for a tenant within a window, per second.
+    /// The rate at which the disk read for a tenant within a window.
     pub(crate) fn rate(&self, tenant: usize, window: Window) -> Rate {
         let [first, last] =
             [window.first, window.last].map(|sample| self.samples[sample].bytes(tenant));
@@ -154,14 +154,14 @@ impl Recording {
         Span(last - first)
     }
 
-    /// The longest that the disk took within a window for a small read that nobody limits.
+    /// The longest time of the disk within a window for a small read without a limit.
     pub(crate) fn pulse(&self, window: Window) -> Span {
-        // What a sample says is about the time before it.
+        // A sample's pulse is of the time before it.
         let within = &self.samples[window.first + 1..=window.last];
         within.iter().map(|sample| sample.pulse).max().unwrap_or(Span::ZERO)
     }
 
-    /// What it read for all of them.
+    /// The rate at which the disk read for all tenants within a window.
     pub(crate) fn sum(&self, window: Window) -> Rate {
         Rate((0..self.courses.len()).map(|tenant| self.rate(tenant, window).0).sum())
     }
@@ -173,7 +173,7 @@ impl Recording {
         started <= window.from && window.to < self.satisfied(tenant).1
     }
 
-    /// Whether things were settled all through a window: nobody started or ended in it, or so
+    /// Whether rates were settled all through a window: no tenant started or ended in it, or so
     /// shortly before that others are still adapting.
     pub(crate) fn is_settled(&self, window: Window) -> bool {
         (0..self.courses.len()).all(|tenant| {
@@ -252,7 +252,7 @@ pub(crate) mod fluid {
     use super::*;
     use crate::experiment::plan::{MIB, Plan};
 
-    /// What `control` would make of the plan, had it no flaws.
+    /// The recording that `control` would give for the plan, had it no flaws.
     pub(crate) fn recording(plan: &Plan, control: Control) -> Recording {
         let tenants = &plan.tenants;
         let nothing = vec![Seen::default(); tenants.len()];

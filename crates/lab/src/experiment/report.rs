@@ -13,16 +13,16 @@ use super::summary::{sentence, told_percent};
 
 const STYLE: &str = include_str!("report.css");
 
-/// What a report is made of.
+/// Contents of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) machine: &'a Machine,
     /// When it was, in milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// What the disk does by itself, in words.
+    /// The disk's rate by itself, in words.
     pub(crate) probe: &'a str,
-    /// What to know before believing the numbers.
+    /// Caveats about the numbers.
     pub(crate) notes: &'a [String],
     pub(crate) results: &'a [(Recording, Score)],
 }
@@ -226,7 +226,7 @@ fn judged(tally: Tally) -> String {
     format!("<span class=\"{tone}\">{}</span>", percent(tally.kept_permille()))
 }
 
-/// What a picture shows if everything works.
+/// A description of the picture if everything works.
 fn expected(control: Control) -> &'static str {
     match control {
         Control::None => {
@@ -246,7 +246,7 @@ fn expected(control: Control) -> &'static str {
     }
 }
 
-/// What it does show, in numbers.
+/// The result that the picture shows, in numbers.
 fn measured(score: &Score) -> String {
     let used = told_percent(score.used_permille);
     let took = told_seconds(score.took);

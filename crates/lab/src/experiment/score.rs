@@ -1,5 +1,5 @@
-//! What a recording is worth: for which share of the time each tenant had its promise, and how much
-//! of what was there was used.
+//! The score of a recording: the share of the time in which each tenant had its promise, and the
+//! part of the budget that was used.
 
 use serde::Serialize;
 use tidegate_model::{Rate, Span};
@@ -46,12 +46,12 @@ impl Tally {
     }
 }
 
-/// What may keep a tenant from its promise that no sharing of a disk can mend.
+/// Circumstances that may keep a tenant from its promise, and that no sharing of a disk can mend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Circumstances {
-    /// How long its processes waited for a processor, added up.
+    /// Time that its processes waited for a processor, added up.
     pub(crate) starved: Span,
-    /// The longest that the disk took for a small read that nobody limits.
+    /// The longest time of the disk for a small read without a limit.
     pub(crate) pulse: Span,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Fare {
     pub(crate) promise: Rate,
     /// Seconds in which it wanted its promise, had settled, and had it.
     pub(crate) promise_kept: Tally,
-    /// What else was the matter in the second in which it had least.
+    /// The circumstances of the second in which the tenant had least.
     pub(crate) then: Circumstances,
     /// As `promise_kept`, of those in which all tenants ran.
     pub(crate) with_all: Tally,
@@ -70,7 +70,7 @@ pub(crate) struct Fare {
     pub(crate) rate_with_all: Option<Rate>,
     /// From its start to its end.
     pub(crate) took: Span,
-    /// What it read in that time, per second.
+    /// The mean read rate from its start to its end.
     pub(crate) mean: Rate,
 }
 
@@ -78,7 +78,8 @@ pub(crate) struct Fare {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Score {
     pub(crate) fares: Vec<Fare>,
-    /// Seconds in which somebody wanted more, had settled, and all together had the budget.
+    /// Windows in which a tenant had demand and rates were settled, and those of them in which all
+    /// tenants together had the budget.
     pub(crate) budget_used: Tally,
     /// All that was read, of what the budget would have allowed in that time, in thousandths.
     pub(crate) used_permille: u64,
@@ -146,7 +147,7 @@ fn fare(recording: &Recording, tenant: usize, settled: &[Window]) -> Fare {
     }
 }
 
-/// What programs get to know of a set-up.
+/// Numbers of a set-up, for programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Numbers {
     seconds: f64,

@@ -46,8 +46,8 @@ pub(crate) struct Stand {
     pub(crate) interrupt: Interrupt,
 }
 
-/// What holds the disk and the tenants in one set-up. Fields are dropped in their order: what runs
-/// in a group is ended before the group is removed.
+/// The processes and groups that limit the disk and the tenants in one set-up. Fields are dropped
+/// in their order: processes in a group end before the group is removed.
 #[derive(Debug, Default)]
 struct Means {
     /// For people.
@@ -78,7 +78,7 @@ impl Stand {
     /// Runs one set-up, showing how it goes.
     ///
     /// # Errors
-    /// If something cannot be started or breaks, or somebody wants the command to end.
+    /// If something cannot be started or breaks, or the user ends the command.
     pub(crate) fn run(&self, control: Control, live: &mut Live) -> Result<Recording, Failure> {
         let load_percent = machine::load_percent();
         let means = self.means(control)?;
@@ -117,7 +117,7 @@ impl Stand {
         Ok(())
     }
 
-    /// What the set-up needs, ready for tenants.
+    /// Starts the processes and makes the groups that the set-up needs.
     fn means(&self, control: Control) -> Result<Means, Failure> {
         match (control, &self.throttle) {
             (Control::None, Ok(throttle)) => self.disk_group(throttle),
@@ -204,7 +204,7 @@ impl Stand {
     }
 }
 
-/// What in the environment of a process makes it belong to a stage, if it does.
+/// The environment variables that make a process belong to a stage, if it has all of them.
 fn stage_of(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     use std::os::unix::ffi::OsStringExt;
     const NEEDED: [&str; 2] = ["LD_PRELOAD", "TIDEGATE_SEGMENT"];
@@ -233,7 +233,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Starts everybody in time and looks at them until all have ended.
+    /// Starts the tenants in time and samples them until all have ended.
     fn play(&mut self, live: &mut Live) -> Result<Vec<Sample>, Failure> {
         let plan = &self.stand.plan;
         let patience = Time(plan.expected().0 * PATIENCE);
@@ -302,7 +302,8 @@ impl Stage<'_> {
         Ok(self.running.iter().all(|running| running.ended.is_some()))
     }
 
-    /// Looks at everybody, as fast as it can be done: whoever is counted later has read more.
+    /// Samples all tenants as fast as possible, because a tenant that is counted later has read
+    /// more.
     fn look(&mut self, clock: Clock) -> Sample {
         let mut tries = 0;
         loop {
@@ -311,7 +312,7 @@ impl Stage<'_> {
             let seen = self.running.iter_mut().map(|running| running.witness.look());
             let mut seen: Vec<Seen> = seen.collect();
             let length = clock.now().since(begin);
-            // On a busy machine somebody else may have had the processor in between.
+            // On a busy machine another process may have had the processor in between.
             if length <= GLANCE || tries == GLANCES {
                 seen.resize(self.stand.plan.tenants.len(), Seen::default());
                 let pulse = self.pulse.longest();

@@ -20,7 +20,8 @@ pub(crate) fn told(outcome: &Outcome) -> String {
     format!("{table}\n{verdict}\nReport: {}", outcome.report.display())
 }
 
-/// What is shorter than this, in a second, explains nothing.
+/// Thresholds of a second's circumstances: a shorter read of the disk, or shorter waits for a
+/// processor, explain no missed promise.
 const PULSE: Span = Span(15 * Span::MILLISECOND.0);
 const STARVED: Span = Span(30 * Span::MILLISECOND.0);
 
@@ -116,7 +117,7 @@ pub(crate) fn sentence(score: &Score) -> String {
     }
 }
 
-/// What else was the matter, if it was much.
+/// The circumstances of a missed promise, if they were bad enough.
 fn excuse(then: Circumstances) -> String {
     let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
     let mut told = Vec::new();

@@ -35,7 +35,7 @@ pub(crate) struct Claim {
     pub(crate) figure: &'static str,
     /// `live`: measured on this machine; `simulated`: in virtual time.
     pub(crate) world: &'static str,
-    /// What the paper says, in our words.
+    /// The paper's claim, in our words.
     pub(crate) claim: String,
     /// Numbers, each with its unit in its name.
     pub(crate) measured: Map<String, Value>,

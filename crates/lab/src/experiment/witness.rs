@@ -1,11 +1,11 @@
-//! The witness: what the kernel says a tenant's processes made the disk read.
+//! The witness: the bytes that a tenant's processes made the disk read, as the kernel counts them.
 //!
 //! It is the same in every set-up and knows nothing of Tidegate: the sum of `read_bytes` in
 //! `/proc/<pid>/io` over a process and all below it. The kernel adds what a process read to its
 //! parent when the parent takes note of its end, so nothing is lost with those that have gone.
 //!
-//! It also notes how long those processes were ready to run and had no processor. A tenant that
-//! falls short for want of one was not let down by whoever shares out the disk.
+//! It also counts the time for which those processes were ready to run and had no processor. A
+//! tenant that falls short for want of a processor was not let down by the control of the disk.
 
 use std::fs;
 
@@ -18,10 +18,10 @@ pub(crate) struct Witness {
     seen: Seen,
 }
 
-/// What was counted for a tenant so far.
+/// Counts of a tenant so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// What the disk read for it.
+    /// Bytes that the disk read for the tenant.
     pub(crate) bytes: u64,
     /// How long its processes waited for a processor, in nanoseconds, added up over processes.
     pub(crate) starved_ns: u64,
@@ -33,7 +33,7 @@ impl Witness {
         Self { root, seen: Seen::default() }
     }
 
-    /// What was counted so far.
+    /// Updates the counts, and returns them.
     pub(crate) fn look(&mut self) -> Seen {
         let mut now = Seen::default();
         // Parents come before their children, so what moves from one to the other meanwhile is

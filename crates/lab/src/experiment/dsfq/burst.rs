@@ -1,5 +1,5 @@
-//! What the paper says of its own hybrid (§3.4), and what is done about it here: g turns from brick
-//! A to brick B and back in bursts, and f has data on A only.
+//! A flaw that the paper sees in its own hybrid (§3.4), and its remedy here: g turns from brick A
+//! to brick B and back in bursts, and f has data on A only.
 
 use serde_json::json;
 use tidegate_model::Discipline;

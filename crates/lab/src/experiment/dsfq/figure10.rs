@@ -54,7 +54,7 @@ fn balanced(sweep: &Sweep) -> Claim {
     )
 }
 
-/// The other two bricks do as much for g as the shared one, though nobody else asks there.
+/// The other two bricks do as much for g as the shared one, though no other stream asks there.
 fn limited(sweep: &Sweep) -> Claim {
     let bricks = sweep.outcomes().skip(1).map(|outcome| {
         let shared = mean(outcome, G, A);

@@ -57,16 +57,15 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: picture(&shown) })
 }
 
-/// What a stream is served in all while h asks and while it is silent, in MB/s: means of all
-/// rounds.
+/// A stream's rate on all bricks while h asks and while h is silent, in MB/s: means of all rounds.
 struct Course {
     /// The time that one value covers, in seconds.
     step: f64,
-    /// From the moment on in which h begins to ask, for as long as it asks.
+    /// Rates from the moment at which h begins to ask, for as long as it asks.
     after: Vec<f64>,
-    /// Settled, while h asks.
+    /// The settled rate, while h asks.
     asks: f64,
-    /// Settled, while h is silent.
+    /// The settled rate, while h is silent.
     silent: f64,
 }
 
@@ -101,7 +100,7 @@ impl Course {
         Some((at as f64 + 0.5) * self.step)
     }
 
-    /// What it lacks of its later level while rates settle, in MB.
+    /// The stream's shortfall against its later level while rates settle, in MB.
     fn lacks(&self) -> f64 {
         let settles = (SETTLES_SECONDS / self.step) as usize;
         let below = self.after[..settles].iter().map(|rate| (self.asks - rate).max(0.0));

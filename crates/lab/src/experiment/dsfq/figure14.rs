@@ -1,5 +1,6 @@
-//! Figure 14: f and g have data on three bricks each and share A only; how many threads ask follows
-//! sines. Nobody schedules, each brick for itself, totals, and totals with a minimum share.
+//! Figure 14: f and g have data on three bricks each and share A only; the numbers of asking
+//! threads follow sines. Runs: no scheduler, each brick for itself, totals, and totals with a
+//! minimum share.
 
 use serde_json::{Value, json};
 use tidegate_model::Discipline;
@@ -73,15 +74,15 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: picture(&shown) })
 }
 
-/// What a second shows.
+/// Measurements of one second.
 struct Second {
-    /// Whether both waited on A all the time.
+    /// Whether both streams had requests waiting at brick A all the time.
     both_wait: bool,
-    /// g's part of what A served.
+    /// g's fraction of the bytes that A served.
     share: f64,
-    /// g's part of the threads that ask there.
+    /// g's fraction of the threads that ask A.
     threads: f64,
-    /// How far the totals are apart, in percent.
+    /// Distance between the streams' totals, in percent.
     apart: f64,
 }
 

@@ -14,7 +14,7 @@ use tidegate_console::table::Table;
 /// Where the paper's g has its share: "around 13".
 pub(super) const KNEE: [u32; 2] = [12, 15];
 
-/// What g has of the brick by its weight.
+/// g's fraction of the brick by its weight.
 pub(super) const SHARE: f64 = 2.0 / 3.0;
 
 /// Latencies this far apart are the same, and throughputs too, in percent.
@@ -100,11 +100,11 @@ fn latencies(sweep: &Sweep, knee: u32) -> Claim {
     )
 }
 
-/// What the paper says of latencies.
+/// The paper's claim about latencies.
 pub(super) const LATENCIES: &str = "g's latency stays the same until it has its share; then more \
     threads give it more latency instead, and nothing changes for f";
 
-/// What happens to latencies around the number of threads that gives g its share.
+/// Latencies and throughput below and above the number of threads that gives g its share.
 pub(super) struct Latencies {
     /// Of g, before: least and most, in milliseconds.
     before: [f64; 2],

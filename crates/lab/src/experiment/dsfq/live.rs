@@ -206,7 +206,7 @@ impl Live {
     /// A claim with numbers for each number of threads.
     fn claim(&self, figure: &'static str, text: &str, more: Value, judged: Judged) -> Claim {
         let threads: Vec<u32> = self.sweep.points.iter().map(|(count, _)| *count).collect();
-        // Finer than that nobody wants to know it.
+        // Whole milliseconds are fine enough.
         let stall_ms = self.stall.0 / Span::MILLISECOND.0;
         let mut numbers = Map::new();
         numbers.insert("threads".into(), json!(threads));
@@ -246,7 +246,7 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
     threads
 }
 
-/// What was seen, in the form of a simulated run: nodes B and C are one brick.
+/// The measurements in the form of a simulated run: nodes B and C are one brick.
 fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
     let cell = |stream: &str, nodes: Range<usize>| {
         let seen = nodes.filter_map(|node| sights.seen.get(&volume(stream, node)));

@@ -1,4 +1,4 @@
-//! What the paper leaves open, and what is done about it here: streams that reach disjoint bricks
+//! Questions that the paper leaves open, and the answers here: streams that reach disjoint bricks
 //! through different coordinators (§3.3.2), and absolute goals beside proportional ones (§5).
 
 use serde_json::json;
@@ -84,7 +84,7 @@ pub(super) fn unified(desk: &Desk) -> Result<Part, Failure> {
 
 const RESERVED: usize = 2;
 const LIMITED: usize = 3;
-/// What the scenario says, per second.
+/// The scenario's reservation and limit, in requests per second.
 const RESERVATION: f64 = 130.0;
 const LIMIT: f64 = 60.0;
 /// A request that went in one second may be answered in the next, also at the ends of a run.

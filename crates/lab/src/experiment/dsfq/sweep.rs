@@ -14,7 +14,7 @@ pub(super) type Line = (&'static str, usize, Option<usize>);
 pub(super) const LINES: &[Line] =
     &[("f, all on A", F, None), ("g", G, None), ("g on A", G, A), ("g on B", G, B)];
 
-/// What a scenario has shown with so many threads in the last group of its second stream.
+/// Outcomes of a scenario, by the number of threads in the last group of its second stream.
 pub(super) struct Sweep {
     pub(super) seed: u64,
     pub(super) seconds: f64,
@@ -24,7 +24,7 @@ pub(super) struct Sweep {
 /// Runs each scenario with each number of threads.
 ///
 /// # Errors
-/// If somebody ends the command.
+/// If the user ends the command.
 pub(super) fn sweep<const N: usize>(
     desk: &Desk,
     scenarios: [Scenario; N],
@@ -52,7 +52,7 @@ pub(super) fn sweep<const N: usize>(
 }
 
 impl Sweep {
-    /// What its claims have in common.
+    /// The source of the sweep's claims.
     pub(super) fn source(&self, figure: &'static str) -> Source {
         source(figure, self.seed, self.seconds)
     }

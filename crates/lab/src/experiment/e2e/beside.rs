@@ -39,12 +39,12 @@ pub(super) fn promised(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// What flows get, in Gbit/s.
+/// Rates at which the flows' bytes arrive, in Gbit/s.
 fn there(outcome: &Outcome) -> Vec<f64> {
     gbps(outcome, |moment| moment.there)
 }
 
-/// For so many moments DCTCP is in its slow start, and nobody was notified often: 0.2 ms.
+/// For so many moments DCTCP is in its slow start, and senders have got few notifications: 0.2 ms.
 const START: usize = 1;
 
 fn first(shown: &Shown) -> Claim {

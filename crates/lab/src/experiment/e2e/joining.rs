@@ -1,4 +1,4 @@
-//! Figure 14a: a second flow of each class comes and goes, and shares what its class is promised.
+//! Figure 14a: a second flow of each class comes and goes, and shares its class's promise.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// What each class has in a stretch.
+/// The rate of each class in an interval: the sum of its two flows.
 fn of_classes(flows: &[f64]) -> [f64; 3] {
     FLOWS.map(|[first, second]| flows[first] + flows[second])
 }

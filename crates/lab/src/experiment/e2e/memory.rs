@@ -22,10 +22,10 @@ const WORKLOADS: [(&str, &str); 2] =
 /// Where classes are, in numbers of them.
 const STORAGE: [Class; 3] = [Class::High, Class::Medium, Class::Low];
 
-/// What they are promised of what they share, in percent.
+/// The promises of these classes, in percent of the bandwidth that they share.
 const PROMISED: [f64; 3] = [50.0, 100.0 / 3.0, 50.0 / 3.0];
-/// How far from it is near, in percent of what they share: a packet more in each round trip is more
-/// for a small window, and low has 3 more.
+/// Tolerance of a promise, in percent of the shared bandwidth. A packet more in each round trip is
+/// more for a small window, and low has 3 more.
 const NEAR: f64 = 4.0;
 
 /// Without strict provisioning: memory's packets wait among all others, and no room is theirs.

@@ -1,5 +1,5 @@
 //! Figure 22: more and more of a link goes to persistent memory, and hosts of all classes send into
-//! one port. What is left is shared as promised.
+//! one port. Classes share the rest as promised.
 
 use serde_json::json;
 use tidegate_model::{Iops, Portion};
@@ -17,10 +17,10 @@ use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-/// What a write to memory takes of the link, in bytes: a command with 192 of data, on average, in a
+/// Bytes on the link for one write to memory: a command of 72 with 192 of data, on average, in a
 /// packet with 62 of headers; and 62 that acknowledge the answer to it.
 const BYTES: f64 = 72.0 + 192.0 + 62.0 + 62.0;
-/// What the link carries in a second, in bytes.
+/// Bytes that the link carries per second.
 const LINK: f64 = 12.5e9;
 
 /// Which part of the link goes to memory, in percent, and what the figure is.
@@ -76,7 +76,8 @@ fn share(outcome: &Outcome) -> f64 {
     done * BYTES / LINK * 100.0
 }
 
-/// What is left of the link for payload of drives, beside so many percent: of 1,502 bytes 1,448.
+/// Gbit/s of the link left for payload of drives, if memory takes `percent`. Of 1,502 bytes 1,448
+/// are payload.
 fn left(percent: f64) -> f64 {
     (100.0 - percent) * 1_448.0 / 1_502.0
 }

@@ -1,5 +1,5 @@
-//! Figure 23: persistent memory beside applications that are promised latencies. Tails of all four,
-//! with strict priority and without, and of the three where nobody uses memory.
+//! Figure 23: persistent memory beside applications with promised latencies. Tails of all four,
+//! with strict priority and without, and of the three in runs without the memory application.
 
 use serde_json::{Value, json};
 use tidegate_netsim::e2e::{Outcome, Service};
@@ -42,7 +42,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     })
 }
 
-/// What applications were done in all episodes, with priority or without.
+/// The service of the applications in all episodes, with priority or without.
 struct Tails {
     memory: Service,
     storage: Vec<Service>,
@@ -76,7 +76,7 @@ impl Tails {
     }
 }
 
-/// What applications were done in one episode and others, in all of them.
+/// The service of the applications in one episode and others, added up.
 fn together<'a>(first: &Outcome, others: impl Iterator<Item = &'a Outcome>) -> Vec<Service> {
     let mut sum = first.applications.clone();
     for outcome in others {
@@ -189,8 +189,8 @@ fn storage_with(runs: &[Shown], both: &[Tails; 2]) -> Claim {
 /// So much longer, in percent, is slightly longer: the paper's 10 and 18 % and somewhat beyond.
 const SLIGHTLY: core::ops::RangeInclusive<f64> = 5.0..=22.0;
 
-/// The paper's reason: "or even the existence of another flow". Whoever shares 97 % of the link in
-/// place of all of it waits longer by more than 3 %, since what waits grows for the whole episode.
+/// The paper's reason: "or even the existence of another flow". Flows that share 97 % of the link
+/// in place of all of it wait longer by more than 3 %, since queues grow for the whole episode.
 fn storage_beside(alone: &[Shown], runs: &[Shown], with: &Tails) -> Claim {
     let mut outcomes = alone.iter().map(|shown| &shown.outcome);
     let first = outcomes.next().expect("at least one episode");

@@ -15,17 +15,18 @@ use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-/// All three ask, and what is under way is as much as it will be, in milliseconds.
+/// The interval in which all three ask and operations in flight have reached their number, in
+/// milliseconds.
 const BUSY: [u64; 2] = [10, 40];
 
-/// What the classes of a promise have of what is carried, in percent.
+/// The promises of the classes, in percent of the bytes carried.
 const PROMISED: [f64; 3] = [50.0, 33.3, 16.7];
 
 /// How far from that they may be. With a packet more in each round trip low, whose windows are
 /// small, is above its part, and high below: from 43 to 48 % with other seeds.
 const NEAR: f64 = 8.0;
 
-/// What passes a place in a moment, in bytes.
+/// Bytes that pass one point of the path in a moment.
 type What = fn(&Moment) -> u64;
 
 pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
@@ -82,7 +83,7 @@ fn alike(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What drives do is what of it arrives at servers, and what of it goes back.
+/// Claims that drives finish as many bytes as arrive at servers and go back.
 fn drives(runs: &[Shown]) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let [done, ways_there, ways_back] =

@@ -24,7 +24,7 @@ const POINTS: usize = 10;
 /// "Almost identical": so many percent of the link apart.
 const ALIKE: f64 = 3.0;
 
-/// What is promised, in percent of what is carried, and how far from it is near.
+/// The promises, in percent of the bytes carried, and the tolerance in points.
 const PROMISED: [f64; 3] = [50.0, 33.3, 16.7];
 const NEAR: f64 = 3.0;
 

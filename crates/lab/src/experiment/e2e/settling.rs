@@ -29,14 +29,15 @@ const MILLISECONDS_MOST: f64 = 3.0;
 /// trip high, which has the largest windows, stays a little below its promise, and so above one.
 const STEADY: f64 = 0.06;
 
-/// What is got is looked at in means of so many moments of a millisecond, and settled within a
-/// tenth of what it should be.
+/// Rates are averaged over so many moments of a millisecond. They are settled within a tenth of
+/// their target.
 const MOMENTS: usize = 5;
 
 /// When the last of three flows begins, in milliseconds, as the scenario has it.
 const LAST: usize = 40;
 
-/// What flows that ask for 90, 60 and 30 of a link come to by each law, in Gbit/s of payload.
+/// Rates that flows with demands of 90, 60 and 30 Gbit/s reach under each congestion control, in
+/// Gbit/s of payload.
 const EVEN: [f64; 3] = [33.2, 33.2, 30.0];
 const PROMISED: [f64; 3] = [48.2, 32.1, 16.1];
 
@@ -82,7 +83,7 @@ fn settling(one: &Service) -> (usize, f64) {
     (slot, rest.iter().sum::<f64>() / rest.len().max(1) as f64)
 }
 
-/// What classes get from one slot to another, in Gbit/s.
+/// The rate of each class from one slot to another, in Gbit/s.
 fn got(outcome: &Outcome, slots: core::ops::Range<usize>) -> Vec<f64> {
     let seconds = outcome.sample.as_seconds() * slots.len() as f64;
     let each = outcome.applications.iter().map(|one| {

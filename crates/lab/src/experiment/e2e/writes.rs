@@ -67,8 +67,8 @@ fn by_class(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What drives finish may differ so much from what arrives, in percent: what is under way at the
-/// ends of the run.
+/// Tolerance between the bytes that drives finish and those that arrive, in percent: requests in
+/// flight at the ends of the run.
 pub(super) const UNDER_WAY: f64 = 2.0;
 
 fn stored(runs: &[Shown]) -> Claim {
@@ -85,7 +85,7 @@ fn stored(runs: &[Shown]) -> Claim {
     )
 }
 
-/// A link of which less than this is used, in percent, is nobody's narrow one.
+/// A link of which less than this is used, in percent, is no bottleneck.
 const IDLE: f64 = 5.0;
 
 fn way_back(runs: &[Shown]) -> Claim {

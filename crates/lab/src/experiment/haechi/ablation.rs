@@ -1,5 +1,5 @@
-//! What each of the sound rules is there for: the text with one after the other, and sound rules
-//! without each of them.
+//! The purpose of each sound rule: the paper's text with one rule added after the other, and sound
+//! rules without each of them.
 
 use serde_json::json;
 use tidegate_algo::haechi::{Mode, Rules};
@@ -13,18 +13,18 @@ use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
-/// What a run has shown; nothing if the data node refuses to promise that.
+/// A run's outcome; `None` if the data node refuses the reservations.
 type Shown = paper::Shown<Option<Outcome>>;
 
-/// Rules, and what is known to come of them with each of [`LOADS`].
+/// Rules, and their known result with each of [`LOADS`].
 struct Row {
     name: &'static str,
     control: Control,
     known: [Comes; LOADS.len()],
 }
 
-/// What comes of rules: the data node refuses, or so many thousands are read per second, and all
-/// reservations are kept or some are missed.
+/// Result of rules: the data node refuses the reservations; or clients read so many thousands per
+/// second, and all reservations are kept or some are missed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Comes {
     Refused,
@@ -40,12 +40,13 @@ const fn row(name: &'static str, control: Control, known: [Comes; LOADS.len()]) 
     Row { name, control, known }
 }
 
-/// What ships, but for one of its rules.
+/// The shipped rules, with one of them as in the paper's text.
 const TEXT_DECAY: Rules = Rules { tokens: Mode::Paper, ..Rules::SOUND };
 const TEXT_POOL: Rules = Rules { pool: Mode::Paper, ..Rules::SOUND };
 const TEXT_ESTIMATOR: Rules = Rules { capacity: Mode::Paper, ..Rules::SOUND };
 
-/// Without control, the text and what is added to it, then what ships and what is taken from it.
+/// Without control; the text, with one rule more in each row; then the shipped rules, each row with
+/// one rule as in the text.
 #[rustfmt::skip]
 const ROWS: [Row; 9] = [
     row("bare", Control::None, [
@@ -86,8 +87,8 @@ const ROWS: [Row; 9] = [
     ]),
 ];
 
-/// What clients are promised and want: figures 9 and 13, and the second of these on a data node
-/// that becomes slower or faster by a tenth.
+/// Reservations and demands of clients: figures 9 and 13, and the second load on a data node that
+/// becomes slower or faster by a tenth.
 const LOADS: [&str; 6] = ["uniform", "Zipf 80 %", "Zipf 90 %", "spike", "slower", "faster"];
 
 /// Periods of most loads. Of the last two: when the node changes, how many follow, and how many of
@@ -148,7 +149,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: draw("What each rule is there for", &[panel]) })
 }
 
-/// What a client misses of its reservation in the worst period, of all clients, in percent.
+/// The most that any client misses of its reservation in its worst period, in percent.
 fn worst(outcome: &Outcome) -> f64 {
     super::clients(outcome).map(|client| outcome.missing_percent(client)).fold(0.0, f64::max)
 }

@@ -130,7 +130,7 @@ fn saturated(runs: &Runs) -> [Number; 4] {
     ]
 }
 
-/// What the paper prints of these figures.
+/// The paper's numbers of these figures, beside ours.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
     let runs = runs(desk)?;
     Ok(alone(&runs).into_iter().chain(saturated(&runs)).collect())

@@ -55,7 +55,7 @@ impl Course {
     fn of(rates: &[f64]) -> Self {
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
         let (before, after) = rates.split_at(TURN);
-        // What it settles to: the last five of each.
+        // The settled rate is the mean of the last five periods of each side.
         let last = |rates: &[f64]| mean(&rates[rates.len() - 5..]);
         Self { before: last(before), first: after[0], last: last(after) }
     }
@@ -79,13 +79,13 @@ fn first(outcome: &Outcome) -> Vec<f64> {
     outcome.rates(0).map(kilo).collect()
 }
 
-/// What the jobs beside the clients read, which is none of the clients'.
+/// Reads of the jobs beside the clients, in thousands per second. Clients' reads are not included.
 fn besides(outcome: &Outcome) -> Vec<f64> {
     let seconds = outcome.period.as_seconds();
     outcome.samples.iter().map(|sample| kilo(sample.background as f64 / seconds)).collect()
 }
 
-/// What both read together.
+/// Reads of clients and jobs together, in thousands per second.
 fn both(outcome: &Outcome) -> Vec<f64> {
     totals(outcome).iter().zip(besides(outcome)).map(|(own, others)| own + others).collect()
 }
@@ -105,7 +105,7 @@ pub(super) fn throughput(desk: &Desk, setup: &'static Setup) -> Result<Part, Fai
     Ok(part(runs, setup, claims, totals))
 }
 
-/// What the jobs take while all clients are backlogged, in percent: windows of 6 beside 64.
+/// The jobs' part while all clients are backlogged, in percent: windows of 6 beside 64.
 const TAKEN: f64 = 100.0 * 6.0 / 70.0;
 
 fn falls(runs: &[Shown], base: usize, name: &str) -> Claim {
@@ -167,7 +167,7 @@ fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim
     )
 }
 
-/// What the clients alone have of it.
+/// Judges the clients' own reads against their reads without control.
 fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
     let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&totals(at(runs, base, mode))));
     let (with, without) = match setup.begins {
@@ -212,7 +212,7 @@ pub(super) fn estimates(outcome: &Outcome) -> Vec<f64> {
     outcome.events.iter().filter_map(capacity).collect()
 }
 
-/// What C1 has of an equal share, beside the jobs, in thousands per second.
+/// C1's equal share beside the jobs, in thousands per second.
 const JOBS_SHARE: f64 = SHARE * (1.0 - TAKEN / 100.0);
 
 /// Figures 17 and 19: C1, who is promised most.
@@ -287,7 +287,7 @@ fn always(outcome: &Outcome) -> Judged {
 /// So many periods after a change all have what they are promised again.
 pub(super) const AGAIN: usize = 8;
 
-/// The last period after a turn in which anybody misses its reservation, counted from the turn.
+/// The last period after a turn in which a client misses its reservation, counted from the turn.
 pub(super) fn last_miss(outcome: &Outcome, turn: usize) -> Option<usize> {
     let misses = |sample: &tidegate_sim::one_sided::Sample| {
         let pairs = sample.completed.iter().zip(&outcome.promised);

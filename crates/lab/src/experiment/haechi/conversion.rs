@@ -33,10 +33,10 @@ pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: draw("Two clients want less", &panels) })
 }
 
-/// What C1 and C2 leave of what they are promised, in thousands per second: they want 60 %.
+/// The part of their reservations that C1 and C2 leave, in thousands per second: they want 60 %.
 fn left(runs: &[Shown], base: usize) -> f64 {
     let promised = &at(runs, base, PAPER).promised;
-    // Of a reservation that is counted which they want.
+    // `promised` counts only the part of a reservation that its client wants.
     let wanted: u64 = IDLE.map(|client| promised[client]).sum();
     kilo(wanted as f64) / 60.0 * 40.0
 }

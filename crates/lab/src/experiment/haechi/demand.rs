@@ -1,4 +1,4 @@
-//! Figure 8: who wants how much and when, without any control. Uniform demands and those with a
+//! Figure 8: clients' demands over time, without any control. Uniform demands and those with a
 //! spike, in bursts and at a constant rate.
 
 use serde_json::json;
@@ -12,11 +12,11 @@ use super::{holds_if, mean, mean_of, scenario, simulate, source, table, tenths, 
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 
-/// Those whose demand is the spike, C1 to C3.
+/// The clients whose demand is the spike, C1 to C3.
 const SPIKE: core::ops::Range<usize> = 0..3;
 const OTHERS: core::ops::Range<usize> = 3..10;
 
-/// What a client reads alone, in thousands per second.
+/// The rate of a client that reads alone, in thousands per second.
 const ALONE: f64 = 400.0;
 
 /// 8a, 8b and 8c.
@@ -58,7 +58,7 @@ fn outcomes(runs: &[Shown]) -> [&Outcome; 3] {
     [0, 1, 2].map(|place| &runs[place].outcome)
 }
 
-/// What the paper prints, beside what 8a, 8b and 8c have shown.
+/// The paper's numbers, beside those of 8a, 8b and 8c here.
 pub(super) fn all_numbers([a, b, c]: [&Outcome; 3]) -> [Vec<Number>; 3] {
     let [most, others] = [SPIKE, OTHERS].map(|some| mean_of(b, some));
     // The others have what they want when each has had as much. From then on C1 to C3 read as fast
@@ -84,7 +84,7 @@ pub(super) fn all_numbers([a, b, c]: [&Outcome; 3]) -> [Vec<Number>; 3] {
     ]
 }
 
-/// What the paper prints of this figure.
+/// The paper's numbers of this figure, beside ours.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
     Ok(all_numbers(outcomes(RUNS.get(desk)?)).into_iter().flatten().collect())
 }

@@ -10,8 +10,9 @@
 //! it, and what clients read is checked. No process takes part in a read but the client's own.
 //!
 //! # Why a twentieth
-//! What does not become slower with the node is what the engine does in a millisecond. At a
-//! hundredth it is a third of all operations. At a tenth ten clients take more than a processor.
+//! The engine's own operations per millisecond stay the same, however slow the node is. At a
+//! hundredth of the speed they are a third of all operations. At a tenth ten clients take more than
+//! a processor.
 //!
 //! # Judgement
 //! Each claim has what is seen beside what is simulated at the same speed ([`AS_SIMULATED`]). A
@@ -56,7 +57,8 @@ const WINDOW_BARE: u32 = 64;
 /// Periods that count, of most runs.
 const PERIODS: usize = 6;
 
-/// What is under way when a period ends counts in the next, in percent: 16 of 4,000.
+/// Tolerance of a reservation, in percent. Operations in flight when a period ends count in the
+/// next: 16 of 4,000.
 const KEPT: f64 = 0.5;
 
 /// So near to what is simulated at the same speed is as simulated, in percent.
@@ -76,13 +78,13 @@ pub(super) const FIGURES: &[(&str, paper::Run)] = &[
     ("nodes", nodes::repeat),
 ];
 
-/// What a run has shown.
+/// Result of a live run.
 struct Live {
     outcome: Outcome,
     /// Periods that passed, and how many of them were quiet.
     periods: usize,
     quiet: usize,
-    /// Too few were, so that all count.
+    /// Whether too few periods were quiet, so that all count.
     is_disturbed: bool,
     /// How late a client was in sum at most, in a period that counts.
     late: Span,
@@ -120,7 +122,7 @@ fn run_all(desk: &Desk, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
     Ok(runs)
 }
 
-/// What is simulated beside a plan.
+/// The scenario that is simulated beside a plan.
 fn simulated(plan: &Plan) -> Scenario {
     let Plan { scenario, periods, .. } = plan;
     Scenario { skip: 1, periods: *periods as u32, ..scenario.clone() }
@@ -427,7 +429,7 @@ fn totals(desk: &Desk) -> Result<Part, Failure> {
         let text = format!("others get what C1 and C2 leave, and all what they want ({name})");
         claims.push(sound("11", &runs[BARE], &runs[SOUND], &text));
     }
-    // Basic Haechi's pool is a few batches for whoever comes first, which chance decides here.
+    // Basic Haechi's pool is a few batches for the first client, which chance decides here.
     let basic = |at: usize| at % RUNS.len() == BASIC;
     let every = every(&[&both[0], &both[1]]).into_iter().enumerate();
     let every: Vec<&Run> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();

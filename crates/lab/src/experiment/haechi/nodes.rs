@@ -15,7 +15,7 @@ use tidegate_console::table::{Cell, Table};
 /// How much slower than the scenario says, so that it takes a moment.
 const SLOWER: u32 = 10;
 
-/// Those who are promised much and want it.
+/// The tenants with a large promise and as large a demand.
 const TENANTS: core::ops::Range<usize> = 0..5;
 
 /// In which of the measured periods hot nodes move, and after how many shares have followed: one
@@ -91,7 +91,7 @@ fn periods(outcome: &Outcome) -> usize {
     outcome.samples.len()
 }
 
-/// What anybody of those who are promised much misses in the worst of some periods, in percent.
+/// The most that a tenant with a large promise misses in the worst of some periods, in percent.
 pub(super) fn worst(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
     let samples = &outcome.samples[periods];
     let each = TENANTS.flat_map(|it| samples.iter().map(move |one| outcome.missing(it, one)));
@@ -130,7 +130,7 @@ pub(super) fn table(rows: &[(String, Vec<f64>)]) -> Table {
     table
 }
 
-/// What those who are promised much read, second by second.
+/// Rates of the tenants with a large promise, second by second.
 pub(super) fn panel(title: &str, outcome: &Outcome) -> Panel {
     let line = |tenant: usize| {
         let points = (1u32..).zip(outcome.rates(tenant));

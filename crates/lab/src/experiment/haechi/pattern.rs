@@ -55,7 +55,7 @@ pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: draw("Reservations with a spike", &panels) })
 }
 
-/// What is lost of 1,570.
+/// Throughput lost of 1,570 thousand reads per second.
 fn lost(runs: &[Shown]) -> [Number; 2] {
     let lost = |base| (1.0 - total(at(runs, base, PAPER)) / 1570.0) * 100.0;
     [
@@ -200,7 +200,7 @@ fn of_sound(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What the paper prints of figure 14.
+/// The paper's numbers of figure 14, beside ours.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
     Ok(lost(RUNS.get(desk)?).to_vec())
 }

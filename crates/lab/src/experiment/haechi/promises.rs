@@ -46,7 +46,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: draw("Nine tenths are promised", &panels) })
 }
 
-/// What Haechi costs of the throughput, in percent.
+/// The throughput that Haechi costs, in percent.
 fn overhead(runs: &[Shown]) -> f64 {
     100.0 - part_of_bare(runs, UNIFORM, PAPER)
 }
@@ -62,7 +62,8 @@ fn uniform(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What C1 and C2 complete in 30 s without control, in the paper's unit.
+/// The promise of C1 and C2 in 30 s, and the operations they complete without control, in
+/// thousands.
 fn first_two(runs: &[Shown]) -> [Number; 2] {
     let promised = at(runs, ZIPF, PAPER).promised[0] as f64 * 30.0 / 1e3;
     let done = mean_of(at(runs, ZIPF, BARE), FIRST) * 30.0;
@@ -84,8 +85,8 @@ fn alone(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What a client has that is promised more than an equal share, if its tokens decay while it is
-/// slowed: that share, and hardly more, in thousands per second.
+/// Rate of a client with a promise above the equal share, if its tokens decay while it is slowed:
+/// that share, and hardly more, in thousands per second.
 pub(super) const SHARE: f64 = 158.5;
 
 /// Why the text does not keep what it promises in bursts.
@@ -281,7 +282,7 @@ fn unpaced(runs: &[Shown]) -> Claim {
     )
 }
 
-/// What the paper prints of figure 9.
+/// The paper's numbers of figure 9, beside ours.
 pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
     let runs = RUNS.get(desk)?;
     let cost = Number::part("9a", "throughput lost, less than", 0.1, overhead(runs));

@@ -1,6 +1,6 @@
-//! What depends on the numbers that were chosen: batch, check interval, period, margin and window,
-//! one at a time, with nine tenths of the data node promised by Zipf's distribution; once with
-//! clients that want all they can get, and once with two that want less than they are promised.
+//! Effects of the chosen numbers: batch, check interval, period, margin and window, one at a time.
+//! Nine tenths of the data node are promised by Zipf's distribution. Each choice runs twice: once
+//! all clients want all they can get, once two want less than their promises.
 
 use serde_json::{Value, json};
 use tidegate_algo::haechi::{Grain, Rules};
@@ -122,9 +122,9 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     Ok(Part { claims, table, picture: draw("Numbers that were chosen", &panels) })
 }
 
-/// What one run shows, in percent.
+/// Results of one run, in percent.
 struct Look {
-    /// What a client misses of its reservation in the worst period, at most.
+    /// The most that a client misses of its reservation in its worst period.
     missing: f64,
     used: f64,
     control: f64,

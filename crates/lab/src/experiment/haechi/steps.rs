@@ -1,5 +1,5 @@
-//! What no figure of the paper shows: the data node itself becomes slower or faster, and nobody
-//! takes a part of that back.
+//! A case that no figure of the paper shows: the data node itself becomes slower or faster, and no
+//! background job takes a part of the change back.
 
 use serde_json::json;
 use tidegate_model::{Iops, Span};
@@ -13,7 +13,7 @@ use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-/// What the data node can do changes to these percent.
+/// The data node's capacity changes to these percentages.
 const STEPS: [u64; 6] = [70, 80, 90, 110, 120, 130];
 
 /// After so many periods, and so many are seen then.

@@ -18,7 +18,7 @@ const SCALE: f32 = 2.0;
 /// A picture as PNG, on white.
 ///
 /// # Errors
-/// What the picture has that cannot be drawn. Ours have nothing of the kind, as tests see.
+/// If the picture cannot be read or drawn, with the cause. Tests see that ours can.
 pub(crate) fn png(svg: &str) -> Result<Vec<u8>, String> {
     let mut fonts = fontdb::Database::new();
     fonts.load_font_data(FONT.to_vec());

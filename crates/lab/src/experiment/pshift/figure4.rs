@@ -61,12 +61,12 @@ fn error(tally: &Tally) -> f64 {
     tally.percent(tally.count - tally.met_95)
 }
 
-/// What no division of tokens can meet.
+/// Reservations that no division of tokens can meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Intrinsic {
-    /// Reserved operations, in percent of all of them.
+    /// Reserved operations that cannot be met, in percent of all of them.
     missing: f64,
-    /// Tenants that miss 5 % of their reservation if what is missing is divided fairly, in percent.
+    /// Tenants that miss 5 % of their reservation if the shortfall is divided fairly, in percent.
     error: f64,
 }
 
@@ -95,7 +95,8 @@ impl Intrinsic {
     }
 }
 
-/// What tenants ask of which nodes: drawn as the simulated world draws it.
+/// The capacity of nodes, and the tenants' demands at them, drawn as the simulated world draws
+/// them.
 fn configuration(
     scenario: &Scenario,
     outcome: &Outcome,

@@ -21,10 +21,10 @@ const SCALE: u64 = 50;
 /// Periods that are counted live: one second by itself may be one in which the machine was busy.
 const PERIODS: u32 = 3;
 
-/// What each tenant gets in turn, of a node's rate: 1/4, and 1/3, 1/2 and 1 more.
+/// Each tenant's rate in turn, as a multiple of a node's rate: 1/4, and 1/3, 1/2 and 1 more.
 const IN_TURN: [f64; 4] = [1.0 / 4.0, 7.0 / 12.0, 13.0 / 12.0, 25.0 / 12.0];
 
-/// What one of the three runs shows, and at what scale.
+/// The outcome of one of the three runs, and its scale.
 struct Run<'a> {
     outcome: &'a Outcome,
     source: Source,
@@ -90,7 +90,7 @@ fn run<'a>(
 const TITLES: [&str; 3] = ["(a) in turn", "(b) reservations", "(c) reservations and limits"];
 
 impl Run<'_> {
-    /// What each tenant was served per second, over all periods.
+    /// Operations per second that each tenant was served, over all periods.
     fn served(&self) -> Vec<f64> {
         let periods = self.outcome.periods();
         let mut sums = vec![0.0; self.outcome.promises.len()];

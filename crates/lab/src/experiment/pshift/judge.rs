@@ -1,4 +1,4 @@
-//! What was counted, against what the paper says.
+//! Judgements of the counts against the paper's claims.
 
 use tidegate_model::Span;
 use tidegate_sim::cluster::Outcome;
@@ -27,7 +27,8 @@ pub(super) fn at_least(percent: f64, wanted: f64, of: &str) -> Judged {
     holds_if(percent >= wanted, || format!("only {percent:.2} % {of}"))
 }
 
-/// What is missing without moves is what cannot be met, in percent of all that is reserved.
+/// Holds if the operations missing without moves are those that cannot be met. Both are in percent
+/// of all reserved operations.
 pub(super) fn is_intrinsic(missing: f64, unavoidable: f64) -> Judged {
     holds_if((missing - unavoidable).abs() <= INTRINSIC_POINTS, || {
         format!("{missing:.2} % are missing and {unavoidable:.2} % cannot be met")
@@ -95,8 +96,8 @@ pub(super) fn power(points: &[(f64, f64)]) -> f64 {
     both / alone
 }
 
-/// Nobody was answered more than its limit in a period, or by no more than `slack`: a request that
-/// a node began in one period may be answered in the next.
+/// Holds if no tenant got more answers than its limit in a period. Up to `slack` more differ: a
+/// request that a node began in one period may be answered in the next.
 pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
     match (tally.above, tally.above_most) {
         (0, _) => (Verdict::Holds, None),
@@ -164,7 +165,7 @@ pub(super) fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// What a level per second comes to in a period.
+/// Operations in a period at a rate of `per_second`.
 pub(super) fn in_period(per_second: u64, period: Span) -> u64 {
     let exact = u128::from(per_second) * u128::from(period.0) / u128::from(Span::SECOND.0);
     u64::try_from(exact).unwrap_or(u64::MAX)

@@ -38,7 +38,7 @@ const LOOK: Span = Span(10 * Span::MILLISECOND.0);
 /// The first period begins at least so long after the load was made ready.
 const HEADROOM: Span = Span(50 * Span::MILLISECOND.0);
 
-/// What stands behind the model of a device.
+/// The store behind the model of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Back {
     /// A file, read past the page cache where that is possible.
@@ -68,16 +68,16 @@ impl Back {
     }
 }
 
-/// What a live run has shown.
+/// Result of a live run.
 pub(super) struct Lived {
     pub(super) shown: Shown,
-    /// For how long at most this machine stood still.
+    /// The longest time for which this machine stood still.
     pub(super) stall: Span,
-    /// What controller and nodes said to each other in a period, on average.
+    /// Messages and bytes between controller and nodes in a period, on average.
     pub(super) messages: f64,
     pub(super) bytes: f64,
-    /// How long a distribution took, from its first question to its last confirmation: the median.
-    /// Who has to wait for a processor, waits in it.
+    /// Time of a distribution, from its first question to its last confirmation: the median. It
+    /// includes waits for a processor.
     pub(super) distribution_ms: f64,
     /// Processor time of the controller in a period, on average: to ask, to read what nodes answer,
     /// to solve and to tell, and to be asked how it fares.
@@ -113,7 +113,7 @@ pub(super) fn scaled(scenario: &Scenario, by: u64) -> Scenario {
 /// Runs a scenario. `plan` is what the simulated world made of it.
 ///
 /// # Errors
-/// If something cannot be started, a request fails, or somebody ends the command. All that was
+/// If something cannot be started, a request fails, or the user ends the command. All that was
 /// started has ended then.
 pub(super) fn run(
     desk: &Desk,
@@ -194,7 +194,7 @@ impl Stand {
 
 /// A file that a node takes for a device, with a part of each tenant.
 fn device(scenario: &Scenario, number: u16, place: &Path) -> Result<(), Failure> {
-    /// What labels take up behind the parts.
+    /// Bytes for labels behind the parts.
     const LABELS: u64 = 1 << 20;
     let made = File::create(place).and_then(|file| file.set_len(room(scenario).0 + LABELS));
     made.map_err(|error| {
@@ -270,8 +270,8 @@ fn controller(
     Controller::lead("controller", &file, &policy, scratch, interrupt)
 }
 
-/// The cluster as its controller knows it: which nodes there are, and which each tenant can reach.
-/// What stands behind a node is of no interest to it.
+/// The cluster as its controller knows it: its nodes, and the nodes that each tenant can reach. The
+/// controller needs no knowledge of the store behind a node.
 fn cluster(scenario: &Scenario) -> String {
     let mut text = String::new();
     for node in 0..scenario.nodes.count {
@@ -351,7 +351,7 @@ struct Watching<'a> {
     to: Time,
 }
 
-/// What it said.
+/// Answers of the controller.
 #[derive(Debug, Default)]
 struct Watched {
     /// Messages and bytes of each period before the one in which it was asked.

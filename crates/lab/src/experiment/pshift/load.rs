@@ -23,13 +23,13 @@ use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// What each tenant has at each node.
+/// Bytes of each tenant at each node.
 pub(super) const PART: Bytes = Bytes(64 << 10);
 
 /// The paper's requests, in bytes.
 const BLOCK: u32 = 4 << 10;
 
-/// How soon somebody who ends the command is noticed.
+/// How soon a user who ends the command is noticed.
 const LOOK: Span = Span(25 * Span::MILLISECOND.0);
 
 /// How nodes are asked.
@@ -41,15 +41,15 @@ pub(super) enum Way {
     KeyValue,
 }
 
-/// What was counted.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    /// For each sample, what each tenant was answered in it.
+    /// Answers to each tenant, for each sample.
     pub(super) samples: Vec<Vec<u32>>,
     pub(super) asked: u64,
     pub(super) answered: u64,
-    /// How late those who ask were at most while it counted: they come round every [`LOOK`], unless
-    /// they are kept from a processor.
+    /// The greatest lateness of the load while it counted: it comes round every [`LOOK`], unless it
+    /// waits for a processor.
     pub(super) stall: Span,
 }
 
@@ -68,7 +68,7 @@ struct Tenant {
     /// Grows when it moves; what was caused by an older one causes nothing any more.
     version: u32,
     flows: Vec<Flow>,
-    /// What it asks for in a period, in an open loop.
+    /// Operations that the tenant demands in a period, in an open loop.
     demand: u64,
     moves: Stream,
     arrivals: Stream,
@@ -76,7 +76,7 @@ struct Tenant {
     parts: Vec<u32>,
 }
 
-/// Everybody who asks.
+/// The load: all tenants, with their sessions at the nodes.
 pub(super) struct Load<'a> {
     scenario: &'a Scenario,
     plan: &'a Outcome,
@@ -85,9 +85,9 @@ pub(super) struct Load<'a> {
     sessions: Vec<Box<dyn Session>>,
     answers: Receiver<Answers>,
     tenants: Vec<Tenant>,
-    /// Requests of open loops to come: when, whose, and of which flow and version.
+    /// Requests of open loops to come: their time, tenant, flow and version.
     due: BinaryHeap<Reverse<(Time, usize, usize, u32)>>,
-    /// What is to be said to each node next.
+    /// Jobs to send to each node next.
     outbox: Vec<Vec<Job>>,
     counted: Counted,
 }
@@ -102,7 +102,7 @@ struct Inbox {
 
 impl Outlet for Inbox {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        // Nobody listens any more once the run has ended.
+        // The receiver is gone once the run has ended.
         let _ = self.sender.send((self.clock.now(), mem::take(jobs)));
     }
 }
@@ -162,7 +162,7 @@ impl<'a> Load<'a> {
     /// counts from `from`.
     ///
     /// # Errors
-    /// If a request fails, or somebody ends the command.
+    /// If a request fails, or the user ends the command.
     pub(super) fn run(
         &mut self,
         interrupt: &Interrupt,

@@ -315,10 +315,10 @@ fn picture_of_removed(rows: &[Removed], all_ms: f64) -> String {
 /// One line of figure 6.
 #[derive(Clone, Copy, Debug, Default)]
 struct Removed {
-    /// What is removed of the weak excess that can be, in percent.
+    /// The part of the removable weak excess that is removed, in percent.
     percent: [f64; 6],
     ms: [f64; 6],
-    /// What it takes with all buckets.
+    /// Time with all buckets, in milliseconds.
     all_ms: f64,
 }
 

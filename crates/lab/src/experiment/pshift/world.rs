@@ -29,13 +29,13 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-/// What a scenario has shown.
+/// A scenario's outcome, with the time that the run took.
 pub(super) type Shown = paper::Shown<Outcome>;
 
 /// Runs one.
 ///
 /// # Errors
-/// If somebody ends the command.
+/// If the user ends the command.
 pub(super) fn run(desk: &Desk, scenario: Scenario) -> Result<Shown, Failure> {
     let mut shown = run_all(desk, vec![scenario])?;
     // As many come out as went in.
@@ -45,7 +45,7 @@ pub(super) fn run(desk: &Desk, scenario: Scenario) -> Result<Shown, Failure> {
 /// Runs all of them, and gives what they show in their order.
 ///
 /// # Errors
-/// If somebody ends the command. What runs then ends with the process.
+/// If the user ends the command. What runs then ends with the process.
 pub(super) fn run_all(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
     simulate(desk, scenarios, cluster::run)
 }

@@ -1,5 +1,5 @@
-//! A scenario's threads: jobs of one fio, a process that is nobody's but a stock client of the
-//! gateways. All its jobs begin and end together.
+//! A scenario's threads: jobs of one fio process, a stock client of the gateways. All its jobs
+//! begin and end together.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use tidegate_console::interrupt::Interrupt;
 const HALF: Span = Span(1_400 * Span::MILLISECOND.0);
 /// It goes on for so long after it has told the end.
 const MORE: Span = Span(100 * Span::MILLISECOND.0);
-/// What somebody who watches for an end waits at a time.
+/// The time between two checks whether fio has ended.
 const LOOK: Span = Span(5 * Span::MILLISECOND.0);
 
 /// Threads of one stream that ask one node through one gateway.
@@ -36,18 +36,18 @@ pub(super) struct Threads {
     pub(super) pace: Option<Iops>,
 }
 
-/// What threads of one stream at one node saw.
+/// Answers to the threads of one stream at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seen {
-    /// Answers.
+    /// Number of answers.
     pub(super) requests: u64,
-    /// How long they took in sum, in nanoseconds.
+    /// Sum of the answers' latencies, in nanoseconds.
     pub(super) took_ns: f64,
 }
 
-/// What was seen while it counted.
+/// Measurements of the interval that counts.
 pub(super) struct Sights {
-    /// For how long it counted.
+    /// Length of the interval.
     pub(super) length: Span,
     /// By volume.
     pub(super) seen: BTreeMap<String, Seen>,
@@ -68,7 +68,7 @@ pub(super) fn missing() -> Option<String> {
 /// still.
 ///
 /// # Errors
-/// If fio or a part of the cluster ends badly, or somebody ends the command.
+/// If fio or a part of the cluster ends badly, or the user ends the command.
 pub(super) fn run(
     stand: &mut Stand,
     threads: &[Threads],
@@ -111,7 +111,7 @@ fn arguments(
     words.push(with("--output=", said));
     for Threads { stream, node, gateway, count, pace } in threads {
         let volume = volume(stream, *node);
-        // What an engine understands stands behind the engine.
+        // fio accepts an engine's options only after the engine.
         words.extend([format!("--name={volume}").into(), "--ioengine=nbd".into()]);
         let door = doors[*gateway].as_ref();
         words.push(with(&format!("--uri=nbd+unix:///{volume}?socket="), door));
@@ -128,7 +128,7 @@ fn arguments(
     words
 }
 
-/// What all jobs saw between fio's first report and its second.
+/// Answers to all jobs between fio's first report and its second; `None` if a report is unusable.
 fn parse(text: &str) -> Option<Sights> {
     // Notes of fio's may come before the reports.
     let text = &text[text.find('{')?..];

@@ -18,7 +18,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
 
-/// What the model of a device serves in a second, as the paper's bricks.
+/// Bytes that the model of a device serves per second, as the paper's bricks do.
 const RATE: Bytes = Bytes(6_000_000);
 /// How far a service time may lie from its mean, in percent.
 const VARIANCE: u32 = 20;
@@ -53,7 +53,7 @@ impl Stand {
     /// bytes.
     ///
     /// # Errors
-    /// If something does not start, or somebody ends the command. All that was started has ended
+    /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
     pub(super) fn start(
         scenario: &Scenario,
@@ -107,10 +107,10 @@ impl Stand {
         }
     }
 
-    /// Whether all of it still runs.
+    /// Checks that no gateway or node has failed.
     ///
     /// # Errors
-    /// What ended, and why.
+    /// If a process has ended other than well.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         for part in self.gateways.iter_mut().chain(&mut self.nodes) {
             part.has_ended()?;

@@ -55,7 +55,7 @@ const AHEAD: u64 = 2;
 /// The controller's process takes less than this of a processor, and a data node's, in percent.
 const LIGHT: f64 = 5.0;
 
-/// What a run has shown, at the scenario's speed.
+/// Result of a live run, at the scenario's speed.
 #[derive(Debug)]
 struct Live {
     /// Before the move, while shares follow, and after that.
@@ -134,7 +134,7 @@ fn faster(mut outcome: Outcome) -> Outcome {
 /// Runs a scenario.
 ///
 /// # Errors
-/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
 fn run(scenario: &Scenario, desk: &Desk) -> Result<Live, Failure> {
     let _first = First::ask();
@@ -180,7 +180,7 @@ fn count(
     })
 }
 
-/// What each client is told: of each tenant at each node.
+/// Arguments of the clients: one client for each tenant at each node.
 fn words(scenario: &Scenario) -> Vec<Vec<String>> {
     let count = scenario.each().count();
     let moved = scenario.turn.map_or(0, |turn| turn.by);
@@ -204,7 +204,7 @@ fn words(scenario: &Scenario) -> Vec<Vec<String>> {
     all
 }
 
-/// What clients of all nodes tell.
+/// Rows that the clients of all nodes report.
 struct Log {
     /// Periods to be seen before the move and after shares have followed.
     before: usize,
@@ -251,7 +251,7 @@ impl Log {
     }
 
     /// The rows of all nodes in a period, counted from the move, by node and tenant, and whether it
-    /// was quiet; nothing if somebody slept through its end.
+    /// was quiet; `None` if a client slept through its end.
     fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[Row]>, bool)> {
         let (mut all, mut is_quiet) = (Vec::new(), true);
         for ((node, quiet), turn) in self.nodes.iter().zip(quiet).zip(&self.turn) {
@@ -313,7 +313,7 @@ fn sample(nodes: &[&[Row]]) -> Sample {
     Sample { completed: by_tenant(|row| row.operations), reserved: by_tenant(|row| row.reserved) }
 }
 
-/// What all clients read and asked for themselves, as a part of what nodes can do: thousands per
+/// Load of all clients' reads and control operations on the nodes, in thousands of reads per
 /// second.
 fn link(live: &Live) -> f64 {
     let Live { before, after, control_percent, .. } = live;
@@ -321,7 +321,7 @@ fn link(live: &Live) -> f64 {
     kilo(total) * (1.0 + control_percent / (100.0 - control_percent) / SMALL)
 }
 
-/// What anybody of those who are promised much misses at most, in percent, period by period.
+/// The most that a tenant with a large promise misses, in percent, period by period.
 fn missing(outcome: &Outcome) -> Vec<f64> {
     (0..periods(outcome)).map(|period| tenths(worst(outcome, period..period + 1))).collect()
 }
@@ -375,7 +375,7 @@ fn claims(bare: &Run, split: &Run) -> Vec<Claim> {
     ]
 }
 
-/// What control takes: of what nodes can do, and of processors.
+/// Claims about the cost of control: of the nodes' capacity, and of processors.
 fn costs(bare: &Run, split: &Run) -> [Claim; 2] {
     let used = link(&split.live) / link(&bare.live) * 100.0;
     let Live { control_percent, controller_percent, node_percent, .. } = split.live;

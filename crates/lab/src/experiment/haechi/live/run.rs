@@ -1,13 +1,13 @@
-//! A scenario with processes: what each client tells of each period, in the form of a simulated
-//! run.
+//! A scenario with processes: each client's reports of its periods, in the form of a simulated run.
 //!
 //! A client's period is by its own clock, as its engine has it, and without an engine a second of
 //! the machine's. The first that all begin is not counted: they learn in it where their values are.
 //!
-//! # What a machine that is busy does to that
-//! Clients sleep until something is done. One that is woken up late has read less meanwhile, which
-//! says nothing about who controls it. Each tells how late it was in sum; a period is *quiet* if
-//! nobody was for longer than [`LATE`], in it or in the one before, nor its length off by as much.
+//! # Effects of a busy machine
+//! Clients sleep until an operation completes. A client that wakes up late has read less meanwhile,
+//! which says nothing about the control. Each client reports the sum of its lateness. A period is
+//! *quiet* if no client was late by more than [`LATE`], in it or in the one before, and its length
+//! was not off by as much.
 //! Only quiet periods count, where there are enough, and a run goes on for a third as long again
 //! for them. All processes ask to go first, which root may: together they need less than one
 //! processor.
@@ -31,7 +31,8 @@ use crate::kv::{Crew, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// What paced tokens are early: who is late for longer in a period cannot make up for it.
+/// Paced tokens are due this much early. A client that is late for longer in a period cannot make
+/// up for it.
 pub(super) const LATE: Span = Span(Span::SECOND.0 / Grain::CHOSEN.margin);
 
 /// How much sooner than others processes of a run get a processor, in the kernel's measure.
@@ -41,7 +42,7 @@ const FIRST: i32 = -15;
 /// each before anything counts.
 const KEYS: u32 = 100;
 
-/// What is to be run.
+/// A live run to make.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// At the speed of the live world.
@@ -54,10 +55,10 @@ pub(super) struct Plan {
     pub(super) job: Option<(usize, u32)>,
 }
 
-/// What all clients told of a period.
+/// Rows of one period, one per client; `None` for a client that has not reported yet.
 type Told = Vec<Option<Row>>;
 
-/// Periods as they are told.
+/// Periods, as clients report them.
 #[derive(Debug, Default)]
 pub(super) struct Diary {
     has_told: Vec<bool>,
@@ -82,7 +83,7 @@ impl Diary {
         let told = self.open.entry(number).or_insert_with(|| (0..clients).map(|_| None).collect());
         told[client] = Some(row);
         if told.iter().all(Option::is_some) {
-            // Of those before somebody will not tell any more: it slept through one's end.
+            // Periods before this one stay incomplete: a client slept through the end of one.
             self.open = self.open.split_off(&number);
             let whole: Vec<Row> =
                 self.open.remove(&number).into_iter().flatten().flatten().collect();
@@ -92,12 +93,12 @@ impl Diary {
         }
     }
 
-    /// Those that all have told of.
+    /// The periods that all clients have reported.
     pub(super) fn whole(&self) -> &[Vec<Row>] {
         &self.whole
     }
 
-    /// Of each whole period, whether the machine gave everybody its turn.
+    /// Whether each whole period was quiet: the machine gave every client its turn.
     pub(super) fn quiet(&self, length: Span) -> Vec<bool> {
         let calm = |rows: &Vec<Row>| {
             let off = |row: &Row| row.nanoseconds.abs_diff(length.0);
@@ -111,7 +112,7 @@ impl Diary {
 /// Runs a plan.
 ///
 /// # Errors
-/// If a process ends badly, a value came back that was not stored, or somebody ends the command.
+/// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
 pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     let _first = First::ask();
@@ -131,7 +132,7 @@ impl First {
 
 impl Drop for First {
     fn drop(&mut self) {
-        // To go later is what everybody may.
+        // Every process may lower its own priority.
         let _ = self.0.map(|before| setpriority_process(None, before));
     }
 }
@@ -197,7 +198,7 @@ pub(super) fn start<'a>(
         std::env::current_exe().map_err(|error| cannot_start(&"tidegate".into(), error))?;
     Crew::start(clients as u64, |client| {
         let mut command = Command::new(&program);
-        // What the user has set is meant for the command that they typed.
+        // The user set these variables for the command that they typed, not for its children.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEGATE_") {
                 command.env_remove(name);
@@ -210,7 +211,7 @@ pub(super) fn start<'a>(
     })
 }
 
-/// What each client of a plan is told.
+/// Arguments of each client of a plan.
 pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     let Plan { scenario, window, .. } = plan;
     let groups = scenario.client.iter();
@@ -230,19 +231,19 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
     words.collect()
 }
 
-/// What a job beside the clients is told.
+/// Arguments of a job beside the clients.
 fn job_words(depth: u32) -> Vec<String> {
     let tenant = format!("--tenant={NOBODY}");
     let job = ["--client=0".into(), format!("--depth={depth}"), tenant];
     [&job[..], &["--bare".into(), "--no-fill".into()]].concat()
 }
 
-/// What was told, as what is simulated is: at the paper's speed.
+/// The clients' rows in the form of a simulated run, at the paper's speed.
 fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
     let Plan { scenario, periods, job, .. } = plan;
     let quiet = diary.quiet(scenario.period);
     let count = quiet.iter().filter(|quiet| **quiet).count();
-    // Where time is an axis none is left out.
+    // Where time is an axis, no period is left out.
     let chooses = job.is_none() && 2 * count >= *periods;
     let rows = || diary.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
     let sample = |rows: &Vec<Row>| Sample {
@@ -277,7 +278,7 @@ fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
     }
 }
 
-/// What each client is promised in a period, and wants of that, at the paper's speed.
+/// Each client's reservation in a period, at most its demand, in operations at the paper's speed.
 fn promised(scenario: &Scenario) -> Vec<u64> {
     let in_a_period = |rate: Iops| {
         let count = u128::from(rate.0) * u128::from(scenario.period.0);
@@ -291,8 +292,8 @@ fn promised(scenario: &Scenario) -> Vec<u64> {
     each.collect()
 }
 
-/// What was measured, with how slow that was, over how many periods, in how many of them no client
-/// had to wait for a processor, and how late clients were.
+/// The measured numbers, with the factor of slowness, the number of periods, and the clients'
+/// lateness. In quiet periods no client had to wait for a processor.
 pub(super) fn with_periods(
     measured: Value,
     slowed_by: u32,

@@ -22,7 +22,7 @@ pub(super) struct Stand {
     scratch: Scratch,
 }
 
-/// What all data nodes of a scenario have in common.
+/// Settings that all data nodes of a scenario share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind<'a> {
     pub(super) cards: &'a Cards,
@@ -37,14 +37,14 @@ pub(super) fn tenant(client: u64) -> String {
     format!("c{}", client + 1)
 }
 
-/// Who a background job acts for: nobody is promised anything.
+/// The tenant of background jobs, which has no reservation.
 pub(super) const NOBODY: &str = "besides";
 
 impl Stand {
     /// Starts a data node that does what the scenario's cards do, with its tenants.
     ///
     /// # Errors
-    /// If something does not start, or somebody ends the command. All that was started has ended
+    /// If something does not start, or the user ends the command. All that was started has ended
     /// then.
     pub(super) fn start(
         scenario: &Scenario,
@@ -140,7 +140,7 @@ fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
     Kind { cards: &scenario.cards, period: scenario.period, window, rules }
 }
 
-/// What ships.
+/// The shipped rules.
 pub(super) const SOUND: &str = "mode = \"sound\"";
 
 fn policy(scenario: &Scenario) -> String {

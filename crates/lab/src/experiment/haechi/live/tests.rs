@@ -1,10 +1,10 @@
-//! What of the live world needs no processes.
+//! Tests of the live world that need no processes.
 
 use super::run::{Diary, words};
 use super::*;
 use crate::kv::Row;
 
-/// What a client tells of a period, which took `ms`.
+/// A client's report of a period that took `ms` milliseconds.
 pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
     let millisecond = Span::MILLISECOND.0;
     let mut row = Row::new();
@@ -32,7 +32,7 @@ fn periods_count_when_all_have_told_of_them_but_for_the_first() {
     let counts = diary.whole().iter().map(|rows| rows.iter().map(|row| row.operations).collect());
     let counts: Vec<Vec<u64>> = counts.collect();
     assert_eq!(counts, [[40, 70], [50, 60], [50, 60], [50, 60], [50, 60]]);
-    // Somebody was late in the first, which the next suffers from, too, and the last was too long.
+    // A client was late in the first, which disturbs the next, too, and the last was too long.
     assert_eq!(diary.quiet(Span::SECOND), [false, false, true, true, false]);
 }
 
