@@ -1,4 +1,4 @@
-//! What happened: one stream of facts that becomes logs, traces and the watch API.
+//! Events: one stream of facts that becomes logs, traces and the watch API.
 
 use alloc::string::String;
 
@@ -11,8 +11,8 @@ use crate::id::StageId;
 /// Why a connection ended whose party has said beforehand that it would end it.
 pub const DISCONNECTED: &str = "disconnected";
 
-/// Something that a party decided or noticed. Facts only; whoever reads the stream decides what to
-/// print.
+/// A decision or an observation of a party. Events hold facts only; the reader of the stream
+/// decides on the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -61,7 +61,7 @@ pub enum Event {
     RateChanged {
         /// The tenant.
         tenant: String,
-        /// What it may use from now on.
+        /// The rate that the tenant may use from now on.
         rate: Throughput,
     },
     /// A storage node said hello and was accepted.
@@ -96,7 +96,7 @@ pub enum Event {
     SchedulerChosen {
         /// The node's name.
         node: String,
-        /// What it schedules by from now on.
+        /// The discipline that the node schedules by from now on.
         scheduler: Discipline,
     },
     /// A period ended in which a tenant got less at all nodes together than it was promised, though
@@ -183,13 +183,13 @@ pub enum Event {
         /// By so much.
         late_ns: u64,
     },
-    /// A data node was found to do another amount of work than was known.
+    /// A data node's measured capacity differs from the capacity known before.
     CapacityLearned {
         /// The data node.
         node: String,
-        /// What was known.
+        /// The capacity known before.
         before_operations_per_second: u64,
-        /// What it does.
+        /// The capacity measured now.
         operations_per_second: u64,
     },
     /// A gateway said hello and was accepted.

@@ -94,7 +94,7 @@ impl Waits {
         waited.saturating_add(self.turn_ns).saturating_add(self.device_ns)
     }
 
-    /// What was added since they were `earlier`, nothing where they are less.
+    /// The increase of each counter since `earlier`; zero where a counter is less than before.
     ///
     /// ```
     /// use tidegate_model::Waits;

@@ -416,8 +416,8 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Ou
     Ok(Match { target, conditions, storage })
 }
 
-/// What a rule asks of the place in storage. Nothing that only a program could answer stands
-/// beside it.
+/// Reads the conditions of a rule on volumes and keys. Refuses conditions on a program, and a
+/// channel as the target, beside them.
 fn storage(
     raw: &RawMatch,
     target: &Target,

@@ -58,7 +58,7 @@ pub(super) fn data_node(
     Ok(node)
 }
 
-/// What several fields say together.
+/// Checks the fields of a data node against each other.
 fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     let DataNode { capacity, client, .. } = *node;
     let most = Iops(DataNode::COUNT_MAX * Span::MILLISECOND.0 / node.period.0 * 1000);
