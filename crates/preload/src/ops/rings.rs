@@ -56,7 +56,8 @@ pub(crate) struct ControlBlock {
 const _: () = assert!(size_of::<ControlBlock>() == 64);
 
 impl ControlBlock {
-    /// What it asks for, if gates care. Opcodes are those of the kernel's `aio_abi.h`.
+    /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
+    /// `aio_abi.h`.
     fn entry(&self) -> Option<Entry> {
         let (operation, bytes) = match self.opcode {
             0 => (Operation::Read, self.length),
@@ -165,7 +166,7 @@ const SPLICE: u8 = 30;
 const SOURCE_FIXED: u32 = 1 << 31;
 
 impl RingEntry {
-    /// What it asks of the source of a copy, if it is one; [`Self::entry`] is about its target.
+    /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
     fn source(&self) -> Option<Entry> {
         let fixed = self.operation_flags & SOURCE_FIXED != 0;
         let descriptor = if fixed { REGISTERED } else { self.source };
@@ -173,7 +174,8 @@ impl RingEntry {
         (self.opcode == SPLICE).then_some(Entry { operation: Operation::Read, descriptor, bytes })
     }
 
-    /// What it asks for, if gates care. Opcodes are those of the kernel's `io_uring.h`.
+    /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
+    /// `io_uring.h`.
     fn entry(&self) -> Option<Entry> {
         let (operation, bytes) = match self.opcode {
             1 => (Operation::Read, vectors(self.address, self.length.into())),

@@ -152,18 +152,18 @@ impl Bench {
         run(self.command(program).arg(argument))
     }
 
-    /// What was done of an operation.
+    /// The count of an operation.
     pub(crate) fn count(&self, operation: Operation) -> Count {
         self.channel(operation as usize)
     }
 
-    /// What flowed through a channel.
+    /// The operations and bytes that passed a channel.
     pub(crate) fn channel(&self, channel: usize) -> Count {
         let cell = &self.segment.channels[channel];
         (cell.passed.operations(), cell.passed.bytes())
     }
 
-    /// What passed by for a reason.
+    /// The operations and bytes that bypassed the gates for this reason.
     pub(crate) fn bypassed(&self, reason: Bypass) -> Count {
         let cell = &self.segment.bypasses[reason as usize];
         (cell.operations(), cell.bytes())
