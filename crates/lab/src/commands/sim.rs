@@ -109,7 +109,7 @@ enum Model {
 }
 
 impl Model {
-    /// What a scenario of this model begins with, and no other has.
+    /// The top-level keys that only scenarios of this model have.
     const fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Packets => &["network", "transport", "storage", "application"],
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// What a scenario of this model is called, and how it is run.
+    /// The name of this model in messages, and the advice how to run it.
     const fn told(self) -> [&'static str; 2] {
         match self {
             Self::Packets => ["the simulation of packets", "run it with --model packets"],
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What somebody wants to see.
+/// A run or a sweep as the user has asked for it.
 struct Order<'a> {
     args: &'a Args,
     source: Source,

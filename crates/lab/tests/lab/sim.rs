@@ -12,10 +12,10 @@ const DTM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/thre
 
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/traces");
 
-/// Two hosts over one link, one of which sends to the other for two milliseconds.
+/// One host sends to another over two switches, for two milliseconds.
 const PACKETS: &str = include_str!("sender.toml");
 
-/// What a run says on standard output; it succeeds.
+/// The standard output of a run, which succeeds.
 #[track_caller]
 fn said(directory: &Path, arguments: &[&str]) -> String {
     let output = tidegate_lab(directory).arg("sim").args(arguments).output().unwrap();
@@ -245,8 +245,7 @@ fn ctrl_c_prints_the_points_that_are_done() {
     assert_eq!(line["point"]["application.0.workload.load.trace.file"], "a");
 }
 
-/// What a terminal shows of a run that somebody ends by Ctrl-C as soon as it says how far it is,
-/// and its exit code.
+/// The terminal output of a run that Ctrl-C ends at its first progress report, and its exit code.
 fn interrupted(text: &str, arguments: &str, mark: &str) -> (String, Option<i32>) {
     use std::io::Write as _;
     let directory = tempfile::tempdir().unwrap();

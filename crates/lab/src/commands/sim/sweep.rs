@@ -27,7 +27,7 @@ use tidegate_console::table::Table;
 /// How often people are told how far a sweep is.
 const NEWS: Span = Span(Span::SECOND.0 / 4);
 
-/// A number that a point has come to.
+/// A figure among the results of a point.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     /// In a table, and how it looks there.
@@ -51,13 +51,13 @@ impl Figure {
     }
 }
 
-/// What a point has come to.
+/// The results of a point.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     pub(super) figures: Vec<Figure>,
     /// All of it, for programs.
     pub(super) json: Map<String, Value>,
-    /// What has gone wrong within the simulated world.
+    /// The fault found in the simulated network, if any.
     pub(super) fault: Option<Fault>,
 }
 
@@ -170,7 +170,7 @@ impl Sweep {
         self.points.iter().any(|point| point.seed.is_some())
     }
 
-    /// What people see.
+    /// The table of all results, for people.
     pub(super) fn told(&self, shown: &[Option<Shown>], paint: Paint) -> String {
         let columns = Columns::of(shown, |figure| &figure.head);
         let mut table = Table::new();
@@ -267,7 +267,7 @@ struct Board {
     clock: Clock,
     count: usize,
     done: AtomicUsize,
-    /// When there is something to tell next; none if nobody wants to know.
+    /// The time of the next progress report; none if standard error is no terminal.
     next: Option<Mutex<Time>>,
 }
 
@@ -284,7 +284,7 @@ impl Board {
 
     fn look(&self) {
         let Some(next) = &self.next else { return };
-        // Somebody else is telling.
+        // Another thread is reporting.
         let Ok(mut next) = next.try_lock() else { return };
         let now = self.clock.now();
         if now < *next {
@@ -292,7 +292,7 @@ impl Board {
         }
         *next = now.after(NEWS);
         let done = self.done.load(Ordering::Relaxed);
-        // Whoever closed standard error does not want to know.
+        // A closed standard error needs no progress report.
         let _ = write!(io::stderr(), "\r{}\x1b[K", far(done, self.count, now.since(Time::ZERO)));
     }
 

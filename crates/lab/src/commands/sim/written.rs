@@ -1,4 +1,4 @@
-//! What a run writes: all of its files, or none.
+//! The files of a run: the run writes all of them, or none.
 //!
 //! A run may take an hour, and a disk may be full or not ours. So it is tried before the run
 //! whether files can be made where they are wanted; afterwards each is written under a name of its
@@ -28,7 +28,7 @@ impl Files {
         path: &Path,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        // What a link leads to is meant, and not the link.
+        // Replaces the target of a symbolic link, and not the link.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let draft = beside(path);
         let written = || -> io::Result<()> {
