@@ -167,8 +167,8 @@ fn rejoin(plan: Plan, peer: Result<Peer, String>) -> Row {
 }
 
 /// The time of one call among many streams that have a request each, and the memory of a stream at
-/// the peer. The first stream has a reservation and no request. The peer has one more stream at each
-/// call.
+/// the peer. The first stream has a reservation and no request. The peer has one more stream at
+/// each call.
 fn join(
     plan: Plan,
     peer: Result<Peer, String>,
