@@ -2,10 +2,10 @@
 //! and pools lie on them, where gateways open them to clients, and whose memory clients read and
 //! write themselves.
 //!
-//! Reading a cluster is all or nothing, like reading a policy. What can be known to fail from the
-//! text alone is refused here: two parties at one address, two volumes in one place, a device that
-//! is too small. Who is promised what is said by the policy, and whether the nodes can keep it by
-//! admission.
+//! Reading a cluster is all or nothing, like reading a policy. The reader refuses errors that the
+//! text alone shows: two parties at one address, two volumes in one place, a device that is too
+//! small. The policy defines the reservations of tenants, and admission decides whether the nodes
+//! can keep them.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Cluster};
@@ -57,9 +57,9 @@ pub use identity::{
 pub use layout::{Layout, Piece, Pieces, Spans};
 pub use read::is_certificate_name;
 
-/// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where
-/// the cluster keeps its state, which whoever starts it chooses; that of the policy from the folder
-/// of the cluster's own file.
+/// Nodes, their volumes and pools, and the gateways. Relative paths begin at the folder of the
+/// cluster's state, which the operator chooses at the start; the path of the policy begins at the
+/// folder of the cluster's own file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     /// The file of the policy that holds until another is applied.
@@ -202,7 +202,7 @@ pub struct Pool {
     pub nodes: Vec<NodeId>,
     /// The tenant of requests that no rule matches.
     pub tenant: String,
-    /// Whether any client may empty it, of everybody's keys.
+    /// Whether any client may empty the pool, of the keys of all tenants.
     pub flush_all: bool,
 }
 

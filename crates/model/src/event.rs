@@ -71,7 +71,8 @@ pub enum Event {
         /// Whether it is the process that was there before, and holds what it held.
         is_known: bool,
     },
-    /// A connection to a storage node ended. What it had stays its own until its lease is over.
+    /// A connection to a storage node ended. The tokens of the node stay its own until its lease is
+    /// over.
     NodeLeft {
         /// Its name.
         node: String,
@@ -157,7 +158,7 @@ pub enum Event {
         /// In so many periods.
         periods: u32,
     },
-    /// A data node goes on with other memory: somebody was shut out.
+    /// A data node goes on with other memory, because a client was shut out.
     MemoryMoved {
         /// The data node.
         node: String,

@@ -104,8 +104,8 @@ impl Default for Burst {
 pub enum GateSpec {
     /// Lets every request through.
     NoOp,
-    /// Paces requests to a rate (PAIO's DRL). What is left over is carried up to the burst; a
-    /// request larger than the burst passes once the bucket is full and leaves a debt.
+    /// Paces requests to a rate (PAIO's DRL). Unused tokens are kept up to the burst; a request
+    /// larger than the burst passes once the bucket is full and leaves a debt.
     TokenBucket {
         /// Tokens per second.
         rate: Throughput,

@@ -104,7 +104,7 @@ pub enum Fallback {
     /// The last rates it was given.
     #[default]
     Keep,
-    /// Its tenant's reservation: the one rate that is safe while nobody coordinates.
+    /// Its tenant's reservation: the one rate that is safe without a controller.
     Reservation,
     /// Nothing.
     Unlimited,

@@ -318,8 +318,8 @@ impl fmt::Display for Portion {
     }
 }
 
-/// A point in time: nanoseconds since the start of the run. What "the run" is, is the world's
-/// business; a point is only ever compared with points of the same run.
+/// A point in time: nanoseconds since the start of the run. Each program or simulation defines its
+/// own run; a point is only ever compared with points of the same run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

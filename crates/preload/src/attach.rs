@@ -51,7 +51,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     let _inside = Inside::enter();
     find_all();
     probe::learn();
-    // SAFETY: glibc passes the environment, which nobody has changed so early.
+    // SAFETY: glibc passes the environment, which no thread has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
     let is_strict = value(FAIL_CLOSED).is_some_and(is_yes);

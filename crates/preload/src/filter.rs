@@ -57,7 +57,7 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
 };
 
 /// Answers of a filter that let a call go on as if there were no filter. All others end the
-/// program, fail the call, or show it to somebody.
+/// program, fail the call, or show it to another process.
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
 

@@ -429,7 +429,7 @@ pub(crate) unsafe fn asks(
 }
 
 /// `prctl(PR_SET_TSC)`: a program may forbid itself the time-stamp counter, from which the time is
-/// read; then whoever reads it gets a signal.
+/// read; then a thread that reads the counter gets a signal.
 pub(crate) fn sets_counter<T: Copy + Into<c_long>>(mode: usize, call: impl FnOnce() -> T) -> T {
     const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
     if mode == FORBIDDEN {

@@ -134,7 +134,7 @@ impl Stream {
         let length = self.available().min(most) as usize;
         let start = self.read_now.load(Ordering::Relaxed);
         let start = std::ptr::with_exposed_provenance::<c_void>(start);
-        // SAFETY: between the two positions lies the stream's buffer, which nobody else changes.
+        // SAFETY: the bytes from `start` on are in the buffer, which no other thread changes.
         length > 0 && !unsafe { libc::memchr(start, delimiter.into(), length) }.is_null()
     }
 

@@ -51,7 +51,7 @@ const SHARE: f64 = 0.95;
 /// Measures the gets with and without an engine, and the engine alone.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

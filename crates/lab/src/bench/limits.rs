@@ -256,7 +256,7 @@ fn row(outcome: Outcome) -> Row {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -207,7 +207,7 @@ impl Bench {
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
@@ -266,7 +266,7 @@ pub(crate) fn run(
 /// Probes how the scheduler behaves, and gives each row to `tell` as soon as it is there.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(crate) fn probe(plan: Plan, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, tell)
 }

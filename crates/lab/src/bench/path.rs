@@ -316,7 +316,7 @@ fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
 /// Measures, and tells.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -429,7 +429,7 @@ fn told(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     shim: Result<&Path, String>,

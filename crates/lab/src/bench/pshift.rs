@@ -53,7 +53,7 @@ const QUICK: [Size; 1] = [Size { servers: 16, buckets: 500, rounds: 5, promises:
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

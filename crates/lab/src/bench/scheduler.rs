@@ -56,7 +56,7 @@ const STREAM_BYTES: f64 = 256.0;
 /// Measures pairs, threads, joins and memory.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -84,7 +84,7 @@ pub(super) fn rows(
 /// Probes how it behaves.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn probe(
     plan: Plan,
     interrupt: &Interrupt,

@@ -76,7 +76,7 @@ const QUICK: Size = Size {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -324,7 +324,7 @@ impl Order<'_> {
         Ok(interrupt)
     }
 
-    /// Writes what goes to the directory that somebody wants, if somebody does.
+    /// Writes the files of `--out` into its directory, if the option is set.
     fn write(
         &self,
         write: impl FnOnce(&mut Files, &Path) -> Result<(), Failure>,
@@ -336,7 +336,7 @@ impl Order<'_> {
         Ok(files)
     }
 
-    /// Adds the picture to where somebody wants it, and keeps all that was written.
+    /// Adds the picture for `--out` and `--plot`, and keeps all files.
     fn draw(&self, mut files: Files, drawn: impl FnOnce() -> String) -> Result<(), Failure> {
         let Args { out, plot, .. } = self.args;
         if out.is_none() && plot.is_none() {

@@ -64,10 +64,10 @@ impl Crew {
         self.children.len()
     }
 
-    /// Waits until all have a seat and what they need.
+    /// Waits until all clients have a seat and their keys.
     ///
     /// # Errors
-    /// Why one could not; if somebody ends the command.
+    /// The reason why a client failed; if the user ends the command.
     pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
         for _ in 0..self.children.len() {
             match self.hear(interrupt)? {

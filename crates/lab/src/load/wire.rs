@@ -25,7 +25,7 @@ impl Stream {
     /// Connects; reading and writing block, but not for good.
     ///
     /// # Errors
-    /// If nobody answers there.
+    /// If no server answers at this address.
     pub(crate) fn connect(place: &Place) -> Result<Self, Failure> {
         let connected = match place {
             Place::Tcp(address) => tcp(address).map(Self::Tcp),

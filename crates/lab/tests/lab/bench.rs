@@ -1,4 +1,4 @@
-//! `tidegate-lab bench`, as far as it starts processes. What it measures here says nothing.
+//! `tidegate-lab bench`, as far as it starts processes. The values measured here have no meaning.
 
 use serde_json::Value;
 

@@ -22,7 +22,7 @@ pub struct DataNode {
     pub capacity: Iops,
     /// C_L: the part of that capacity that one client alone can use.
     pub client: Iops,
-    /// T, 10 ms to 10 s. What is promised for a second is divided over the periods in it.
+    /// T, 10 ms to 10 s. Reservations per second are divided over the periods of a second.
     pub period: Span,
     /// Clients that it has room for, 1 to [`Self::SEATS_MAX`].
     pub seats: u32,

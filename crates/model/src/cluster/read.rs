@@ -170,11 +170,11 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     Ok(cluster)
 }
 
-/// The addresses so far, and who has them.
+/// The addresses so far, each with its owner.
 struct Taken(Vec<(Address, String)>);
 
 impl Taken {
-    /// The address that `who` has, and nobody else.
+    /// Reads the address of `who`, and refuses an address that another party has.
     fn take(
         &mut self,
         field: &str,

@@ -147,7 +147,7 @@ impl Doubts {
         place: &Spanned<Strings>,
         is_user: &dyn Fn(&str) -> bool,
     ) {
-        // A certificate's name is known to whoever issues certificates.
+        // Only the issuer of certificates knows their names.
         if user.starts_with("cert:") && user.len() > "cert:".len() {
             return;
         }

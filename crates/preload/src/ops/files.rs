@@ -61,7 +61,7 @@ pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
 pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
     closes(descriptor, || {
         if Inside::enter().is_none() {
-            // SAFETY: the call that is asked for, in a way in which nobody is cancelled.
+            // SAFETY: the call that is asked for, in a way in which no thread is cancelled.
             return unsafe { libc::syscall(libc::SYS_close, descriptor) } as c_int;
         }
         call()

@@ -143,7 +143,7 @@ pub(crate) fn writes<T>(
         }
         return result;
     }
-    // Nobody waits at a gate with a stream held.
+    // No thread waits at a gate with a stream held.
     drop(held);
     let most = stream.pending().saturating_add(length);
     let gated = Gated::admit(stage, stream, Operation::Write, most);
@@ -231,8 +231,8 @@ pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -
     result
 }
 
-/// Moves in a file. What was written is written out; and the C library reads the block in which the
-/// new place lies, which is only seen afterwards.
+/// Moves in a file. The C library flushes the buffer, and reads the block of the new position; the
+/// shim sees both only afterwards.
 pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed, fetched) = {
@@ -293,8 +293,8 @@ pub(crate) fn reopens(
 /// The most streams whose rest is paid for when all are written out.
 const STREAMS_MAX: usize = 64;
 
-/// Pays for what all streams hold, which is about to be written out. The streams are not locked:
-/// whoever writes meanwhile is off by a buffer.
+/// Pays for the buffers of all streams, which are about to be flushed. The streams are not locked:
+/// for a thread that writes meanwhile, the charge is off by a buffer.
 fn pay_for_all(stage: &'static Stage) {
     let mut found = [(0, 0); STREAMS_MAX];
     let mut count = 0;

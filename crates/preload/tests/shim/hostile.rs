@@ -60,8 +60,8 @@ fn a_number_that_is_used_until_it_is_closed() {
 #[test]
 fn a_thread_that_is_cancelled_at_a_gate() {
     let bench = Bench::new();
-    // It goes at once the first time and leaves a debt of a second, which is how long the second
-    // one waits, and with it whoever cancels: a thread leaves when it is through.
+    // The first request passes at once and leaves a debt of a second. The second request waits that
+    // long, and with it the thread that cancels: a thread leaves when it is through.
     bench.limit(10_000, 1);
     bench.program_with("cancelled.c", "anywhere");
     let bytes = bench.count(Operation::Write).1;

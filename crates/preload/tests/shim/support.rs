@@ -14,7 +14,7 @@ use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, Segment};
 
 /// The shim, built for the profile of this test. Cargo builds the library of a package for its
-/// tests only if they can link with it, which nobody can with this one.
+/// tests only if they can link with it, and no test can link with this one.
 pub(crate) fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {

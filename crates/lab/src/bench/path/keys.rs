@@ -194,7 +194,7 @@ fn nutcracker(directory: &Path) -> String {
 /// Measures, and tells.
 ///
 /// # Errors
-/// If something does not start, or somebody ends it.
+/// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
     plan: Plan,
     interrupt: &Interrupt,

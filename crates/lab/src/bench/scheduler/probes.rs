@@ -56,7 +56,7 @@ type Probe<'a> = &'a dyn Fn(&mut dyn Subject) -> Result<f64, String>;
 /// Probes both.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     peer: &mut Result<Peer, String>,
     interrupt: &Interrupt,

@@ -8,7 +8,7 @@
 //! (high, 300), `report` (high, 100) and `backup` (low, 100) make 3 : 1 : 1 while all three send,
 //! and 3 : 1 of `oltp` and `backup` while `report` does not.
 //!
-//! Several applications may be one tenant, and then have its part together. Who is urgent goes
+//! Several applications may be one tenant, and then have its part together. An urgent tenant goes
 //! first and is promised nothing. An application that is promised a latency keeps that instead.
 //!
 //! **What is left out.** Reservations, limits and bursts: stages, gateways and nodes keep those,

@@ -121,7 +121,7 @@ impl Sweep {
         self.points.iter().map(named).collect()
     }
 
-    /// A point's values, as somebody would write them.
+    /// A point's values, as a user writes them on the command line.
     fn name(&self, point: &Point) -> String {
         let values = self.axes.iter().zip(&point.values);
         let each = values.map(|(axis, value)| format!("{}={}", axis.key, grid::told(value)));
@@ -129,8 +129,8 @@ impl Sweep {
         each.chain(seed).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs all points on all processors; what they have come to, in their order, with none of
-    /// those that were not done when somebody ended it.
+    /// Runs all points on all processors. Returns the results in the order of the points; none for
+    /// points that were not done when the user ended the sweep.
     ///
     /// # Errors
     /// The first failure of a point, with its values. The others are not run to their ends then.

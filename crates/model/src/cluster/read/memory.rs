@@ -78,8 +78,8 @@ fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     Ok(())
 }
 
-/// An address that nobody else has. A TCP port does not say who comes, and takes no descriptor, so
-/// it is one for cards and certificates only.
+/// Reads an address that no other party has. A TCP port does not identify its clients, and takes no
+/// descriptor, so it is for RDMA cards and certificates only.
 fn listen(
     text: &Text,
     name: &str,
