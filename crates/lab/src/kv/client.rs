@@ -93,10 +93,11 @@ struct Counted {
 }
 
 /// Does the work at the data node at this address, and reports on standard output. The work begins
-/// with the first line on standard input.
+/// with the first byte on standard input.
 ///
 /// # Errors
-/// If standard output is gone. All other errors are reported on standard output.
+/// If there is no route to the address, or standard output is gone. All other errors are reported
+/// on standard output.
 pub(super) fn run(at: &DataNodeAddress, work: Work) -> Result<(), Failure> {
     let opened = at.connection(work.settings.clone())?;
     let done = opened.and_then(|connection| Client::new(work, connection).run());
